@@ -1,0 +1,3 @@
+//! The format layer: an ASDF file as it is parsed, usable without FUSE.
+
+pub mod datatype;

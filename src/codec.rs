@@ -1,0 +1,127 @@
+//! Block compression: from a block's four-byte code and its stored bytes to its decoded bytes.
+//!
+//! A code is a label, not a format: several have more than one framing in the wild, told apart by looking at the payload
+//! (DESIGN §5). A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
+//! offsets and then runs forward. Chunked framings can be entered at every chunk, one long stream only at its start or where
+//! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers) is
+//! [`Decoded`]'s, and the same for all codecs.
+
+mod cache;
+mod decoded;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+pub use cache::Cache;
+pub use decoded::Decoded;
+
+/// The decoded bytes of one block, seen by how they can be reached.
+pub trait Stream: Send + Sync {
+    /// The greatest decoded offset `<= offset` at which a [`Cursor`] can be placed without decoding what lies before.
+    ///
+    /// 0 is always an entry. May grow as checkpoints are collected.
+    fn entry(&self, offset: u64) -> u64;
+
+    /// A decoder at the entry at or before `offset`: its position is `self.entry(offset)`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] or [`Error::Unsupported`] if the payload cannot be decoded from there.
+    fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>>;
+
+    /// Whether cursors at different entries may usefully run at the same time, on several cores.
+    fn parallel(&self) -> bool;
+
+    /// Bytes of memory that the stream holds beside its cursors: checkpoints, chunk tables.
+    fn held(&self) -> u64 {
+        0
+    }
+}
+
+/// A running decoder: a position in the decoded bytes that moves forward only.
+pub trait Cursor: Send {
+    /// Decoded offset of the next byte.
+    fn position(&self) -> u64;
+
+    /// Fills `buf` with the next decoded bytes and moves behind them.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the stream is damaged or ends early; the cursor is then of no more use.
+    fn read(&mut self, buf: &mut [u8]) -> Result<()>;
+
+    /// Bytes of memory that this decoder holds while it is alive.
+    fn held(&self) -> u64;
+}
+
+/// A block compression code that is known.
+pub trait Codec: Send + Sync {
+    /// The four bytes of the block header, NUL padded.
+    fn code(&self) -> [u8; 4];
+
+    /// Looks at the payload and gives the framing's name (for `info/blocks.tsv`) and its decoded bytes.
+    ///
+    /// Reads at most headers: never the whole payload.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if no framing of this code fits.
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened>;
+
+    /// Writes the encoded form of `decoded` to `out`, in memory that does not grow with its length.
+    ///
+    /// `framing` is the framing to keep where the code has several (a name that [`Codec::open`] gave), else the common one.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if this program does not write the code or framing; else of reading `decoded`, or of `out`.
+    fn encode(
+        &self,
+        framing: Option<&str>,
+        decoded: &dyn Source,
+        out: &mut dyn Write,
+    ) -> Result<()>;
+}
+
+/// A payload whose framing has been recognised.
+pub struct Opened {
+    /// Name of the framing, such as `python chunks` or `frame`.
+    pub framing: &'static str,
+    /// The decoded bytes.
+    pub stream: Arc<dyn Stream>,
+}
+
+/// The codecs built in, in the order of DESIGN §5.
+static CODECS: &[&dyn Codec] = &[];
+
+/// The codec of a block header's compression code.
+///
+/// # Errors
+/// [`Error::Unsupported`] naming the code.
+pub fn codec(code: [u8; 4]) -> Result<&'static dyn Codec> {
+    CODECS
+        .iter()
+        .copied()
+        .find(|codec| codec.code() == code)
+        .ok_or_else(|| {
+            Error::unsupported(
+                Place::File,
+                format!("unknown compression {}", code_text(code)),
+            )
+        })
+}
+
+/// A compression code as people read it: trailing NULs cut, other bytes escaped; `none` for no compression.
+#[must_use]
+pub fn code_text(code: [u8; 4]) -> String {
+    if code == [0; 4] {
+        return "none".to_owned();
+    }
+    let len = code
+        .iter()
+        .rposition(|&byte| byte != 0)
+        .map_or(0, |last| last.saturating_add(1));
+    code.iter()
+        .take(len)
+        .map(|&byte| byte.escape_ascii().to_string())
+        .collect()
+}

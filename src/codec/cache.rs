@@ -1,0 +1,5 @@
+//! Stub, to be written.
+
+/// The cache of decoded segments.
+#[derive(Debug)]
+pub struct Cache;

@@ -1,0 +1,5 @@
+//! Stub, to be written.
+
+/// A decoded block.
+#[derive(Debug)]
+pub struct Decoded;

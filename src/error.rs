@@ -1,0 +1,161 @@
+//! What can go wrong while reading or saving, told by whose fault it is.
+//!
+//! [`Error`] is the error of the library: of sources, codecs, the format layer and saves. It is cheap to clone, because one
+//! failed decode is reported to every reader that waits for it. The mapping to errno is in `vfs`, in one place.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Where in the file something is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// The file as a whole.
+    File,
+    /// A byte offset from the start of the file.
+    Byte(u64),
+    /// Line and column of the tree's text, both counted from 1, the column in characters.
+    Line {
+        /// Line, from 1.
+        line: u64,
+        /// Column in characters, from 1.
+        column: u64,
+    },
+    /// A block, by its index.
+    Block(usize),
+    /// An array, by its path in the tree.
+    Array(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File => f.write_str("file"),
+            Self::Byte(offset) => write!(f, "byte {offset}"),
+            Self::Line { line, column } => write!(f, "line {line}, column {column}"),
+            Self::Block(n) => write!(f, "block {n}"),
+            Self::Array(path) => write!(f, "array {path}"),
+        }
+    }
+}
+
+/// Error of the library, by whose fault it is.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused: the medium, permissions, space.
+    #[error("{what}: {cause}")]
+    Io {
+        /// What was being done, or the path it was done to.
+        what: String,
+        /// What the operating system said; not a `source`, because the text already holds it.
+        cause: Arc<io::Error>,
+    },
+    /// The bytes of the file contradict the format or themselves.
+    #[error("{at}: {why}")]
+    Corrupt {
+        /// Where.
+        at: Place,
+        /// Found versus allowed.
+        why: String,
+    },
+    /// The file is fine as far as known, but uses what this program does not read or may not write.
+    #[error("{at}: {why}")]
+    Unsupported {
+        /// Where.
+        at: Place,
+        /// What is not supported, by name.
+        why: String,
+    },
+    /// An edit breaks a rule; the file was not touched.
+    #[error("{at}: {why}; {advice}")]
+    Rejected {
+        /// Where in the edited text, or which block.
+        at: Place,
+        /// The rule and what broke it.
+        why: String,
+        /// What to do about it.
+        advice: String,
+    },
+    /// The file is no longer the one that was read.
+    #[error("{why}")]
+    Stale {
+        /// What changed.
+        why: String,
+    },
+    /// The edit needs room that there is not, or that the user did not allow it to take.
+    #[error("{why}")]
+    NoRoom {
+        /// What was needed, and which option or action gives it.
+        why: String,
+        /// Whether a limit of ours was reached (`EFBIG`) rather than the disk's (`ENOSPC`).
+        limit: bool,
+    },
+}
+
+/// Result of the library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An operating system error while doing `what`.
+    pub fn io(what: impl Into<String>, cause: io::Error) -> Self {
+        Self::Io {
+            what: what.into(),
+            cause: Arc::new(cause),
+        }
+    }
+
+    /// Damage at a place.
+    pub fn corrupt(at: Place, why: impl Into<String>) -> Self {
+        Self::Corrupt {
+            at,
+            why: why.into(),
+        }
+    }
+
+    /// Something known to exist, or unknown, that is not supported at a place.
+    pub fn unsupported(at: Place, why: impl Into<String>) -> Self {
+        Self::Unsupported {
+            at,
+            why: why.into(),
+        }
+    }
+
+    /// The same error, said of `at` when it was only known to be somewhere in the file.
+    #[must_use]
+    pub fn at(self, at: Place) -> Self {
+        match self {
+            Self::Corrupt {
+                at: Place::File,
+                why,
+            } => Self::Corrupt { at, why },
+            Self::Unsupported {
+                at: Place::File,
+                why,
+            } => Self::Unsupported { at, why },
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_where_and_what() {
+        let error = Error::corrupt(Place::Block(3), "used 900 bytes of 800 allocated");
+        assert_eq!(
+            error.to_string(),
+            "block 3: used 900 bytes of 800 allocated"
+        );
+    }
+
+    #[test]
+    fn only_an_unknown_place_is_made_precise() {
+        let vague = Error::corrupt(Place::File, "x").at(Place::Block(1));
+        assert_eq!(vague.to_string(), "block 1: x");
+        assert_eq!(vague.at(Place::Byte(9)).to_string(), "block 1: x");
+    }
+}

@@ -1,0 +1,304 @@
+//! Bytes that can be read at any position: the one abstraction behind every file of the mount.
+//!
+//! A file, a window on it, a decoded block, a strided array, inline bytes, an NPY header in front of an array: each is a
+//! [`Source`], and they stack. A source knows its length and its bytes; it knows nothing of names, inodes or the kernel.
+
+mod file;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Place, Result};
+
+pub use file::{FileSource, MapSlice};
+
+/// Bytes of known length, readable at any offset, never changing, shared between threads.
+pub trait Source: Send + Sync {
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether there are no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `buf` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the range reaches beyond the end or the bytes there can't be had, [`Error::Io`] if the medium
+    /// fails. `buf` may then hold anything.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+
+    /// The bytes `offset..offset + len` without a copy, where the source has them in memory in one piece.
+    ///
+    /// `None` means "use [`Source::read_exact_at`]"; it is not an error, and may change from call to call.
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        let _ = (offset, len);
+        None
+    }
+
+    /// The file and the extent of it that these bytes are, when they are plain bytes of a file.
+    fn extent(&self) -> Option<FileExtent> {
+        None
+    }
+}
+
+/// A run of bytes of a file that a source consists of.
+#[derive(Clone)]
+pub struct FileExtent {
+    /// The file.
+    pub file: Arc<FileSource>,
+    /// Byte offset of the run from the start of the file.
+    pub offset: u64,
+    /// Length of the run in bytes.
+    pub len: u64,
+}
+
+/// Bytes in memory that a source lends for one reply.
+pub enum Loan {
+    /// Pages of a mapped file. They may vanish when somebody truncates the file, so that only the kernel may look at them.
+    Mapped(MapSlice),
+    /// A part of a buffer that does not change.
+    Shared(Arc<Vec<u8>>, Range<usize>),
+}
+
+impl fmt::Debug for Loan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mapped(slice) => write!(f, "Mapped({} bytes)", slice.len()),
+            Self::Shared(_, range) => write!(f, "Shared({range:?})"),
+        }
+    }
+}
+
+/// The whole of `source` in memory, if it is at most `limit` bytes long.
+///
+/// # Errors
+/// [`Error::Unsupported`] above the limit, else what reading gives.
+pub fn read_all(source: &dyn Source, limit: u64) -> Result<Vec<u8>> {
+    let len = source.len();
+    let len = usize::try_from(len)
+        .ok()
+        .filter(|_| len <= limit)
+        .ok_or_else(|| {
+            Error::unsupported(Place::File, format!("{len} bytes, at most {limit} allowed"))
+        })?;
+    let mut buf = vec![0; len];
+    source.read_exact_at(&mut buf, 0)?;
+    Ok(buf)
+}
+
+/// The offset just behind `len` bytes at `offset`, or the error that they reach beyond `end`.
+///
+/// # Errors
+/// [`Error::Corrupt`] if they do.
+pub fn checked_end(offset: u64, len: usize, end: u64) -> Result<u64> {
+    u64::try_from(len)
+        .ok()
+        .and_then(|len| offset.checked_add(len))
+        .filter(|&sum| sum <= end)
+        .ok_or_else(|| {
+            Error::corrupt(
+                Place::Byte(offset),
+                format!("{len} bytes wanted, but the end is at {end}"),
+            )
+        })
+}
+
+/// A part of another source.
+pub struct Window {
+    inner: Arc<dyn Source>,
+    offset: u64,
+    len: u64,
+}
+
+impl Window {
+    /// `len` bytes of `inner` from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the window reaches beyond the end of `inner`.
+    pub fn new(inner: Arc<dyn Source>, offset: u64, len: u64) -> Result<Self> {
+        offset
+            .checked_add(len)
+            .filter(|&end| end <= inner.len())
+            .ok_or_else(|| {
+                Error::corrupt(
+                    Place::Byte(offset),
+                    format!(
+                        "{len} bytes from {offset} on reach beyond the end at {}",
+                        inner.len()
+                    ),
+                )
+            })?;
+        Ok(Self { inner, offset, len })
+    }
+
+    /// The offset in `inner` of the byte at `offset` of the window.
+    fn inner_offset(&self, offset: u64, len: usize) -> Result<u64> {
+        checked_end(offset, len, self.len)?;
+        self.offset
+            .checked_add(offset)
+            .ok_or_else(|| Error::corrupt(Place::Byte(offset), "offset beyond 2^64"))
+    }
+}
+
+impl Source for Window {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.inner
+            .read_exact_at(buf, self.inner_offset(offset, buf.len())?)
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        self.inner.lend(self.inner_offset(offset, len).ok()?, len)
+    }
+
+    fn extent(&self) -> Option<FileExtent> {
+        let inner = self.inner.extent()?;
+        Some(FileExtent {
+            file: inner.file,
+            offset: inner.offset.checked_add(self.offset)?,
+            len: self.len,
+        })
+    }
+}
+
+/// Bytes in memory.
+#[derive(Debug, Clone)]
+pub struct Memory(Arc<Vec<u8>>);
+
+impl Memory {
+    /// A source of these bytes.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(bytes))
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Source for Memory {
+    fn len(&self) -> u64 {
+        u64::try_from(self.0.len()).unwrap_or(u64::MAX)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        checked_end(offset, buf.len(), self.len())?;
+        let found = usize::try_from(offset)
+            .ok()
+            .and_then(|start| self.0.get(start..)?.get(..buf.len()))
+            .ok_or_else(|| Error::corrupt(Place::Byte(offset), "beyond the end"))?;
+        buf.copy_from_slice(found);
+        Ok(())
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(len).filter(|&end| end <= self.0.len())?;
+        Some(Loan::Shared(Arc::clone(&self.0), start..end))
+    }
+}
+
+/// One source in front of another, such as an NPY header in front of an array.
+pub struct Joined {
+    head: Arc<dyn Source>,
+    tail: Arc<dyn Source>,
+    len: u64,
+}
+
+impl Joined {
+    /// `head`, then `tail`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if their lengths together exceed 2^64.
+    pub fn new(head: Arc<dyn Source>, tail: Arc<dyn Source>) -> Result<Self> {
+        let len = head
+            .len()
+            .checked_add(tail.len())
+            .ok_or_else(|| Error::corrupt(Place::File, "a length beyond 2^64"))?;
+        Ok(Self { head, tail, len })
+    }
+}
+
+impl Source for Joined {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        checked_end(offset, buf.len(), self.len)?;
+        let in_head = usize::try_from(self.head.len().saturating_sub(offset))
+            .unwrap_or(usize::MAX)
+            .min(buf.len());
+        let (first, second) = buf.split_at_mut(in_head);
+        if !first.is_empty() {
+            self.head.read_exact_at(first, offset)?;
+        }
+        if second.is_empty() {
+            return Ok(());
+        }
+        self.tail
+            .read_exact_at(second, offset.saturating_sub(self.head.len()))
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        match offset.checked_sub(self.head.len()) {
+            Some(in_tail) => self.tail.lend(in_tail, len),
+            None => self.head.lend(offset, len),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn memory(bytes: &[u8]) -> Arc<dyn Source> {
+        Arc::new(Memory::new(bytes.to_vec()))
+    }
+
+    #[test]
+    fn a_window_may_not_reach_beyond_its_source() {
+        assert!(Window::new(memory(b"abc"), 1, 2).is_ok());
+        assert!(Window::new(memory(b"abc"), 1, 3).is_err());
+        assert!(Window::new(memory(b"abc"), u64::MAX, 2).is_err());
+    }
+
+    #[test]
+    fn a_read_beyond_the_end_is_an_error() {
+        let mut buf = [0; 2];
+        assert!(memory(b"abc").read_exact_at(&mut buf, 2).is_err());
+        assert!(memory(b"abc").read_exact_at(&mut buf, u64::MAX).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn windows_and_joins_read_like_slices(
+            head in prop::collection::vec(any::<u8>(), 0..20),
+            tail in prop::collection::vec(any::<u8>(), 0..20),
+            cut in (0usize..40, 0usize..40),
+            read in (0usize..40, 0usize..40),
+        ) {
+            let model = [head.clone(), tail.clone()].concat();
+            let joined = Joined::new(memory(&head), memory(&tail)).unwrap();
+            let (start, len) = (cut.0.min(model.len()), cut.1.min(model.len() - cut.0.min(model.len())));
+            let model = &model[start..start + len];
+            let window = Window::new(Arc::new(joined), start as u64, len as u64).unwrap();
+            let mut buf = vec![0; read.1];
+            let got = window.read_exact_at(&mut buf, read.0 as u64);
+            match model.get(read.0..read.0 + read.1) {
+                Some(want) => { prop_assert!(got.is_ok()); prop_assert_eq!(&buf[..], want); }
+                None => prop_assert!(got.is_err()),
+            }
+        }
+    }
+}

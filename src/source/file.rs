@@ -1,0 +1,230 @@
+//! A file as a source: positional reads, and its pages mapped for replies to the kernel.
+//!
+//! The map is only ever the origin of a `writev` to `/dev/fuse`. There the kernel copies the pages, and answers `EFAULT` when
+//! the file has been truncated under us; the same access from our own code would be a `SIGBUS` that kills the mount. So the
+//! mapped bytes leave this module in a [`MapSlice`], whose one way out is named for its only use.
+#![allow(
+    unsafe_code,
+    reason = "mapping a file, and handing its pages to the kernel, needs three unsafe calls; see each"
+)]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{Mmap, MmapOptions, UncheckedAdvice};
+
+use super::{FileExtent, Loan, Source};
+use crate::error::{Error, Place, Result};
+
+/// How many mapped bytes may be served before their page table entries are dropped again, so that a long read through the
+/// map does not look like memory of ours (the pages stay in the page cache).
+const RELEASE_EVERY: u64 = 32 << 20;
+
+/// An open file of known length.
+pub struct FileSource {
+    file: Arc<File>,
+    len: u64,
+    map: Option<Arc<FileMap>>,
+}
+
+/// The pages of a file.
+struct FileMap {
+    pages: Mmap,
+    served: AtomicU64,
+}
+
+/// A part of a mapped file, lent for one reply.
+pub struct MapSlice {
+    map: Arc<FileMap>,
+    start: usize,
+    len: usize,
+}
+
+impl FileSource {
+    /// The first `len` bytes of `file`.
+    ///
+    /// A file that can't be mapped (too large for the address space, a pseudo file) is read by `pread` alone.
+    #[must_use]
+    pub fn new(file: Arc<File>, len: u64) -> Self {
+        let map = FileMap::new(&file, len).map(Arc::new);
+        Self { file, len, map }
+    }
+
+    /// `file` as long as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if its length can't be had.
+    pub fn open(file: Arc<File>) -> Result<Self> {
+        let len = file
+            .metadata()
+            .map_err(|cause| Error::io("reading the file's size", cause))?
+            .len();
+        Ok(Self::new(file, len))
+    }
+
+    /// The open file.
+    #[must_use]
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// This whole file as an extent.
+    #[must_use]
+    pub fn whole(self: &Arc<Self>) -> FileExtent {
+        FileExtent {
+            file: Arc::clone(self),
+            offset: 0,
+            len: self.len,
+        }
+    }
+}
+
+impl Source for FileSource {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        super::checked_end(offset, buf.len(), self.len)?;
+        self.file
+            .read_exact_at(buf, offset)
+            .map_err(|cause| match cause.kind() {
+                std::io::ErrorKind::UnexpectedEof => Error::corrupt(
+                    Place::Byte(offset),
+                    format!(
+                        "{} bytes wanted, but the file has been cut short",
+                        buf.len()
+                    ),
+                ),
+                _ => Error::io(format!("reading {} bytes at {offset}", buf.len()), cause),
+            })
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        let map = self.map.as_ref()?;
+        let start = usize::try_from(offset).ok()?;
+        start
+            .checked_add(len)
+            .filter(|&end| end <= map.pages.len())?;
+        Some(Loan::Mapped(MapSlice {
+            map: Arc::clone(map),
+            start,
+            len,
+        }))
+    }
+}
+
+impl FileMap {
+    fn new(file: &File, len: u64) -> Option<Self> {
+        let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
+        // SAFETY: a map is unsound for code that reads it while others change the file. Nothing in this program reads it:
+        // the bytes go to the kernel as the vector of a write, see `MapSlice::for_kernel`.
+        let pages = unsafe { MmapOptions::new().len(len).map(file) }.ok()?;
+        Some(Self {
+            pages,
+            served: AtomicU64::new(0),
+        })
+    }
+
+    /// Counts bytes handed out, and drops the page table entries now and then.
+    fn count(&self, len: usize) {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        if self
+            .served
+            .fetch_add(len, Ordering::Relaxed)
+            .saturating_add(len)
+            < RELEASE_EVERY
+        {
+            return;
+        }
+        self.served.store(0, Ordering::Relaxed);
+        // SAFETY: for a shared file map MADV_DONTNEED only drops page table entries; the next access, here the kernel's, finds
+        // the same bytes of the file again. A failure costs memory, not correctness.
+        let _ = unsafe {
+            self.pages
+                .unchecked_advise_range(UncheckedAdvice::DontNeed, 0, self.pages.len())
+        };
+    }
+}
+
+impl MapSlice {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes, to be passed to a system call and to nothing else.
+    #[must_use]
+    pub fn for_kernel(&self) -> &[u8] {
+        // SAFETY: `lend` checked that the range lies inside the map. The slice is valid memory for as long as the map lives;
+        // its bytes may change or vanish, which is why callers only pass it on to the kernel.
+        unsafe {
+            std::slice::from_raw_parts(self.map.pages.as_ptr().wrapping_add(self.start), self.len)
+        }
+    }
+}
+
+impl Drop for MapSlice {
+    fn drop(&mut self) {
+        self.map.count(self.len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file(bytes: &[u8]) -> Arc<File> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Arc::new(file)
+    }
+
+    #[test]
+    fn reads_and_loans_are_the_bytes_of_the_file() {
+        let source = FileSource::open(file(b"0123456789")).unwrap();
+        let mut buf = [0; 4];
+        source.read_exact_at(&mut buf, 3).unwrap();
+        assert_eq!(&buf, b"3456");
+        let Some(Loan::Mapped(slice)) = source.lend(3, 4) else {
+            panic!("not mapped")
+        };
+        assert_eq!(slice.for_kernel(), b"3456");
+        assert!(source.lend(8, 3).is_none());
+    }
+
+    #[test]
+    fn a_file_cut_short_is_an_error_not_a_signal() {
+        let file = file(&[1; 10_000]);
+        let source = FileSource::open(Arc::clone(&file)).unwrap();
+        file.set_len(100).unwrap();
+        let error = source.read_exact_at(&mut [0; 10], 9_000).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Corrupt {
+                    at: Place::Byte(9_000),
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_empty_file_is_an_empty_source() {
+        let source = FileSource::open(file(b"")).unwrap();
+        assert!(source.is_empty());
+        assert!(source.read_exact_at(&mut [], 0).is_ok());
+    }
+}
