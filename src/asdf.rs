@@ -1,3 +1,11 @@
 //! The format layer: an ASDF file as it is parsed, usable without FUSE.
 
 pub mod datatype;
+pub mod dialect;
+pub mod header;
+pub mod layout;
+pub mod scan;
+pub mod text;
+
+#[cfg(test)]
+pub(crate) mod sample;

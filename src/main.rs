@@ -1,1 +1,3 @@
+//! Mounts an ASDF file as a directory.
+
 fn main() {}

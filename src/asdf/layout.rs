@@ -1,0 +1,301 @@
+//! Where everything lies in a file: text, padding, blocks, index; and the text of a block index.
+//!
+//! ASDF Standard, "Low-level file layout". A [`Layout`] is a record of what `scan` found. It is pure arithmetic: the plans of
+//! saves are computed from it without looking at the file again.
+
+use super::dialect::{Dialect, Version};
+use super::header::BlockHeader;
+use crate::error::Error;
+
+/// How a block index begins.
+pub const INDEX_HEADER: &[u8] = b"#ASDF BLOCK INDEX";
+
+/// A run of bytes of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Extent {
+    /// Offset of the first byte.
+    pub start: u64,
+    /// Offset just behind the last byte, never before `start`.
+    pub end: u64,
+}
+
+impl Extent {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What was found of a block index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Index {
+    /// There is none.
+    Absent,
+    /// It lies there and tells the offset of every block.
+    Valid(Extent),
+    /// It lies there and is wrong.
+    Wrong(Extent, String),
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The format is bent, but everything can be had; a save mends it or leaves it.
+    Odd,
+    /// One block or array can't be had, or only in part; everything else can.
+    Partial,
+    /// Blocks may be missing: their number and place can't be known.
+    Damaged,
+}
+
+/// Something about the file that is not as it should be.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What and where.
+    pub error: Error,
+}
+
+/// A part of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Region {
+    /// The first line to the end of the tree: what `tree.yaml` shows.
+    Text,
+    /// Space between the text and the first block.
+    Padding,
+    /// Header and allocated space of a block.
+    Block(usize),
+    /// Bytes between blocks that belong to none.
+    Gap,
+    /// The block index.
+    Index,
+    /// Whatever follows.
+    Trailer,
+}
+
+/// Where everything lies in a file.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// What kind of file it is.
+    pub dialect: &'static Dialect,
+    /// Version of the file format, from the first line.
+    pub version: Version,
+    /// Bytes of text: first line, comments and tree with the newline of its `...` line.
+    pub text_end: u64,
+    /// Whether the text holds a tree.
+    pub has_tree: bool,
+    /// The blocks in the order of the file; their offsets grow.
+    pub blocks: Vec<BlockHeader>,
+    /// The block index.
+    pub index: Index,
+    /// Length of the file in bytes.
+    pub len: u64,
+    /// What is not as it should be.
+    pub findings: Vec<Finding>,
+}
+
+impl Layout {
+    /// Where block `n` ends: behind its allocated space, or at the end of the file if it is streamed or cut short.
+    #[must_use]
+    pub fn block_end(&self, n: usize) -> Option<u64> {
+        let block = self.blocks.get(n)?;
+        if block.streamed() {
+            return Some(self.len);
+        }
+        Some(block.end().map_or(self.len, |end| end.min(self.len)))
+    }
+
+    /// The space in front of the first block, in which the text may grow; the whole file if there is no block.
+    #[must_use]
+    pub fn head(&self) -> Extent {
+        Extent {
+            start: 0,
+            end: self.blocks.first().map_or(self.len, |block| block.offset),
+        }
+    }
+
+    /// Where the last block ends; without blocks the end of the text.
+    #[must_use]
+    pub fn blocks_end(&self) -> u64 {
+        self.blocks
+            .len()
+            .checked_sub(1)
+            .and_then(|last| self.block_end(last))
+            .unwrap_or(self.text_end)
+    }
+
+    /// Whether the last block is streamed.
+    #[must_use]
+    pub fn streamed(&self) -> bool {
+        self.blocks.last().is_some_and(BlockHeader::streamed)
+    }
+
+    /// Bytes of stored data in block `n` that the file really has: the used size, or what is there of it.
+    #[must_use]
+    pub fn stored_len(&self, n: usize) -> u64 {
+        let Some(block) = self.blocks.get(n) else {
+            return 0;
+        };
+        let room = self.len.saturating_sub(block.data_offset());
+        if block.streamed() {
+            room
+        } else {
+            block.used.min(room)
+        }
+    }
+
+    /// The gravest finding.
+    #[must_use]
+    pub fn worst(&self) -> Option<&Finding> {
+        self.findings.iter().max_by_key(|finding| finding.severity)
+    }
+
+    /// The parts of the file in order; together they are the whole file, without hole or overlap.
+    #[must_use]
+    pub fn regions(&self) -> Vec<(Region, Extent)> {
+        let mut out = Vec::with_capacity(self.blocks.len().saturating_add(4));
+        let mut at = 0;
+        let mut push = |region, end: u64| {
+            if end > at {
+                out.push((region, Extent { start: at, end }));
+                at = end;
+            }
+        };
+        push(Region::Text, self.text_end);
+        for (n, block) in self.blocks.iter().enumerate() {
+            push(
+                if n == 0 { Region::Padding } else { Region::Gap },
+                block.offset,
+            );
+            push(Region::Block(n), self.block_end(n).unwrap_or(self.len));
+        }
+        if let Index::Valid(extent) | Index::Wrong(extent, _) = &self.index {
+            push(Region::Gap, extent.start);
+            push(Region::Index, extent.end);
+        }
+        push(
+            if self.blocks.is_empty() {
+                Region::Padding
+            } else {
+                Region::Trailer
+            },
+            self.len,
+        );
+        out
+    }
+}
+
+/// The text of a block index for blocks at these offsets, as Python asdf writes it.
+#[must_use]
+pub fn index_text(offsets: &[u64]) -> Vec<u8> {
+    let mut out = INDEX_HEADER.to_vec();
+    out.extend_from_slice(b"\n%YAML 1.1\n---\n");
+    for offset in offsets {
+        out.extend_from_slice(format!("- {offset}\n").as_bytes());
+    }
+    out.extend_from_slice(b"...\n");
+    out
+}
+
+/// Parses the text of a block index: the offsets, and the length of the text in bytes.
+///
+/// Accepts the block style of Python (`- 1`) and the flow styles of old Python and asdf-cxx (`--- [1, 2]`, `[950,]`).
+/// `None` if it is no list of whole numbers.
+#[must_use]
+pub fn parse_index(text: &[u8]) -> Option<(Vec<u64>, usize)> {
+    let mut offsets = Vec::new();
+    let mut len = 0usize;
+    let mut in_document = false;
+    for line in text.split_inclusive(|&byte| byte == b'\n') {
+        let content = line.trim_ascii_end();
+        if content.iter().all(|&byte| byte == 0) && in_document {
+            break;
+        }
+        len = len.checked_add(line.len())?;
+        if content == b"..." {
+            break;
+        }
+        let content = match content.strip_prefix(b"---") {
+            Some(rest) if !in_document => {
+                in_document = true;
+                rest
+            }
+            _ if !in_document => continue,
+            _ => content,
+        };
+        for token in content
+            .split(|byte| b" \t[],".contains(byte))
+            .filter(|token| !token.is_empty())
+        {
+            if token != b"-" {
+                offsets.push(std::str::from_utf8(token).ok()?.parse().ok()?);
+            }
+        }
+    }
+    in_document.then_some((offsets, len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_index_styles_in_the_wild_are_read() {
+        let cases: [(&[u8], Option<Vec<u64>>); 7] = [
+            (
+                b"#ASDF BLOCK INDEX\n%YAML 1.1\n---\n- 10\n- 20\n...\n",
+                Some(vec![10, 20]),
+            ),
+            (
+                b"#ASDF BLOCK INDEX\n%YAML 1.1\n--- [10, 20]\n...\n",
+                Some(vec![10, 20]),
+            ),
+            (
+                b"#ASDF BLOCK INDEX\n%YAML 1.1\n---\n[950,\n]\n...\n",
+                Some(vec![950]),
+            ),
+            (
+                b"#ASDF BLOCK INDEX\r\n%YAML 1.1\r\n---\r\n- 10\r\n...\r\n",
+                Some(vec![10]),
+            ),
+            (
+                b"#ASDF BLOCK INDEX\n%YAML 1.1\n---\n- 10\n\0\0\0\0",
+                Some(vec![10]),
+            ),
+            (b"#ASDF BLOCK INDEX\n%YAML 1.1\n---\n- ten\n...\n", None),
+            (b"#ASDF BLOCK INDEX\nmore text", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(
+                parse_index(text).map(|found| found.0),
+                want,
+                "{}",
+                text.escape_ascii()
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_index_is_read_as_it_was_written(offsets: Vec<u64>, rest in "[^.]*") {
+            let mut text = index_text(&offsets);
+            let len = text.len();
+            text.extend(rest.bytes());
+            prop_assert_eq!(parse_index(&text), Some((offsets, len)));
+        }
+
+        #[test]
+        fn any_bytes_are_an_index_or_not(bytes: Vec<u8>) {
+            let _ = parse_index(&bytes);
+        }
+    }
+}

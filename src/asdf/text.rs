@@ -1,0 +1,217 @@
+//! The text at the start of a file: where it ends.
+//!
+//! ASDF Standard, "Low-level file layout", sections "Header", "Comments" and "Tree". The first line, comment lines and the tree
+//! up to the newline of its `...` line. What the tree says is `tree`'s; here it is lines.
+
+use super::dialect::{Dialect, FirstLine};
+use super::layout::{Finding, Severity};
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// The longest text of a file that is read, in bytes.
+pub const TEXT_LIMIT: u64 = 256 << 20;
+/// How much is read at a time when searching.
+pub(super) const CHUNK: u64 = 64 << 10;
+
+/// The text of a file, as far as [`classify`] can tell from the bytes read so far.
+enum Text {
+    /// It ends here, and holds a tree or not.
+    Ends {
+        at: usize,
+        has_tree: bool,
+        oddity: Option<&'static str>,
+    },
+    /// More bytes are needed.
+    Unknown,
+}
+
+/// The text of a file.
+pub(super) struct ReadText {
+    pub(super) bytes: Vec<u8>,
+    pub(super) has_tree: bool,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Reads from the start of the file, a growing piece at a time, until the end of the text is in sight.
+pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadText> {
+    let mut bytes = Vec::new();
+    let mut goal = CHUNK;
+    loop {
+        let have = to_u64(bytes.len());
+        let more = read_up_to(
+            source,
+            have,
+            usize::try_from(goal.saturating_sub(have)).unwrap_or(0),
+        )?;
+        bytes.extend_from_slice(&more);
+        let whole = to_u64(bytes.len()) == source.len();
+        if let Text::Ends {
+            at,
+            has_tree,
+            oddity,
+        } = classify(&bytes, first, whole)
+        {
+            bytes.truncate(at);
+            bytes.shrink_to_fit();
+            let findings = oddity.map(|why| Finding {
+                severity: Severity::Odd,
+                error: Error::corrupt(Place::Byte(to_u64(at)), why),
+            });
+            return Ok(ReadText {
+                bytes,
+                has_tree,
+                findings: findings.into_iter().collect(),
+            });
+        }
+        if goal >= TEXT_LIMIT {
+            let why = format!("the tree does not end within {TEXT_LIMIT} bytes");
+            return Err(Error::unsupported(Place::File, why));
+        }
+        goal = goal.saturating_mul(4).min(TEXT_LIMIT);
+    }
+}
+
+/// Finds the end of the text in the first bytes of a file (`whole`: in all of it).
+///
+/// A block magic is no UTF-8, so that the first one ends a text whose `...` is missing.
+fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Text {
+    let mut at = first.len;
+    let mut in_tree = false;
+    let mut oddity = None;
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        if rest.is_empty() && whole {
+            let oddity = if in_tree {
+                Some("the tree has no `...` line")
+            } else {
+                oddity
+            };
+            return Text::Ends {
+                at,
+                has_tree: in_tree,
+                oddity,
+            };
+        }
+        let Some(line) = next_line(rest, whole) else {
+            return Text::Unknown;
+        };
+        if let Some(magic) = position_of_magic(line, first.dialect) {
+            // padding and a block on one line, or a tree whose end marker is missing or glued to the block
+            let at = if in_tree {
+                at.saturating_add(magic)
+            } else {
+                at
+            };
+            let oddity = if in_tree {
+                Some("the tree has no `...` line of its own")
+            } else {
+                oddity
+            };
+            return Text::Ends {
+                at,
+                has_tree: in_tree,
+                oddity,
+            };
+        }
+        let content = line.trim_ascii_start();
+        let next = at.saturating_add(line.len());
+        if in_tree {
+            if line
+                .strip_prefix(b"...")
+                .is_some_and(|tail| tail.trim_ascii().is_empty())
+            {
+                return Text::Ends {
+                    at: next,
+                    has_tree: true,
+                    oddity,
+                };
+            }
+        } else if content.starts_with(b"%") || content.starts_with(b"---") {
+            in_tree = true;
+        } else if !line.starts_with(b"#") {
+            oddity = oddity.or(Some(
+                "only comments may stand between the first line and the tree",
+            ));
+        }
+        at = next;
+    }
+}
+
+/// The next line with its newline, or what is left when `whole`; `None` if its end is not in sight.
+fn next_line(rest: &[u8], whole: bool) -> Option<&[u8]> {
+    match rest.iter().position(|&byte| byte == b'\n') {
+        Some(end) => rest.get(..=end),
+        None if whole => Some(rest),
+        None => None,
+    }
+}
+
+/// Where the first block magic in `bytes` is.
+pub(super) fn position_of_magic(bytes: &[u8], dialect: &Dialect) -> Option<usize> {
+    bytes
+        .windows(4)
+        .position(|four| dialect.magics.iter().any(|magic| four == magic))
+}
+
+/// `usize` is never wider than 64 bits.
+pub(super) fn to_u64(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+/// At most `len` bytes at `offset`; fewer at the end of the source.
+pub(super) fn read_up_to(source: &dyn Source, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let there = source.len().saturating_sub(offset);
+    let len = usize::try_from(there).map_or(len, |there| there.min(len));
+    let mut buf = vec![0; len];
+    source.read_exact_at(&mut buf, offset)?;
+    Ok(buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Memory;
+
+    fn text(bytes: &[u8]) -> ReadText {
+        let first = FirstLine::parse(bytes, false).unwrap();
+        read_text(&Memory::new(bytes.to_vec()), &first).unwrap()
+    }
+
+    #[test]
+    fn the_end_of_the_text_is_found() {
+        let head = "#ASDF 1.0.0\n";
+        let cases = [
+            ("%YAML 1.1\n---\na: 1\n...\n", "padding", true),
+            ("%YAML 1.1\r\n---\r\n...\r\n", "", true),
+            ("--- {}\n...", "", true),
+            ("--- {}\n...  \n", "\n...\n", true),
+            ("---\na: '\n ...\n'\n...\n", "", true),
+            ("---\na: 1\n", "", true),
+            ("# only a comment\n", "", false),
+            ("", "", false),
+        ];
+        for (inside, behind, has_tree) in cases {
+            let found = text(format!("{head}{inside}{behind}").as_bytes());
+            assert_eq!(found.bytes, format!("{head}{inside}").as_bytes());
+            assert_eq!(found.has_tree, has_tree, "{inside:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_many_chunks_is_read_to_its_end() {
+        let long = format!("#ASDF 1.0.0\n---\n{}...\n", "- a line\n".repeat(100_000));
+        assert_eq!(
+            text(format!("{long}\n...\n").as_bytes()).bytes,
+            long.as_bytes()
+        );
+    }
+
+    #[test]
+    fn content_before_the_tree_is_noted() {
+        assert_eq!(text(b"#ASDF 1.0.0\n\n---\n...\n").findings.len(), 1);
+        assert_eq!(
+            text(b"#ASDF 1.0.0\n# comment\n---\n...\n").findings.len(),
+            0
+        );
+    }
+}
