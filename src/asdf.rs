@@ -1,4 +1,8 @@
 //! The format layer: an ASDF file as it is parsed, usable without FUSE.
 
+pub mod buffers;
+mod copy;
 pub mod datatype;
+pub mod gather;
+mod tile;
 pub mod view;
