@@ -4,5 +4,6 @@ pub mod buffers;
 mod copy;
 pub mod datatype;
 pub mod gather;
+pub mod scatter;
 mod tile;
 pub mod view;

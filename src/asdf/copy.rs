@@ -19,6 +19,17 @@ pub(super) struct Step {
     pub(super) to: isize,
 }
 
+impl Step {
+    /// The same positions for the way back.
+    pub(super) fn turned_back(self) -> Self {
+        Self {
+            count: self.count,
+            from: self.to,
+            to: self.from,
+        }
+    }
+}
+
 /// Bytes of a cache line: a block of a transposition is as wide where it is written.
 const LINE: usize = 64;
 

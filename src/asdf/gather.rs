@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffers::Buffers;
-use super::copy::{Step, copy};
-use super::tile::{Grain, Tile, positions};
+use super::copy::copy;
+use super::tile::{Grain, Tile, in_memory, misplaced, positions};
 use super::view::{Part, View};
 use crate::error::{Error, Place, Result};
 use crate::source::{Loan, Source, Window, checked_end};
@@ -124,7 +124,8 @@ impl Strided {
         let extent = in_memory(tile.extent())?;
         if let Some(Loan::Shared(bytes, range)) = self.lent(tile.low, extent) {
             let from = bytes.get(range).ok_or_else(misplaced)?;
-            let steps = steps(tile, tile.walks.iter().map(|walk| walk.step))?;
+            // All of the tile as one piece, with whatever is between its runs.
+            let steps = tile.steps(&tile.pieces(u64::MAX))?;
             return done(copy((from, 0), (out, first), &steps, in_memory(tile.run)?));
         }
         let pieces = tile.pieces(self.buffers.grain.gap);
@@ -139,15 +140,7 @@ impl Strided {
             });
         }
         let (span, pitch) = (in_memory(pieces.span)?, in_memory(pieces.pitch())?);
-        let mut distance = pieces.pitch();
-        let between_steps = between.iter().map(|walk| {
-            let next = distance.saturating_mul(walk.count);
-            std::mem::replace(&mut distance, next)
-        });
-        let steps = steps(
-            tile,
-            inside.iter().map(|walk| walk.step).chain(between_steps),
-        )?;
+        let steps = tile.steps(&pieces)?;
         self.buffers.with_scratch(|scratch| {
             let mut at = 0usize;
             positions(between, tile.low, 0, &mut |offset, _| {
@@ -318,28 +311,6 @@ fn cost(part: &Part, grain: Grain) -> u64 {
     pieces
         .count
         .saturating_mul(pieces.span.saturating_add(grain.gap))
-}
-
-/// The steps of a copy from the distances of the tile's positions in a buffer to the array in C order.
-fn steps(tile: &Tile, distances: impl Iterator<Item = u64>) -> Result<Vec<Step>> {
-    let step = |(walk, distance): (&super::tile::Walk, u64)| {
-        Some(Step {
-            count: usize::try_from(walk.count).ok()?,
-            from: isize::try_from(distance).ok()?,
-            to: isize::try_from(walk.pitch).ok()?,
-        })
-    };
-    let steps: Option<Vec<_>> = tile.walks.iter().zip(distances).map(step).collect();
-    steps.ok_or_else(misplaced)
-}
-
-fn in_memory(len: u64) -> Result<usize> {
-    usize::try_from(len).map_err(|_| misplaced())
-}
-
-/// The error for what the proofs of [`View`] exclude; it takes the place of a panic.
-fn misplaced() -> Error {
-    Error::corrupt(Place::File, "an element outside of the array")
 }
 
 fn done(copied: bool) -> Result<()> {

@@ -3,8 +3,9 @@
 //! Gathering and scattering share this: both walk the block in ascending order, in pieces that are as long as the box allows,
 //! and put the pieces one behind the other in a buffer, from or to which [`super::copy`] moves the elements.
 
+use super::copy::Step;
 use super::view::Part;
-use crate::error::Result;
+use crate::error::{Error, Place, Result};
 
 /// By what numbers arrays are cut, all in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +121,28 @@ impl Tile {
         pieces
     }
 
+    /// The way from the pieces in the scratch buffer to the array in C order.
+    ///
+    /// # Errors
+    /// [`misplaced`] if a distance does not fit into memory.
+    pub(super) fn steps(&self, pieces: &Pieces) -> Result<Vec<Step>> {
+        let mut distance = pieces.pitch();
+        let steps = self.walks.iter().enumerate().map(|(i, walk)| {
+            let from = if i < pieces.joined {
+                walk.step
+            } else {
+                let next = distance.saturating_mul(walk.count);
+                std::mem::replace(&mut distance, next)
+            };
+            Some(Step {
+                count: usize::try_from(walk.count).ok()?,
+                from: isize::try_from(from).ok()?,
+                to: isize::try_from(walk.pitch).ok()?,
+            })
+        });
+        steps.collect::<Option<_>>().ok_or_else(misplaced)
+    }
+
     /// Calls `each` for tiles that together are this one, ascending in the block as far as its walks allow.
     ///
     /// Each fits into the scratch buffer, or has no joined walks and so needs none.
@@ -218,4 +241,17 @@ pub(super) fn positions(
 fn grown(span: u64, walk: &Walk) -> u64 {
     let behind = walk.count.saturating_sub(1).saturating_mul(walk.step);
     behind.saturating_add(span)
+}
+
+/// A length as one in memory.
+///
+/// # Errors
+/// [`misplaced`] if it does not fit.
+pub(super) fn in_memory(len: u64) -> Result<usize> {
+    usize::try_from(len).map_err(|_| misplaced())
+}
+
+/// The error for what the proofs of a view exclude; it takes the place of a panic.
+pub(super) fn misplaced() -> Error {
+    Error::corrupt(Place::File, "an element outside of the array")
 }
