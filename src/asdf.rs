@@ -1,5 +1,7 @@
 //! The format layer: an ASDF file as it is parsed, usable without FUSE.
 
+pub mod buffers;
+mod copy;
 pub mod datatype;
 pub mod dialect;
 pub mod header;
@@ -9,3 +11,7 @@ pub mod text;
 
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod gather;
+pub mod scatter;
+mod tile;
+pub mod view;
