@@ -12,6 +12,8 @@ mod chunked;
 mod decoded;
 #[cfg(feature = "lz4f")]
 mod lz4f;
+#[cfg(feature = "zstd")]
+mod zstd;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -98,6 +100,8 @@ pub struct Opened {
 static CODECS: &[&dyn Codec] = &[
     #[cfg(feature = "lz4f")]
     &lz4f::Lz4f,
+    #[cfg(feature = "zstd")]
+    &zstd::Zstd,
 ];
 
 /// The codec of a block header's compression code.

@@ -122,6 +122,54 @@ pub(super) fn array_at<const N: usize>(source: &dyn Source, offset: u64) -> Resu
     Ok(bytes)
 }
 
+/// A source whose headers are read one after the other: those that lie close together cost one read.
+pub(super) struct Headers<'a> {
+    source: &'a dyn Source,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Headers<'a> {
+    /// Bytes read at once.
+    const PIECE: usize = 4096;
+
+    pub(super) fn new(source: &'a dyn Source) -> Self {
+        Self {
+            source,
+            at: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Length of the source.
+    pub(super) fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    /// The `N` bytes at `offset`.
+    ///
+    /// # Errors
+    /// As of the source, a range beyond its end included.
+    pub(super) fn array<const N: usize>(&mut self, offset: u64) -> Result<[u8; N]> {
+        if let Some(bytes) = self.buffered(offset) {
+            return Ok(bytes);
+        }
+        let len = usize::try_from(self.len().saturating_sub(offset))
+            .unwrap_or(Self::PIECE)
+            .min(Self::PIECE)
+            .max(N);
+        self.at = offset;
+        read_into(self.source, offset, len, &mut self.bytes)?;
+        self.buffered(offset)
+            .ok_or_else(|| corrupt("a header beyond the end"))
+    }
+
+    fn buffered<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
+        let start = usize::try_from(offset.checked_sub(self.at)?).ok()?;
+        self.bytes.get(start..)?.first_chunk().copied()
+    }
+}
+
 /// The `len` bytes at `offset`, in `buf`, which is used again and again.
 ///
 /// # Errors

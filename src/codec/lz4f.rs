@@ -27,7 +27,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lz4_flex::block;
 
-use super::chunked::{Entries, Pending, array_at, corrupt, length, read_into, unsupported};
+use super::chunked::{
+    Entries, Headers, Pending, array_at, corrupt, length, read_into, unsupported,
+};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
 use crate::source::{Source, checked_end};
@@ -181,11 +183,11 @@ struct Walker {
 
 impl Walker {
     /// Reads the next header and moves behind what it heads.
-    fn next(&mut self, stored: &dyn Source) -> Result<Item> {
+    fn next(&mut self, headers: &mut Headers) -> Result<Item> {
         let Some(frame) = self.frame else {
-            return self.enter(stored);
+            return self.enter(headers);
         };
-        let size = u32::from_le_bytes(array_at(stored, self.at)?);
+        let size = u32::from_le_bytes(headers.array(self.at)?);
         self.skip(4);
         if size == 0 {
             self.skip(if frame.content_checksum { 4 } else { 0 });
@@ -212,21 +214,21 @@ impl Walker {
     }
 
     /// Reads the header of the next frame; skippable ones are passed by.
-    fn enter(&mut self, stored: &dyn Source) -> Result<Item> {
-        while self.at < stored.len() {
+    fn enter(&mut self, headers: &mut Headers) -> Result<Item> {
+        while self.at < headers.len() {
             self.idle = self.idle.saturating_add(1);
             if self.idle > MAX_IDLE {
                 return Err(corrupt(format!("more than {MAX_IDLE} frames without data")));
             }
-            let magic = u32::from_le_bytes(array_at(stored, self.at)?);
+            let magic = u32::from_le_bytes(headers.array(self.at)?);
             self.skip(4);
             if magic & !0xF == SKIPPABLE {
-                let len = u32::from_le_bytes(array_at(stored, self.at)?);
+                let len = u32::from_le_bytes(headers.array(self.at)?);
                 self.skip(4);
                 self.skip(len.into());
             } else if magic == MAGIC {
-                self.frame = Some(self.descriptor(stored)?);
-                return self.next(stored);
+                self.frame = Some(self.descriptor(headers)?);
+                return self.next(headers);
             } else {
                 return Err(corrupt(format!(
                     "magic {magic:08x} is not that of an LZ4 frame"
@@ -237,20 +239,24 @@ impl Walker {
     }
 
     /// Reads a frame descriptor and moves behind it.
-    fn descriptor(&mut self, stored: &dyn Source) -> Result<Frame> {
-        let [flg, bd] = array_at(stored, self.at)?;
+    fn descriptor(&mut self, headers: &mut Headers) -> Result<Frame> {
+        let [flg, bd] = headers.array(self.at)?;
         if flg & FLG_VERSION_MASK != FLG_VERSION {
             return Err(unsupported(format!("LZ4 frame version {}", flg >> 6)));
         }
         if flg & FLG_DICTIONARY != 0 {
             return Err(unsupported("LZ4 frame with an external dictionary"));
         }
-        let len = if flg & FLG_CONTENT_SIZE != 0 { 10 } else { 2 };
-        let mut descriptor = [0; 10];
-        let descriptor = descriptor.get_mut(..len).unwrap_or_default();
-        stored.read_exact_at(descriptor, self.at)?;
-        self.skip(length(len));
-        let [checksum] = array_at(stored, self.at)?;
+        let (long, short);
+        let descriptor: &[u8] = if flg & FLG_CONTENT_SIZE != 0 {
+            long = headers.array::<10>(self.at)?;
+            &long
+        } else {
+            short = [flg, bd];
+            &short
+        };
+        self.skip(length(descriptor.len()));
+        let [checksum] = headers.array(self.at)?;
         self.skip(1);
         if header_checksum(descriptor) != checksum {
             return Err(corrupt("LZ4 frame header does not match its checksum"));
@@ -311,9 +317,10 @@ impl Block {
 
 /// Descriptor of the first frame that holds data.
 fn first_frame(stored: &dyn Source) -> Result<Option<Frame>> {
+    let mut headers = Headers::new(stored);
     let mut walker = Walker::default();
     loop {
-        match walker.next(stored)? {
+        match walker.next(&mut headers)? {
             Item::Block(block) => return Ok(Some(block.frame)),
             Item::FrameEnd => {}
             Item::End => return Ok(None),
@@ -362,13 +369,14 @@ impl Frames {
     /// No block can be longer than full: so if the sum is `data_size`, none was shorter, and every offset is right.
     fn scan(&self) -> Result<Entries<Spot>> {
         let mut entries = Entries::new(self.data_size, Spot::default());
+        let mut headers = Headers::new(self.stored.as_ref());
         let mut walker = Walker::default();
         let mut last: Option<Block> = None;
         let mut end = 0u64;
         let (mut out, mut input) = (Vec::new(), Vec::new());
         loop {
             let before = walker.clone();
-            match walker.next(self.stored.as_ref())? {
+            match walker.next(&mut headers)? {
                 Item::Block(block) => {
                     if let Some(full) = last.replace(block) {
                         if full.frame.linked {
@@ -462,11 +470,14 @@ impl Cursor for FrameCursor {
     fn read(&mut self, buf: &mut [u8]) -> Result<()> {
         let end = checked_end(self.position, buf.len(), self.stream.data_size)?;
         let mut done = self.pending.take(buf);
+        let stream = Arc::clone(&self.stream);
+        let source = stream.stored.as_ref();
+        let mut headers = Headers::new(source);
         // `buf[known..done]` is decoded, and not in `history` yet: a long read looks back into `buf` itself.
         let mut known = done;
         while done < buf.len() {
             let at = self.walker.clone();
-            let block = match self.walker.next(self.stream.stored.as_ref())? {
+            let block = match self.walker.next(&mut headers)? {
                 Item::Block(block) => block,
                 Item::FrameEnd => {
                     self.history.clear();
@@ -487,8 +498,7 @@ impl Cursor for FrameCursor {
                 self.history.as_slice()
             };
             let offset = self.position.saturating_add(length(done));
-            self.stream.remember(offset, &at, before);
-            let source = self.stream.stored.as_ref();
+            stream.remember(offset, &at, before);
             if let Some(out) = rest.get_mut(..block.frame.block_max) {
                 let len = block.decode(source, before, out, &mut self.input)?;
                 done = done.saturating_add(len);

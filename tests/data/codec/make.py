@@ -40,5 +40,26 @@ def lz4_frames():
     save("short.lz4", c.begin() + c.compress(data[:100_000]) + c.compress(data[100_000:]) + c.flush())
 
 
+def zstd_frames():
+    data = pattern(400_001)
+    save("single.zst", zstandard.ZstdCompressor().compress(data))
+    stream = zstandard.ZstdCompressor(write_checksum=True).compressobj()          # no content size
+    save("unsized.zst", stream.compress(data) + stream.flush())
+    skippable = struct.pack("<II", 0x184D2A53, 5) + b"hello"
+    parts = [zstandard.ZstdCompressor(level=level, write_checksum=True).compress(data[at:at + 100_000])
+             for level, at in ((3, 0), (19, 100_000), (1, 200_000), (3, 300_000), (3, 400_000))]
+    save("frames.zst", skippable.join(parts))
+    # The seekable format: frames of unknown size with a table behind them.
+    parts, table = [], b""
+    for at in range(0, len(data), 70_000):
+        part = data[at:at + 70_000]
+        stream = zstandard.ZstdCompressor().compressobj()
+        parts.append(stream.compress(part) + stream.flush())
+        table += struct.pack("<II", len(parts[-1]), len(part))
+    table += struct.pack("<IBI", len(parts), 0, 0x8F92EAB1)
+    save("seekable.zst", b"".join(parts) + struct.pack("<II", 0x184D2A5E, len(table)) + table)
+
+
 if __name__ == "__main__":
     lz4_frames()
+    zstd_frames()
