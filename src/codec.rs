@@ -7,7 +7,13 @@
 //! [`Decoded`]'s, and the same for all codecs.
 
 mod cache;
+#[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
+mod chunked;
 mod decoded;
+#[cfg(feature = "lz4f")]
+mod lz4f;
+#[cfg(feature = "zstd")]
+mod zstd;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -91,7 +97,12 @@ pub struct Opened {
 }
 
 /// The codecs built in, in the order of DESIGN §5.
-static CODECS: &[&dyn Codec] = &[];
+static CODECS: &[&dyn Codec] = &[
+    #[cfg(feature = "lz4f")]
+    &lz4f::Lz4f,
+    #[cfg(feature = "zstd")]
+    &zstd::Zstd,
+];
 
 /// The codec of a block header's compression code.
 ///
