@@ -12,6 +12,8 @@ mod chunked;
 mod decoded;
 #[cfg(feature = "lz4f")]
 mod lz4f;
+mod readers;
+mod work;
 #[cfg(feature = "zstd")]
 mod zstd;
 
@@ -21,7 +23,7 @@ use std::sync::Arc;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
-pub use cache::Cache;
+pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
 
 /// The decoded bytes of one block, seen by how they can be reached.
@@ -44,6 +46,14 @@ pub trait Stream: Send + Sync {
     fn held(&self) -> u64 {
         0
     }
+
+    /// Whether there is work that was put off because a reader was waiting.
+    fn is_untidy(&self) -> bool {
+        false
+    }
+
+    /// Does a small piece of the work put off, such as making one checkpoint smaller.
+    fn tidy(&self) {}
 }
 
 /// A running decoder: a position in the decoded bytes that moves forward only.
@@ -59,6 +69,18 @@ pub trait Cursor: Send {
 
     /// Bytes of memory that this decoder holds while it is alive.
     fn held(&self) -> u64;
+
+    /// Bytes of memory that the next [`Cursor::read`] needs beside, for as long as it runs.
+    fn scratch(&self) -> u64 {
+        0
+    }
+
+    /// The decoded offset up to which the bytes are decoded already, or will be by the next [`Cursor::read`] however short.
+    ///
+    /// Whoever wants bytes before it had better wait for this cursor than decode them on another one.
+    fn ahead(&self) -> u64 {
+        self.position()
+    }
 }
 
 /// A block compression code that is known.
@@ -73,6 +95,11 @@ pub trait Codec: Send + Sync {
     /// # Errors
     /// [`Error::Corrupt`] if no framing of this code fits.
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened>;
+
+    /// The most decoded bytes that one stored byte can stand for; more than that is a lie of the header.
+    fn max_ratio(&self) -> u64 {
+        u64::MAX
+    }
 
     /// Writes the encoded form of `decoded` to `out`, in memory that does not grow with its length.
     ///
@@ -119,6 +146,33 @@ pub fn codec(code: [u8; 4]) -> Result<&'static dyn Codec> {
                 format!("unknown compression {}", code_text(code)),
             )
         })
+}
+
+/// The decoded bytes of a compressed block, and the name of the framing they are stored in.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the code is not known, [`Error::Corrupt`] if no framing of it fits, or if `data_size` is more
+/// than so many stored bytes can stand for.
+pub fn decode(
+    code: [u8; 4],
+    stored: Arc<dyn Source>,
+    data_size: u64,
+    cache: &Arc<Cache>,
+) -> Result<(&'static str, Decoded)> {
+    let codec = codec(code)?;
+    let stored_len = stored.len();
+    if data_size > stored_len.saturating_mul(codec.max_ratio()) {
+        return Err(Error::corrupt(
+            Place::File,
+            format!(
+                "{data_size} decoded bytes can't come from {stored_len} bytes of {}",
+                code_text(code)
+            ),
+        ));
+    }
+    let opened = codec.open(stored, data_size)?;
+    let decoded = Decoded::new(opened.stream, data_size, cache);
+    Ok((opened.framing, decoded))
 }
 
 /// A compression code as people read it: trailing NULs cut, other bytes escaped; `none` for no compression.
