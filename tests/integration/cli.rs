@@ -5,12 +5,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::common::{
     Mount, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually, is_root,
     is_running, mount_options, mounted_at, run,
 };
 use crate::sample::{Block, Index, Sample, array, noise};
-use rustix::process::{Pid, Signal, kill_process};
 
 /// The user without privileges.
 const NOBODY: u32 = 65534;
