@@ -9,9 +9,9 @@ pub mod layout;
 pub mod scan;
 pub mod text;
 
+pub mod gather;
 #[cfg(test)]
 pub(crate) mod sample;
-pub mod gather;
 pub mod scatter;
 mod tile;
 pub mod view;
