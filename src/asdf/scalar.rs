@@ -5,7 +5,7 @@
 //! nodes are `tree`'s.
 
 /// The type of a scalar in YAML 1.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Type {
     /// `~`, `null` or nothing at all.
     Null,
