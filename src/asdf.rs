@@ -4,14 +4,17 @@ pub mod buffers;
 mod copy;
 pub mod datatype;
 pub mod dialect;
+pub mod gather;
 pub mod header;
 pub mod layout;
-pub mod scan;
-pub mod text;
-
-pub mod gather;
+mod lines;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod scalar;
+pub mod scan;
 pub mod scatter;
+pub mod text;
 mod tile;
+pub mod tree;
 pub mod view;
+mod yaml;
