@@ -4,6 +4,7 @@ pub mod buffers;
 mod copy;
 pub mod datatype;
 pub mod gather;
+pub mod npy;
 pub mod scatter;
 mod tile;
 pub mod view;
