@@ -1,13 +1,21 @@
 //! The format layer: an ASDF file as it is parsed, usable without FUSE.
+//!
+//! A [`Snapshot`] is one state of a file: where everything lies ([`layout`]), what the tree says ([`tree`]), and which arrays it
+//! declares. It is read once and never changes; blocks and arrays are opened as sources when somebody wants their bytes.
 
+mod array;
+mod block;
 pub mod buffers;
+pub mod checksum;
 mod copy;
 pub mod datatype;
 pub mod dialect;
+pub mod external;
 pub mod gather;
 pub mod header;
 pub mod layout;
 mod lines;
+pub mod npy;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod scalar;
@@ -18,3 +26,132 @@ mod tile;
 pub mod tree;
 pub mod view;
 mod yaml;
+
+use std::fs::{File, Metadata};
+use std::sync::{Arc, OnceLock};
+
+use crate::codec::Cache;
+use crate::error::{Error, Result};
+use crate::source::FileSource;
+
+pub use array::{Array, Link, Origin};
+
+use block::Block;
+use buffers::Buffers;
+use checksum::ChecksumState;
+use external::Sandbox;
+use layout::Layout;
+use tree::Tree;
+
+/// How a file is to be read.
+#[derive(Clone, Default)]
+pub struct OpenOptions {
+    /// Read files of a newer major version.
+    pub force: bool,
+    /// Where external sources may be read from; `None` for nowhere.
+    pub sandbox: Option<Arc<Sandbox>>,
+}
+
+/// One state of an ASDF file.
+pub struct Snapshot {
+    source: Arc<FileSource>,
+    layout: Layout,
+    text: Arc<Vec<u8>>,
+    tree: Option<Result<Tree>>,
+    arrays: Vec<Array>,
+    links: Vec<Link>,
+    users: Vec<Vec<usize>>,
+    blocks: Vec<OnceLock<Block>>,
+    checksums: Vec<OnceLock<ChecksumState>>,
+    cache: Arc<Cache>,
+    buffers: Arc<Buffers>,
+    options: OpenOptions,
+}
+
+impl Snapshot {
+    /// Reads the headers and the tree of a file. Block data are left alone.
+    ///
+    /// A tree that does not parse is no error here: its text and the blocks can be had, see [`Snapshot::tree`].
+    ///
+    /// # Errors
+    /// As [`scan::scan`].
+    pub fn open(file: Arc<File>, cache: Arc<Cache>, options: OpenOptions) -> Result<Self> {
+        let source = Arc::new(FileSource::open(file)?);
+        let scan::Scan { layout, text } = scan::scan(&*source, options.force)?;
+        let text = Arc::new(text);
+        let tree = layout.has_tree.then(|| Tree::parse(text.as_slice()));
+        let mut snapshot = Self {
+            users: vec![Vec::new(); layout.blocks.len()],
+            blocks: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
+            checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
+            buffers: Buffers::new(buffers::DEFAULT_BUDGET),
+            source,
+            layout,
+            text,
+            tree,
+            arrays: Vec::new(),
+            links: Vec::new(),
+            cache,
+            options,
+        };
+        snapshot.find_arrays();
+        Ok(snapshot)
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// First line, comments and tree, byte for byte.
+    #[must_use]
+    pub fn text(&self) -> &Arc<Vec<u8>> {
+        &self.text
+    }
+
+    /// The tree; `None` if the file has none, and an error if it can't be parsed.
+    #[must_use]
+    pub fn tree(&self) -> Option<Result<&Tree, &Error>> {
+        self.tree.as_ref().map(Result::as_ref)
+    }
+
+    /// The arrays that the tree declares, in its order.
+    #[must_use]
+    pub fn arrays(&self) -> &[Array] {
+        &self.arrays
+    }
+
+    /// Further places in the tree that lead to an array or to something that holds arrays.
+    #[must_use]
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The arrays that use each block, as indices by the block's index.
+    #[must_use]
+    pub fn block_users(&self) -> &[Vec<usize>] {
+        &self.users
+    }
+
+    /// The cache of decoded data.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// Attributes of the file now.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn metadata(&self) -> Result<Metadata> {
+        let meta = self.source.file().metadata();
+        meta.map_err(|cause| Error::io("reading the file's attributes", cause))
+    }
+
+    /// The open file.
+    #[must_use]
+    pub fn source(&self) -> &Arc<FileSource> {
+        &self.source
+    }
+}

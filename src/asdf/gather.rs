@@ -1,6 +1,6 @@
 //! Arrays whose elements are scattered over a block, read as if they lay in C order.
 //!
-//! A read is cut into boxes of the array, a box into tiles ([`super::tile`]). The pieces of a tile are read in the order of the
+//! A read is cut into boxes of the array, a box into tiles (`tile`). The pieces of a tile are read in the order of the
 //! block into a scratch buffer, with small gaps read along because that is cheaper than another read, and the elements are
 //! copied from there. So whole rows are read straight into place, and a column of a table costs one read of its rows.
 //!
@@ -8,7 +8,8 @@
 //! A few rows of a transposed array are a few bytes of every row of the block: to read 128 KiB one touches all of the block.
 //! Such arrays are gathered in bands of as many rows as memory allows, and a band is kept for the reads that follow, so that a
 //! sequential read touches each part of the block once per band and not once per read. A single small read far from the last one is
-//! gathered alone, if that costs less than a quarter of its band.
+//! gathered alone, if that costs less than a quarter of its band. Where not even a few rows fit into a band, as in a cube of more
+//! than the budget with all axes reversed, the block is read once per band all the same, and that is slow.
 //!
 //! # Memory
 //! Bands of all arrays together stay within the budget of one [`Buffers`], at most half of it for a band; a band that left it lives
@@ -165,7 +166,6 @@ impl Strided {
     /// Reads by way of the bands that hold the range.
     fn read_banded(&self, banding: &Banding, buf: &mut [u8], offset: u64) -> Result<()> {
         let end = checked_end(offset, buf.len(), self.view.len())?;
-        let worth = self.is_worth_a_band(banding, offset..end);
         let (mut rest, mut at) = (buf, offset);
         while !rest.is_empty() {
             let band = banding.around(at, self.view.len());
@@ -173,7 +173,8 @@ impl Strided {
             let (out, tail) =
                 rest.split_at_mut(in_memory(stop.saturating_sub(at))?.min(rest.len()));
             let whole = band == (at..stop);
-            match self.band(&band, worth && !whole)? {
+            let wanted = || !whole && self.is_worth_a_band(banding, offset..end);
+            match self.band(&band, wanted)? {
                 Some(bytes) => {
                     let from = in_memory(at.saturating_sub(band.start))?;
                     let found = bytes.get(from..).and_then(|bytes| bytes.get(..out.len()));
@@ -199,13 +200,17 @@ impl Strided {
         sequential || alone().saturating_mul(ALONE) >= banding.cost
     }
 
-    /// The band of that range, gathered now if `wanted`.
-    fn band(&self, range: &Range<u64>, wanted: bool) -> Result<Option<Arc<Vec<u8>>>> {
+    /// The band of that range, if it is kept or else `wanted` and gathered now.
+    fn band(
+        &self,
+        range: &Range<u64>,
+        wanted: impl FnOnce() -> bool,
+    ) -> Result<Option<Arc<Vec<u8>>>> {
         let find = || self.buffers.find(self.array, range.start);
         if let Some(found) = find() {
             return Ok(Some(found));
         }
-        if !wanted {
+        if !wanted() {
             return Ok(None);
         }
         let _gathering = self
@@ -251,8 +256,8 @@ impl Source for Strided {
         if end > band.end || (offset == band.start && end == band.end) {
             return None;
         }
-        let worth = self.is_worth_a_band(banding, offset..end);
-        let bytes = self.band(&band, worth).ok()??;
+        let wanted = || self.is_worth_a_band(banding, offset..end);
+        let bytes = self.band(&band, wanted).ok()??;
         self.next.store(end, Ordering::Relaxed);
         Some(Loan::Shared(bytes, start..start.checked_add(len)?))
     }
