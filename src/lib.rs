@@ -18,4 +18,5 @@
 pub mod asdf;
 pub mod codec;
 pub mod error;
+pub mod save;
 pub mod source;
