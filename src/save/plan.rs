@@ -99,6 +99,29 @@ impl Plan {
         (!self.moves).then(|| self.segments.changes().collect())
     }
 
+    /// Whether a file that was scanned is the one that was planned.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] saying where it is not.
+    pub fn check(&self, found: &Layout) -> Result<()> {
+        let want = &self.layout;
+        let at = if found.text_end != want.text_end {
+            Place::Byte(found.text_end.min(want.text_end))
+        } else if found.blocks != want.blocks {
+            let pairs = found.blocks.iter().zip(&want.blocks);
+            Place::Block(pairs.take_while(|(a, b)| a == b).count())
+        } else if found.index != want.index || found.len != want.len {
+            Place::File
+        } else {
+            return Ok(());
+        };
+        Err(Error::Rejected {
+            at,
+            why: "the file would not read as it was meant to".to_owned(),
+            advice: "look for a second document or for text behind `...`".to_owned(),
+        })
+    }
+
     /// The next file as a source, over the old one.
     #[must_use]
     pub fn next(&self, old: Arc<dyn Source>) -> Rope {
