@@ -23,6 +23,7 @@ pub mod error;
 #[cfg(feature = "fuse")]
 #[doc(hidden)]
 pub mod fuse;
+pub mod save;
 pub mod source;
 #[doc(hidden)]
 pub mod vfs;
