@@ -1,7 +1,9 @@
 //! The format layer: an ASDF file as it is parsed, usable without FUSE.
 
 pub mod datatype;
+pub mod decl;
 mod lines;
+pub mod outline;
 pub mod scalar;
 pub mod tree;
 mod yaml;
