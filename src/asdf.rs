@@ -3,6 +3,7 @@
 pub mod datatype;
 pub mod decl;
 mod lines;
+pub mod names;
 pub mod outline;
 pub mod scalar;
 pub mod tree;

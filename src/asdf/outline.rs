@@ -23,7 +23,8 @@ impl PlaceId {
     /// The top directory.
     pub const ROOT: Self = Self(0);
 
-    fn index(self) -> usize {
+    /// It as an index.
+    pub(super) fn index(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
@@ -108,6 +109,19 @@ impl Outline {
     #[must_use]
     pub fn arrays(&self) -> &[ArrayDecl] {
         &self.arrays
+    }
+
+    /// The number of the array that is at a place or that a link there leads to.
+    #[must_use]
+    pub fn array(&self, id: PlaceId) -> Option<usize> {
+        let target = match self.place(id)?.what {
+            What::Link { to, .. } => self.place(to)?.what,
+            what => what,
+        };
+        match target {
+            What::Array(number) => Some(number),
+            _ => None,
+        }
     }
 
     /// The place of an array, by its number.
