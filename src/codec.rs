@@ -8,7 +8,10 @@
 
 mod cache;
 mod decoded;
+mod lz4;
 mod readers;
+#[cfg(test)]
+mod testing;
 mod work;
 
 use std::io::Write;
@@ -118,7 +121,9 @@ pub struct Opened {
 }
 
 /// The codecs built in, in the order of DESIGN §5.
-static CODECS: &[&dyn Codec] = &[];
+static CODECS: &[&dyn Codec] = &[
+    &lz4::Lz4, //
+];
 
 /// The codec of a block header's compression code.
 ///
