@@ -8,11 +8,13 @@
 
 mod cache;
 mod decoded;
+mod inflate;
 mod lz4;
 mod readers;
 #[cfg(test)]
 mod testing;
 mod work;
+mod zlib;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -122,7 +124,8 @@ pub struct Opened {
 
 /// The codecs built in, in the order of DESIGN §5.
 static CODECS: &[&dyn Codec] = &[
-    &lz4::Lz4, //
+    &zlib::Zlib, //
+    &lz4::Lz4,
 ];
 
 /// The codec of a block header's compression code.
