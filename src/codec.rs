@@ -10,10 +10,15 @@ mod cache;
 #[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 mod chunked;
 mod decoded;
+mod inflate;
+mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
 mod readers;
+#[cfg(test)]
+mod testing;
 mod work;
+mod zlib;
 #[cfg(feature = "zstd")]
 mod zstd;
 
@@ -129,6 +134,8 @@ static CODECS: &[&dyn Codec] = &[
     &lz4f::Lz4f,
     #[cfg(feature = "zstd")]
     &zstd::Zstd,
+    &zlib::Zlib, //
+    &lz4::Lz4,
 ];
 
 /// The codec of a block header's compression code.
