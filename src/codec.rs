@@ -6,6 +6,8 @@
 //! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers) is
 //! [`Decoded`]'s, and the same for all codecs.
 
+#[cfg(feature = "blosc")]
+mod blosc;
 mod cache;
 #[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 mod chunked;
@@ -102,6 +104,12 @@ static CODECS: &[&dyn Codec] = &[
     &lz4f::Lz4f,
     #[cfg(feature = "zstd")]
     &zstd::Zstd,
+    #[cfg(feature = "blosc")]
+    &blosc::Blosc(*b"blsc"),
+    #[cfg(feature = "blosc")]
+    &blosc::Blosc(*b"bls2"),
+    #[cfg(feature = "blosc")]
+    &blosc::Blosc(*b"bsc2"),
 ];
 
 /// The codec of a block header's compression code.

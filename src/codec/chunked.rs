@@ -83,16 +83,17 @@ pub(super) struct Pending {
 impl Pending {
     /// A buffer of `len` bytes to decode into; what was left over before is dropped.
     ///
-    /// Whoever decodes says with [`Pending::keep`] how many of them count.
+    /// Whoever decodes says with [`Pending::keep`] how many of them count; until then none do.
     pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
-        self.taken = 0;
         self.bytes.resize(len, 0);
+        self.taken = len;
         &mut self.bytes
     }
 
     /// Keeps the first `len` bytes of the space.
     pub(super) fn keep(&mut self, len: usize) {
         self.bytes.truncate(len);
+        self.taken = 0;
     }
 
     /// Moves as many bytes as there are and fit into `buf`, and says how many.

@@ -21,7 +21,9 @@ use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
 use crate::source::{Source, checked_end};
 use frame::{Frames, next_frame};
-pub(super) use native::{Decoder, Encoder};
+#[cfg(feature = "blosc")]
+pub(super) use native::Decoder;
+pub(super) use native::Encoder;
 use native::{Running, Snapshot, Step};
 
 /// Level of what is written: the library's and the ecosystem's default.
