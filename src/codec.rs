@@ -14,6 +14,8 @@ mod chunked;
 mod decoded;
 #[cfg(feature = "lz4f")]
 mod lz4f;
+#[cfg(feature = "xz")]
+mod xz;
 #[cfg(feature = "zstd")]
 mod zstd;
 
@@ -104,6 +106,8 @@ static CODECS: &[&dyn Codec] = &[
     &lz4f::Lz4f,
     #[cfg(feature = "zstd")]
     &zstd::Zstd,
+    #[cfg(feature = "xz")]
+    &xz::Xz,
     #[cfg(feature = "blosc")]
     &blosc::Blosc(*b"blsc"),
     #[cfg(feature = "blosc")]
