@@ -2,6 +2,7 @@
 
 pub mod datatype;
 pub mod decl;
+pub mod inline;
 mod lines;
 pub mod names;
 pub mod outline;
