@@ -17,6 +17,7 @@ mod find;
 pub mod gather;
 pub mod header;
 pub mod layout;
+pub mod inline;
 mod lines;
 pub mod names;
 pub mod npy;
