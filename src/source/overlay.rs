@@ -85,6 +85,20 @@ impl Overlay {
             .collect()
     }
 
+    /// All bytes in order, in parts: start and end of each, and whether it is a part of the base that stands where it stood.
+    #[must_use]
+    pub fn parts(&self) -> Vec<((u64, u64), bool)> {
+        let edits = self.read_edits();
+        let mut out = Vec::new();
+        let mut at = 0;
+        while at < edits.len {
+            let (origin, end) = edits.at(at);
+            out.push(((at, end), matches!(origin, Origin::Base)));
+            at = end;
+        }
+        out
+    }
+
     /// Whether all bytes of the base are still there or written over.
     #[must_use]
     pub fn keeps_length(&self) -> bool {
@@ -224,6 +238,12 @@ mod tests {
                 }
                 prop_assert_eq!(&read_all(&overlay, 1000).unwrap(), &model);
             }
+            let mut at = 0;
+            for ((start, end), _) in overlay.parts() {
+                prop_assert!(start == at && end > start);
+                at = end;
+            }
+            prop_assert_eq!(at, overlay.len());
             let pieces = overlay.pieces();
             prop_assert!(pieces.windows(2).all(|two| two[0].1 < two[1].0));
         }

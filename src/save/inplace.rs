@@ -1,0 +1,286 @@
+//! J: changing FILE in place, with a redo record.
+//!
+//! The steps and their names are those of the protocol in [`super`]. Until the record is durable FILE is not touched; from
+//! then on the save has happened, whatever else goes wrong, because every step that follows can be done again.
+
+use std::ffi::OsStr;
+use std::io;
+use std::sync::Arc;
+
+use super::journal::{
+    FOOTER_LEN, JOURNAL_LIMIT, RANGE_LIMIT, Range, Record, SECTOR, len_of, tail_base,
+};
+use super::name;
+use super::rope::Segment;
+use super::store::Store;
+use super::view::{Appender, write_all};
+use crate::asdf::layout::Extent;
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// How a save failed, by what is to be thought of FILE.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// FILE is as it was.
+    Refused(Error),
+    /// FILE is old or new, or its journal waits for the next mount: nothing more may be written.
+    Broken(Error),
+}
+
+/// One save in place.
+pub(super) struct InPlace<'a, S: Store> {
+    pub(super) store: &'a Arc<S>,
+    /// FILE, open for writing.
+    pub(super) file: &'a S::File,
+    /// The name of FILE.
+    pub(super) name: &'a OsStr,
+    pub(super) record: &'a Record,
+}
+
+/// The record of these changes to `old`; `None` if there are too many for one.
+///
+/// Sectors that already hold what they should are left out.
+pub(super) fn record<'a>(
+    old: &dyn Source,
+    changes: impl IntoIterator<Item = &'a (u64, Segment)>,
+    new_len: u64,
+) -> Result<Option<Record>> {
+    /// How much is compared at a time.
+    const STEP: u64 = 1 << 20;
+    let mut ranges = Vec::new();
+    let mut total = 0u64;
+    for (start, segment) in changes {
+        let mut done = 0;
+        while done < segment.len() {
+            let offset = start.saturating_add(done);
+            let whole = STEP.saturating_sub(offset.checked_rem(STEP).unwrap_or(0));
+            let len = whole.min(segment.len().saturating_sub(done));
+            let mut new = vec![0; usize::try_from(len).unwrap_or(0)];
+            segment.read(old, &mut new, done)?;
+            let there = old.len().saturating_sub(offset).min(len);
+            let mut before = vec![0; usize::try_from(there).unwrap_or(0)];
+            old.read_exact_at(&mut before, offset.min(old.len()))?;
+            total = total.saturating_add(differences(&mut ranges, offset, &before, &new));
+            if total > JOURNAL_LIMIT || ranges.len() > RANGE_LIMIT {
+                return Ok(None);
+            }
+            done = done.saturating_add(len);
+        }
+    }
+    Ok(Some(Record {
+        old_len: old.len(),
+        new_len,
+        id: (0, 0),
+        ranges,
+    }))
+}
+
+/// Adds the sectors that differ to the ranges. How many bytes they are.
+fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> u64 {
+    let mut added = 0u64;
+    let mut at = 0;
+    while at < new.len() {
+        let here = offset.saturating_add(u64::try_from(at).unwrap_or(0));
+        let room = SECTOR.saturating_sub(here.checked_rem(SECTOR).unwrap_or(0));
+        let end = at
+            .saturating_add(usize::try_from(room).unwrap_or(1))
+            .min(new.len());
+        let wanted = new.get(at..end).unwrap_or_default();
+        let found = old
+            .get(at.min(old.len())..end.min(old.len()))
+            .unwrap_or_default();
+        if wanted != found {
+            added = added.saturating_add(len_of(wanted));
+            match ranges.last_mut() {
+                Some(last) if last.offset.saturating_add(len_of(&last.new)) == here => {
+                    last.old.extend_from_slice(found);
+                    last.new.extend_from_slice(wanted);
+                }
+                _ => ranges.push(Range {
+                    offset: here,
+                    old: found.to_vec(),
+                    new: wanted.to_vec(),
+                }),
+            }
+        }
+        at = end;
+    }
+    added
+}
+
+impl<S: Store> InPlace<'_, S> {
+    /// The save with its record in FILE's tail.
+    pub(super) fn with_tail(&self) -> Result<(), Failure> {
+        self.prepare_tail().map_err(|error| {
+            // no footer has been written, so that the tail means nothing
+            match self.back_out() {
+                Ok(()) => Failure::Refused(error),
+                Err(_) => Failure::Broken(error),
+            }
+        })?;
+        self.durable(|| self.write_tail(), || self.store.sync_data(self.file))
+            .map_err(|error| {
+                // whether the record will be found is not known: hence no more saves
+                let _ = self.back_out();
+                Failure::Broken(error)
+            })?;
+        self.finish_tail().map_err(Failure::Broken)
+    }
+
+    /// J1.
+    fn prepare_tail(&self) -> Result<()> {
+        let base = self.base()?;
+        let end = base
+            .checked_add(self.record.len())
+            .ok_or_else(|| Error::unsupported(Place::File, "a file beyond 2^64 bytes"))?;
+        self.reserve(Extent { start: base, end })?;
+        self.reserve_ranges()?;
+        self.write_tail()
+    }
+
+    fn write_tail(&self) -> Result<()> {
+        let mut out = Appender::new(&**self.store, self.file, self.base()?);
+        self.record.write(&mut |part| out.put(part))?;
+        out.flush()
+    }
+
+    fn base(&self) -> Result<u64> {
+        tail_base(self.record.old_len, self.record.new_len)
+            .ok_or_else(|| Error::unsupported(Place::File, "a file beyond 2^64 bytes"))
+    }
+
+    /// Takes the tail away again, before anything was committed.
+    fn back_out(&self) -> io::Result<()> {
+        self.store.set_len(self.file, self.record.old_len)
+    }
+
+    /// J3 to J5.
+    pub(super) fn finish_tail(&self) -> Result<()> {
+        self.apply()?;
+        self.durable(|| self.apply(), || self.store.sync_data(self.file))?;
+        self.cut()?;
+        self.durable(|| self.cut(), || self.store.sync_all(self.file))
+    }
+
+    /// The save with its record in a sidecar.
+    pub(super) fn with_sidecar(&self) -> Result<(), Failure> {
+        let temporary = name::temporary(self.name);
+        let sidecar = name::sidecar(self.name);
+        self.prepare_sidecar(&temporary)
+            .and_then(|()| {
+                self.store
+                    .rename(&temporary, &sidecar)
+                    .map_err(|cause| self.error("writing the journal", cause))
+            })
+            .map_err(|error| {
+                // it may never have been made; a leftover goes at the next mount
+                let _ = self.store.unlink(&temporary);
+                Failure::Refused(error)
+            })?;
+        self.durable(|| Ok(()), || self.store.sync_dir())
+            .map_err(|error| {
+                // whether it will be found is not known: hence no more saves
+                let _ = self.store.unlink(&sidecar);
+                Failure::Broken(error)
+            })?;
+        self.finish_sidecar().map_err(Failure::Broken)
+    }
+
+    fn prepare_sidecar(&self, temporary: &OsStr) -> Result<()> {
+        let grown = Extent {
+            start: self.record.old_len,
+            end: self.record.new_len.max(self.record.old_len),
+        };
+        self.reserve(grown)?;
+        self.reserve_ranges()?;
+        let journal = self
+            .store
+            .create(temporary, None)
+            .map_err(|cause| self.error("making the journal", cause))?;
+        let fill = || {
+            let mut out = Appender::new(&**self.store, &journal, 0);
+            self.record.write(&mut |part| out.put(part))?;
+            out.flush()
+        };
+        fill()?;
+        self.durable(fill, || self.store.sync_all(&journal))
+    }
+
+    /// What follows the commit: the ranges, then the sidecar goes.
+    pub(super) fn finish_sidecar(&self) -> Result<()> {
+        let write = || {
+            self.apply()?;
+            self.cut()
+        };
+        write()?;
+        if self.record.new_len < self.record.old_len {
+            self.durable(write, || self.store.sync_all(self.file))?;
+        } else {
+            self.durable(write, || self.store.sync_data(self.file))?;
+        }
+        let sidecar = name::sidecar(self.name);
+        self.store
+            .unlink(&sidecar)
+            .map_err(|cause| self.error("removing the journal", cause))?;
+        self.durable(|| Ok(()), || self.store.sync_dir())
+    }
+
+    /// Writes the ranges: a second time if the first one fails.
+    fn apply(&self) -> Result<()> {
+        let write = || {
+            self.record
+                .ranges
+                .iter()
+                .try_for_each(|range| write_all(&**self.store, self.file, &range.new, range.offset))
+        };
+        write().or_else(|_| write())
+    }
+
+    fn cut(&self) -> Result<()> {
+        self.store
+            .set_len(self.file, self.record.new_len)
+            .map_err(|cause| self.error("setting the length", cause))
+    }
+
+    /// Syncs. If that fails the system may have dropped what was written, so it is written again, and synced once more.
+    fn durable(
+        &self,
+        again: impl FnOnce() -> Result<()>,
+        sync: impl Fn() -> io::Result<()>,
+    ) -> Result<()> {
+        if sync().is_ok() {
+            return Ok(());
+        }
+        again()?;
+        sync().map_err(|cause| self.error("writing to disk", cause))
+    }
+
+    fn reserve_ranges(&self) -> Result<()> {
+        for range in &self.record.ranges {
+            let end = range.offset.saturating_add(len_of(&range.new));
+            self.reserve(Extent {
+                start: range.offset,
+                end,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, extent: Extent) -> Result<()> {
+        self.store
+            .reserve(self.file, extent)
+            .map_err(|cause| self.error("reserving space", cause))
+    }
+
+    fn error(&self, what: &str, cause: io::Error) -> Error {
+        Error::io(format!("{}: {what}", self.name.display()), cause)
+    }
+}
+
+/// Bytes that a save in place writes, its record included.
+pub(super) fn written(record: &Record) -> u64 {
+    record
+        .len()
+        .saturating_add(record.new_bytes())
+        .max(FOOTER_LEN)
+}

@@ -1,0 +1,79 @@
+//! The names of the files that a save makes beside FILE.
+
+use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// The longest name of a file, in bytes.
+const NAME_MAX: usize = 255;
+/// What stands between FILE's name and what a file of ours is for.
+const OURS: &[u8] = b".asdf-mount-";
+/// Digits of the random part of a temporary file's name.
+const DIGITS: usize = 16;
+
+/// `.NAME.asdf-mount-journal`: a redo record that does not lie in FILE itself.
+pub(super) fn sidecar(file: &OsStr) -> OsString {
+    with_ending(file, b"journal")
+}
+
+/// `.NAME.asdf-mount-` and a random number: a file that is not yet, or no longer, FILE.
+pub(super) fn temporary(file: &OsStr) -> OsString {
+    let random = RandomState::new().build_hasher().finish();
+    with_ending(file, format!("{random:0DIGITS$x}").as_bytes())
+}
+
+/// Whether `name` is one that [`temporary`] gives for FILE.
+pub(super) fn is_temporary(file: &OsStr, name: &OsStr) -> bool {
+    let stem = with_ending(file, &[b'0'; DIGITS]);
+    let stem = stem
+        .as_bytes()
+        .strip_suffix(&[b'0'; DIGITS])
+        .unwrap_or_default();
+    name.as_bytes()
+        .strip_prefix(stem)
+        .is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// `NAME.ENDING`: a file that is there to be found by people. The name is cut if it would be too long.
+pub(super) fn beside(file: &OsStr, ending: &str) -> OsString {
+    let room = NAME_MAX.saturating_sub(ending.len()).saturating_sub(1);
+    let stem = file.as_bytes().get(..room).unwrap_or(file.as_bytes());
+    OsString::from_vec([stem, b".", ending.as_bytes()].concat())
+}
+
+/// The ending has a fixed place, so that a name that has to be cut is still the same each time.
+fn with_ending(file: &OsStr, ending: &[u8]) -> OsString {
+    let room = NAME_MAX
+        .saturating_sub(OURS.len())
+        .saturating_sub(DIGITS)
+        .saturating_sub(1);
+    let stem = file.as_bytes().get(..room).unwrap_or(file.as_bytes());
+    OsString::from_vec([b".", stem, OURS, ending].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_ours_is_known_again() {
+        for file in ["a.asdf", &"x".repeat(255), ""] {
+            let file = OsStr::new(file);
+            assert!(is_temporary(file, &temporary(file)));
+            assert!(!is_temporary(file, &sidecar(file)));
+            assert!(!is_temporary(file, file));
+            for name in [
+                sidecar(file),
+                temporary(file),
+                beside(file, "rejected.yaml"),
+            ] {
+                assert!(name.len() <= NAME_MAX);
+            }
+        }
+        assert!(!is_temporary(OsStr::new("b"), &temporary(OsStr::new("a"))));
+        assert_eq!(
+            beside(OsStr::new("a.asdf"), "rejected.yaml"),
+            "a.asdf.rejected.yaml"
+        );
+    }
+}

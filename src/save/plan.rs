@@ -1,0 +1,532 @@
+//! From a layout and an edit to the next file, by arithmetic alone.
+//!
+//! ASDF Standard, "Low-level file layout". A [`Plan`] is the next file as [`Segments`] together with the layout that it will
+//! scan to. What it may change is little:
+//!
+//! - A text that fits in front of the first block is written there and the rest of that space filled with spaces. Otherwise
+//!   the first block moves, and [`PADDING_MIN`] or a tenth of the text is left free for the edits to come. A file without
+//!   blocks is just its text.
+//! - A block stays where it is. If its new bytes fit its allocated space, that does not change, and what lies behind the used
+//!   bytes is left as it is; otherwise the space becomes as large as the bytes, and what follows moves.
+//! - Bytes that belong to no block stay behind the block that they follow; those at the end stay at the end. A header that is
+//!   longer than its fields keeps what is behind them.
+//! - The block index is written anew if it would be wrong or was not there. Nothing is ever written behind a streamed block,
+//!   nor behind one that is cut short by the end of the file, as it would become data of theirs.
+//!
+//! Where kept bytes may be shared with the old file instead of copied, they have to move by a multiple of the filesystem's
+//! block: that is the `grain`.
+
+use std::sync::Arc;
+
+use super::edit::{BlockEdit, Edit, Piece, Stored, no_such_block};
+use super::rope::{Rope, Segment, Segments, sum};
+use crate::asdf::dialect::BLOCK_MAGIC;
+use crate::asdf::header::{BlockHeader, STREAMED};
+use crate::asdf::layout::{Extent, Index, Layout, index_text};
+use crate::asdf::text::TEXT_LIMIT;
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// The least space that is left behind a text that outgrew its place, in bytes.
+pub const PADDING_MIN: u64 = 4096;
+/// Where the first block of a file is put, if it is put anywhere: at a multiple of this many bytes.
+pub const FIRST_BLOCK_ALIGNMENT: u64 = 4096;
+/// Bytes of a block header that are ours to write: magic, size and fields.
+const HEADER_LEN: u64 = 54;
+
+/// The next file.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    segments: Segments,
+    layout: Layout,
+    old_len: u64,
+    moves: bool,
+}
+
+impl Plan {
+    /// The file that `layout` describes, after `edit`.
+    ///
+    /// `grain` is the filesystem's block size in bytes if it can share bytes between files.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] if the edit names blocks that are not there or would break the file, [`Error::Unsupported`] for
+    /// files that are not written and sizes beyond 2^63.
+    pub fn new(layout: &Layout, edit: &Edit, grain: Option<u64>) -> Result<Self> {
+        if !layout.dialect.writable {
+            let why = format!("{} files are read only", layout.dialect.name);
+            return Err(Error::unsupported(Place::File, why));
+        }
+        if let Some(text) = &edit.text {
+            check_text(text)?;
+        }
+        let mut blocks: Vec<Next> = (0..layout.blocks.len())
+            .filter_map(|n| Next::kept(layout, n))
+            .collect();
+        for change in &edit.blocks {
+            apply(layout, &mut blocks, change)?;
+        }
+        Assembly {
+            old: layout,
+            grain: grain.filter(|&grain| grain > 0),
+            out: Segments::default(),
+        }
+        .run(edit, blocks)
+    }
+
+    /// The layout of the next file.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Length in bytes of the file that the plan was made for.
+    #[must_use]
+    pub fn old_len(&self) -> u64 {
+        self.old_len
+    }
+
+    /// The next file, piece by piece.
+    #[must_use]
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// What is to be written where, if no block and no byte of one moves. The length is then that of [`Plan::layout`].
+    ///
+    /// Kept segments among it are bytes behind the last block that make way for a block index.
+    #[must_use]
+    pub fn in_place(&self) -> Option<Vec<&(u64, Segment)>> {
+        (!self.moves).then(|| self.segments.changes().collect())
+    }
+
+    /// Whether a file that was scanned is the one that was planned.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] saying where it is not.
+    pub fn check(&self, found: &Layout) -> Result<()> {
+        let want = &self.layout;
+        let at = if found.text_end != want.text_end {
+            Place::Byte(found.text_end.min(want.text_end))
+        } else if found.blocks != want.blocks {
+            let pairs = found.blocks.iter().zip(&want.blocks);
+            Place::Block(pairs.take_while(|(a, b)| a == b).count())
+        } else if found.index != want.index || found.len != want.len {
+            Place::File
+        } else {
+            return Ok(());
+        };
+        Err(Error::Rejected {
+            at,
+            why: "the file would not read as it was meant to".to_owned(),
+            advice: "look for a second document or for text behind `...`".to_owned(),
+        })
+    }
+
+    /// The next file as a source, over the old one.
+    #[must_use]
+    pub fn next(&self, old: Arc<dyn Source>) -> Rope {
+        Rope::new(old, self.segments.clone())
+    }
+}
+
+/// Whether the text is one that can stand in front of blocks. What it says is not looked at.
+fn check_text(text: &[u8]) -> Result<()> {
+    let reject = |at: u64, why: String, advice: &str| {
+        Err(Error::Rejected {
+            at: Place::Byte(at),
+            why,
+            advice: advice.to_owned(),
+        })
+    };
+    let len = len_of(text);
+    if len > TEXT_LIMIT {
+        let why = format!("the tree has {len} bytes, at most {TEXT_LIMIT} are read");
+        return reject(0, why, "move inline data into blocks");
+    }
+    if let Some(at) = text.windows(4).position(|four| four == BLOCK_MAGIC) {
+        let why = "the bytes D3 42 4C 4B begin a block".to_owned();
+        return reject(
+            u64::try_from(at).unwrap_or(u64::MAX),
+            why,
+            "the tree has to be UTF-8",
+        );
+    }
+    Ok(())
+}
+
+/// A block of the next file.
+struct Next {
+    /// Its header; the offset is set when it is placed.
+    header: BlockHeader,
+    /// Which block of the old file it is.
+    old: Option<usize>,
+    /// Its stored bytes, if they are not just the old ones.
+    pieces: Option<Vec<Piece>>,
+    /// Whether its allocated space is as large as its bytes.
+    tight: bool,
+    /// Whether it reaches to the end of the file, so that nothing may be written behind it.
+    open: bool,
+}
+
+impl Next {
+    fn kept(layout: &Layout, n: usize) -> Option<Self> {
+        let header = layout.blocks.get(n)?.clone();
+        let cut_short = header.end().is_none_or(|end| end > layout.len);
+        Some(Self {
+            open: header.streamed() || cut_short,
+            header,
+            old: Some(n),
+            pieces: None,
+            tight: false,
+        })
+    }
+
+    fn replace(&mut self, layout: &Layout, stored: &Stored) -> Result<()> {
+        let used = stored.used()?;
+        let stays_streamed = self.header.streamed() && stored.compression == [0; 4];
+        self.pieces = Some(stored.pieces.clone());
+        if stays_streamed {
+            return Ok(());
+        }
+        let was_streamed = self.header.streamed();
+        let room = self.old.map_or(0, |n| room(layout, n));
+        self.tight = stored.tight || was_streamed || used > room;
+        self.open = false;
+        self.header = BlockHeader {
+            flags: self.header.flags & !STREAMED,
+            compression: stored.compression,
+            allocated: if self.tight { used } else { room },
+            used,
+            data_size: stored.data_size,
+            checksum: stored.checksum,
+            ..self.header.clone()
+        };
+        Ok(())
+    }
+}
+
+/// Bytes of the file that belong to block `n` behind its header.
+fn room(layout: &Layout, n: usize) -> u64 {
+    let data = layout.blocks.get(n).map_or(0, BlockHeader::data_offset);
+    layout.block_end(n).unwrap_or(data).saturating_sub(data)
+}
+
+/// Applies one edit to the blocks.
+fn apply(layout: &Layout, blocks: &mut Vec<Next>, change: &BlockEdit) -> Result<()> {
+    let count = blocks.len();
+    let missing = |n| no_such_block(n, &format!("there are only {count} blocks"));
+    match change {
+        BlockEdit::Replace { n, stored } => {
+            let block = blocks.get_mut(*n).ok_or_else(|| missing(*n))?;
+            check_pieces(layout, *n, block.old, &stored.pieces)?;
+            block.replace(layout, stored)
+        }
+        BlockEdit::Header {
+            n,
+            checksum,
+            data_size,
+        } => {
+            let header = &mut blocks.get_mut(*n).ok_or_else(|| missing(*n))?.header;
+            header.checksum = checksum.unwrap_or(header.checksum);
+            header.data_size = data_size.unwrap_or(header.data_size);
+            Ok(())
+        }
+        BlockEdit::Append(stored) => {
+            if blocks.last().is_some_and(|last| last.open) {
+                let why = "the last block reaches to the end of the file";
+                return Err(no_such_block(count, why));
+            }
+            check_pieces(layout, count, None, &stored.pieces)?;
+            let mut block = Next {
+                header: BlockHeader::new(0),
+                old: None,
+                pieces: None,
+                tight: true,
+                open: false,
+            };
+            block.replace(layout, stored)?;
+            blocks.push(block);
+            Ok(())
+        }
+        BlockEdit::RemoveLast => blocks.pop().map(drop).ok_or_else(|| missing(0)),
+        BlockEdit::Extend(bytes) => {
+            let last = blocks
+                .last_mut()
+                .filter(|last| last.header.streamed())
+                .ok_or_else(|| no_such_block(count, "the last block is not streamed"))?;
+            let end = last.old.map_or(0, |n| layout.stored_len(n));
+            last.pieces
+                .get_or_insert_with(|| vec![Piece::Old(Extent { start: 0, end })])
+                .push(Piece::New(Arc::clone(bytes)));
+            Ok(())
+        }
+    }
+}
+
+/// Whether the old bytes that these pieces name are there.
+fn check_pieces(layout: &Layout, n: usize, old: Option<usize>, pieces: &[Piece]) -> Result<()> {
+    let there = old.map_or(0, |n| layout.stored_len(n));
+    for piece in pieces {
+        if let Piece::Old(extent) = piece
+            && (extent.end > there || extent.start > extent.end)
+        {
+            let why = format!("bytes up to {} are to be kept of {there}", extent.end);
+            return Err(no_such_block(n, &why));
+        }
+    }
+    Ok(())
+}
+
+/// The next file as it is put together.
+struct Assembly<'a> {
+    old: &'a Layout,
+    grain: Option<u64>,
+    out: Segments,
+}
+
+impl Assembly<'_> {
+    fn run(mut self, edit: &Edit, mut blocks: Vec<Next>) -> Result<Plan> {
+        let text_end = self.head(edit, &mut blocks)?;
+        let followers: Vec<bool> = (0..blocks.len()).map(|n| followed(&blocks, n)).collect();
+        for (n, block) in blocks.iter_mut().enumerate() {
+            let followed = followers.get(n).copied().unwrap_or(false);
+            self.block(block, followed)?;
+        }
+        let headers: Vec<BlockHeader> = blocks.iter().map(|block| block.header.clone()).collect();
+        let moves = self.moves(&blocks);
+        let index = if headers.is_empty() || blocks.last().is_some_and(|last| last.open) {
+            Index::Absent
+        } else {
+            self.index(&headers)?
+        };
+        let has_tree = edit
+            .text
+            .as_ref()
+            .map_or(self.old.has_tree, |text| has_tree(text));
+        Ok(Plan {
+            layout: Layout {
+                dialect: self.old.dialect,
+                version: self.old.version,
+                text_end,
+                has_tree,
+                blocks: headers,
+                index,
+                len: self.out.len(),
+                findings: Vec::new(),
+            },
+            segments: self.out,
+            old_len: self.old.len,
+            moves,
+        })
+    }
+
+    /// Text and padding. The end of the text.
+    fn head(&mut self, edit: &Edit, blocks: &mut [Next]) -> Result<u64> {
+        let Some(text) = &edit.text else {
+            return self.kept_head(edit, blocks);
+        };
+        let mut text_end = len_of(text);
+        self.out.push(Segment::Write(Arc::clone(text)))?;
+        if blocks.is_empty() {
+            return Ok(text_end);
+        }
+        if !text.ends_with(b"\n") {
+            self.out.push(Segment::Write(Arc::new(b"\n".to_vec())))?;
+            text_end = sum(text_end, 1)?;
+        }
+        let first = self.first_block(text_end)?;
+        let padding = first.saturating_sub(text_end);
+        self.out.push(Segment::Fill(b' ', padding))?;
+        Ok(text_end)
+    }
+
+    /// Text and padding as they are.
+    fn kept_head(&mut self, edit: &Edit, blocks: &[Next]) -> Result<u64> {
+        let old = self.old;
+        if old.blocks.is_empty() && !blocks.is_empty() {
+            let why = "a first block needs the text that it is to stand behind";
+            return Err(no_such_block(0, why));
+        }
+        let head = if blocks.is_empty() && !edit.blocks.is_empty() {
+            Extent {
+                start: 0,
+                end: old.text_end,
+            }
+        } else {
+            old.head()
+        };
+        self.out.push(Segment::Keep(head))?;
+        Ok(old.text_end)
+    }
+
+    /// Where the first block is to be, behind a text that ends at `text_end`.
+    fn first_block(&self, text_end: u64) -> Result<u64> {
+        let old = self.old.blocks.first().map(|block| block.offset);
+        if let Some(stays) = old.filter(|&offset| offset >= text_end) {
+            return Ok(stays);
+        }
+        let tenth = text_end.checked_div(10).unwrap_or(0);
+        let wanted = sum(text_end, tenth.max(PADDING_MIN))?;
+        match (self.grain, old) {
+            (Some(grain), Some(old)) => sum(old, round_up(wanted.saturating_sub(old), grain)?),
+            _ => round_up(wanted, FIRST_BLOCK_ALIGNMENT),
+        }
+    }
+
+    /// One block with its header, and the bytes behind it that belong to none.
+    fn block(&mut self, block: &mut Next, followed: bool) -> Result<()> {
+        block.header.offset = self.out.len();
+        if followed && block.tight {
+            self.align(block)?;
+        }
+        let before = block.old.and_then(|n| self.old.blocks.get(n));
+        let unchanged = before.is_some_and(|before| {
+            BlockHeader {
+                offset: before.offset,
+                ..block.header.clone()
+            } == *before
+        });
+        match before {
+            Some(before) if unchanged => self.keep(before.offset, before.data_offset())?,
+            Some(before) => {
+                self.out
+                    .push(Segment::Write(Arc::new(block.header.to_bytes())))?;
+                self.keep(
+                    before.offset.saturating_add(HEADER_LEN),
+                    before.data_offset(),
+                )?;
+            }
+            None => self
+                .out
+                .push(Segment::Write(Arc::new(block.header.to_bytes())))?,
+        }
+        let data = before.map_or(0, BlockHeader::data_offset);
+        match (&block.pieces, block.old) {
+            (Some(pieces), _) => {
+                self.pieces(pieces, data)?;
+                self.slack(block, data)?;
+            }
+            (None, Some(n)) => self.keep(data, self.old.block_end(n).unwrap_or(data))?,
+            (None, None) => {}
+        }
+        if let (true, Some(n)) = (followed, block.old) {
+            let next = n.checked_add(1).and_then(|next| self.old.blocks.get(next));
+            let end = self.old.block_end(n).unwrap_or(data);
+            self.keep(end, next.map_or(end, |next| next.offset))?;
+        }
+        Ok(())
+    }
+
+    /// Allocates so much that the blocks behind this one move by a multiple of the grain.
+    fn align(&self, block: &mut Next) -> Result<()> {
+        let (Some(grain), Some(n)) = (self.grain, block.old) else {
+            return Ok(());
+        };
+        let old_end = self.old.block_end(n).unwrap_or(0);
+        let end = sum(block.header.data_offset(), block.header.allocated)?;
+        let over = |at: u64| at.checked_rem(grain).unwrap_or(0);
+        let more = over(sum(over(old_end), grain.saturating_sub(over(end)))?);
+        block.header.allocated = sum(block.header.allocated, more)?;
+        Ok(())
+    }
+
+    fn pieces(&mut self, pieces: &[Piece], data: u64) -> Result<()> {
+        for piece in pieces {
+            match piece {
+                Piece::Old(extent) => {
+                    self.keep(sum(data, extent.start)?, sum(data, extent.end)?)?;
+                }
+                Piece::New(source) => self.out.push(Segment::Stream(Arc::clone(source)))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The allocated space behind the used bytes: as it was, zeros where there was none.
+    fn slack(&mut self, block: &Next, data: u64) -> Result<()> {
+        if block.header.streamed() {
+            return Ok(());
+        }
+        let room = block.old.map_or(0, |n| room(self.old, n));
+        let (used, allocated) = (block.header.used, block.header.allocated);
+        if used < room.min(allocated) {
+            self.keep(sum(data, used)?, sum(data, room.min(allocated))?)?;
+        }
+        let fresh = allocated.saturating_sub(used.max(room.min(allocated)));
+        self.out.push(Segment::Fill(0, fresh))
+    }
+
+    fn keep(&mut self, start: u64, end: u64) -> Result<()> {
+        self.out.push(Segment::Keep(Extent { start, end }))
+    }
+
+    /// Whether any block, or a kept part of one, is not where it was.
+    fn moves(&self, blocks: &[Next]) -> bool {
+        let moved = blocks.iter().any(|block| {
+            let old = block.old.and_then(|n| self.old.blocks.get(n));
+            old.is_some_and(|old| old.offset != block.header.offset)
+        });
+        moved
+            || self
+                .out
+                .changes()
+                .any(|(_, segment)| matches!(segment, Segment::Keep(_)))
+    }
+
+    /// The block index, and whatever else is behind the last block.
+    fn index(&mut self, headers: &[BlockHeader]) -> Result<Index> {
+        let offsets: Vec<u64> = headers.iter().map(|header| header.offset).collect();
+        let before = self.old.blocks.iter().map(|block| block.offset);
+        let start = self.out.len();
+        let (old_index, valid) = match &self.old.index {
+            Index::Valid(extent) => (Some(*extent), true),
+            Index::Wrong(extent, _) => (Some(*extent), false),
+            Index::Absent => (None, false),
+        };
+        match old_index {
+            Some(extent) if valid && before.eq(offsets.iter().copied()) => {
+                self.keep(extent.start, extent.end)?;
+            }
+            _ => self
+                .out
+                .push(Segment::Write(Arc::new(index_text(&offsets))))?,
+        }
+        let end = self.out.len();
+        let behind = self.old.blocks_end();
+        if !self.old.blocks.is_empty() {
+            let index = old_index.unwrap_or(Extent {
+                start: behind,
+                end: behind,
+            });
+            self.keep(behind, index.start.max(behind))?;
+            self.keep(index.end.max(behind), self.old.len)?;
+        }
+        Ok(Index::Valid(Extent { start, end }))
+    }
+}
+
+/// Whether block `n` of the next file has the same neighbour behind it as in the old file.
+fn followed(blocks: &[Next], n: usize) -> bool {
+    let old = |n: usize| blocks.get(n).and_then(|block| block.old);
+    let next = n.checked_add(1).and_then(old);
+    next.is_some() && next == old(n).and_then(|n| n.checked_add(1))
+}
+
+/// Whether a text has a tree: a line that begins with a directive or a document marker, behind the first line.
+fn has_tree(text: &[u8]) -> bool {
+    text.split(|&byte| byte == b'\n').skip(1).any(|line| {
+        let line = line.trim_ascii_start();
+        line.starts_with(b"%") || line.starts_with(b"---")
+    })
+}
+
+/// The least multiple of `unit` that is not below `n`.
+fn round_up(n: u64, unit: u64) -> Result<u64> {
+    n.checked_next_multiple_of(unit)
+        .ok_or_else(|| Error::unsupported(Place::File, "a file of more than 2^63 bytes"))
+}
+
+/// `usize` is never wider than 64 bits.
+fn len_of(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,319 @@
+//! What a crash has left: found, understood, and put in order.
+//!
+//! To be done under the lock and before anything is served. See "Recovery" of the protocol in [`super`].
+
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use super::inplace::InPlace;
+use super::journal::{ALIGNMENT, HEAD_LEN, Head, JOURNAL_LIMIT, Record, tail_base};
+use super::name;
+use super::rope::{Rope, Segment, Segments};
+use super::store::{Access, Store};
+use super::view::{View, write_all};
+use crate::asdf::layout::{Extent, Region};
+use crate::asdf::scan::scan;
+use crate::error::{Error, Result};
+use crate::source::{Source, Window, read_all};
+
+/// The rights of a sidecar that is ours.
+const OWNER_ONLY: u32 = 0o100_600;
+
+/// What was found, and done where FILE may be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recovery {
+    /// Nothing: no save was interrupted.
+    Clean,
+    /// A save was committed but not finished. Its bytes have been written, or, read only, are shown as if they had.
+    Redone,
+    /// A save was interrupted before it was committed. What it had prepared has been removed, or is not shown.
+    Dropped,
+    /// A save is pending for a file that somebody else has changed since: why that is thought. Read only, FILE is shown as it
+    /// is.
+    Foreign(String),
+}
+
+/// What lies beside or behind the bytes of FILE.
+pub(super) enum Found {
+    Clean,
+    /// A whole record that explains FILE as it is.
+    Pending {
+        record: Record,
+        sidecar: bool,
+    },
+    /// The start of a tail that was never completed: FILE ends here.
+    Unfinished(u64),
+    /// A whole record that does not explain FILE: the reason, and the bytes of a record in FILE's tail.
+    Foreign(String, Option<Extent>),
+}
+
+/// Looks for the traces of an interrupted save.
+pub(super) fn find<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> Result<Found> {
+    let view = View::open(store, file)?;
+    if let Some(found) = find_sidecar(store, name, file, &view)? {
+        return Ok(found);
+    }
+    let view: Arc<dyn Source> = Arc::new(view);
+    match Record::read(&*view)? {
+        Some((record, base)) if tail_base(record.old_len, record.new_len) == Some(base) => {
+            let tail = Extent {
+                start: base,
+                end: view.len(),
+            };
+            judge(&*view, record, false, Some(tail))
+        }
+        _ => find_unfinished(&view),
+    }
+}
+
+fn find_sidecar<S: Store>(
+    store: &Arc<S>,
+    name: &OsStr,
+    file: &S::File,
+    view: &View<S>,
+) -> Result<Option<Found>> {
+    let sidecar = name::sidecar(name);
+    let wrong = |why: &str| {
+        Ok(Some(Found::Foreign(
+            format!("{}: {why}", sidecar.display()),
+            None,
+        )))
+    };
+    let failed = |cause| Error::io(sidecar.display().to_string(), cause);
+    let journal = match store.open(&sidecar, Access::Read) {
+        Ok(journal) => journal,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(failed(cause)),
+    };
+    let (ours, its) = (
+        store.stat(&journal).map_err(failed)?,
+        store.stat(file).map_err(failed)?,
+    );
+    if ours.mode != OWNER_ONLY
+        || ours.links != 1
+        || (ours.uid != store.user() && ours.uid != its.uid)
+    {
+        return wrong("not made by this program");
+    }
+    let Some((record, 0)) = Record::read(&View::open(store, &journal)?)? else {
+        return wrong("not a whole journal");
+    };
+    // device numbers may change from boot to boot, inode numbers do not
+    if record.id.1 != its.id.1 {
+        return wrong("belongs to a file that has been replaced since");
+    }
+    let (short, long) = (
+        record.old_len.min(record.new_len),
+        record.old_len.max(record.new_len),
+    );
+    if !(short..=long).contains(&its.size) {
+        return wrong("the file's length has been changed since");
+    }
+    judge(view, record, true, None).map(Some)
+}
+
+/// Whether FILE is what the save described by `record` can have left.
+fn judge(file: &dyn Source, record: Record, sidecar: bool, tail: Option<Extent>) -> Result<Found> {
+    let mut explained = true;
+    for range in &record.ranges {
+        let mut found = vec![0; range.new.len()];
+        let there = file.len().saturating_sub(range.offset);
+        let there = usize::try_from(there).map_or(found.len(), |there| there.min(found.len()));
+        file.read_exact_at(
+            found.get_mut(..there).unwrap_or_default(),
+            range.offset.min(file.len()),
+        )?;
+        explained = explained && range.explains(&found);
+    }
+    if explained {
+        return Ok(Found::Pending { record, sidecar });
+    }
+    if scan(file, false).is_ok() {
+        let why = "an interrupted save is pending, but the file has been changed since";
+        return Ok(Found::Foreign(why.to_owned(), tail));
+    }
+    Ok(Found::Pending { record, sidecar })
+}
+
+/// Looks for the start of a record where only bytes lie that belong to nothing.
+fn find_unfinished(file: &Arc<dyn Source>) -> Result<Found> {
+    let Ok(found) = scan(&**file, false) else {
+        return Ok(Found::Clean);
+    };
+    for (region, extent) in found.layout.regions() {
+        if matches!(region, Region::Text | Region::Block(_)) {
+            continue;
+        }
+        let mut next = extent.start.checked_next_multiple_of(ALIGNMENT);
+        while let Some(base) = next.filter(|&base| base < extent.end) {
+            if let Some(found) = unfinished(file, base)? {
+                return Ok(found);
+            }
+            next = base.checked_add(ALIGNMENT);
+        }
+    }
+    Ok(Found::Clean)
+}
+
+/// What the record is that begins at `base`, if there is one; its footer does not end FILE.
+fn unfinished(file: &Arc<dyn Source>, base: u64) -> Result<Option<Found>> {
+    let mut head = [0; 56];
+    if base
+        .checked_add(HEAD_LEN)
+        .is_none_or(|end| end > file.len())
+    {
+        return Ok(None);
+    }
+    file.read_exact_at(&mut head, base)?;
+    let Some(head) = Head::parse(&head).filter(|head| head.base() == Some(base)) else {
+        return Ok(None);
+    };
+    if let Some(len) = head.end(base).and_then(|end| end.checked_sub(base))
+        && let Ok(record) = Window::new(Arc::clone(file), base, len)
+        && Record::read(&record)?.is_some()
+    {
+        let why = "an interrupted save is pending, but bytes have been added to the file since";
+        let tail = Extent {
+            start: base,
+            end: file.len(),
+        };
+        return Ok(Some(Found::Foreign(why.to_owned(), Some(tail))));
+    }
+    let gap = Window::new(
+        Arc::clone(file),
+        head.old_len,
+        base.saturating_sub(head.old_len),
+    )?;
+    let zero = read_all(&gap, JOURNAL_LIMIT).is_ok_and(|gap| gap.iter().all(|&byte| byte == 0));
+    Ok(zero.then_some(Found::Unfinished(head.old_len)))
+}
+
+/// Finishes or removes what was found. FILE is locked; `file` is it, open for reading.
+///
+/// # Errors
+/// [`Error::Stale`] if the record does not explain FILE: it has been put beside it then, and nothing else was touched.
+pub(super) fn settle<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> Result<Recovery> {
+    let failed = |cause| Error::io(format!("{}: recovering", name.display()), cause);
+    let writable = || store.open(name, Access::Write).map_err(failed);
+    let done = match find(store, name, file)? {
+        Found::Clean => Recovery::Clean,
+        Found::Pending { record, sidecar } => {
+            let save = InPlace {
+                store,
+                file: &writable()?,
+                name,
+                record: &record,
+            };
+            if sidecar {
+                save.finish_sidecar()?;
+            } else {
+                save.finish_tail()?;
+            }
+            Recovery::Redone
+        }
+        Found::Unfinished(len) => {
+            let file = writable()?;
+            store.set_len(&file, len).map_err(failed)?;
+            store.sync_all(&file).map_err(failed)?;
+            Recovery::Dropped
+        }
+        Found::Foreign(why, tail) => {
+            let kept = match tail {
+                Some(tail) => format!("{}", rescue(store, name, file, tail)?.display()),
+                None => format!("{}", name::sidecar(name).display()),
+            };
+            let why = format!("{why}; nothing was touched, the save is kept in {kept}");
+            return Err(Error::Stale { why });
+        }
+    };
+    remove_leftovers(store, name, file)?;
+    Ok(done)
+}
+
+/// Copies a record that can't be used to a file beside FILE, if that is not there already.
+fn rescue<S: Store>(
+    store: &Arc<S>,
+    name: &OsStr,
+    file: &S::File,
+    tail: Extent,
+) -> Result<OsString> {
+    let rescued = name::beside(name, "asdf-mount-rescued");
+    let failed = |cause| Error::io(rescued.display().to_string(), cause);
+    let copy = match store.create(&rescued, None) {
+        Ok(copy) => copy,
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(rescued),
+        Err(cause) => return Err(failed(cause)),
+    };
+    let view: Arc<dyn Source> = Arc::new(View::open(store, file)?);
+    let bytes = read_all(&Window::new(view, tail.start, tail.len())?, tail.len())?;
+    write_all(&**store, &copy, &bytes, 0)?;
+    store.sync_all(&copy).map_err(failed)?;
+    store.sync_dir().map_err(failed)?;
+    Ok(rescued)
+}
+
+/// Removes temporary files of ours that no running mount holds, if FILE itself is whole.
+fn remove_leftovers<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> Result<()> {
+    let Ok(names) = store.names() else {
+        return Ok(());
+    };
+    let mut leftovers = names
+        .iter()
+        .filter(|other| name::is_temporary(name, other))
+        .peekable();
+    if leftovers.peek().is_none() || scan(&View::open(store, file)?, false).is_err() {
+        return Ok(());
+    }
+    for leftover in leftovers {
+        let free = store
+            .open(leftover, Access::Read)
+            .and_then(|file| store.lock(&file));
+        if free.unwrap_or(false) && store.unlink(leftover).is_err() {
+            log::warn!(
+                "{}: left over from an interrupted save, not removable",
+                leftover.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// FILE as it will be once what was found is settled, without writing anything: `None` if it is `bytes` as they are.
+pub(super) fn shown<S: Store>(
+    store: &Arc<S>,
+    name: &OsStr,
+    file: &S::File,
+    bytes: &Arc<dyn Source>,
+) -> Result<(Option<Arc<dyn Source>>, Recovery)> {
+    let (segments, state) = match find(store, name, file)? {
+        Found::Clean => return Ok((None, Recovery::Clean)),
+        Found::Pending { record, .. } => (redone(bytes.len(), &record)?, Recovery::Redone),
+        Found::Unfinished(len) => {
+            let mut segments = Segments::default();
+            segments.push(Segment::Keep(Extent { start: 0, end: len }))?;
+            (segments, Recovery::Dropped)
+        }
+        Found::Foreign(why, _) => return Ok((None, Recovery::Foreign(why))),
+    };
+    Ok((
+        Some(Arc::new(Rope::new(Arc::clone(bytes), segments))),
+        state,
+    ))
+}
+
+/// A file of `len` bytes with the ranges of `record` in it.
+fn redone(len: u64, record: &Record) -> Result<Segments> {
+    let mut out = Segments::default();
+    let fill = |out: &mut Segments, to: u64| {
+        let start = out.len();
+        let end = to.min(len).max(start);
+        out.push(Segment::Keep(Extent { start, end }))?;
+        out.push(Segment::Fill(0, to.saturating_sub(end)))
+    };
+    for range in &record.ranges {
+        fill(&mut out, range.offset)?;
+        out.push(Segment::Write(Arc::new(range.new.clone())))?;
+    }
+    fill(&mut out, record.new_len)?;
+    Ok(out)
+}

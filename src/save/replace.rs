@@ -1,0 +1,369 @@
+//! R: a new file beside FILE, which then takes its name.
+//!
+//! Other programs see the old file or the new one, whole, at any moment. The steps and their names are those of the protocol in
+//! [`super`].
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::sync::Arc;
+
+use super::baseline::{Baseline, Drift};
+use super::inplace::Failure;
+use super::name;
+use super::plan::Plan;
+use super::rope::Segment;
+use super::store::{Access, Stat, Store, impossible};
+use super::view::{View, write_all};
+use crate::asdf::layout::{Extent, Layout};
+use crate::asdf::scan::scan;
+use crate::error::{Error, Result};
+use crate::source::Source;
+
+/// How often a copy is begun again because FILE changed under it.
+const ATTEMPTS: usize = 3;
+/// How many bytes are copied at a time where they pass through memory.
+const STEP: u64 = 1 << 20;
+
+/// One save that replaces FILE.
+pub(super) struct Replace<'a, S: Store> {
+    pub(super) store: &'a Arc<S>,
+    /// FILE, open for reading.
+    pub(super) file: &'a S::File,
+    /// The name of FILE.
+    pub(super) name: &'a OsStr,
+    pub(super) baseline: &'a Baseline,
+    /// The layout that the baseline is of.
+    pub(super) layout: &'a Layout,
+    pub(super) plan: &'a Plan,
+    /// The filesystem's block, if it can share bytes between files.
+    pub(super) grain: Option<u64>,
+}
+
+/// Why FILE was not replaced.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// This can't be done to this file here, or not by us: why.
+    Impossible(String),
+    /// It was tried and failed.
+    Failed(Failure),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Failed(Failure::Refused(error))
+    }
+}
+
+/// What has been done.
+pub(super) struct Replaced<F> {
+    /// The new FILE, open for reading and locked.
+    pub(super) file: F,
+    /// Bytes written, those that are shared not counted.
+    pub(super) written: u64,
+}
+
+/// A finished copy that does not have FILE's name yet.
+struct Copy<F> {
+    name: OsString,
+    /// The copy, open for reading and locked.
+    file: F,
+    written: u64,
+}
+
+impl<S: Store> Replace<'_, S> {
+    pub(super) fn run(&self) -> Result<Replaced<S::File>, Refusal> {
+        let stat = self.stat(self.file)?;
+        if stat.links > 1 {
+            let why = format!("{} has {} names", self.name.display(), stat.links);
+            return Err(Refusal::Impossible(why));
+        }
+        let copy = self.copy()?;
+        let done = self.publish(&copy);
+        if let Err(Refusal::Impossible(_) | Refusal::Failed(Failure::Refused(_))) = &done {
+            self.remove(&copy.name);
+        }
+        done?;
+        Ok(Replaced {
+            file: copy.file,
+            written: copy.written,
+        })
+    }
+
+    /// R1 to R5, again if FILE changes meanwhile.
+    fn copy(&self) -> Result<Copy<S::File>, Refusal> {
+        for _ in 0..ATTEMPTS {
+            let before = self.unchanged()?;
+            let name = name::temporary(self.name);
+            let copy = self.build(&name).inspect_err(|_| self.remove(&name))?;
+            let after = self.stat(self.file)?;
+            if (after.size, after.mtime) == (before.size, before.mtime) {
+                return Ok(copy);
+            }
+            self.remove(&name);
+        }
+        let why = format!(
+            "{} is being written by another program",
+            self.name.display()
+        );
+        Err(Error::Stale { why }.into())
+    }
+
+    /// FILE as it is, if it is still what the plan was made for.
+    fn unchanged(&self) -> Result<Stat> {
+        let drift = self
+            .baseline
+            .drift(self.store, self.name, self.file, self.layout)?;
+        match drift {
+            Drift::Same(now) => Ok(now.stat),
+            Drift::Changed(why) => Err(Error::Stale { why }),
+        }
+    }
+
+    fn build(&self, name: &OsStr) -> Result<Copy<S::File>, Refusal> {
+        let made = self.store.create(name, Some(self.file));
+        let writer = made.map_err(|cause| self.refusal("making a file beside it", cause))?;
+        let opened = self.store.open(name, Access::Read);
+        let file = opened.map_err(|cause| self.refusal("making a file beside it", cause))?;
+        match self.store.lock(&file) {
+            Ok(true) => {}
+            Ok(false) => return Err(self.refusal("locking", io::ErrorKind::WouldBlock.into())),
+            Err(cause) => return Err(self.refusal("locking", cause)),
+        }
+        let written = self.fill(&writer)?;
+        let imitated = self.store.imitate(self.file, &writer);
+        imitated.map_err(|cause| self.refusal("giving it its owner and attributes", cause))?;
+        let synced = self.store.sync_all(&writer);
+        synced.map_err(|cause| self.failed("writing to disk", cause))?;
+        self.verify(&file)?;
+        Ok(Copy {
+            name: name.to_owned(),
+            file,
+            written,
+        })
+    }
+
+    /// R2. How many bytes were written.
+    fn fill(&self, to: &S::File) -> Result<u64> {
+        let store = &**self.store;
+        let len = self.plan.layout().len;
+        store
+            .set_len(to, len)
+            .map_err(|cause| self.failed("setting the length", cause))?;
+        let old = View::open(self.store, self.file)?;
+        let mut written = 0u64;
+        for (offset, segment) in self.plan.segments().placed() {
+            let more = match segment {
+                // a new file is zero where nothing is written
+                Segment::Fill(0, _) => 0,
+                Segment::Keep(extent) => self.keep(*extent, to, *offset)?,
+                Segment::Write(_) | Segment::Stream(_) | Segment::Fill(..) => {
+                    let whole = Extent {
+                        start: *offset,
+                        end: offset.saturating_add(segment.len()),
+                    };
+                    self.reserve(to, whole)?;
+                    self.pour(segment, &old, to, *offset)?;
+                    segment.len()
+                }
+            };
+            written = written.saturating_add(more);
+        }
+        Ok(written)
+    }
+
+    /// Writes a segment through memory.
+    fn pour(&self, segment: &Segment, old: &dyn Source, to: &S::File, offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < segment.len() {
+            let len = segment.len().saturating_sub(done).min(STEP);
+            let mut buf = vec![0; usize::try_from(len).unwrap_or(0)];
+            segment.read(old, &mut buf, done)?;
+            write_all(&**self.store, to, &buf, offset.saturating_add(done))?;
+            done = done.saturating_add(len);
+        }
+        Ok(())
+    }
+
+    /// Takes over bytes of FILE: shared where they can be, the ragged edges copied. How many bytes were written.
+    fn keep(&self, extent: Extent, to: &S::File, offset: u64) -> Result<u64> {
+        let Some(middle) = self.shareable(extent, offset) else {
+            return self.copy_data(extent, to, offset);
+        };
+        let at = |start: u64| offset.saturating_add(start.saturating_sub(extent.start));
+        if let Err(cause) = self.store.share(self.file, middle, to, at(middle.start)) {
+            if impossible(&cause) {
+                return self.copy_data(extent, to, offset);
+            }
+            return Err(self.failed("sharing blocks", cause));
+        }
+        let (before, behind) = (
+            Extent {
+                end: middle.start,
+                ..extent
+            },
+            Extent {
+                start: middle.end,
+                ..extent
+            },
+        );
+        let mut written = self.copy_data(before, to, offset)?;
+        written = written.saturating_add(self.copy_data(behind, to, at(behind.start))?);
+        Ok(written)
+    }
+
+    /// The whole filesystem blocks of an extent that moves by whole blocks.
+    fn shareable(&self, extent: Extent, offset: u64) -> Option<Extent> {
+        let grain = self.grain?;
+        if extent.start.abs_diff(offset).checked_rem(grain)? != 0 {
+            return None;
+        }
+        let start = extent.start.checked_next_multiple_of(grain)?;
+        let end = extent.end.saturating_sub(extent.end.checked_rem(grain)?);
+        (start < end).then_some(Extent { start, end })
+    }
+
+    /// Copies what is no hole. How many bytes that is.
+    fn copy_data(&self, extent: Extent, to: &S::File, offset: u64) -> Result<u64> {
+        let mut copied = 0u64;
+        let mut at = extent.start;
+        while at < extent.end {
+            let found = self.store.data(self.file, at);
+            let Some(data) = found.map_err(|cause| self.failed("looking for holes", cause))? else {
+                break;
+            };
+            let start = data.start.max(at);
+            let end = data.end.min(extent.end);
+            if start >= end {
+                break;
+            }
+            let target = offset.saturating_add(start.saturating_sub(extent.start));
+            self.copy_run(Extent { start, end }, to, target)?;
+            copied = copied.saturating_add(end.saturating_sub(start));
+            at = end;
+        }
+        Ok(copied)
+    }
+
+    fn copy_run(&self, run: Extent, to: &S::File, offset: u64) -> Result<()> {
+        self.reserve(
+            to,
+            Extent {
+                start: offset,
+                end: offset.saturating_add(run.len()),
+            },
+        )?;
+        let mut done = 0;
+        while done < run.len() {
+            let rest = Extent {
+                start: run.start.saturating_add(done),
+                end: run.end,
+            };
+            let copied = self
+                .store
+                .copy(self.file, rest, to, offset.saturating_add(done));
+            done = done.saturating_add(copied.map_err(|cause| self.failed("copying", cause))?);
+        }
+        Ok(())
+    }
+
+    /// R5.
+    fn verify(&self, file: &S::File) -> Result<()> {
+        let found = scan(&View::open(self.store, file)?, false)?.layout;
+        self.plan.check(&found)
+    }
+
+    /// R6 to R10.
+    fn publish(&self, copy: &Copy<S::File>) -> Result<(), Refusal> {
+        let before = self.unchanged()?;
+        let swapped = self
+            .store
+            .exchange(&copy.name, self.name)
+            .map_err(|cause| self.refusal("taking its name", cause))?;
+        if swapped {
+            let old = self.stat(self.file);
+            let same = old.is_ok_and(|old| (old.size, old.mtime) == (before.size, before.mtime));
+            if !same {
+                return Err(self.swap_back(copy));
+            }
+        } else {
+            let renamed = self.store.rename(&copy.name, self.name);
+            renamed.map_err(|cause| self.refusal("taking its name", cause))?;
+        }
+        if self.store.sync_dir().is_err() {
+            self.store.sync_dir().map_err(|cause| {
+                Refusal::Failed(Failure::Broken(self.failed("writing to disk", cause)))
+            })?;
+        }
+        if swapped {
+            self.remove(&copy.name);
+        }
+        Ok(())
+    }
+
+    /// FILE was written in the very moment of R7: it gets its name back.
+    fn swap_back(&self, copy: &Copy<S::File>) -> Refusal {
+        let why = format!("{} has been changed during the save", self.name.display());
+        let error = Error::Stale { why };
+        let back = self.store.exchange(&copy.name, self.name);
+        // the copy must not go before its name is known to be the temporary one again
+        Refusal::Failed(
+            match back.and_then(|back| self.store.sync_dir().map(|()| back)) {
+                Ok(true) => Failure::Refused(error),
+                _ => Failure::Broken(error),
+            },
+        )
+    }
+
+    /// Removes a temporary file; one that stays is removed at the next mount.
+    fn remove(&self, name: &OsStr) {
+        if let Err(error) = self.store.unlink(name)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            log::warn!("{}: {error}", name.display());
+        }
+    }
+
+    fn reserve(&self, file: &S::File, extent: Extent) -> Result<()> {
+        self.store
+            .reserve(file, extent)
+            .map_err(|cause| self.failed("reserving space for a copy", cause))
+    }
+
+    fn stat(&self, file: &S::File) -> Result<Stat> {
+        self.store
+            .stat(file)
+            .map_err(|cause| self.failed("reading its state", cause))
+    }
+
+    fn failed(&self, what: &str, cause: io::Error) -> Error {
+        Error::io(format!("{}: {what}", self.name.display()), cause)
+    }
+
+    fn refusal(&self, what: &str, cause: io::Error) -> Refusal {
+        if impossible(&cause) {
+            Refusal::Impossible(format!("{}: {what}: {cause}", self.name.display()))
+        } else {
+            self.failed(what, cause).into()
+        }
+    }
+}
+
+/// Bytes of FILE that `plan` has to copy if nothing can be shared: holes not counted.
+pub(super) fn bytes_to_copy<S: Store>(store: &S, file: &S::File, plan: &Plan) -> io::Result<u64> {
+    let mut total = 0u64;
+    for (_, segment) in plan.segments().placed() {
+        let Segment::Keep(extent) = segment else {
+            continue;
+        };
+        let mut at = extent.start;
+        while let Some(data) = store.data(file, at)?.filter(|data| data.start < extent.end) {
+            let end = data.end.min(extent.end);
+            total = total.saturating_add(end.saturating_sub(data.start.max(at)));
+            if end <= at {
+                break;
+            }
+            at = end;
+        }
+    }
+    Ok(total)
+}

@@ -1,0 +1,558 @@
+//! Every operation that a save does on FILE and its directory, and nothing that decides which ones.
+//!
+//! [`Store`] is the seam: a test puts a simulated disk there. [`Disk`] is the real one. Names are names in FILE's directory,
+//! which is held open from before the mount, as the mountpoint may hide it.
+#![allow(
+    unsafe_code,
+    reason = "sharing a range of bytes and leases have no safe function; see each call"
+)]
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FlockOperation, IFlags, Mode, OFlags, RenameFlags, SeekFrom,
+    XattrFlags,
+};
+use rustix::io::Errno;
+
+use crate::asdf::layout::Extent;
+
+/// What the system says about a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// Device and inode number.
+    pub id: (u64, u64),
+    /// Length in bytes.
+    pub size: u64,
+    /// Time of the last change of content, in seconds and nanoseconds.
+    pub mtime: (i64, i64),
+    /// Time of the last change of anything, in seconds and nanoseconds.
+    pub ctime: (i64, i64),
+    /// Names of the file.
+    pub links: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Type and permissions.
+    pub mode: u32,
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// To be read.
+    Read,
+    /// To be read and written.
+    Write,
+}
+
+/// A directory, and what can be done to the files in it.
+///
+/// Each function is one or a few system calls of that name; errors are the system's.
+#[expect(
+    missing_docs,
+    clippy::missing_errors_doc,
+    reason = "each function is the system call of its name"
+)]
+pub trait Store: Send + Sync + 'static {
+    /// An open file.
+    type File: Clone + Send + Sync + 'static;
+
+    fn read(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    fn write(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    fn sync_data(&self, file: &Self::File) -> io::Result<()>;
+    fn sync_all(&self, file: &Self::File) -> io::Result<()>;
+    fn set_len(&self, file: &Self::File, len: u64) -> io::Result<()>;
+    /// Reserves space without changing the file's length; does nothing where that is not to be had.
+    fn reserve(&self, file: &Self::File, extent: Extent) -> io::Result<()>;
+    /// The first run of bytes at or behind `from` that is not a hole.
+    fn data(&self, file: &Self::File, from: u64) -> io::Result<Option<Extent>>;
+    /// Lets `to` have the bytes of `from` without a copy.
+    fn share(
+        &self,
+        from: &Self::File,
+        extent: Extent,
+        to: &Self::File,
+        offset: u64,
+    ) -> io::Result<()>;
+    /// Copies some bytes, at least one, from the start of `extent`.
+    fn copy(
+        &self,
+        from: &Self::File,
+        extent: Extent,
+        to: &Self::File,
+        offset: u64,
+    ) -> io::Result<u64>;
+    fn stat(&self, file: &Self::File) -> io::Result<Stat>;
+    /// Takes the lock for the life of the open file; whether it could be had.
+    fn lock(&self, file: &Self::File) -> io::Result<bool>;
+    /// Whether another process has `file`, which we have open for reading only, open for writing. Unknown is no.
+    fn written_elsewhere(&self, file: &Self::File) -> io::Result<bool>;
+    /// The filesystem's block in bytes, if files may share blocks of `file`.
+    fn grain(&self, file: &Self::File) -> Option<u64>;
+    /// Gives `to` the owner, permissions, ACL and extended attributes of `from`.
+    fn imitate(&self, from: &Self::File, to: &Self::File) -> io::Result<()>;
+
+    /// Opens a file that is there, but no symlink.
+    fn open(&self, name: &OsStr, access: Access) -> io::Result<Self::File>;
+    /// Makes a file for the owner alone, to be written, with the inode flags of `like`.
+    fn create(&self, name: &OsStr, like: Option<&Self::File>) -> io::Result<Self::File>;
+    fn stat_name(&self, name: &OsStr) -> io::Result<Stat>;
+    fn names(&self) -> io::Result<Vec<OsString>>;
+    /// Swaps two names; whether the system can, as otherwise nothing happens.
+    fn exchange(&self, a: &OsStr, b: &OsStr) -> io::Result<bool>;
+    fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
+    fn unlink(&self, name: &OsStr) -> io::Result<()>;
+    fn sync_dir(&self) -> io::Result<()>;
+    /// The user that this process acts as.
+    fn user(&self) -> u32;
+}
+
+/// The errno for "open for writing elsewhere".
+pub(super) fn busy() -> io::Error {
+    Errno::BUSY.into()
+}
+
+/// The errno for "read-only".
+pub(super) fn read_only() -> io::Error {
+    Errno::ROFS.into()
+}
+
+/// Whether an error says that a thing can't be done at all, here or by us, rather than that it went wrong.
+pub(super) fn impossible(error: &io::Error) -> bool {
+    let errnos = [
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::ROFS,
+        Errno::BUSY,
+        Errno::XDEV,
+        Errno::OPNOTSUPP,
+        Errno::NOSYS,
+        Errno::INVAL,
+        Errno::NAMETOOLONG,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| errnos.contains(&errno))
+}
+
+/// A directory on a real filesystem.
+pub struct Disk {
+    dir: File,
+    path: PathBuf,
+}
+
+impl Disk {
+    /// Opens the directory.
+    ///
+    /// # Errors
+    /// Of opening it.
+    pub fn open_dir(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        Ok(Self {
+            dir: dir.into(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// The directory's path as it was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_at(&self, name: &OsStr, flags: OFlags, mode: u32) -> io::Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode))?.into())
+    }
+
+    /// A file in the directory that has no name.
+    fn unnamed(&self) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.dir, ".", flags, Mode::from_raw_mode(0o600))?.into())
+    }
+}
+
+/// The process that holds a lock on the file, as far as the system tells.
+#[must_use]
+pub fn lock_holder(stat: &Stat) -> Option<u32> {
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let suffix = format!(":{}", stat.id.1);
+    locks.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (kind, pid, id) = (words.next()?, words.nth(2)?, words.next()?);
+        (kind == "FLOCK" && id.ends_with(&suffix)).then(|| pid.parse().ok())?
+    })
+}
+
+/// Takes a lock that others may share; whether nobody holds one that may not be shared.
+///
+/// # Errors
+/// Of the system.
+pub fn lock_shared(file: &File) -> io::Result<bool> {
+    granted(rustix::fs::flock(
+        file,
+        FlockOperation::NonBlockingLockShared,
+    ))
+}
+
+fn granted(locked: Result<(), Errno>) -> io::Result<bool> {
+    match locked {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn stat_of(file: &File) -> io::Result<Stat> {
+    let found = file.metadata()?;
+    Ok(Stat {
+        id: (found.dev(), found.ino()),
+        size: found.len(),
+        mtime: (found.mtime(), found.mtime_nsec()),
+        ctime: (found.ctime(), found.ctime_nsec()),
+        links: found.nlink(),
+        uid: found.uid(),
+        mode: found.mode(),
+    })
+}
+
+impl Store for Disk {
+    type File = Arc<File>;
+
+    fn read(&self, file: &Arc<File>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        file.read_at(buf, offset)
+    }
+
+    fn write(&self, file: &Arc<File>, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        file.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self, file: &Arc<File>) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn sync_all(&self, file: &Arc<File>) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn set_len(&self, file: &Arc<File>, len: u64) -> io::Result<()> {
+        file.set_len(len)
+    }
+
+    fn reserve(&self, file: &Arc<File>, extent: Extent) -> io::Result<()> {
+        if extent.is_empty() {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, extent.start, extent.len()) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn data(&self, file: &Arc<File>, from: u64) -> io::Result<Option<Extent>> {
+        let size = file.metadata()?.len();
+        let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                return Ok((from < size).then_some(Extent {
+                    start: from,
+                    end: size,
+                }));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+        Ok(Some(Extent { start, end }))
+    }
+
+    fn share(
+        &self,
+        from: &Arc<File>,
+        extent: Extent,
+        to: &Arc<File>,
+        offset: u64,
+    ) -> io::Result<()> {
+        let range = libc::file_clone_range {
+            src_fd: from.as_raw_fd().into(),
+            src_offset: extent.start,
+            src_length: extent.len(),
+            dest_offset: offset,
+        };
+        // SAFETY: FICLONERANGE reads one `file_clone_range` behind its pointer, which lives until the call returns, and writes
+        // no memory of ours; both descriptors are open for as long as the files are borrowed.
+        let done = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONERANGE, &raw const range) };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    fn copy(
+        &self,
+        from: &Arc<File>,
+        extent: Extent,
+        to: &Arc<File>,
+        offset: u64,
+    ) -> io::Result<u64> {
+        /// So much at a time, so that a copy can be interrupted.
+        const STEP: usize = 64 << 20;
+        let (mut start, mut offset) = (extent.start, offset);
+        let len = usize::try_from(extent.len()).map_or(STEP, |len| len.min(STEP));
+        let copied =
+            rustix::fs::copy_file_range(from, Some(&mut start), to, Some(&mut offset), len);
+        match copied {
+            Ok(copied) if copied > 0 => return Ok(u64::try_from(copied).unwrap_or(u64::MAX)),
+            Ok(_) | Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut buf = vec![0; len.min(1 << 20)];
+        let read = from.read_at(&mut buf, extent.start)?;
+        let bytes = buf
+            .get(..read)
+            .filter(|bytes| !bytes.is_empty())
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(u64::try_from(to.write_at(bytes, offset)?).unwrap_or(0))
+    }
+
+    fn stat(&self, file: &Arc<File>) -> io::Result<Stat> {
+        stat_of(file)
+    }
+
+    fn lock(&self, file: &Arc<File>) -> io::Result<bool> {
+        granted(rustix::fs::flock(
+            file,
+            FlockOperation::NonBlockingLockExclusive,
+        ))
+    }
+
+    fn written_elsewhere(&self, file: &Arc<File>) -> io::Result<bool> {
+        /// `F_SETSIG` of `fcntl(2)`, the same on all architectures of Linux.
+        const F_SETSIG: libc::c_int = 10;
+        let fd = file.as_raw_fd();
+        // SAFETY: these commands of fcntl take an integer and touch no memory. A lease that is broken while we hold it, for
+        // these two calls, sends SIGURG instead of SIGIO, as that is ignored where nobody asked for it.
+        let taken = unsafe {
+            libc::fcntl(fd, F_SETSIG, libc::SIGURG);
+            libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK)
+        };
+        if taken == 0 {
+            // SAFETY: as above.
+            unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
+            return Ok(false);
+        }
+        // not our file, or a filesystem without leases: nothing is known
+        Ok(io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock)
+    }
+
+    fn grain(&self, file: &Arc<File>) -> Option<u64> {
+        let block = rustix::fs::fstatvfs(file).ok()?.f_bsize;
+        let len = file.metadata().ok()?.len();
+        let to = Arc::new(self.unnamed().ok()?);
+        let end = if len < block { 0 } else { block };
+        self.share(file, Extent { start: 0, end }, &to, 0).ok()?;
+        Some(block)
+    }
+
+    fn imitate(&self, from: &Arc<File>, to: &Arc<File>) -> io::Result<()> {
+        let (found, made) = (from.metadata()?, to.metadata()?);
+        if (found.uid(), found.gid()) != (made.uid(), made.gid()) {
+            std::os::unix::fs::fchown(to, Some(found.uid()), Some(found.gid()))?;
+        }
+        for name in attribute_names(from)? {
+            let value = attribute(from, &name)?;
+            if attribute(to, &name).ok().as_ref() != Some(&value) {
+                rustix::fs::fsetxattr(to, &*name, &value, XattrFlags::empty())?;
+            }
+        }
+        to.set_permissions(found.permissions())
+    }
+
+    fn open(&self, name: &OsStr, access: Access) -> io::Result<Arc<File>> {
+        let flags = match access {
+            Access::Read => OFlags::RDONLY | OFlags::NONBLOCK,
+            Access::Write => OFlags::RDWR | OFlags::NONBLOCK,
+        };
+        Ok(Arc::new(self.open_at(name, flags, 0)?))
+    }
+
+    fn create(&self, name: &OsStr, like: Option<&Arc<File>>) -> io::Result<Arc<File>> {
+        let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o600)?;
+        let kept = IFlags::NOCOW | IFlags::COMPRESSED | IFlags::NODUMP | IFlags::NOATIME;
+        if let Some(flags) = like.and_then(|like| rustix::fs::ioctl_getflags(like).ok())
+            && flags.intersects(kept)
+            && let Ok(ours) = rustix::fs::ioctl_getflags(&file)
+        {
+            // only a hint to the filesystem: bytes that can't be shared without it are copied
+            let _ = rustix::fs::ioctl_setflags(&file, ours | (flags & kept));
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn stat_name(&self, name: &OsStr) -> io::Result<Stat> {
+        stat_of(&self.open_at(name, OFlags::PATH, 0)?)
+    }
+
+    fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.dir)? {
+            names.push(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned());
+        }
+        Ok(names)
+    }
+
+    fn exchange(&self, a: &OsStr, b: &OsStr) -> io::Result<bool> {
+        match rustix::fs::renameat_with(&self.dir, a, &self.dir, b, RenameFlags::EXCHANGE) {
+            Ok(()) => Ok(true),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
+    }
+
+    fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.dir.sync_all()
+    }
+
+    fn user(&self) -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+}
+
+/// Names of the extended attributes, those that a filesystem without any has not.
+fn attribute_names(file: &File) -> io::Result<Vec<OsString>> {
+    let len = match rustix::fs::flistxattr(file, &mut [0u8; 0]) {
+        Ok(_) => 64 << 10,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut names = vec![0; len];
+    let len = rustix::fs::flistxattr(file, &mut names[..])?;
+    names.truncate(len);
+    Ok(names
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+        .map(|name| OsStr::from_bytes(name).to_owned())
+        .collect())
+}
+
+fn attribute(file: &File, name: &OsStr) -> io::Result<Vec<u8>> {
+    /// The longest value that Linux has (`XATTR_SIZE_MAX`).
+    const LONGEST: usize = 64 << 10;
+    let mut value = vec![0; LONGEST];
+    let len = rustix::fs::fgetxattr(file, name, &mut value[..])?;
+    value.truncate(len);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk() -> (tempfile::TempDir, Disk) {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open_dir(dir.path()).unwrap();
+        (dir, disk)
+    }
+
+    #[test]
+    fn a_lock_is_held_once_and_its_holder_is_known() {
+        let (_dir, disk) = disk();
+        let first = disk.create(OsStr::new("f"), None).unwrap();
+        let second = disk.open(OsStr::new("f"), Access::Read).unwrap();
+        assert!(disk.lock(&first).unwrap());
+        assert!(!disk.lock(&second).unwrap());
+        assert!(!lock_shared(&second).unwrap());
+        assert_eq!(
+            lock_holder(&disk.stat(&first).unwrap()),
+            Some(std::process::id())
+        );
+    }
+
+    #[test]
+    fn a_writer_elsewhere_is_noticed() {
+        let (dir, disk) = disk();
+        drop(disk.create(OsStr::new("f"), None).unwrap());
+        let file = disk.open(OsStr::new("f"), Access::Read).unwrap();
+        assert!(!disk.written_elsewhere(&file).unwrap());
+        let writer = File::options()
+            .write(true)
+            .open(dir.path().join("f"))
+            .unwrap();
+        assert!(disk.written_elsewhere(&file).unwrap());
+        drop(writer);
+        assert!(!disk.written_elsewhere(&file).unwrap());
+    }
+
+    #[test]
+    fn a_symlink_is_not_followed() {
+        let (dir, disk) = disk();
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("l")).unwrap();
+        assert!(disk.open(OsStr::new("l"), Access::Read).is_err());
+        assert_ne!(
+            disk.stat_name(OsStr::new("l")).unwrap().mode & 0o170_000,
+            0o100_000
+        );
+    }
+
+    #[test]
+    fn holes_are_told_from_data() {
+        let (_dir, disk) = disk();
+        let file = disk.create(OsStr::new("f"), None).unwrap();
+        disk.set_len(&file, 1 << 20).unwrap();
+        disk.write(&file, &[1; 4096], 512 << 10).unwrap();
+        let found = disk.data(&file, 0).unwrap().unwrap();
+        assert!(
+            found.start <= 512 << 10 && found.end >= (512 << 10) + 4096,
+            "{found:?}"
+        );
+        assert_eq!(disk.data(&file, 1 << 20).unwrap(), None);
+    }
+
+    #[test]
+    fn attributes_are_taken_over() {
+        let (_dir, disk) = disk();
+        let from = disk.create(OsStr::new("a"), None).unwrap();
+        let to = disk.create(OsStr::new("b"), None).unwrap();
+        std::os::unix::fs::fchown(&from, None, None).unwrap();
+        from.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640))
+            .unwrap();
+        rustix::fs::fsetxattr(&from, "user.note", b"kept", XattrFlags::empty()).unwrap();
+        disk.imitate(&from, &to).unwrap();
+        assert_eq!(
+            to.metadata().unwrap().mode(),
+            from.metadata().unwrap().mode()
+        );
+        assert_eq!(attribute(&to, OsStr::new("user.note")).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn bytes_are_copied_between_files() {
+        let (_dir, disk) = disk();
+        let from = disk.create(OsStr::new("a"), None).unwrap();
+        let to = disk.create(OsStr::new("b"), None).unwrap();
+        disk.write(&from, b"0123456789", 0).unwrap();
+        assert_eq!(
+            disk.copy(&from, Extent { start: 2, end: 7 }, &to, 1)
+                .unwrap(),
+            5
+        );
+        let mut buf = [9; 6];
+        disk.read(&to, &mut buf, 0).unwrap();
+        assert_eq!(&buf, b"\x0023456");
+    }
+}

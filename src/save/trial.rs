@@ -1,0 +1,378 @@
+//! Saves on a real filesystem: what the simulated disk can't show.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::edit::{BlockEdit, Edit, Stored};
+use super::{Method, Opened, Options, Recovery, Refusal, Writer, open_read_only};
+use crate::asdf::layout::Index;
+use crate::asdf::sample::Sample;
+use crate::asdf::scan::scan;
+use crate::error::{Error, Result};
+use crate::source::{Memory, Source, read_all};
+
+struct Trial {
+    dir: tempfile::TempDir,
+}
+
+impl Trial {
+    fn new(bytes: &[u8]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("f.asdf"), bytes).unwrap();
+        Self { dir }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("f.asdf")
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(self.path()).unwrap()
+    }
+
+    fn open(&self) -> Opened {
+        open(&self.path(), Options::default())
+    }
+
+    /// Names in the directory beside FILE.
+    fn others(&self) -> Vec<String> {
+        let names = fs::read_dir(self.dir.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name != "f.asdf").collect()
+    }
+}
+
+fn open(path: &Path, options: Options) -> Opened {
+    match Writer::open(path, options) {
+        Ok(opened) => opened,
+        Err(refusal) => panic!("{refusal:?}"),
+    }
+}
+
+fn padded() -> Vec<u8> {
+    Sample::new()
+        .padding(&[b' '; 300])
+        .block(b"abc")
+        .block(&[7; 5000])
+        .bytes()
+}
+
+fn text(len: usize) -> Vec<u8> {
+    format!("#ASDF 1.0.0\n---\nnote: {}\n...\n", "x".repeat(len)).into_bytes()
+}
+
+fn edit(len: usize) -> Edit {
+    Edit::text(Arc::new(text(len)))
+}
+
+/// Text and stored bytes of the blocks.
+fn content(bytes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let memory = Memory::new(bytes.to_vec());
+    let found = scan(&memory, false).unwrap();
+    assert!(found.layout.findings.is_empty() && matches!(found.layout.index, Index::Valid(_)));
+    let block = |n: usize| {
+        let at = found.layout.blocks[n].data_offset() as usize;
+        bytes[at..at + found.layout.stored_len(n) as usize].to_vec()
+    };
+    (
+        found.text.clone(),
+        (0..found.layout.blocks.len()).map(block).collect(),
+    )
+}
+
+#[test]
+fn a_text_that_fits_is_saved_in_the_same_inode() {
+    let trial = Trial::new(&padded());
+    let inode = fs::metadata(trial.path()).unwrap().ino();
+    let mut writer = trial.open().writer;
+    let done = writer.save(&edit(20)).unwrap();
+    assert_eq!((done.method, done.text), (Method::InPlace, text(20)));
+    assert_eq!(
+        content(&trial.bytes()),
+        (text(20), vec![b"abc".to_vec(), vec![7; 5000]])
+    );
+    assert_eq!(fs::metadata(trial.path()).unwrap().ino(), inode);
+    assert_eq!(trial.bytes().len(), padded().len());
+    assert_eq!(writer.save(&edit(20)).unwrap().method, Method::Nothing);
+    assert!(trial.others().is_empty());
+}
+
+#[test]
+fn a_text_that_outgrows_its_space_is_saved_in_a_new_file_like_the_old_one() {
+    let trial = Trial::new(&padded());
+    let link = trial.dir.path().join("link");
+    std::os::unix::fs::symlink("f.asdf", &link).unwrap();
+    fs::set_permissions(trial.path(), PermissionsExt::from_mode(0o640)).unwrap();
+    let before = fs::metadata(trial.path()).unwrap();
+    let mut writer = open(&link, Options::default()).writer;
+    let replaced = [
+        (2000, Method::Replaced),
+        (20, Method::InPlace),
+        (30_000, Method::Replaced),
+    ];
+    for (len, how) in replaced {
+        assert_eq!(writer.save(&edit(len)).unwrap().method, how);
+        assert_eq!(content(&trial.bytes()).0, text(len));
+        assert_eq!(content(&trial.bytes()).1, [b"abc".to_vec(), vec![7; 5000]]);
+    }
+    let after = fs::metadata(trial.path()).unwrap();
+    assert_eq!(
+        (after.mode(), after.uid(), after.gid()),
+        (before.mode(), before.uid(), before.gid())
+    );
+    assert_eq!(trial.others(), ["link"]);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    let refused = Writer::open(&trial.path(), Options::default());
+    assert!(matches!(refused, Err(Refusal::Locked { holder: Some(_) })));
+}
+
+#[test]
+fn a_file_with_two_names_keeps_both() {
+    let trial = Trial::new(&padded());
+    let other = trial.dir.path().join("other");
+    fs::hard_link(trial.path(), &other).unwrap();
+    let done = trial.open().writer.save(&edit(2000)).unwrap();
+    assert_eq!(done.method, Method::InPlace);
+    assert_eq!(content(&trial.bytes()).0, text(2000));
+    assert_eq!(fs::read(other).unwrap(), trial.bytes());
+}
+
+#[test]
+fn what_the_user_forbids_is_not_done() {
+    let trial = Trial::new(&padded());
+    let never = Options {
+        grow: false,
+        ..Options::default()
+    };
+    let refused = open(&trial.path(), never).writer.save(&edit(2000));
+    assert!(matches!(refused, Err(Error::NoRoom { limit: true, .. })));
+    let replace = Options {
+        replace: true,
+        ..Options::default()
+    };
+    assert_eq!(
+        open(&trial.path(), replace)
+            .writer
+            .save(&edit(20))
+            .unwrap()
+            .method,
+        Method::Replaced
+    );
+    assert_eq!(content(&trial.bytes()).0, text(20));
+}
+
+#[test]
+fn a_large_file_is_not_copied_beyond_the_limit() {
+    let trial = Trial::new(&Sample::new().block(&vec![1; 65 << 20]).bytes());
+    let old = trial.bytes();
+    let mut writer = open(
+        &trial.path(),
+        Options {
+            max_copy: 1 << 20,
+            ..Options::default()
+        },
+    )
+    .writer;
+    let saved = writer.save(&edit(2000));
+    let shares = matches!(&saved, Ok(done) if done.written < 1 << 20);
+    assert!(shares || matches!(saved, Err(Error::NoRoom { limit: true, .. })));
+    assert!(shares || trial.bytes() == old);
+}
+
+#[test]
+fn a_change_by_another_program_is_noticed_and_read() -> Result<()> {
+    let trial = Trial::new(&padded());
+    let mut writer = trial.open().writer;
+    assert!(writer.reload()?.is_none());
+    let file = File::options().write(true).open(trial.path()).unwrap();
+    let busy = writer.save(&edit(20)).err().unwrap();
+    assert!(
+        matches!(&busy, Error::Io { cause, .. } if cause.raw_os_error() == Some(16)),
+        "{busy}"
+    );
+    file.write_all_at(b"#ASDF 1.0.0\n# changed", 0).unwrap();
+    drop(file);
+    assert!(matches!(writer.save(&edit(20)), Err(Error::Stale { .. })));
+    assert!(writer.reload()?.is_some());
+    writer.save(&edit(20))?;
+
+    fs::write(trial.dir.path().join("new"), padded()).unwrap();
+    fs::rename(trial.dir.path().join("new"), trial.path()).unwrap();
+    assert!(matches!(writer.save(&edit(30)), Err(Error::Stale { .. })));
+    assert!(writer.reload()?.is_some());
+    writer.save(&edit(30))?;
+    assert_eq!(content(&trial.bytes()).0, text(30));
+    fs::set_permissions(trial.path(), PermissionsExt::from_mode(0o600)).unwrap();
+    writer.save(&edit(40))?;
+    Ok(())
+}
+
+#[test]
+fn raw_data_are_written_with_the_checksum_taken_back() -> Result<()> {
+    let trial = Trial::new(&padded());
+    let mut writer = trial.open().writer;
+    assert!(writer.write_block_data(1, 0, b"x").is_err());
+    let begun = writer.begin_block_writes(1)?;
+    assert!(!begun.layout.blocks[1].has_checksum());
+    writer.write_block_data(1, 4990, b"0123456789")?;
+    assert!(writer.write_block_data(1, 4991, b"0123456789").is_err());
+    writer.save(&edit(9000))?;
+    writer.write_block_data(1, 0, b"again")?;
+    writer.sync_data()?;
+    let done = writer.end_block_writes(1, Some([3; 16]))?;
+    assert_eq!(done.layout.blocks[1].checksum, [3; 16]);
+    let data = &content(&trial.bytes()).1[1];
+    assert_eq!(
+        (&data[..5], &data[4990..]),
+        (&b"again"[..], &b"0123456789"[..])
+    );
+    assert!(writer.write_block_data(1, 0, b"x").is_err());
+    Ok(())
+}
+
+#[test]
+fn a_save_that_was_interrupted_is_shown_and_finished() {
+    let trial = Trial::new(&padded());
+    let plan = trial.open().writer.plan(&edit(20)).unwrap();
+    let old: Arc<dyn Source> = Arc::new(Memory::new(padded()));
+    let changes = plan.in_place().unwrap();
+    let record = super::inplace::record(&*old, changes, plan.layout().len)
+        .unwrap()
+        .unwrap();
+    let file = File::options().write(true).open(trial.path()).unwrap();
+    let mut at = super::journal::tail_base(record.old_len, record.new_len).unwrap();
+    record
+        .write(&mut |part| {
+            file.write_all_at(part, at).unwrap();
+            at += part.len() as u64;
+            Ok(())
+        })
+        .unwrap();
+    drop(file);
+    let want = read_all(&plan.next(old), 1 << 20).unwrap();
+    let before = trial.bytes();
+    let shown = open_read_only(&trial.path()).unwrap();
+    assert_eq!((&shown.recovery, shown.locked), (&Recovery::Redone, false));
+    assert_eq!(read_all(&*shown.source, 1 << 20).unwrap(), want);
+    assert_eq!(trial.bytes(), before);
+    let refused = Writer::open(&trial.path(), Options::default());
+    assert!(matches!(refused, Err(Refusal::Locked { .. })));
+    drop(shown);
+    assert_eq!(trial.open().recovery, Recovery::Redone);
+    assert_eq!(trial.bytes(), want);
+}
+
+#[test]
+fn a_journal_of_a_file_changed_since_is_set_aside() {
+    let trial = Trial::new(&padded());
+    let record = super::journal::Record {
+        old_len: padded().len() as u64,
+        new_len: padded().len() as u64,
+        id: (0, 0),
+        ranges: vec![super::journal::Range {
+            offset: 0,
+            old: vec![1; 40],
+            new: vec![2; 40],
+        }],
+    };
+    let mut tail = Vec::new();
+    record
+        .write(&mut |part| {
+            tail.extend(part);
+            Ok(())
+        })
+        .unwrap();
+    let mut bytes = padded();
+    bytes.resize(bytes.len().next_multiple_of(4096), 0);
+    bytes.extend(&tail);
+    fs::write(trial.path(), &bytes).unwrap();
+    let refused = Writer::open(&trial.path(), Options::default());
+    assert!(matches!(
+        refused,
+        Err(Refusal::ReadOnly(Error::Stale { .. }))
+    ));
+    assert_eq!(trial.bytes(), bytes);
+    assert_eq!(
+        fs::read(trial.dir.path().join("f.asdf.asdf-mount-rescued")).unwrap(),
+        tail
+    );
+    assert!(matches!(
+        open_read_only(&trial.path()).unwrap().recovery,
+        Recovery::Foreign(_)
+    ));
+}
+
+#[test]
+fn a_refused_text_is_kept_until_it_is_cleared() {
+    let trial = Trial::new(&padded());
+    let path = trial.dir.path().join("f.asdf.rejected.yaml");
+    let mut writer = trial.open().writer;
+    assert_eq!(
+        writer.spool_rejected(b"one").unwrap(),
+        Path::new("f.asdf.rejected.yaml")
+    );
+    writer.spool_rejected(b"two").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"two");
+    drop(writer);
+    let mut later = trial.open().writer;
+    later.spool_rejected(b"three").unwrap();
+    assert_eq!(trial.others().len(), 2);
+    later.clear_rejected().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"two");
+}
+
+#[test]
+fn a_sparse_file_stays_sparse_when_it_is_copied() {
+    let mut bytes = Sample::new().block(b"").index(false).bytes();
+    let mut header = scan(&Memory::new(bytes.clone()), false)
+        .unwrap()
+        .layout
+        .blocks[0]
+        .clone();
+    let size = 64 << 20;
+    (header.allocated, header.used, header.data_size) = (size, size, size);
+    bytes.truncate(header.offset as usize);
+    bytes.extend(header.to_bytes());
+    let trial = Trial::new(&bytes);
+    let file = File::options().write(true).open(trial.path()).unwrap();
+    file.set_len(header.end().unwrap()).unwrap();
+    drop(file);
+    let done = trial.open().writer.save(&edit(2000)).unwrap();
+    assert!(done.written < 1 << 20, "{}", done.written);
+    assert!(fs::metadata(trial.path()).unwrap().blocks() * 512 < 1 << 20);
+}
+
+#[test]
+fn blocks_are_replaced_and_added_and_removed() {
+    let trial = Trial::new(&padded());
+    let mut writer = trial.open().writer;
+    let stored = |bytes: &[u8]| Stored::raw(Arc::new(Memory::new(bytes.to_vec())));
+    let steps = [
+        (
+            BlockEdit::Replace {
+                n: 1,
+                stored: stored(b"short"),
+            },
+            Method::InPlace,
+        ),
+        (
+            BlockEdit::Replace {
+                n: 0,
+                stored: stored(&[1; 9000]),
+            },
+            Method::Replaced,
+        ),
+        (BlockEdit::Append(stored(b"third")), Method::InPlace),
+        (BlockEdit::RemoveLast, Method::InPlace),
+    ];
+    for (step, how) in steps {
+        assert_eq!(writer.save(&Edit::block(step)).unwrap().method, how);
+        content(&trial.bytes());
+    }
+    assert_eq!(
+        content(&trial.bytes()).1,
+        [vec![1; 9000], b"short".to_vec()]
+    );
+}

@@ -1,0 +1,653 @@
+//! The one that writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::baseline::{Baseline, Drift};
+use super::edit::{BlockEdit, Edit};
+use super::inplace::{self, Failure, InPlace};
+use super::journal::Record;
+use super::plan::Plan;
+use super::recovery::{self, Recovery};
+use super::replace::{self, Replace, bytes_to_copy};
+use super::spool::Spool;
+use super::store::{Access, Disk, Store, busy, lock_holder, read_only};
+use super::view::{View, write_all};
+use crate::asdf::header::BlockHeader;
+use crate::asdf::layout::{Layout, Severity};
+use crate::asdf::scan::{Scan, scan};
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// What the user allows a save to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// `save=replace`: rather make a new file than change FILE in place.
+    pub replace: bool,
+    /// `grow=auto`: whether blocks may move.
+    pub grow: bool,
+    /// `max-copy`: the most bytes that are copied because blocks move.
+    pub max_copy: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            replace: false,
+            grow: true,
+            max_copy: 4 << 30,
+        }
+    }
+}
+
+/// Why a file can't be had for writing.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Another mount has it: its process, where the system tells.
+    Locked {
+        /// Process id.
+        holder: Option<u32>,
+    },
+    /// It can be read, but not be written: why.
+    ReadOnly(Error),
+    /// It can't be read either.
+    Failed(Error),
+}
+
+/// A file that has been opened for writing.
+pub struct Opened<S: Store = Disk> {
+    /// What saves it.
+    pub writer: Writer<S>,
+    /// Its layout and text.
+    pub scan: Scan,
+    /// What an interrupted save had left.
+    pub recovery: Recovery,
+}
+
+/// How a save was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// FILE already was what it was to be.
+    Nothing,
+    /// In place.
+    InPlace,
+    /// By a new file that took FILE's name.
+    Replaced,
+}
+
+/// A save that is durable.
+pub struct Committed<F> {
+    /// FILE, open for reading: the one from before, or the one that took its place.
+    pub file: F,
+    /// Its layout.
+    pub layout: Layout,
+    /// Its text.
+    pub text: Vec<u8>,
+    /// How it was done.
+    pub method: Method,
+    /// Bytes that were written, the journal included.
+    pub written: u64,
+}
+
+/// One file that is open for writing, locked for as long as this lives.
+pub struct Writer<S: Store = Disk> {
+    store: Arc<S>,
+    name: OsString,
+    /// FILE, open for reading, so that a lease can be asked for; holds the lock.
+    file: S::File,
+    layout: Layout,
+    baseline: Baseline,
+    options: Options,
+    /// The filesystem's block if files may share them, once that has been tried.
+    grain: OnceCell<Option<u64>>,
+    /// Why nothing may be written any more.
+    broken: Option<Error>,
+    spool: Spool,
+    session: Option<Session<S::File>>,
+}
+
+/// Raw blocks whose data are being written.
+struct Session<F> {
+    /// FILE, open for writing.
+    file: F,
+    blocks: BTreeSet<usize>,
+}
+
+impl Writer<Disk> {
+    /// Opens FILE for writing: locks it, finishes what a crash has left, and reads its layout.
+    ///
+    /// Symlinks are resolved here, once.
+    ///
+    /// # Errors
+    /// [`Refusal`] says what can be done instead.
+    pub fn open(path: &Path, options: Options) -> Result<Opened, Refusal> {
+        let (store, name) = directory(path).map_err(Refusal::Failed)?;
+        Self::open_in(Arc::new(store), &name, options)
+    }
+}
+
+/// The directory of a file, and its name there.
+pub(super) fn directory(path: &Path) -> Result<(Disk, OsString)> {
+    let failed = |cause| Error::io(path.display().to_string(), cause);
+    let whole = path.canonicalize().map_err(failed)?;
+    match (whole.parent(), whole.file_name()) {
+        (Some(dir), Some(name)) => Ok((Disk::open_dir(dir).map_err(failed)?, name.to_owned())),
+        _ => Err(failed(std::io::ErrorKind::IsADirectory.into())),
+    }
+}
+
+impl<S: Store> Writer<S> {
+    /// [`Writer::open`] in a directory that is open.
+    pub(super) fn open_in(
+        store: Arc<S>,
+        name: &OsStr,
+        options: Options,
+    ) -> Result<Opened<S>, Refusal> {
+        let file = locked(&*store, name)?;
+        let recovery = recovery::settle(&store, name, &file).map_err(Refusal::ReadOnly)?;
+        let scan = View::open(&store, &file)
+            .and_then(|view| scan(&view, false))
+            .map_err(Refusal::Failed)?;
+        writable(&scan.layout).map_err(Refusal::ReadOnly)?;
+        let baseline = Baseline::take(&store, &file, &scan.layout).map_err(Refusal::Failed)?;
+        let writer = Self {
+            store,
+            name: name.to_owned(),
+            file,
+            layout: scan.layout.clone(),
+            baseline,
+            options,
+            grain: OnceCell::new(),
+            broken: None,
+            spool: Spool::default(),
+            session: None,
+        };
+        Ok(Opened {
+            writer,
+            scan,
+            recovery,
+        })
+    }
+
+    /// FILE, open for reading.
+    #[must_use]
+    pub fn file(&self) -> &S::File {
+        &self.file
+    }
+
+    /// The layout of FILE as it was last read or saved.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Why nothing may be written any more, if a save has gone wrong so badly.
+    #[must_use]
+    pub fn broken(&self) -> Option<&Error> {
+        self.broken.as_ref()
+    }
+
+    /// What a save of `edit` would do.
+    ///
+    /// # Errors
+    /// Those of [`Plan::new`].
+    pub fn plan(&self, edit: &Edit) -> Result<Plan> {
+        let plan = Plan::new(&self.layout, edit, None)?;
+        if plan.in_place().is_some() {
+            return Ok(plan);
+        }
+        match self.grain() {
+            None => Ok(plan),
+            grain => Plan::new(&self.layout, edit, grain),
+        }
+    }
+
+    fn grain(&self) -> Option<u64> {
+        *self.grain.get_or_init(|| self.store.grain(&self.file))
+    }
+
+    /// Plans and commits.
+    ///
+    /// # Errors
+    /// Those of [`Writer::plan`] and [`Writer::commit`].
+    pub fn save(&mut self, edit: &Edit) -> Result<Committed<S::File>> {
+        let plan = self.plan(edit)?;
+        self.commit(&plan)
+    }
+
+    /// Makes FILE what the plan says. When this returns, that is durable.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if FILE is no longer what the plan was made for, [`Error::NoRoom`], [`Error::Rejected`] if FILE would
+    /// not read as planned, [`Error::Io`]. FILE is then as it was, unless [`Writer::broken`] says something else.
+    pub fn commit(&mut self, plan: &Plan) -> Result<Committed<S::File>> {
+        self.check_state(plan)?;
+        let old: Arc<dyn Source> = Arc::new(View::open(&self.store, &self.file)?);
+        let next = scan(&plan.next(Arc::clone(&old)), false)?;
+        plan.check(&next.layout)?;
+        let record = match plan.in_place() {
+            Some(changes) => inplace::record(&*old, changes, plan.layout().len)?,
+            None => None,
+        };
+        if record.as_ref().is_some_and(Record::is_empty) {
+            return Ok(self.done(next, Method::Nothing, 0));
+        }
+        self.alone()?;
+        let done = match record {
+            Some(record) if self.options.replace => match self.replace(plan) {
+                Err(replace::Refusal::Impossible(_)) => self.in_place(record),
+                other => failures(other),
+            },
+            Some(record) => self.in_place(record),
+            None => self.make_room(plan, &*old),
+        };
+        match done {
+            Ok((method, written)) => Ok(self.done(next, method, written)),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::Broken(error)) => {
+                self.broken = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether anything may be written, and FILE is what the plan was made for.
+    fn check_state(&mut self, plan: &Plan) -> Result<()> {
+        self.check_writable()?;
+        let drift = self
+            .baseline
+            .drift(&self.store, &self.name, &self.file, &self.layout)?;
+        match drift {
+            Drift::Same(_) if plan.old_len() != self.layout.len => Err(Error::Stale {
+                why: "the plan was made for another state of the file".to_owned(),
+            }),
+            Drift::Same(now) => {
+                self.baseline = now;
+                Ok(())
+            }
+            Drift::Changed(why) => Err(Error::Stale { why }),
+        }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match &self.broken {
+            Some(error) => Err(Error::io(format!("read-only since: {error}"), read_only())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether no other process has FILE open for writing, as far as can be told.
+    fn alone(&self) -> Result<()> {
+        if self.session.is_some() {
+            return Ok(());
+        }
+        let elsewhere = self.store.written_elsewhere(&self.file);
+        if elsewhere.map_err(|cause| self.error("asking for a lease", cause))? {
+            return Err(self.error("open for writing in another program", busy()));
+        }
+        Ok(())
+    }
+
+    /// J.
+    fn in_place(&self, mut record: Record) -> Result<(Method, u64), Failure> {
+        let opened;
+        let file = if let Some(session) = &self.session {
+            &session.file
+        } else {
+            opened = self.open_writable().map_err(Failure::Refused)?;
+            &opened
+        };
+        let sidecar = self.open_ended();
+        if sidecar {
+            record.id = self.baseline.stat.id;
+        }
+        let save = InPlace {
+            store: &self.store,
+            file,
+            name: &self.name,
+            record: &record,
+        };
+        if sidecar {
+            save.with_sidecar()?;
+        } else {
+            save.with_tail()?;
+        }
+        Ok((Method::InPlace, inplace::written(&record)))
+    }
+
+    /// Whether bytes behind the last block would be data of it.
+    fn open_ended(&self) -> bool {
+        let cut_short = |last: &BlockHeader| last.end().is_none_or(|end| end > self.layout.len);
+        self.layout
+            .blocks
+            .last()
+            .is_some_and(|last| last.streamed() || cut_short(last))
+    }
+
+    /// The ways to save when blocks move, or more changes than a journal holds.
+    fn make_room(&mut self, plan: &Plan, old: &dyn Source) -> Result<(Method, u64), Failure> {
+        let no_room = |why: String, limit| Failure::Refused(Error::NoRoom { why, limit });
+        let moves = plan.in_place().is_none();
+        if moves && !self.options.grow {
+            let why = "the edit needs more space in the file, which -o grow=never forbids";
+            return Err(no_room(why.to_owned(), true));
+        }
+        let (why, limit) = match self.copy_limit(plan).map_err(Failure::Refused)? {
+            Some(why) => (why, true),
+            None => match self.replace(plan) {
+                Err(replace::Refusal::Impossible(why)) => (why, false),
+                other => return failures(other),
+            },
+        };
+        // few bytes may move in place, all of them in the journal
+        let changes = plan.segments().changes();
+        match inplace::record(old, changes, plan.layout().len).map_err(Failure::Refused)? {
+            Some(record) => self.in_place(record),
+            None => Err(no_room(
+                format!("the edit needs a new copy of the file, but {why}"),
+                limit,
+            )),
+        }
+    }
+
+    /// Why the file may not be copied, if that is because of its size.
+    fn copy_limit(&self, plan: &Plan) -> Result<Option<String>> {
+        if self.grain().is_some() {
+            return Ok(None);
+        }
+        let bytes = bytes_to_copy(&*self.store, &self.file, plan)
+            .map_err(|cause| self.error("looking for holes", cause))?;
+        let limit = self.options.max_copy;
+        Ok((bytes > limit)
+            .then(|| format!("{bytes} bytes would have to be copied, -o max-copy allows {limit}")))
+    }
+
+    /// R.
+    fn replace(&mut self, plan: &Plan) -> Result<(Method, u64), replace::Refusal> {
+        let grain = self.grain();
+        let done = Replace {
+            store: &self.store,
+            file: &self.file,
+            name: &self.name,
+            baseline: &self.baseline,
+            layout: &self.layout,
+            plan,
+            grain,
+        }
+        .run()?;
+        self.file = done.file;
+        if let Some(session) = &mut self.session {
+            let file = self.store.open(&self.name, Access::Write);
+            session.file = file.map_err(|cause| {
+                let error = Error::io(format!("{}: opening it again", self.name.display()), cause);
+                replace::Refusal::Failed(Failure::Broken(error))
+            })?;
+        }
+        Ok((Method::Replaced, done.written))
+    }
+
+    /// Takes in what FILE now is.
+    fn done(&mut self, next: Scan, method: Method, written: u64) -> Committed<S::File> {
+        if method != Method::Nothing {
+            self.layout = next.layout.clone();
+            match Baseline::take(&self.store, &self.file, &self.layout) {
+                Ok(baseline) => self.baseline = baseline,
+                // the save is durable; but whether anybody else writes can't be told any more
+                Err(error) => self.broken = Some(error),
+            }
+        }
+        Committed {
+            file: self.file.clone(),
+            layout: next.layout,
+            text: next.text,
+            method,
+            written,
+        }
+    }
+
+    /// Whether somebody else has changed FILE, to be asked now and then while nothing waits to be saved: its new state if so.
+    ///
+    /// Times alone are compared first, so that this is cheap.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it can't be had any more, or is no file that is written; see [`Writer::broken`].
+    pub fn reload(&mut self) -> Result<Option<Scan>> {
+        self.check_writable()?;
+        let named = self.store.stat_name(&self.name);
+        if named
+            .as_ref()
+            .is_ok_and(|stat| self.baseline.same_moment(stat))
+        {
+            return Ok(None);
+        }
+        match self
+            .baseline
+            .drift(&self.store, &self.name, &self.file, &self.layout)?
+        {
+            Drift::Same(now) => {
+                self.baseline = now;
+                Ok(None)
+            }
+            Drift::Changed(why) => match self.reopen() {
+                Ok(scan) => Ok(Some(scan)),
+                Err(error) => {
+                    let error = Error::Stale {
+                        why: format!("{why}; it can't be written now: {error}"),
+                    };
+                    self.broken = Some(error.clone());
+                    Err(error)
+                }
+            },
+        }
+    }
+
+    /// Opens whatever has FILE's name now.
+    fn reopen(&mut self) -> Result<Scan> {
+        let named = self.store.stat_name(&self.name);
+        let same = named.is_ok_and(|stat| stat.id == self.baseline.stat.id);
+        let file = if same {
+            self.file.clone()
+        } else {
+            locked(&*self.store, &self.name).map_err(|refusal| match refusal {
+                Refusal::Locked { .. } => self.error("locked by another mount", busy()),
+                Refusal::ReadOnly(error) | Refusal::Failed(error) => error,
+            })?
+        };
+        let scan = scan(&View::open(&self.store, &file)?, false)?;
+        writable(&scan.layout)?;
+        self.baseline = Baseline::take(&self.store, &file, &scan.layout)?;
+        self.layout = scan.layout.clone();
+        self.file = file;
+        self.session = None;
+        Ok(scan)
+    }
+
+    /// Prepares for writing into the data of raw block `n`: its checksum, if it has one, is set to "not verified" first.
+    ///
+    /// # Errors
+    /// Those of [`Writer::commit`]; [`Error::Rejected`] if there is no such block or its data are compressed.
+    pub fn begin_block_writes(&mut self, n: usize) -> Result<Committed<S::File>> {
+        let raw = |block: &BlockHeader| block.compression == [0; 4];
+        if !self.layout.blocks.get(n).is_some_and(raw) {
+            return Err(super::edit::no_such_block(n, "no raw block"));
+        }
+        let committed = self.set_checksum(n, [0; 16])?;
+        if self.session.is_none() {
+            self.session = Some(Session {
+                file: self.open_writable()?,
+                blocks: BTreeSet::new(),
+            });
+        }
+        if let Some(session) = &mut self.session {
+            session.blocks.insert(n);
+        }
+        Ok(committed)
+    }
+
+    fn set_checksum(&mut self, n: usize, md5: [u8; 16]) -> Result<Committed<S::File>> {
+        self.save(&Edit::block(BlockEdit::Header {
+            n,
+            checksum: Some(md5),
+            data_size: None,
+        }))
+    }
+
+    /// Writes `bytes` at `offset` of the data of block `n`. Not durable before [`Writer::sync_data`].
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] beyond the end of the data, or if the block has not been prepared; [`Error::Io`].
+    pub fn write_block_data(&mut self, n: usize, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        let session = self
+            .session
+            .as_ref()
+            .filter(|session| session.blocks.contains(&n));
+        let (Some(session), Some(block)) = (session, self.layout.blocks.get(n)) else {
+            return Err(super::edit::no_such_block(
+                n,
+                "not prepared for being written",
+            ));
+        };
+        crate::source::checked_end(offset, bytes.len(), self.layout.stored_len(n))
+            .map_err(|error| error.at(Place::Block(n)))?;
+        let at = block.data_offset().saturating_add(offset);
+        write_all(&*self.store, &session.file, bytes, at)
+    }
+
+    /// Makes what was written into blocks durable.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if FILE has been replaced meanwhile. [`Error::Io`] if the system may have lost what was written: no more
+    /// saves then, see [`Writer::broken`].
+    pub fn sync_data(&mut self) -> Result<()> {
+        self.check_writable()?;
+        let Some(session) = &self.session else {
+            return Ok(());
+        };
+        let named = self.store.stat_name(&self.name);
+        if !named.is_ok_and(|named| named.id == self.baseline.stat.id) {
+            let why = format!("{} has been replaced by another file", self.name.display());
+            return Err(Error::Stale { why });
+        }
+        if let Err(cause) = self.store.sync_data(&session.file) {
+            let error = self.error("writing to disk", cause);
+            self.broken = Some(error.clone());
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Ends writing into block `n`: its data become durable, then its checksum, `None` if it is to have none.
+    ///
+    /// # Errors
+    /// Those of [`Writer::sync_data`] and [`Writer::commit`].
+    pub fn end_block_writes(
+        &mut self,
+        n: usize,
+        md5: Option<[u8; 16]>,
+    ) -> Result<Committed<S::File>> {
+        self.sync_data()?;
+        let committed = self.set_checksum(n, md5.unwrap_or([0; 16]))?;
+        let done = self.session.as_mut().is_some_and(|session| {
+            session.blocks.remove(&n);
+            session.blocks.is_empty()
+        });
+        if done {
+            self.session = None;
+        }
+        Ok(committed)
+    }
+
+    /// Keeps a text that was refused in a file beside FILE, or where the user's state is. The path, from FILE's directory.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it can't be kept anywhere.
+    pub fn spool_rejected(&mut self, text: &[u8]) -> Result<PathBuf> {
+        self.spool.keep(&self.store, &self.name, text)
+    }
+
+    /// Removes the refused text that was kept, if any, after a save has succeeded.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it can't be removed.
+    pub fn clear_rejected(&mut self) -> Result<()> {
+        self.spool.clear(&self.store)
+    }
+
+    /// FILE, open for writing. It is opened for each save anew, because while it is, no lease can be had.
+    fn open_writable(&self) -> Result<S::File> {
+        let failed = |cause| self.error("opening it for writing", cause);
+        let file = self.store.open(&self.name, Access::Write).map_err(failed)?;
+        if self.store.stat(&file).map_err(failed)?.id != self.baseline.stat.id {
+            let why = format!("{} has been replaced by another file", self.name.display());
+            return Err(Error::Stale { why });
+        }
+        Ok(file)
+    }
+
+    fn error(&self, what: &str, cause: std::io::Error) -> Error {
+        Error::io(format!("{}: {what}", self.name.display()), cause)
+    }
+}
+
+/// Opens and locks the file of that name, which must be a regular one that may be written.
+fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
+    /// How often the name may come to mean another file while it is being locked.
+    const ATTEMPTS: usize = 10;
+    const TYPE: u32 = 0o170_000;
+    const REGULAR: u32 = 0o100_000;
+    let failed = |cause| Error::io(name.display().to_string(), cause);
+    for _ in 0..ATTEMPTS {
+        let file = store
+            .open(name, Access::Read)
+            .map_err(failed)
+            .map_err(Refusal::Failed)?;
+        let stat = store.stat(&file).map_err(failed).map_err(Refusal::Failed)?;
+        if stat.mode & TYPE != REGULAR {
+            return Err(Refusal::Failed(Error::unsupported(
+                Place::File,
+                "not a regular file",
+            )));
+        }
+        store
+            .open(name, Access::Write)
+            .map_err(failed)
+            .map_err(Refusal::ReadOnly)?;
+        if !store
+            .lock(&file)
+            .map_err(failed)
+            .map_err(Refusal::ReadOnly)?
+        {
+            let holder = lock_holder(&stat);
+            return Err(Refusal::Locked { holder });
+        }
+        if store.stat_name(name).is_ok_and(|named| named.id == stat.id) {
+            return Ok(file);
+        }
+    }
+    let why = format!("{} is being replaced again and again", name.display());
+    Err(Refusal::Failed(Error::Stale { why }))
+}
+
+/// Whether files like this are written at all.
+fn writable(layout: &Layout) -> Result<()> {
+    if !layout.dialect.writable {
+        let why = format!("{} files are read only", layout.dialect.name);
+        return Err(Error::unsupported(Place::File, why));
+    }
+    match layout.worst() {
+        Some(finding) if finding.severity == Severity::Damaged => Err(finding.error.clone()),
+        _ => Ok(()),
+    }
+}
+
+/// Without the difference that matters only where there is another way to go.
+fn failures<T>(done: Result<T, replace::Refusal>) -> Result<T, Failure> {
+    done.map_err(|refusal| match refusal {
+        replace::Refusal::Failed(failure) => failure,
+        replace::Refusal::Impossible(why) => Failure::Refused(Error::NoRoom { why, limit: false }),
+    })
+}

@@ -1,0 +1,758 @@
+//! The file system, without the kernel: names, attributes, open files, what may be done to them.
+//!
+//! `fuse` calls these operations and turns their answers into replies; tests call them directly. What the files hold comes from
+//! the [`Snapshot`] of the moment, which never changes: a save publishes a new one, and open handles keep theirs.
+
+mod catalogue;
+mod commit;
+mod edit;
+mod error;
+mod handle;
+mod info;
+mod node;
+mod root;
+mod spool;
+mod write;
+mod xattr;
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use crate::asdf::Snapshot;
+use crate::error::Error as Library;
+use crate::source::{Loan, Memory, Source};
+
+pub use error::{Call, Error};
+pub use node::Node;
+
+use catalogue::{Catalogue, Item, Numbers};
+use commit::History;
+use edit::{DataHandle, Drafts};
+use handle::Handles;
+use root::{FileFacts, Root, TextHandle};
+
+/// Result of a file system operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Kind of a file of the mount. There are no others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A symlink, relative and inside the mount; or one that an editor made in the root.
+    Symlink,
+}
+
+/// Attributes of a file.
+#[derive(Debug, Clone)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: u64,
+    /// Kind.
+    pub kind: Kind,
+    /// Length in bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub perm: u16,
+    /// Number of names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last change of the data.
+    pub mtime: SystemTime,
+    /// Last change of anything.
+    pub ctime: SystemTime,
+}
+
+/// How a file is to be opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Access {
+    /// For writing.
+    pub write: bool,
+    /// Emptied.
+    pub truncate: bool,
+    /// Process that opens it, 0 if unknown.
+    pub pid: u32,
+}
+
+/// An opened file or directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened {
+    /// Number of the handle.
+    pub fh: u64,
+    /// Whether pages that the kernel has are still right.
+    pub keep_cache: bool,
+    /// Whether the kernel shall not keep pages at all.
+    pub direct: bool,
+}
+
+/// Bytes that were read.
+pub enum Bytes {
+    /// A copy.
+    Owned(Vec<u8>),
+    /// Lent for the reply.
+    Lent(Loan),
+}
+
+/// Attributes to change.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "the names are those of stat(2)")]
+pub struct Attributes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub mtime: Option<SystemTime>,
+}
+
+/// How a rename treats a name that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rename {
+    /// Replaces it.
+    Replace,
+    /// Fails.
+    NoReplace,
+    /// Exchanges the two.
+    Exchange,
+}
+
+/// What the kernel must forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Invalidation {
+    /// Pages and attributes of an inode.
+    Inode(u64),
+    /// Attributes of an inode.
+    Attributes(u64),
+    /// A name in a directory.
+    Entry(u64, OsString),
+}
+
+/// Numbers for `statfs`.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the names are those of statvfs(3)")]
+pub struct Statfs {
+    pub block_size: u32,
+    pub blocks: u64,
+    pub free: u64,
+    pub available: u64,
+    pub files: u64,
+    pub files_free: u64,
+}
+
+/// What the user asked of the mount.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Owner to show instead of FILE's.
+    pub uid: Option<u32>,
+    /// Group to show instead of FILE's.
+    pub gid: Option<u32>,
+    /// Permission bits to take away.
+    pub umask: u32,
+    /// Why the mount is read-only; `None` if it is not.
+    pub read_only: Option<String>,
+    /// Limit of scratch files in bytes.
+    pub scratch: u64,
+}
+
+/// A snapshot, the names it gives, and FILE's attributes when it was taken.
+pub(crate) struct State {
+    snapshot: Arc<Snapshot>,
+    catalogue: Catalogue,
+    meta: Metadata,
+}
+
+/// What an open handle is.
+enum Handle {
+    /// A block or an array.
+    Data(DataHandle),
+    /// A text under `info/`, as it was when it was opened.
+    Info(Memory),
+    /// A file of the root.
+    Text(Mutex<TextHandle>),
+    /// A directory, as it was when it was opened.
+    Directory(Arc<State>, Listing),
+}
+
+/// The names in a directory.
+enum Listing {
+    Few(Vec<(OsString, Node)>),
+    Blocks(u32),
+    Arrays(u32),
+}
+
+/// The mounted file.
+pub struct Vfs {
+    path: PathBuf,
+    options: Options,
+    state: RwLock<Arc<State>>,
+    numbers: Mutex<Numbers>,
+    root: Mutex<Root>,
+    handles: Handles<Handle>,
+    drafts: Drafts,
+    history: Mutex<History>,
+    changes: OnceLock<Mutex<Sender<Invalidation>>>,
+}
+
+/// The lock's value, whether or not a thread panicked with it: each critical section here leaves its data whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Vfs {
+    /// The file system of a snapshot of the file at `path`.
+    ///
+    /// # Errors
+    /// If the file's attributes can't be had.
+    pub fn new(path: &Path, snapshot: Snapshot, options: Options) -> Result<Self, Library> {
+        let mut numbers = Numbers::default();
+        let state = State::new(Arc::new(snapshot), &mut numbers)?;
+        let facts = FileFacts {
+            perm: permissions(&state.meta, options.umask),
+            uid: options.uid.unwrap_or(state.meta.uid()),
+            gid: options.gid.unwrap_or(state.meta.gid()),
+            mtime: modified(&state.meta),
+        };
+        let root = Root::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
+        Ok(Self {
+            path: path.to_owned(),
+            options,
+            state: RwLock::new(Arc::new(state)),
+            numbers: Mutex::new(numbers),
+            root: Mutex::new(root),
+            handles: Handles::default(),
+            drafts: Drafts::default(),
+            history: Mutex::default(),
+            changes: OnceLock::new(),
+        })
+    }
+
+    /// Whoever tells the kernel what changed; the first call counts.
+    pub fn on_change(&self, sender: Sender<Invalidation>) {
+        let _ = self.changes.set(Mutex::new(sender));
+    }
+
+    /// Has the kernel told.
+    fn tell(&self, change: Invalidation) {
+        if let Some(sender) = self.changes.get() {
+            // without a kernel there is nobody to tell
+            let _ = locked(sender).send(change);
+        }
+    }
+
+    /// Whether nothing can be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.options.read_only.is_some()
+    }
+
+    /// The snapshot of the moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.state().snapshot)
+    }
+
+    fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The node of a name in a directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`].
+    pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Attr> {
+        let state = self.state();
+        let found = match Node::from_ino(parent).ok_or(Error::NotFound)? {
+            Node::Root => ROOT_DIRECTORIES
+                .into_iter()
+                .find(|entry| name == entry.0)
+                .map(|entry| entry.1)
+                .or_else(|| locked(&self.root).lookup(name).map(Node::Text)),
+            Node::Info => INFO_FILES
+                .into_iter()
+                .find(|entry| name == entry.0)
+                .map(|entry| entry.1),
+            Node::Blocks => block_number(name).map(Node::Block),
+            Node::ArrayDir(number) => state.catalogue.lookup(number, name),
+            _ => return Err(Error::NotDirectory),
+        };
+        self.attr(&state, found.ok_or(Error::NotFound)?)
+    }
+
+    /// Attributes of an inode.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn getattr(&self, ino: u64, fh: Option<u64>) -> Result<Attr> {
+        let _ = fh;
+        self.attr(&self.state(), Node::from_ino(ino).ok_or(Error::NotFound)?)
+    }
+
+    fn attr(&self, state: &State, node: Node) -> Result<Attr> {
+        let snapshot = &state.snapshot;
+        let (kind, size, nlink) = match node {
+            Node::Root => (Kind::Directory, 0, 5),
+            Node::Blocks | Node::Info => (Kind::Directory, 0, 2),
+            Node::ArrayDir(number) => {
+                let facts = state
+                    .catalogue
+                    .directory_facts(number)
+                    .ok_or(Error::NotFound)?;
+                (Kind::Directory, 0, facts.1.saturating_add(2))
+            }
+            Node::Status => (Kind::File, self.status_text(state).len(), 1),
+            Node::BlocksTsv => (Kind::File, info::blocks_tsv(snapshot).len(), 1),
+            Node::ArraysTsv => (Kind::File, info::arrays_tsv(snapshot).len(), 1),
+            Node::Block(n) => (Kind::File, self.block_len(state, index(n))?, 1),
+            Node::ArrayBin(number) => (Kind::File, state.array(number)?.bin_len(), 1),
+            Node::ArrayNpy(number) => (Kind::File, state.array(number)?.npy_len(), 1),
+            Node::ArrayLink(number) => {
+                let target = state.catalogue.link(number).ok_or(Error::NotFound)?;
+                (
+                    Kind::Symlink,
+                    u64::try_from(target.len()).unwrap_or(u64::MAX),
+                    1,
+                )
+            }
+            Node::Text(number) => return self.text_attr(number),
+        };
+        let perm = permissions(&state.meta, self.options.umask);
+        let writable = self.options.read_only.is_none()
+            && matches!(
+                node,
+                Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) | Node::Root
+            );
+        let perm = if writable || kind == Kind::Directory {
+            perm
+        } else {
+            perm & !0o222
+        };
+        Ok(Attr {
+            ino: node.ino(),
+            kind,
+            // the kernel's file sizes are signed
+            size: size.min(i64::MAX.unsigned_abs()),
+            perm: match kind {
+                Kind::Directory => with_search_bits(perm),
+                Kind::File => perm,
+                Kind::Symlink => 0o777,
+            },
+            nlink,
+            uid: self.owner(state).0,
+            gid: self.owner(state).1,
+            mtime: modified(&state.meta),
+            ctime: changed(&state.meta),
+        })
+    }
+
+    /// Bytes of a block, as it is being edited.
+    fn block_len(&self, state: &State, n: usize) -> Result<u64> {
+        match self.drafts.get(n) {
+            Some(draft) => Ok(draft.overlay.len()),
+            None => state.snapshot.block_len(n).ok_or(Error::NotFound),
+        }
+    }
+
+    /// Owner and group to show.
+    fn owner(&self, state: &State) -> (u32, u32) {
+        let uid = self.options.uid.unwrap_or(state.meta.uid());
+        (uid, self.options.gid.unwrap_or(state.meta.gid()))
+    }
+
+    fn text_attr(&self, number: u32) -> Result<Attr> {
+        let shown = locked(&self.root).shown(number)?;
+        Ok(Attr {
+            ino: Node::Text(number).ino(),
+            kind: if shown.link {
+                Kind::Symlink
+            } else {
+                Kind::File
+            },
+            size: shown.len,
+            perm: if shown.link { 0o777 } else { shown.facts.perm },
+            nlink: shown.names,
+            uid: shown.facts.uid,
+            gid: shown.facts.gid,
+            mtime: shown.facts.mtime,
+            ctime: shown.facts.mtime,
+        })
+    }
+
+    /// Target of a symlink.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
+    pub fn readlink(&self, ino: u64) -> Result<Vec<u8>> {
+        match Node::from_ino(ino).ok_or(Error::NotFound)? {
+            Node::ArrayLink(number) => {
+                let state = self.state();
+                let target = state.catalogue.link(number).ok_or(Error::NotFound)?;
+                Ok(target.as_bytes().to_vec())
+            }
+            Node::Text(number) => Ok(locked(&self.root).link_target(number)?.as_bytes().to_vec()),
+            _ => Err(Error::Invalid("not a symlink")),
+        }
+    }
+
+    /// Opens a file.
+    ///
+    /// A file whose bytes can't be had opens all the same; reading it says why not.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::ReadOnly`].
+    pub fn open(&self, ino: u64, access: Access) -> Result<Opened> {
+        let state = self.state();
+        let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
+        if access.write || access.truncate {
+            self.check_writable()?;
+        }
+        let text = match node {
+            Node::Text(number) => {
+                let handle = locked(&self.root).open(number, access.truncate, access.pid)?;
+                let fh = self.handles.insert(Handle::Text(Mutex::new(handle)));
+                return Ok(Opened {
+                    fh,
+                    keep_cache: false,
+                    direct: false,
+                });
+            }
+            Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) => {
+                let handle = self.open_data(&state, node, access)?;
+                let fh = self.handles.insert(Handle::Data(handle));
+                return Ok(Opened {
+                    fh,
+                    keep_cache: !access.truncate,
+                    direct: false,
+                });
+            }
+            Node::Status => self.status_text(&state),
+            Node::BlocksTsv => info::blocks_tsv(&state.snapshot),
+            Node::ArraysTsv => info::arrays_tsv(&state.snapshot),
+            Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
+            Node::Root | Node::Blocks | Node::Info | Node::ArrayDir(_) => {
+                return Err(Error::IsDirectory);
+            }
+        };
+        if access.write {
+            return Err(Error::ReadOnly("info is ours"));
+        }
+        let fh = self
+            .handles
+            .insert(Handle::Info(Memory::new(text.into_string().into_bytes())));
+        // these texts change without a save, so that pages of them are not kept
+        Ok(Opened {
+            fh,
+            keep_cache: false,
+            direct: true,
+        })
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.options.read_only {
+            Some(_) => Err(Error::ReadOnly("this mount")),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads at most `len` bytes at `offset`; fewer at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`]; [`Error::Library`] if the bytes can't be had.
+    pub fn read(&self, fh: u64, offset: u64, len: u32) -> Result<Bytes> {
+        let handle = self.handles.get(fh)?;
+        let source = match &*handle {
+            Handle::Data(open) => self.current_source(open)?,
+            Handle::Info(text) => Arc::new(text.clone()),
+            Handle::Text(text) => {
+                let bytes = locked(&self.root).view(&locked(text))?;
+                Arc::new(Memory::shared(bytes))
+            }
+            Handle::Directory(..) => return Err(Error::IsDirectory),
+        };
+        let there = source.len().saturating_sub(offset);
+        let len = usize::try_from(there.min(u64::from(len))).unwrap_or(usize::MAX);
+        if len == 0 {
+            return Ok(Bytes::Owned(Vec::new()));
+        }
+        if let Some(loan) = source.lend(offset, len) {
+            return Ok(Bytes::Lent(loan));
+        }
+        let mut bytes = vec![0; len];
+        source.read_exact_at(&mut bytes, offset)?;
+        Ok(Bytes::Owned(bytes))
+    }
+
+    /// Opens a directory; its listing stays as it is now.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`].
+    pub fn opendir(&self, ino: u64) -> Result<Opened> {
+        let state = self.state();
+        let own = |entries: &[(&str, Node)]| {
+            entries
+                .iter()
+                .map(|&(name, node)| (OsString::from(name), node))
+                .collect::<Vec<_>>()
+        };
+        let listing = match Node::from_ino(ino).ok_or(Error::NotFound)? {
+            Node::Root => {
+                let mut entries = own(&ROOT_DIRECTORIES);
+                let root = locked(&self.root);
+                entries.extend(
+                    root.names()
+                        .map(|(name, n)| (name.to_owned(), Node::Text(n))),
+                );
+                Listing::Few(entries)
+            }
+            Node::Info => Listing::Few(own(&INFO_FILES)),
+            Node::Blocks => {
+                let count = state.snapshot.layout().blocks.len();
+                Listing::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
+            }
+            Node::ArrayDir(number) => {
+                state.catalogue.entries(number).ok_or(Error::NotFound)?;
+                Listing::Arrays(number)
+            }
+            _ => return Err(Error::NotDirectory),
+        };
+        let fh = self.handles.insert(Handle::Directory(state, listing));
+        Ok(Opened {
+            fh,
+            keep_cache: false,
+            direct: false,
+        })
+    }
+
+    /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
+    /// entry, its name and its attributes.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`], [`Error::NotDirectory`].
+    pub fn readdir(
+        &self,
+        fh: u64,
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
+    ) -> Result<()> {
+        let handle = self.handles.get(fh)?;
+        let Handle::Directory(state, listing) = &*handle else {
+            return Err(Error::NotDirectory);
+        };
+        let mut at = offset;
+        loop {
+            let Some((name, node)) = usize::try_from(at)
+                .ok()
+                .and_then(|at| listing.get(state, at))
+            else {
+                return Ok(());
+            };
+            at = at.saturating_add(1);
+            // a name that has gone since the directory was opened is passed over
+            if let Ok(attr) = self.attr(state, node)
+                && add(at, &name, &attr)
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Numbers of FILE's file system.
+    ///
+    /// # Errors
+    /// [`Error::Library`] if they can't be had.
+    pub fn statfs(&self) -> Result<Statfs> {
+        let state = self.state();
+        let found = rustix::fs::fstatvfs(state.snapshot.source().file())
+            .map_err(|errno| Library::io("statfs", errno.into()))?;
+        let block_size = u32::try_from(found.f_frsize).unwrap_or(4096);
+        let (free, available) = match self.options.read_only {
+            Some(_) => (0, 0),
+            None => (found.f_bfree, found.f_bavail),
+        };
+        Ok(Statfs {
+            block_size,
+            blocks: found.f_blocks,
+            free,
+            available,
+            files: found.f_files,
+            files_free: found.f_ffree,
+        })
+    }
+
+    fn status_text(&self, state: &State) -> info::Text {
+        let saves = locked(&self.history).describe(self.options.read_only.as_deref());
+        info::status(&self.path, &state.snapshot, &saves)
+    }
+}
+
+/// The directories of the root.
+const ROOT_DIRECTORIES: [(&str, Node); 3] = [
+    ("arrays", Node::ARRAYS),
+    ("blocks", Node::Blocks),
+    ("info", Node::Info),
+];
+/// The files of `info/`.
+const INFO_FILES: [(&str, Node); 3] = [
+    ("arrays.tsv", Node::ArraysTsv),
+    ("blocks.tsv", Node::BlocksTsv),
+    ("status", Node::Status),
+];
+
+impl Listing {
+    fn get<'a>(&'a self, state: &'a State, at: usize) -> Option<(Cow<'a, OsStr>, Node)> {
+        match self {
+            Self::Few(entries) => entries
+                .get(at)
+                .map(|(name, node)| (Cow::Borrowed(name.as_os_str()), *node)),
+            Self::Blocks(count) => {
+                let n = u32::try_from(at).ok().filter(|n| n < count)?;
+                Some((Cow::Owned(format!("{n}.bin").into()), Node::Block(n)))
+            }
+            Self::Arrays(number) => {
+                let (name, node) = state.catalogue.entries(*number)?.get(at)?;
+                Some((Cow::Borrowed(name.as_os_str()), *node))
+            }
+        }
+    }
+}
+
+impl State {
+    fn new(snapshot: Arc<Snapshot>, numbers: &mut Numbers) -> Result<Self, Library> {
+        let catalogue = Catalogue::new(items(&snapshot), numbers);
+        let meta = snapshot.metadata()?;
+        Ok(Self {
+            snapshot,
+            catalogue,
+            meta,
+        })
+    }
+
+    fn array_index(&self, number: u32) -> Result<usize> {
+        self.catalogue.array(number).ok_or(Error::NotFound)
+    }
+
+    fn array(&self, number: u32) -> Result<&crate::asdf::Array> {
+        self.snapshot
+            .arrays()
+            .get(self.array_index(number)?)
+            .ok_or(Error::NotFound)
+    }
+}
+
+/// What stands under `arrays/`: the arrays that have files, and the links.
+fn items(snapshot: &Snapshot) -> impl Iterator<Item = (Vec<String>, Item)> {
+    let arrays = snapshot
+        .arrays()
+        .iter()
+        .enumerate()
+        .filter(|(_, array)| array.problem().is_none());
+    let arrays = arrays.map(|(i, array)| (array.file_names().to_vec(), Item::Array(i)));
+    let links = snapshot.links().iter().map(|link| {
+        let target = relative(&link.file_names, &link.target);
+        let item = if link.is_array {
+            Item::ArrayLink(target)
+        } else {
+            Item::DirectoryLink(target)
+        };
+        (link.file_names.clone(), item)
+    });
+    arrays.chain(links)
+}
+
+/// The target of a link, relative to the directory that holds the link.
+fn relative(link: &[String], target: &[String]) -> String {
+    let directory = link
+        .split_last()
+        .map_or(&[][..], |(_, directory)| directory);
+    let common = directory
+        .iter()
+        .zip(target)
+        .take_while(|(a, b)| a == b)
+        .count();
+    let common = common.min(target.len().saturating_sub(1));
+    let up = std::iter::repeat_n("..", directory.len().saturating_sub(common));
+    up.chain(target.iter().skip(common).map(String::as_str))
+        .collect::<Vec<_>>()
+        .join("/")
+}
+
+/// `N` of `N.bin`, spelled as it is listed.
+fn block_number(name: &OsStr) -> Option<u32> {
+    let digits = name.to_str()?.strip_suffix(".bin")?;
+    let n = digits.parse::<u32>().ok()?;
+    (n.to_string() == digits).then_some(n)
+}
+
+/// An index into memory; `usize` has at least 32 bits where there is FUSE.
+fn index(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// Permission bits of FILE without set-id, sticky and execute bits.
+fn permissions(meta: &Metadata, umask: u32) -> u16 {
+    u16::try_from(meta.mode() & 0o666 & !umask).unwrap_or(0)
+}
+
+/// A search bit for each read bit.
+fn with_search_bits(perm: u16) -> u16 {
+    perm | ((perm & 0o444) >> 2)
+}
+
+fn modified(meta: &Metadata) -> SystemTime {
+    meta.modified().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn changed(meta: &Metadata) -> SystemTime {
+    let seconds = u64::try_from(meta.ctime()).unwrap_or(0);
+    let nanos = u32::try_from(meta.ctime_nsec()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH
+        .checked_add(Duration::new(seconds, nanos))
+        .unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_relative() {
+        let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
+        for (link, target, want) in [
+            ("b", "a", "a"),
+            ("x/b", "a", "../a"),
+            ("x/b", "x/a", "a"),
+            ("x/y/b", "x/a/c", "../a/c"),
+            ("x/b", "x", "../x"),
+        ] {
+            assert_eq!(
+                relative(&path(link), &path(target)),
+                want,
+                "{link} -> {target}"
+            );
+        }
+    }
+
+    #[test]
+    fn block_names_are_spelled_in_one_way() {
+        for (name, want) in [
+            ("0.bin", Some(0)),
+            ("12.bin", Some(12)),
+            ("012.bin", None),
+            ("+1.bin", None),
+            (".bin", None),
+            ("1", None),
+        ] {
+            assert_eq!(block_number(name.as_ref()), want, "{name}");
+        }
+    }
+}
