@@ -25,7 +25,7 @@ class LoggedDisk(mfusepy.Operations):
     def __init__(self, image, log):
         self.image = os.open(image, os.O_RDWR)
         self.log = open(log, "ab", buffering=0)
-        self.lock = threading.Lock()
+        self.guard = threading.Lock()
 
     def getattr(self, path, fh=None):
         if path == "/":
@@ -44,13 +44,13 @@ class LoggedDisk(mfusepy.Operations):
         return os.pread(self.image, size, offset)
 
     def write(self, path, data, offset, fh):
-        with self.lock:
+        with self.guard:
             os.pwrite(self.image, data, offset)
             self.log.write(RECORD.pack(b"W", offset, len(data)) + data)
         return len(data)
 
     def fsync(self, path, datasync, fh):
-        with self.lock:
+        with self.guard:
             self.log.write(RECORD.pack(b"F", 0, 0))
         return 0
 
