@@ -6,18 +6,22 @@
 mod array;
 mod block;
 pub mod buffers;
+pub mod check;
 pub mod checksum;
 mod copy;
 pub mod datatype;
+pub mod decl;
 pub mod dialect;
 pub mod external;
 pub mod gather;
 pub mod header;
 pub mod layout;
 mod lines;
+pub mod names;
 pub mod npy;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod outline;
 pub mod scalar;
 pub mod scan;
 pub mod scatter;

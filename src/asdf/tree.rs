@@ -15,6 +15,7 @@ use crate::asdf::yaml::{self, Fault};
 use crate::error::{Error, Place, Result};
 
 pub use node::{Items, Node};
+pub(in crate::asdf) use subset::quoted;
 pub use subset::{Finding, Warning, Warnings};
 
 /// Largest text, in bytes.
@@ -46,6 +47,9 @@ pub enum Kind {
 pub struct NodeId(u32);
 
 impl NodeId {
+    /// That of the top node.
+    pub const FIRST: Self = Self(0);
+
     /// The number after this one.
     #[must_use]
     pub fn next(self) -> Self {
@@ -124,7 +128,7 @@ impl Tree {
     /// The top node; none if no document begins in the text.
     #[must_use]
     pub fn root(&self) -> Option<Node<'_>> {
-        self.node(NodeId(0))
+        self.node(NodeId::FIRST)
     }
 
     /// The node of that number.

@@ -113,33 +113,35 @@ impl<'t> Node<'t> {
         self.len() == 0
     }
 
-    /// The items of a sequence; none of anything else.
-    #[must_use]
-    pub fn items(self) -> Items<'t> {
+    /// All children of a collection: items, or keys and values by turns.
+    pub(in crate::asdf) fn children(self) -> Items<'t> {
         let node = self.follow();
         Items {
             tree: self.tree,
             next: node.id.saturating_add(1),
-            left: if node.raw.kind == Kind::Sequence {
-                node.raw.len
-            } else {
-                0
+            left: match node.raw.kind {
+                Kind::Sequence | Kind::Mapping => node.raw.len,
+                Kind::Scalar | Kind::Alias => 0,
             },
         }
     }
 
+    /// The items of a sequence; none of anything else.
+    #[must_use]
+    pub fn items(self) -> Items<'t> {
+        let mut items = self.children();
+        if self.follow().raw.kind != Kind::Sequence {
+            items.left = 0;
+        }
+        items
+    }
+
     /// The keys and values of a mapping as they are written, `<<` among them; none of anything else.
     pub fn entries(self) -> impl Iterator<Item = (Self, Self)> + use<'t> {
-        let node = self.follow();
-        let mut children = Items {
-            tree: self.tree,
-            next: node.id.saturating_add(1),
-            left: if node.raw.kind == Kind::Mapping {
-                node.raw.len
-            } else {
-                0
-            },
-        };
+        let mut children = self.children();
+        if self.follow().raw.kind != Kind::Mapping {
+            children.left = 0;
+        }
         std::iter::from_fn(move || Some((children.next()?, children.next()?)))
     }
 

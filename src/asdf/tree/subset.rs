@@ -193,7 +193,7 @@ fn check_integer(scalar: Node<'_>, warnings: &mut Warnings) {
 }
 
 /// A piece of the tree's text that is safe and short enough for a message.
-fn quoted(text: &str) -> String {
+pub(in crate::asdf) fn quoted(text: &str) -> String {
     let mut short: String = text
         .chars()
         .take(MAX_QUOTED)
