@@ -13,15 +13,16 @@ pub mod datatype;
 pub mod decl;
 pub mod dialect;
 pub mod external;
+mod find;
 pub mod gather;
 pub mod header;
 pub mod layout;
 mod lines;
 pub mod names;
 pub mod npy;
+pub mod outline;
 #[cfg(test)]
 pub(crate) mod sample;
-pub mod outline;
 pub mod scalar;
 pub mod scan;
 pub mod scatter;
@@ -36,7 +37,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::codec::Cache;
 use crate::error::{Error, Result};
-use crate::source::FileSource;
+use crate::source::{FileSource, Source};
 
 pub use array::{Array, Link, Origin};
 
@@ -45,6 +46,7 @@ use buffers::Buffers;
 use checksum::ChecksumState;
 use external::Sandbox;
 use layout::Layout;
+use scan::Scan;
 use tree::Tree;
 
 /// How a file is to be read.
@@ -58,7 +60,8 @@ pub struct OpenOptions {
 
 /// One state of an ASDF file.
 pub struct Snapshot {
-    source: Arc<FileSource>,
+    file: Arc<FileSource>,
+    bytes: Arc<dyn Source>,
     layout: Layout,
     text: Arc<Vec<u8>>,
     tree: Option<Result<Tree>>,
@@ -80,8 +83,35 @@ impl Snapshot {
     /// # Errors
     /// As [`scan::scan`].
     pub fn open(file: Arc<File>, cache: Arc<Cache>, options: OpenOptions) -> Result<Self> {
-        let source = Arc::new(FileSource::open(file)?);
-        let scan::Scan { layout, text } = scan::scan(&*source, options.force)?;
+        let file = Arc::new(FileSource::open(file)?);
+        let bytes = Arc::clone(&file) as Arc<dyn Source>;
+        Self::read(file, bytes, cache, options)
+    }
+
+    /// As [`Snapshot::open`], of a file whose bytes are to be taken from somewhere else: an interrupted save is shown finished.
+    ///
+    /// # Errors
+    /// As [`scan::scan`].
+    pub fn read(
+        file: Arc<FileSource>,
+        bytes: Arc<dyn Source>,
+        cache: Arc<Cache>,
+        options: OpenOptions,
+    ) -> Result<Self> {
+        let scan = scan::scan(&*bytes, options.force)?;
+        Ok(Self::new(file, bytes, scan, cache, options))
+    }
+
+    /// The snapshot of a file that has been scanned already.
+    #[must_use]
+    pub fn new(
+        file: Arc<FileSource>,
+        bytes: Arc<dyn Source>,
+        scan: Scan,
+        cache: Arc<Cache>,
+        options: OpenOptions,
+    ) -> Self {
+        let Scan { layout, text } = scan;
         let text = Arc::new(text);
         let tree = layout.has_tree.then(|| Tree::parse(text.as_slice()));
         let mut snapshot = Self {
@@ -89,7 +119,8 @@ impl Snapshot {
             blocks: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
             checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
             buffers: Buffers::new(buffers::DEFAULT_BUDGET),
-            source,
+            file,
+            bytes,
             layout,
             text,
             tree,
@@ -99,7 +130,40 @@ impl Snapshot {
             options,
         };
         snapshot.find_arrays();
-        Ok(snapshot)
+        snapshot
+    }
+
+    /// The snapshot after a save. Blocks that have not changed keep what is known of them: decoders, checksums.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file's size can't be had.
+    pub fn succeeded_by(&self, file: Arc<File>, layout: Layout, text: Vec<u8>) -> Result<Self> {
+        let same_file = Arc::ptr_eq(&file, self.file.file());
+        let file = Arc::new(FileSource::open(file)?);
+        let bytes = Arc::clone(&file) as Arc<dyn Source>;
+        let scan = Scan { layout, text };
+        let mut next = Self::new(
+            file,
+            bytes,
+            scan,
+            Arc::clone(&self.cache),
+            self.options.clone(),
+        );
+        next.buffers = Arc::clone(&self.buffers);
+        for (n, (old, new)) in self
+            .layout
+            .blocks
+            .iter()
+            .zip(&next.layout.blocks)
+            .enumerate()
+        {
+            let raw = new.compression == [0; 4];
+            if same_file && old == new && !raw {
+                copy_slot(&self.blocks, &mut next.blocks, n);
+                copy_slot(&self.checksums, &mut next.checksums, n);
+            }
+        }
+        Ok(next)
     }
 
     /// Where everything lies.
@@ -149,13 +213,20 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Io`].
     pub fn metadata(&self) -> Result<Metadata> {
-        let meta = self.source.file().metadata();
+        let meta = self.file.file().metadata();
         meta.map_err(|cause| Error::io("reading the file's attributes", cause))
     }
 
     /// The open file.
     #[must_use]
-    pub fn source(&self) -> &Arc<FileSource> {
-        &self.source
+    pub fn file(&self) -> &Arc<FileSource> {
+        &self.file
+    }
+}
+
+/// Takes over what is known of block `n`.
+fn copy_slot<T: Clone>(from: &[OnceLock<T>], to: &mut [OnceLock<T>], n: usize) {
+    if let (Some(from), Some(to)) = (from.get(n), to.get_mut(n)) {
+        *to = from.clone();
     }
 }

@@ -6,14 +6,23 @@
 //! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers) is
 //! [`Decoded`]'s, and the same for all codecs.
 
+#[cfg(feature = "blosc")]
+mod blosc;
 mod cache;
 #[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 mod chunked;
 mod decoded;
+mod inflate;
+mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
 mod readers;
+#[cfg(test)]
+mod testing;
 mod work;
+#[cfg(feature = "xz")]
+mod xz;
+mod zlib;
 #[cfg(feature = "zstd")]
 mod zstd;
 
@@ -129,6 +138,16 @@ static CODECS: &[&dyn Codec] = &[
     &lz4f::Lz4f,
     #[cfg(feature = "zstd")]
     &zstd::Zstd,
+    &zlib::Zlib, //
+    &lz4::Lz4,
+    #[cfg(feature = "xz")]
+    &xz::Xz,
+    #[cfg(feature = "blosc")]
+    &blosc::Blosc(*b"blsc"),
+    #[cfg(feature = "blosc")]
+    &blosc::Blosc(*b"bls2"),
+    #[cfg(feature = "blosc")]
+    &blosc::Blosc(*b"bsc2"),
 ];
 
 /// The codec of a block header's compression code.

@@ -27,6 +27,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
+use crate::save::Writer;
 use crate::source::{Loan, Memory, Source};
 
 pub use error::{Call, Error};
@@ -200,6 +201,7 @@ pub struct Vfs {
     root: Mutex<Root>,
     handles: Handles<Handle>,
     drafts: Drafts,
+    writer: Option<Mutex<Writer>>,
     history: Mutex<History>,
     changes: OnceLock<Mutex<Sender<Invalidation>>>,
 }
@@ -210,11 +212,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Vfs {
-    /// The file system of a snapshot of the file at `path`.
+    /// The file system of a snapshot of the file at `path`; `writer` saves it, without one nothing can be written.
     ///
     /// # Errors
     /// If the file's attributes can't be had.
-    pub fn new(path: &Path, snapshot: Snapshot, options: Options) -> Result<Self, Library> {
+    pub fn new(
+        path: &Path,
+        snapshot: Snapshot,
+        writer: Option<Writer>,
+        options: Options,
+    ) -> Result<Self, Library> {
         let mut numbers = Numbers::default();
         let state = State::new(Arc::new(snapshot), &mut numbers)?;
         let facts = FileFacts {
@@ -232,6 +239,7 @@ impl Vfs {
             root: Mutex::new(root),
             handles: Handles::default(),
             drafts: Drafts::default(),
+            writer: writer.map(Mutex::new),
             history: Mutex::default(),
             changes: OnceLock::new(),
         })
@@ -572,7 +580,7 @@ impl Vfs {
     /// [`Error::Library`] if they can't be had.
     pub fn statfs(&self) -> Result<Statfs> {
         let state = self.state();
-        let found = rustix::fs::fstatvfs(state.snapshot.source().file())
+        let found = rustix::fs::fstatvfs(state.snapshot.file().file())
             .map_err(|errno| Library::io("statfs", errno.into()))?;
         let block_size = u32::try_from(found.f_frsize).unwrap_or(4096);
         let (free, available) = match self.options.read_only {

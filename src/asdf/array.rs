@@ -170,6 +170,17 @@ impl Array {
         self.fortran
     }
 
+    /// Whether the files of two arrays show the same, as long as the block does.
+    #[must_use]
+    pub fn shows_the_same(a: &Self, b: &Self) -> bool {
+        a.origin == b.origin
+            && a.datatype == b.datatype
+            && a.shape == b.shape
+            && a.strides == b.strides
+            && (a.offset, a.fortran, a.len) == (b.offset, b.fortran, b.len)
+            && a.inline.as_ref().map(Memory::bytes) == b.inline.as_ref().map(Memory::bytes)
+    }
+
     /// How its elements lie in a block of that length.
     fn view(&self, block_len: u64) -> Result<View> {
         let itemsize = self.datatype.as_ref().and_then(Datatype::size).unwrap_or(0);
@@ -302,19 +313,17 @@ impl Snapshot {
     }
 
     fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
-        let why =
-            "external sources are not read under allow_other; -o allow_external=DIR allows them";
-        let at = Place::Array(array.path());
-        match &self.options.sandbox {
-            None => Err(Error::unsupported(at, why)),
-            Some(sandbox) => sandbox
-                .first_block(uri, &self.cache)
-                .map_err(|error| error.at(at)),
-        }
+        self.external_block(uri)
+            .map_err(|error| error.at(Place::Array(array.path())))
     }
 
-    /// Fills in the arrays, links and users of blocks.
-    pub(super) fn find_arrays(&mut self) {
-        // TEMPORARY until decl lands
+    /// The decoded first block of another file, where that may be read.
+    pub(super) fn external_block(&self, uri: &str) -> Result<Arc<dyn Source>> {
+        let why =
+            "external sources are not read under allow_other; -o allow_external=DIR allows them";
+        match &self.options.sandbox {
+            None => Err(Error::unsupported(Place::File, why)),
+            Some(sandbox) => sandbox.first_block(uri, &self.cache),
+        }
     }
 }

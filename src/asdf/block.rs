@@ -24,7 +24,7 @@ impl Snapshot {
     pub fn block_len(&self, n: usize) -> Option<u64> {
         let header = self.layout.blocks.get(n)?;
         if header.streamed() {
-            return Some(Tail::new(Arc::clone(&self.source), header.data_offset()).len());
+            return Some(Tail::new(Arc::clone(&self.file), header.data_offset()).len());
         }
         Some(header.data_size)
     }
@@ -57,7 +57,7 @@ impl Snapshot {
     pub fn stored(&self, n: usize) -> Result<Arc<dyn Source>> {
         let header = self.header(n)?;
         let window = Window::new(
-            Arc::clone(&self.source) as Arc<dyn Source>,
+            Arc::clone(&self.bytes),
             header.data_offset(),
             self.layout.stored_len(n),
         )?;
@@ -105,7 +105,7 @@ impl Snapshot {
             if header.compression != [0; 4] {
                 return corrupt("streamed and compressed".to_owned());
             }
-            let tail = Tail::new(Arc::clone(&self.source), header.data_offset());
+            let tail = Tail::new(Arc::clone(&self.file), header.data_offset());
             return Ok(Block {
                 data: Ok(Arc::new(tail)),
                 framing: None,

@@ -20,13 +20,15 @@ use signal_hook::iterator::Signals;
 
 use super::exit::{Exit, Failure};
 use super::log::Sink;
-use super::options::Options;
+use super::options::{Options, SaveMode};
 use super::{complain, on_terminal, unmount};
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::fuse::{Mount, MountOptions};
+use crate::save::{self, Recovery, Refusal, Writer};
+use crate::source::{FileSource, Source};
 use crate::vfs::{self, Vfs};
 
 /// Set in the environment of the daemon.
@@ -98,7 +100,11 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     drop(mountpoint);
     ended.map_err(|error| Failure::new(Exit::Other, format!("serving the mount: {error}")))?;
     info!("unmounted {}", path.display());
-    Ok(Exit::Ok)
+    Ok(if vfs.has_refused_text() {
+        Exit::Pending
+    } else {
+        Exit::Ok
+    })
 }
 
 fn resolve_file(file: &Path) -> Result<PathBuf, Failure> {
@@ -163,46 +169,39 @@ impl Drop for Mountpoint {
     }
 }
 
-/// Reads the file, and decides whether it may be written.
+/// FILE, opened one way or the other.
+struct Opened {
+    snapshot: Snapshot,
+    /// What saves it; without one it is read-only.
+    writer: Option<Writer>,
+    /// Why it is read-only, if it is.
+    read_only: Option<String>,
+}
+
+/// Opens FILE, for writing if that is wanted and possible, and finishes what an interrupted save has left.
 fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
-    let cache = Cache::new(options.cache);
-    let (file, mut read_only) = open_file(path, options.read_only)?;
-    let sandbox = if options.allow_other && options.allow_external.is_none() {
-        None
-    } else {
-        let sandbox = Sandbox::new(path, options.allow_external.as_deref());
-        Some(Arc::new(
-            sandbox.map_err(|error| Failure::reading(path, &error))?,
-        ))
+    let Opened {
+        snapshot,
+        writer,
+        read_only,
+    } = match open_for_writing(path, options)? {
+        Ok(opened) => opened,
+        Err(why) => open_for_reading(path, options, why)?,
     };
-    let open = OpenOptions {
-        force: options.force,
-        sandbox,
-    };
-    let snapshot = Snapshot::open(Arc::new(file), cache, open)
-        .map_err(|error| Failure::reading(path, &error))?;
     let layout = snapshot.layout();
     for finding in &layout.findings {
         warn!("{}: {}", path.display(), finding.error);
     }
-    match layout
+    let damage = layout
         .worst()
-        .map(|finding| (finding.severity, &finding.error))
-    {
-        Some((Severity::Damaged, error)) if !options.force => {
-            let why = format!(
-                "{}: {error}; -o force mounts what can be had",
-                path.display()
-            );
-            return Err(Failure::new(Exit::Damaged, why));
-        }
-        Some((Severity::Damaged | Severity::Partial, _)) => {
-            read_only.get_or_insert_with(|| "it is damaged".to_owned());
-        }
-        _ => {}
-    }
-    if !layout.dialect.writable {
-        read_only.get_or_insert_with(|| format!("{} files are only read", layout.dialect.name));
+        .filter(|finding| finding.severity == Severity::Damaged);
+    if let Some(finding) = damage.filter(|_| !options.force) {
+        let why = format!(
+            "{}: {}; -o force mounts what can be had",
+            path.display(),
+            finding.error
+        );
+        return Err(Failure::new(Exit::Damaged, why));
     }
     if let Some(why) = read_only.as_ref().filter(|_| !options.read_only) {
         warn!("{}: mounted read-only: {why}", path.display());
@@ -220,24 +219,79 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
         read_only,
         scratch: options.scratch,
     };
-    let vfs = Vfs::new(path, snapshot, options).map_err(|error| Failure::reading(path, &error))?;
+    let vfs = Vfs::new(path, snapshot, writer, options)
+        .map_err(|error| Failure::reading(path, &error))?;
     Ok((vfs, summary))
 }
 
-/// Opens FILE for writing if that is wanted and allowed. With the file, why it is read-only.
-fn open_file(path: &Path, read_only: bool) -> Result<(File, Option<String>), Failure> {
-    let fail =
-        |error: std::io::Error| Failure::new(Exit::File, format!("{}: {error}", path.display()));
-    if read_only {
-        return Ok((
-            File::open(path).map_err(fail)?,
-            Some("asked for".to_owned()),
-        ));
+/// How the snapshot is to be read.
+fn reading(path: &Path, options: &Options) -> Result<OpenOptions, Failure> {
+    // other users must not read files that only the one who mounts may read
+    let sandbox = if options.allow_other && options.allow_external.is_none() {
+        None
+    } else {
+        let sandbox = Sandbox::new(path, options.allow_external.as_deref());
+        Some(Arc::new(
+            sandbox.map_err(|error| Failure::reading(path, &error))?,
+        ))
+    };
+    Ok(OpenOptions {
+        force: options.force,
+        sandbox,
+    })
+}
+
+/// Opens FILE for writing, or says why it can only be read.
+fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, String>, Failure> {
+    if options.read_only {
+        return Ok(Err("asked for".to_owned()));
     }
-    match File::options().read(true).write(true).open(path) {
-        Ok(file) => Ok((file, None)),
-        Err(error) => Ok((File::open(path).map_err(fail)?, Some(error.to_string()))),
-    }
+    let saving = save::Options {
+        replace: options.save == SaveMode::Replace,
+        grow: options.grow,
+        max_copy: options.max_copy,
+    };
+    let opened = match Writer::open(path, saving) {
+        Ok(opened) => opened,
+        Err(Refusal::Locked { holder }) => {
+            let who = holder.map_or_else(String::new, |pid| format!(" (process {pid})"));
+            let why = format!(
+                "{}: another mount{who} has it; -r mounts it read-only",
+                path.display()
+            );
+            return Err(Failure::new(Exit::Locked, why));
+        }
+        // whatever prevents reading as well is found out, and told, there
+        Err(Refusal::ReadOnly(error) | Refusal::Failed(error)) => {
+            return Ok(Err(error.to_string()));
+        }
+    };
+    tell_recovery(path, &opened.recovery);
+    let file = FileSource::open(Arc::clone(opened.writer.file()))
+        .map_err(|error| Failure::reading(path, &error))?;
+    let file = Arc::new(file);
+    let bytes = Arc::clone(&file) as Arc<dyn Source>;
+    let cache = Cache::new(options.cache);
+    let snapshot = Snapshot::new(file, bytes, opened.scan, cache, reading(path, options)?);
+    Ok(Ok(Opened {
+        snapshot,
+        writer: Some(opened.writer),
+        read_only: None,
+    }))
+}
+
+fn open_for_reading(path: &Path, options: &Options, why: String) -> Result<Opened, Failure> {
+    let fail = |error| Failure::reading(path, &error);
+    let opened = save::open_read_only(path).map_err(fail)?;
+    tell_recovery(path, &opened.recovery);
+    let cache = Cache::new(options.cache);
+    let snapshot =
+        Snapshot::read(opened.file, opened.source, cache, reading(path, options)?).map_err(fail)?;
+    Ok(Opened {
+        snapshot,
+        writer: None,
+        read_only: Some(why),
+    })
 }
 
 fn mount(
@@ -352,6 +406,21 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
             warn!("{}: {error}", self.0.display());
+        }
+    }
+}
+
+/// Says what an interrupted save had left.
+fn tell_recovery(path: &Path, recovery: &Recovery) {
+    let path = path.display();
+    match recovery {
+        Recovery::Clean => {}
+        Recovery::Redone => warn!("{path}: a save had been interrupted; it has been finished"),
+        Recovery::Dropped => {
+            warn!("{path}: a save had been interrupted before it counted; its remains are gone")
+        }
+        Recovery::Foreign(why) => {
+            warn!("{path}: a save had been interrupted, and the file changed since: {why}")
         }
     }
 }

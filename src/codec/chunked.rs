@@ -67,6 +67,13 @@ impl<T: Clone> Entries<T> {
             .unwrap_or_else(|| (0, self.first.clone()))
     }
 
+    /// The first entry behind `offset`.
+    #[cfg(feature = "xz")]
+    pub(super) fn after(&self, offset: u64) -> Option<&(u64, T)> {
+        let next = self.rest.partition_point(|&(at, _)| at <= offset);
+        self.rest.get(next)
+    }
+
     /// The entries behind the one at 0.
     pub(super) fn rest(&self) -> &[(u64, T)] {
         &self.rest
@@ -74,25 +81,28 @@ impl<T: Clone> Entries<T> {
 }
 
 /// Decoded bytes that did not fit into the buffer of the read that decoded them.
+#[cfg(any(feature = "blosc", feature = "lz4f"))]
 #[derive(Default)]
 pub(super) struct Pending {
     bytes: Vec<u8>,
     taken: usize,
 }
 
+#[cfg(any(feature = "blosc", feature = "lz4f"))]
 impl Pending {
     /// A buffer of `len` bytes to decode into; what was left over before is dropped.
     ///
-    /// Whoever decodes says with [`Pending::keep`] how many of them count.
+    /// Whoever decodes says with [`Pending::keep`] how many of them count; until then none do.
     pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
-        self.taken = 0;
         self.bytes.resize(len, 0);
+        self.taken = len;
         &mut self.bytes
     }
 
     /// Keeps the first `len` bytes of the space.
     pub(super) fn keep(&mut self, len: usize) {
         self.bytes.truncate(len);
+        self.taken = 0;
     }
 
     /// Moves as many bytes as there are and fit into `buf`, and says how many.
@@ -112,12 +122,74 @@ impl Pending {
     }
 }
 
+/// Payloads of one long stream are read in pieces of this size.
+#[cfg(any(feature = "xz", feature = "zstd"))]
+pub(super) const PIECE: usize = 128 << 10;
+
+/// A payload that is read from an offset on, in pieces.
+#[cfg(any(feature = "xz", feature = "zstd"))]
+pub(super) struct Input {
+    /// Offset in the payload behind `bytes`.
+    at: u64,
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+#[cfg(any(feature = "xz", feature = "zstd"))]
+impl Input {
+    /// The payload from `at` on.
+    pub(super) fn new(at: u64) -> Self {
+        Self {
+            at,
+            bytes: Vec::new(),
+            taken: 0,
+        }
+    }
+
+    /// Offset in the payload of the next byte.
+    pub(super) fn position(&self) -> u64 {
+        let left = self.bytes.len().saturating_sub(self.taken);
+        self.at.saturating_sub(length(left))
+    }
+
+    /// Goes to another offset.
+    pub(super) fn seek(&mut self, at: u64) {
+        self.at = at;
+        self.bytes.clear();
+        self.taken = 0;
+    }
+
+    /// The next bytes, none at `end`.
+    pub(super) fn fill(&mut self, stored: &dyn Source, end: u64) -> Result<&[u8]> {
+        if self.taken >= self.bytes.len() {
+            let len = usize::try_from(end.saturating_sub(self.at))
+                .unwrap_or(PIECE)
+                .min(PIECE);
+            read_into(stored, self.at, len, &mut self.bytes)?;
+            self.at = self.at.saturating_add(length(len));
+            self.taken = 0;
+        }
+        Ok(self.bytes.get(self.taken..).unwrap_or_default())
+    }
+
+    /// Moves on by `len` of the bytes that [`Input::fill`] gave.
+    pub(super) fn take(&mut self, len: usize) {
+        self.taken = self.taken.saturating_add(len);
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn held(&self) -> u64 {
+        length(self.bytes.capacity())
+    }
+}
+
 /// The `N` bytes at `offset`.
 ///
 /// # Errors
 /// As of the source, a range beyond its end included.
 pub(super) fn array_at<const N: usize>(source: &dyn Source, offset: u64) -> Result<[u8; N]> {
     let mut bytes = [0; N];
+    check_end(source, offset, N)?;
     source.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
 }
@@ -180,10 +252,24 @@ pub(super) fn read_into<'a>(
     len: usize,
     buf: &'a mut Vec<u8>,
 ) -> Result<&'a [u8]> {
-    crate::source::checked_end(offset, len, source.len())?;
+    check_end(source, offset, len)?;
     buf.resize(len, 0);
     source.read_exact_at(buf, offset)?;
     Ok(buf)
+}
+
+/// That a payload has `len` bytes at `offset`.
+///
+/// # Errors
+/// [`Error::Corrupt`] if not; not of a place in the file, because the offset is one in the payload.
+fn check_end(source: &dyn Source, offset: u64, len: usize) -> Result<()> {
+    if offset.saturating_add(length(len)) > source.len() {
+        return Err(corrupt(format!(
+            "{len} bytes wanted at {offset} of the payload, which has {}",
+            source.len()
+        )));
+    }
+    Ok(())
 }
 
 /// A length in memory as a number of a file.

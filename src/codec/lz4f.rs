@@ -140,6 +140,12 @@ pub(super) fn decode_block(packed: &[u8], out: &mut [u8]) -> Result<usize> {
     block::decompress_into(packed, out).map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
 }
 
+/// [`decode_block`] for a block that may refer to the bytes `before` it.
+pub(super) fn decode_block_with(packed: &[u8], before: &[u8], out: &mut [u8]) -> Result<usize> {
+    block::decompress_into_with_dict(packed, out, before)
+        .map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
+}
+
 /// Encodes `bytes` as one LZ4 block into `out`, and gives its length; `None` if it does not fit.
 pub(super) fn encode_block(bytes: &[u8], out: &mut [u8]) -> Option<usize> {
     block::compress_into(bytes, out).ok()
@@ -305,8 +311,7 @@ impl Block {
         let decoded = if before.is_empty() {
             decode_block(packed, out)?
         } else {
-            block::decompress_into_with_dict(packed, out, before)
-                .map_err(|cause| corrupt(format!("LZ4 block: {cause}")))?
+            decode_block_with(packed, before, out)?
         };
         if decoded == 0 {
             return Err(corrupt("LZ4 block without data"));

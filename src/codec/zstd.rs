@@ -16,18 +16,18 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::chunked::{Entries, corrupt, length, read_into};
+use super::chunked::{Entries, Input, PIECE, corrupt, length, read_into};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
 use crate::source::{Source, checked_end};
 use frame::{Frames, next_frame};
-pub(super) use native::{Decoder, Encoder};
+#[cfg(feature = "blosc")]
+pub(super) use native::Decoder;
+pub(super) use native::Encoder;
 use native::{Running, Snapshot, Step};
 
 /// Level of what is written: the library's and the ecosystem's default.
 const LEVEL: i32 = 3;
-/// Input and output are moved in pieces of this size.
-const PIECE: usize = 128 << 10;
 /// Least distance of snapshots, in decoded bytes. Frames up to this length have none.
 const SNAPSHOT_SPACING: u64 = 32 << 20;
 /// Memory for snapshots, in all payloads together: their distance follows from it, and beyond it none are taken.
@@ -225,11 +225,7 @@ impl Stream for ZstdStream {
         Ok(Box::new(ZstdCursor {
             stream: self,
             position,
-            input: Input {
-                at,
-                bytes: Vec::new(),
-                taken: 0,
-            },
+            input: Input::new(at),
             slot,
             state: Arc::new(Mutex::new(state)),
             memory: 0,
@@ -247,41 +243,6 @@ impl Stream for ZstdStream {
             .filter_map(|(_, checkpoint)| Some(checkpoint.as_ref()?.state.0.len()))
             .sum();
         length(snapshots.saturating_add(lock(&self.frames).held()))
-    }
-}
-
-/// The payload, read in pieces.
-struct Input {
-    /// Offset in the payload behind `bytes`.
-    at: u64,
-    bytes: Vec<u8>,
-    taken: usize,
-}
-
-impl Input {
-    /// Offset in the payload of the next byte.
-    fn position(&self) -> u64 {
-        let left = self.bytes.len().saturating_sub(self.taken);
-        self.at.saturating_sub(length(left))
-    }
-
-    fn seek(&mut self, at: u64) {
-        self.at = at;
-        self.bytes.clear();
-        self.taken = 0;
-    }
-
-    /// The next bytes: none at the end of the payload.
-    fn fill(&mut self, stored: &dyn Source) -> Result<&[u8]> {
-        if self.taken >= self.bytes.len() {
-            let len = usize::try_from(stored.len().saturating_sub(self.at))
-                .unwrap_or(PIECE)
-                .min(PIECE);
-            read_into(stored, self.at, len, &mut self.bytes)?;
-            self.at = self.at.saturating_add(length(len));
-            self.taken = 0;
-        }
-        Ok(self.bytes.get(self.taken..).unwrap_or_default())
     }
 }
 
@@ -330,7 +291,7 @@ impl Cursor for ZstdCursor {
     }
 
     fn held(&self) -> u64 {
-        length(self.memory.saturating_add(self.input.bytes.capacity()))
+        length(self.memory).saturating_add(self.input.held())
     }
 }
 
@@ -389,9 +350,10 @@ impl ZstdCursor {
 
     /// Decodes some input into `out`; `idle` counts the input since the last output.
     fn step(&mut self, running: &mut Running, out: &mut [u8], idle: &mut usize) -> Result<Step> {
-        let input = self.input.fill(self.stream.stored.as_ref())?;
+        let stored = self.stream.stored.as_ref();
+        let input = self.input.fill(stored, stored.len())?;
         let step = running.decode(input, out)?;
-        self.input.taken = self.input.taken.saturating_add(step.taken);
+        self.input.take(step.taken);
         *idle = if step.given == 0 {
             idle.saturating_add(step.taken)
         } else {

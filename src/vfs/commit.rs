@@ -42,7 +42,11 @@ impl History {
             let ago = when.elapsed().unwrap_or_default().as_secs();
             format!("{what}, {ago} s ago")
         });
-        Saves { read_only, last, refused: self.refused.clone() }
+        Saves {
+            read_only,
+            last,
+            refused: self.refused.clone(),
+        }
     }
 
     /// Why the text that was written last is not saved.
@@ -100,11 +104,20 @@ impl Vfs {
             return Ok(());
         }
         let written = committed.written;
-        let how = if committed.method == Method::Replaced { "by replacing the file" } else { "in place" };
-        let snapshot = old.snapshot.succeeded_by(committed.file, committed.layout, committed.text)?;
+        let how = if committed.method == Method::Replaced {
+            "by replacing the file"
+        } else {
+            "in place"
+        };
+        let snapshot =
+            old.snapshot
+                .succeeded_by(committed.file, committed.layout, committed.text)?;
         let new = State::new(Arc::new(snapshot), &mut locked(&self.numbers))?;
         let changes = changes(&old, &new);
-        *self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(new);
+        *self
+            .state
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(new);
         for change in changes {
             self.tell(change);
         }
@@ -132,9 +145,16 @@ impl Vfs {
         };
         if header.compression != [0; 4] {
             let framing = state.snapshot.framing(n);
-            let stored = self.encoded(header.compression, framing, &*draft.overlay, header.has_checksum())?;
+            let stored = self.encoded(
+                header.compression,
+                framing,
+                &*draft.overlay,
+                header.has_checksum(),
+            )?;
             let committed = writer.save(&Edit::block(BlockEdit::Replace { n, stored }))?;
-            return self.publish(committed, &what).inspect(|()| self.tell_block(&state, n));
+            return self
+                .publish(committed, &what)
+                .inspect(|()| self.tell_block(&state, n));
         }
         if !header.streamed() && draft.overlay.keeps_length() {
             let with_checksum = header.has_checksum();
@@ -152,13 +172,25 @@ impl Vfs {
 
     /// A block that changes its size must still hold every array that lies in it.
     fn check_resize(&self, snapshot: &Snapshot, draft: &Draft) -> Result<()> {
-        for &i in snapshot.block_users().get(draft.block).into_iter().flatten() {
+        for &i in snapshot
+            .block_users()
+            .get(draft.block)
+            .into_iter()
+            .flatten()
+        {
             if snapshot.array_view(i, draft.overlay.len()).is_err()
-                && let Some(array) = snapshot.arrays().get(i).filter(|array| array.problem().is_none())
+                && let Some(array) = snapshot
+                    .arrays()
+                    .get(i)
+                    .filter(|array| array.problem().is_none())
             {
                 return Err(Error::Library(Library::Rejected {
                     at: Place::Block(draft.block),
-                    why: format!("with {} bytes it no longer holds array {}", draft.overlay.len(), array.path()),
+                    why: format!(
+                        "with {} bytes it no longer holds array {}",
+                        draft.overlay.len(),
+                        array.path()
+                    ),
                     advice: "change the array in tree.yaml first".to_owned(),
                 }));
             }
@@ -167,15 +199,28 @@ impl Vfs {
     }
 
     /// Encodes decoded bytes into a temporary file.
-    fn encoded(&self, code: [u8; 4], framing: Option<&str>, decoded: &dyn Source, with_checksum: bool) -> Result<Stored> {
+    fn encoded(
+        &self,
+        code: [u8; 4],
+        framing: Option<&str>,
+        decoded: &dyn Source,
+        with_checksum: bool,
+    ) -> Result<Stored> {
         let fail = |error| Library::io("the temporary file of a block", error);
         let mut out = BufWriter::with_capacity(CHUNK, self.spool_file()?);
         codec::codec(code)?.encode(framing, decoded, &mut out)?;
         out.flush().map_err(fail)?;
-        let mut file = out.into_inner().map_err(io::IntoInnerError::into_error).map_err(fail)?;
+        let mut file = out
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .map_err(fail)?;
         file.seek(SeekFrom::Start(0)).map_err(fail)?;
         let bytes: Arc<dyn Source> = Arc::new(FileSource::open(Arc::new(file))?);
-        let checksum = if with_checksum { md5(&*bytes, &mut |_| {})? } else { [0; 16] };
+        let checksum = if with_checksum {
+            md5(&*bytes, &mut |_| {})?
+        } else {
+            [0; 16]
+        };
         Ok(Stored {
             pieces: vec![Piece::New(bytes)],
             compression: code,
@@ -189,7 +234,12 @@ impl Vfs {
     pub(super) fn recompress(&self, n: usize, code: [u8; 4]) -> Result<()> {
         let mut writer = locked(self.writer()?);
         let state = self.state();
-        let header = state.snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
+        let header = state
+            .snapshot
+            .layout()
+            .blocks
+            .get(n)
+            .ok_or(Error::NotFound)?;
         if header.compression == code {
             return Ok(());
         }
@@ -201,13 +251,27 @@ impl Vfs {
         }
         let decoded = state.snapshot.block(n)?;
         let stored = if code == [0; 4] {
-            let checksum = if header.has_checksum() { md5(&*decoded, &mut |_| {})? } else { [0; 16] };
-            Stored { checksum, tight: true, ..Stored::raw(decoded) }
+            let checksum = if header.has_checksum() {
+                md5(&*decoded, &mut |_| {})?
+            } else {
+                [0; 16]
+            };
+            Stored {
+                checksum,
+                tight: true,
+                ..Stored::raw(decoded)
+            }
         } else {
-            Stored { tight: true, ..self.encoded(code, None, &*decoded, header.has_checksum())? }
+            Stored {
+                tight: true,
+                ..self.encoded(code, None, &*decoded, header.has_checksum())?
+            }
         };
         let committed = writer.save(&Edit::block(BlockEdit::Replace { n, stored }))?;
-        self.publish(committed, &format!("block {n} encoded as {}", code_text(code)))
+        self.publish(
+            committed,
+            &format!("block {n} encoded as {}", code_text(code)),
+        )
     }
 
     /// Removes the last block.
@@ -226,7 +290,12 @@ impl Vfs {
             self.tell(Invalidation::Inode(Node::Block(number).ino()));
         }
         for (number, i) in state.catalogue.arrays() {
-            if state.snapshot.arrays().get(i).is_some_and(|array| *array.origin() == Origin::Block(n)) {
+            if state
+                .snapshot
+                .arrays()
+                .get(i)
+                .is_some_and(|array| *array.origin() == Origin::Block(n))
+            {
                 self.tell(Invalidation::Inode(Node::ArrayBin(number).ino()));
                 self.tell(Invalidation::Inode(Node::ArrayNpy(number).ino()));
             }
@@ -235,27 +304,43 @@ impl Vfs {
 }
 
 /// Writes the edited pieces of a raw block where they are. Its checksum says "not verified" meanwhile.
-fn write_in_place(writer: &mut Writer, n: usize, draft: &Draft, with_checksum: bool) -> Result<Committed<Arc<File>>> {
+fn write_in_place(
+    writer: &mut Writer,
+    n: usize,
+    draft: &Draft,
+    with_checksum: bool,
+) -> Result<Committed<Arc<File>>> {
     writer.begin_block_writes(n)?;
     let mut buf = vec![0; CHUNK];
     for (start, end) in draft.overlay.pieces() {
         let mut at = start;
         while at < end {
-            let len = usize::try_from(end.saturating_sub(at)).unwrap_or(CHUNK).min(CHUNK);
+            let len = usize::try_from(end.saturating_sub(at))
+                .unwrap_or(CHUNK)
+                .min(CHUNK);
             let piece = buf.get_mut(..len).unwrap_or_default();
             draft.overlay.read_exact_at(piece, at)?;
             writer.write_block_data(n, at, piece)?;
             at = at.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
         }
     }
-    let checksum = with_checksum.then(|| md5(&*draft.overlay, &mut |_| {})).transpose()?;
+    let checksum = with_checksum
+        .then(|| md5(&*draft.overlay, &mut |_| {}))
+        .transpose()?;
     Ok(writer.end_block_writes(n, checksum)?)
 }
 
 /// A raw block of the bytes of a source.
 fn raw(bytes: &Arc<crate::source::Overlay>, with_checksum: bool) -> Result<Stored> {
-    let checksum = if with_checksum { md5(&**bytes, &mut |_| {})? } else { [0; 16] };
-    Ok(Stored { checksum, ..Stored::raw(Arc::clone(bytes) as Arc<dyn Source>) })
+    let checksum = if with_checksum {
+        md5(&**bytes, &mut |_| {})?
+    } else {
+        [0; 16]
+    };
+    Ok(Stored {
+        checksum,
+        ..Stored::raw(Arc::clone(bytes) as Arc<dyn Source>)
+    })
 }
 
 /// A raw block of another length: what was not written over stays where it is.
@@ -267,7 +352,10 @@ fn resized(draft: &Draft, with_checksum: bool) -> Result<Stored> {
         .into_iter()
         .map(|(extent, kept)| {
             if kept {
-                return Ok(Piece::Old(crate::asdf::layout::Extent { start: extent.0, end: extent.1 }));
+                return Ok(Piece::Old(crate::asdf::layout::Extent {
+                    start: extent.0,
+                    end: extent.1,
+                }));
             }
             let len = extent.1.saturating_sub(extent.0);
             let window = Window::new(Arc::clone(&draft.overlay) as Arc<dyn Source>, extent.0, len)?;
@@ -284,9 +372,15 @@ fn changes(old: &State, new: &State) -> Vec<Invalidation> {
         out.push(Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
     }
     for (number, i) in new.catalogue.arrays() {
-        let before = old.catalogue.array(number).and_then(|i| old.snapshot.arrays().get(i));
+        let before = old
+            .catalogue
+            .array(number)
+            .and_then(|i| old.snapshot.arrays().get(i));
         let after = new.snapshot.arrays().get(i);
-        if before.zip(after).is_some_and(|(before, after)| !Array::shows_the_same(before, after)) {
+        if before
+            .zip(after)
+            .is_some_and(|(before, after)| !Array::shows_the_same(before, after))
+        {
             out.push(Invalidation::Inode(Node::ArrayBin(number).ino()));
             out.push(Invalidation::Inode(Node::ArrayNpy(number).ino()));
         }
@@ -295,7 +389,10 @@ fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     for (n, before) in (0..).zip(old) {
         let after = usize::try_from(n).ok().and_then(|n| new.get(n));
         match after {
-            None => out.push(Invalidation::Entry(Node::Blocks.ino(), format!("{n}.bin").into())),
+            None => out.push(Invalidation::Entry(
+                Node::Blocks.ino(),
+                format!("{n}.bin").into(),
+            )),
             Some(after) if after.data_size != before.data_size => {
                 out.push(Invalidation::Inode(Node::Block(n).ino()));
             }

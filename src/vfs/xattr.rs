@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 
 use super::node::Node;
-use super::{Error, Result, State, Vfs, index};
-use crate::codec::code_text;
+use super::{Error, Result, State, Vfs, index, locked};
+use crate::codec::{code_text, codec};
 
 /// What our attributes begin with.
 const PREFIX: &str = "user.asdf.";
@@ -41,11 +41,16 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::NotSupported`] for any other attribute.
-    pub fn setxattr(&self, _ino: u64, _name: &OsStr, _value: &[u8]) -> Result<()> {
+    pub fn setxattr(&self, ino: u64, name: &OsStr, value: &[u8]) -> Result<()> {
         self.check_writable()?;
-        Err(Error::NotSupported(
-            "only user.asdf.compression of a block can be set",
-        ))
+        match Node::from_ino(ino).ok_or(Error::NotFound)? {
+            Node::Block(n) if name == "user.asdf.compression" => {
+                self.recompress(index(n), compression_code(value)?)
+            }
+            _ => Err(Error::NotSupported(
+                "only user.asdf.compression of a block can be set",
+            )),
+        }
     }
 
     /// Our attributes can't be removed, and there are no others.
@@ -64,9 +69,20 @@ impl Vfs {
             Node::Root => self.root_attributes(&state),
             Node::Block(n) => block_attributes(&state, index(n))?,
             Node::ArrayBin(n) | Node::ArrayNpy(n) => array_attributes(&state, n)?,
-            Node::Text(_) => Vec::new(),
+            Node::Text(number) => self.text_attributes(number),
             _ => Vec::new(),
         })
+    }
+
+    /// Of `tree.yaml`: why it is not saved.
+    fn text_attributes(&self, number: u32) -> Vec<(&'static str, String)> {
+        let history = locked(&self.history);
+        let why = history
+            .refused()
+            .filter(|_| locked(&self.root).is_tree(number));
+        why.map(|why| ("error", why.to_owned()))
+            .into_iter()
+            .collect()
     }
 
     fn root_attributes(&self, state: &State) -> Vec<(&'static str, String)> {
@@ -83,6 +99,21 @@ impl Vfs {
         }
         out
     }
+}
+
+/// The compression code that a value names: `none`, or up to four bytes as in a block header.
+fn compression_code(value: &[u8]) -> Result<[u8; 4]> {
+    let value = value.trim_ascii_end();
+    if value == b"none" {
+        return Ok([0; 4]);
+    }
+    let mut code = [0; 4];
+    let place = code.get_mut(..value.len()).filter(|_| !value.is_empty());
+    place
+        .ok_or(Error::Invalid("a compression code has one to four bytes"))?
+        .copy_from_slice(value);
+    codec(code).map_err(|_| Error::Invalid("a compression that is not known"))?;
+    Ok(code)
 }
 
 fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String)>> {
@@ -160,5 +191,15 @@ mod tests {
     #[test]
     fn bytes_are_written_in_hex() {
         assert_eq!(hex(&[0, 255, 16]), "00ff10");
+    }
+
+    #[test]
+    fn compressions_are_named_by_their_code() {
+        assert_eq!(compression_code(b"none").unwrap(), [0; 4]);
+        assert_eq!(compression_code(b"zlib\n").unwrap(), *b"zlib");
+        assert_eq!(compression_code(b"lz4").unwrap(), *b"lz4\0");
+        for bad in [&b""[..], b"nope", b"zlib2"] {
+            assert!(matches!(compression_code(bad), Err(Error::Invalid(_))));
+        }
     }
 }

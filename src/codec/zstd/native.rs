@@ -17,15 +17,19 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+#[cfg(feature = "blosc")]
+use zstd_safe::DCtx;
 use zstd_safe::zstd_sys;
-use zstd_safe::{CCtx, CParameter, DCtx, InBuffer, OutBuffer, ResetDirective};
+use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
 use crate::codec::chunked::corrupt;
 use crate::error::Result;
 
 /// Decodes whole frames in memory, one after the other.
+#[cfg(feature = "blosc")]
 pub(in crate::codec) struct Decoder(DCtx<'static>);
 
+#[cfg(feature = "blosc")]
 impl Decoder {
     pub(in crate::codec) fn new() -> Result<Self> {
         DCtx::try_create()
@@ -66,6 +70,7 @@ impl Encoder {
     }
 
     /// Encodes `bytes` as one frame into `out`, and gives its length; `None` if it does not fit.
+    #[cfg(any(test, feature = "blosc"))]
     pub(in crate::codec) fn encode(&mut self, bytes: &[u8], out: &mut [u8]) -> Option<usize> {
         self.0.compress2(out, bytes).ok()
     }
