@@ -16,8 +16,8 @@ pub mod external;
 mod find;
 pub mod gather;
 pub mod header;
-pub mod layout;
 pub mod inline;
+pub mod layout;
 mod lines;
 pub mod names;
 pub mod npy;
@@ -85,7 +85,7 @@ impl Snapshot {
     /// As [`scan::scan`].
     pub fn open(file: Arc<File>, cache: Arc<Cache>, options: OpenOptions) -> Result<Self> {
         let file = Arc::new(FileSource::open(file)?);
-        let bytes = Arc::clone(&file) as Arc<dyn Source>;
+        let bytes: Arc<dyn Source> = file.clone();
         Self::read(file, bytes, cache, options)
     }
 
@@ -141,7 +141,7 @@ impl Snapshot {
     pub fn succeeded_by(&self, file: Arc<File>, layout: Layout, text: Vec<u8>) -> Result<Self> {
         let same_file = Arc::ptr_eq(&file, self.file.file());
         let file = Arc::new(FileSource::open(file)?);
-        let bytes = Arc::clone(&file) as Arc<dyn Source>;
+        let bytes: Arc<dyn Source> = file.clone();
         let scan = Scan { layout, text };
         let mut next = Self::new(
             file,

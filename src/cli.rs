@@ -81,11 +81,12 @@ struct Args {
 /// Runs the program. Its exit status.
 #[must_use]
 pub fn run() -> ExitCode {
-    run_with(std::env::args_os().collect())
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    run_with(&arguments)
 }
 
-fn run_with(arguments: Vec<OsString>) -> ExitCode {
-    let args = match Args::try_parse_from(&arguments) {
+fn run_with(arguments: &[OsString]) -> ExitCode {
+    let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
             let status = if error.use_stderr() {
@@ -98,7 +99,7 @@ fn run_with(arguments: Vec<OsString>) -> ExitCode {
             return status.into();
         }
     };
-    match dispatch(&args, &arguments) {
+    match dispatch(&args, arguments) {
         Ok(status) => status.into(),
         Err(failure) => {
             complain(&failure.message);
@@ -112,10 +113,10 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         return completions(shell);
     }
     if !args.unmount.is_empty() {
-        return unmount::all(&args.unmount);
+        return Ok(unmount::all(&args.unmount));
     }
     if !args.check.is_empty() {
-        return check::check(&args.check, &Options::parse(&args.options)?);
+        return Ok(check::check(&args.check, &Options::parse(&args.options)?));
     }
     if let Some(file) = &args.list {
         return report::list(file, &Options::parse(&args.options)?);

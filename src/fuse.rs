@@ -34,6 +34,10 @@ const READ_AHEAD_KIB: u32 = 1024;
 
 /// What the mount is to be like; see DESIGN §3.
 #[derive(Debug, Clone, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own"
+)]
 pub struct MountOptions {
     /// Source that `mount` and `df` show.
     pub fsname: String,
@@ -63,7 +67,7 @@ impl Mount {
     ///
     /// # Errors
     /// What the kernel or `fusermount3` says.
-    pub fn new(vfs: Arc<Vfs>, mountpoint: &Path, options: &MountOptions) -> io::Result<Self> {
+    pub fn new(vfs: &Arc<Vfs>, mountpoint: &Path, options: &MountOptions) -> io::Result<Self> {
         let mut config = Config::default();
         config.mount_options = mount_options(options);
         config.acl = match (options.allow_other, options.allow_root) {
@@ -75,12 +79,12 @@ impl Mount {
         config.clone_fd = options.threads > 1;
         let session = fuser::spawn_mount(
             Shim {
-                vfs: Arc::clone(&vfs),
+                vfs: Arc::clone(vfs),
             },
             mountpoint,
             &config,
         )?;
-        invalidate_from_thread(&vfs, session.notifier())?;
+        invalidate_from_thread(vfs, session.notifier())?;
         set_read_ahead(mountpoint);
         Ok(Self { session })
     }
@@ -570,18 +574,6 @@ impl Filesystem for Shim {
         empty(reply, Call::Release, ino, self.vfs.release(fh.0));
     }
 
-    fn fsyncdir(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        // names in the root live in memory, and whatever FILE holds has been synced by the save that wrote it
-        reply.ok();
-    }
-
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
         match self.vfs.statfs() {
             Ok(fs) => reply.statfs(
@@ -679,35 +671,5 @@ impl Filesystem for Shim {
         reply: fuser::ReplyIoctl,
     ) {
         reply.error(Errno::ENOTTY);
-    }
-
-    fn lseek(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _offset: i64,
-        _whence: i32,
-        reply: fuser::ReplyLseek,
-    ) {
-        // the kernel then does it with the file's size
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn copy_file_range(
-        &self,
-        _req: &Request,
-        _ino_in: INodeNo,
-        _fh_in: FileHandle,
-        _offset_in: u64,
-        _ino_out: INodeNo,
-        _fh_out: FileHandle,
-        _offset_out: u64,
-        _len: u64,
-        _flags: fuser::CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        // the kernel then copies by reads and writes
-        reply.error(Errno::ENOSYS);
     }
 }

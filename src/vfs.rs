@@ -3,6 +3,7 @@
 //! `fuse` calls these operations and turns their answers into replies; tests call them directly. What the files hold comes from
 //! the [`Snapshot`] of the moment, which never changes: a save publishes a new one, and open handles keep theirs.
 
+mod attr;
 mod catalogue;
 mod commit;
 mod edit;
@@ -12,10 +13,10 @@ mod info;
 mod node;
 mod root;
 mod spool;
+mod state;
 mod write;
 mod xattr;
 
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -28,150 +29,23 @@ use std::time::{Duration, SystemTime};
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::save::Writer;
-use crate::source::{Loan, Memory, Source};
+use crate::source::{Memory, Source};
 
+pub use attr::{
+    Access, Attr, Attributes, Bytes, Invalidation, Kind, Opened, Options, Rename, Statfs,
+};
 pub use error::{Call, Error};
 pub use node::Node;
 
-use catalogue::{Catalogue, Item, Numbers};
+use catalogue::Numbers;
 use commit::History;
 use edit::{DataHandle, Drafts};
 use handle::Handles;
 use root::{FileFacts, Root, TextHandle};
+use state::{Listing, State};
 
 /// Result of a file system operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// Kind of a file of the mount. There are no others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A directory.
-    Directory,
-    /// A regular file.
-    File,
-    /// A symlink, relative and inside the mount; or one that an editor made in the root.
-    Symlink,
-}
-
-/// Attributes of a file.
-#[derive(Debug, Clone)]
-pub struct Attr {
-    /// Inode number.
-    pub ino: u64,
-    /// Kind.
-    pub kind: Kind,
-    /// Length in bytes.
-    pub size: u64,
-    /// Permission bits.
-    pub perm: u16,
-    /// Number of names.
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Last change of the data.
-    pub mtime: SystemTime,
-    /// Last change of anything.
-    pub ctime: SystemTime,
-}
-
-/// How a file is to be opened.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Access {
-    /// For writing.
-    pub write: bool,
-    /// Emptied.
-    pub truncate: bool,
-    /// Process that opens it, 0 if unknown.
-    pub pid: u32,
-}
-
-/// An opened file or directory.
-#[derive(Debug, Clone, Copy)]
-pub struct Opened {
-    /// Number of the handle.
-    pub fh: u64,
-    /// Whether pages that the kernel has are still right.
-    pub keep_cache: bool,
-    /// Whether the kernel shall not keep pages at all.
-    pub direct: bool,
-}
-
-/// Bytes that were read.
-pub enum Bytes {
-    /// A copy.
-    Owned(Vec<u8>),
-    /// Lent for the reply.
-    Lent(Loan),
-}
-
-/// Attributes to change.
-#[derive(Debug, Clone, Copy, Default)]
-#[expect(missing_docs, reason = "the names are those of stat(2)")]
-pub struct Attributes {
-    pub mode: Option<u32>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    pub size: Option<u64>,
-    pub mtime: Option<SystemTime>,
-}
-
-/// How a rename treats a name that is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rename {
-    /// Replaces it.
-    Replace,
-    /// Fails.
-    NoReplace,
-    /// Exchanges the two.
-    Exchange,
-}
-
-/// What the kernel must forget.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Invalidation {
-    /// Pages and attributes of an inode.
-    Inode(u64),
-    /// Attributes of an inode.
-    Attributes(u64),
-    /// A name in a directory.
-    Entry(u64, OsString),
-}
-
-/// Numbers for `statfs`.
-#[derive(Debug, Clone, Copy)]
-#[expect(missing_docs, reason = "the names are those of statvfs(3)")]
-pub struct Statfs {
-    pub block_size: u32,
-    pub blocks: u64,
-    pub free: u64,
-    pub available: u64,
-    pub files: u64,
-    pub files_free: u64,
-}
-
-/// What the user asked of the mount.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Owner to show instead of FILE's.
-    pub uid: Option<u32>,
-    /// Group to show instead of FILE's.
-    pub gid: Option<u32>,
-    /// Permission bits to take away.
-    pub umask: u32,
-    /// Why the mount is read-only; `None` if it is not.
-    pub read_only: Option<String>,
-    /// Limit of scratch files in bytes.
-    pub scratch: u64,
-}
-
-/// A snapshot, the names it gives, and FILE's attributes when it was taken.
-pub(crate) struct State {
-    snapshot: Arc<Snapshot>,
-    catalogue: Catalogue,
-    meta: Metadata,
-}
 
 /// What an open handle is.
 enum Handle {
@@ -183,13 +57,6 @@ enum Handle {
     Text(Mutex<TextHandle>),
     /// A directory, as it was when it was opened.
     Directory(Arc<State>, Listing),
-}
-
-/// The names in a directory.
-enum Listing {
-    Few(Vec<(OsString, Node)>),
-    Blocks(u32),
-    Arrays(u32),
 }
 
 /// The mounted file.
@@ -616,84 +483,6 @@ const INFO_FILES: [(&str, Node); 3] = [
     ("status", Node::Status),
 ];
 
-impl Listing {
-    fn get<'a>(&'a self, state: &'a State, at: usize) -> Option<(Cow<'a, OsStr>, Node)> {
-        match self {
-            Self::Few(entries) => entries
-                .get(at)
-                .map(|(name, node)| (Cow::Borrowed(name.as_os_str()), *node)),
-            Self::Blocks(count) => {
-                let n = u32::try_from(at).ok().filter(|n| n < count)?;
-                Some((Cow::Owned(format!("{n}.bin").into()), Node::Block(n)))
-            }
-            Self::Arrays(number) => {
-                let (name, node) = state.catalogue.entries(*number)?.get(at)?;
-                Some((Cow::Borrowed(name.as_os_str()), *node))
-            }
-        }
-    }
-}
-
-impl State {
-    fn new(snapshot: Arc<Snapshot>, numbers: &mut Numbers) -> Result<Self, Library> {
-        let catalogue = Catalogue::new(items(&snapshot), numbers);
-        let meta = snapshot.metadata()?;
-        Ok(Self {
-            snapshot,
-            catalogue,
-            meta,
-        })
-    }
-
-    fn array_index(&self, number: u32) -> Result<usize> {
-        self.catalogue.array(number).ok_or(Error::NotFound)
-    }
-
-    fn array(&self, number: u32) -> Result<&crate::asdf::Array> {
-        self.snapshot
-            .arrays()
-            .get(self.array_index(number)?)
-            .ok_or(Error::NotFound)
-    }
-}
-
-/// What stands under `arrays/`: the arrays that have files, and the links.
-fn items(snapshot: &Snapshot) -> impl Iterator<Item = (Vec<String>, Item)> {
-    let arrays = snapshot
-        .arrays()
-        .iter()
-        .enumerate()
-        .filter(|(_, array)| array.problem().is_none());
-    let arrays = arrays.map(|(i, array)| (array.file_names().to_vec(), Item::Array(i)));
-    let links = snapshot.links().iter().map(|link| {
-        let target = relative(&link.file_names, &link.target);
-        let item = if link.is_array {
-            Item::ArrayLink(target)
-        } else {
-            Item::DirectoryLink(target)
-        };
-        (link.file_names.clone(), item)
-    });
-    arrays.chain(links)
-}
-
-/// The target of a link, relative to the directory that holds the link.
-fn relative(link: &[String], target: &[String]) -> String {
-    let directory = link
-        .split_last()
-        .map_or(&[][..], |(_, directory)| directory);
-    let common = directory
-        .iter()
-        .zip(target)
-        .take_while(|(a, b)| a == b)
-        .count();
-    let common = common.min(target.len().saturating_sub(1));
-    let up = std::iter::repeat_n("..", directory.len().saturating_sub(common));
-    up.chain(target.iter().skip(common).map(String::as_str))
-        .collect::<Vec<_>>()
-        .join("/")
-}
-
 /// `N` of `N.bin`, spelled as it is listed.
 fn block_number(name: &OsStr) -> Option<u32> {
     let digits = name.to_str()?.strip_suffix(".bin")?;
@@ -731,24 +520,6 @@ fn changed(meta: &Metadata) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn links_are_relative() {
-        let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
-        for (link, target, want) in [
-            ("b", "a", "a"),
-            ("x/b", "a", "../a"),
-            ("x/b", "x/a", "a"),
-            ("x/y/b", "x/a/c", "../a/c"),
-            ("x/b", "x", "../x"),
-        ] {
-            assert_eq!(
-                relative(&path(link), &path(target)),
-                want,
-                "{link} -> {target}"
-            );
-        }
-    }
 
     #[test]
     fn block_names_are_spelled_in_one_way() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Snapshot;
 use super::datatype::{ByteOrder, Datatype};
 use super::gather::Strided;
+use super::inline::Elements;
 use super::npy;
 use super::view::View;
 use crate::error::{Error, Place, Result};
@@ -39,7 +40,7 @@ pub struct Array {
     pub(super) offset: u64,
     pub(super) fortran: bool,
     pub(super) len: u64,
-    pub(super) inline: Option<Memory>,
+    pub(super) inline: Option<Elements>,
     pub(super) problem: Option<Error>,
 }
 
@@ -170,15 +171,15 @@ impl Array {
         self.fortran
     }
 
-    /// Whether the files of two arrays show the same, as long as the block does.
+    /// Whether the files of two arrays show the same, as long as the block does; of inline elements that is not known.
     #[must_use]
     pub fn shows_the_same(a: &Self, b: &Self) -> bool {
-        a.origin == b.origin
+        a.origin != Origin::Inline
+            && a.origin == b.origin
             && a.datatype == b.datatype
             && a.shape == b.shape
             && a.strides == b.strides
             && (a.offset, a.fortran, a.len) == (b.offset, b.fortran, b.len)
-            && a.inline.as_ref().map(Memory::bytes) == b.inline.as_ref().map(Memory::bytes)
     }
 
     /// How its elements lie in a block of that length.
@@ -227,7 +228,7 @@ impl Snapshot {
         let block = match &array.origin {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
-            Origin::Inline | Origin::Unknown => return Self::inline_bytes(array),
+            Origin::Inline | Origin::Unknown => return self.inline_bytes(array),
         };
         self.array_over(i, block)
     }
@@ -256,7 +257,7 @@ impl Snapshot {
                 let header = Memory::new(array.npy_header()?);
                 return Ok(Arc::new(Joined::new(
                     Arc::new(header),
-                    Self::inline_bytes(array)?,
+                    self.inline_bytes(array)?,
                 )?));
             }
         };
@@ -302,10 +303,10 @@ impl Snapshot {
         Ok(u64::try_from(self.array(i)?.npy_header()?.len()).unwrap_or(u64::MAX))
     }
 
-    fn inline_bytes(array: &Array) -> Result<Arc<dyn Source>> {
-        match &array.inline {
-            Some(bytes) => Ok(Arc::new(bytes.clone())),
-            None => Err(Error::corrupt(
+    fn inline_bytes(&self, array: &Array) -> Result<Arc<dyn Source>> {
+        match (&array.inline, &self.tree) {
+            (Some(elements), Some(Ok(tree))) => Ok(Arc::new(Memory::new(elements.bytes(tree)?))),
+            _ => Err(Error::corrupt(
                 array.place.clone(),
                 "an array without source or data",
             )),

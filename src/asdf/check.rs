@@ -85,7 +85,7 @@ fn check_frame(old: &[u8], text: &[u8]) -> Result<()> {
         .split(|&byte| byte == b'\n')
         .rev()
         .find(|line| !line.is_empty());
-    if !found.has_tree || !ends.is_some_and(|line| line.trim_ascii_end() == b"...") {
+    if !found.has_tree || ends.is_none_or(|line| line.trim_ascii_end() != b"...") {
         return refuse(
             last,
             "the tree does not end in a `...` line",
@@ -97,7 +97,7 @@ fn check_frame(old: &[u8], text: &[u8]) -> Result<()> {
 
 /// Line and column just behind a text.
 fn place_of_end(text: &[u8]) -> Place {
-    let line = text.iter().filter(|&&byte| byte == b'\n').count();
+    let line = text.split(|&byte| byte == b'\n').skip(1).count();
     Place::Line {
         line: u64::try_from(line).unwrap_or(u64::MAX).saturating_add(1),
         column: 1,

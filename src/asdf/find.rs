@@ -2,14 +2,13 @@
 
 use super::Snapshot;
 use super::array::{Array, Link, Origin};
-use super::datatype::Datatype;
 use super::decl::{ArrayDecl, Declared, Dim, Inline, Storage, Stored};
+use super::inline::Elements;
 use super::names::Names;
 use super::outline::{Component, Outline, PlaceId, What};
-use super::tree::Tree;
+use super::tree::{Node, Tree};
 use super::view::View;
 use crate::error::{Error, Place, Result};
-use crate::source::{Memory, Source};
 
 /// The blocks that arrays may lie in.
 pub(super) trait Blocks {
@@ -87,7 +86,7 @@ fn tree_path(tree: &Tree, outline: &Outline, mut id: PlaceId) -> Vec<String> {
             Component::Index(i) => i.to_string(),
             Component::Key(key) => tree
                 .node(key)
-                .and_then(|key| key.text())
+                .and_then(Node::text)
                 .unwrap_or_default()
                 .to_owned(),
         });
@@ -112,7 +111,7 @@ fn array(
         file_names: split(&names.path(outline, home)),
         tag: decl.tag(tree).unwrap_or_default().to_owned(),
         unit: unit.map(str::to_owned),
-        place: node.map_or(Place::File, |node| node.place()),
+        place: node.map_or(Place::File, Node::place),
         origin: Origin::Unknown,
         datatype: None,
         byteorder: None,
@@ -234,8 +233,12 @@ fn resolved_shape(
 fn fill_inline(array: &mut Array, tree: &Tree, declared: &Inline) -> Result<()> {
     array.origin = Origin::Inline;
     array.datatype.clone_from(&declared.datatype);
-    let _ = tree;
-    Err(Error::unsupported(Place::File, "inline"))
+    let elements = Elements::new(tree, declared)?;
+    array.len = elements.len();
+    array.datatype = Some(elements.datatype().clone());
+    array.shape = Some(elements.shape().to_vec());
+    array.inline = Some(elements);
+    Ok(())
 }
 
 impl Blocks for Snapshot {

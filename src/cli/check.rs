@@ -40,7 +40,7 @@ impl Findings<'_> {
 }
 
 /// Checks each file. The status is that of the worst.
-pub(super) fn check(paths: &[PathBuf], options: &Options) -> Result<Exit, Failure> {
+pub(super) fn check(paths: &[PathBuf], options: &Options) -> Exit {
     let mut worst = Verdict::Clean;
     let mut failed = None;
     for path in paths {
@@ -52,12 +52,12 @@ pub(super) fn check(paths: &[PathBuf], options: &Options) -> Result<Exit, Failur
             }
         }
     }
-    Ok(match (failed, worst) {
+    match (failed, worst) {
         (Some(exit), _) => exit,
         (None, Verdict::Clean) => Exit::Ok,
         (None, Verdict::Suspicious) => Exit::Other,
         (None, Verdict::Damaged) => Exit::Damaged,
-    })
+    }
 }
 
 fn check_file(path: &Path, options: &Options) -> Result<Verdict, Failure> {

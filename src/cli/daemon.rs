@@ -270,7 +270,7 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
     let file = FileSource::open(Arc::clone(opened.writer.file()))
         .map_err(|error| Failure::reading(path, &error))?;
     let file = Arc::new(file);
-    let bytes = Arc::clone(&file) as Arc<dyn Source>;
+    let bytes: Arc<dyn Source> = file.clone();
     let cache = Cache::new(options.cache);
     let snapshot = Snapshot::new(file, bytes, opened.scan, cache, reading(path, options)?);
     Ok(Ok(Opened {
@@ -314,7 +314,7 @@ fn mount(
         kernel: options.kernel.clone(),
         threads: options.threads,
     };
-    Mount::new(Arc::clone(vfs), mountpoint, &mount_options).map_err(|error| {
+    Mount::new(vfs, mountpoint, &mount_options).map_err(|error| {
         if !Path::new("/dev/fuse").exists() {
             let why = "no /dev/fuse: load the module fuse; in a container, start it with --device /dev/fuse \
                        --cap-add SYS_ADMIN";
@@ -417,10 +417,10 @@ fn tell_recovery(path: &Path, recovery: &Recovery) {
         Recovery::Clean => {}
         Recovery::Redone => warn!("{path}: a save had been interrupted; it has been finished"),
         Recovery::Dropped => {
-            warn!("{path}: a save had been interrupted before it counted; its remains are gone")
+            warn!("{path}: a save had been interrupted before it counted; its remains are gone");
         }
         Recovery::Foreign(why) => {
-            warn!("{path}: a save had been interrupted, and the file changed since: {why}")
+            warn!("{path}: a save had been interrupted, and the file changed since: {why}");
         }
     }
 }

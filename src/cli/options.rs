@@ -161,7 +161,7 @@ impl Options {
             ("grow", _) => return Err("auto or never?".to_owned()),
             ("allow_external", Some(text)) => self.allow_external = Some(text.into()),
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
-            ("subtype", Some(text)) => self.subtype = text.to_owned(),
+            ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
             ("sync" | "async" | "dirsync", None) => self.kernel.push(name.to_owned()),
             (name, value) if is_ignored(name, value) => {}
             _ => return Err("unknown option; see the manual, asdf-mount(1)".to_owned()),

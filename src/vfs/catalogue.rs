@@ -1,6 +1,7 @@
 //! The names under `arrays/`: directories, files and links, with numbers that outlive a save.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 
 use super::node::Node;
@@ -8,7 +9,7 @@ use super::node::Node;
 /// Numbers given to paths under `arrays/`. A path keeps its number for the life of the mount; only paths that a save brings
 /// in for the first time make the list grow.
 #[derive(Debug)]
-pub struct Numbers(HashMap<String, u32>);
+pub(super) struct Numbers(HashMap<String, u32>);
 
 impl Default for Numbers {
     fn default() -> Self {
@@ -30,7 +31,7 @@ impl Numbers {
 
 /// What a name under `arrays/` stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
+pub(super) enum Item {
     /// The array of that index in the snapshot, as `.bin` and `.npy`.
     Array(usize),
     /// A link to a directory, with its target relative to the link's directory.
@@ -50,7 +51,7 @@ struct Directory {
 
 /// All names under `arrays/` of one snapshot.
 #[derive(Debug, Default)]
-pub struct Catalogue {
+pub(super) struct Catalogue {
     directories: HashMap<u32, Directory>,
     arrays: HashMap<u32, usize>,
     links: HashMap<u32, String>,
@@ -60,7 +61,7 @@ impl Catalogue {
     /// The catalogue of these items, each with the file names that lead to it (without `.bin` or `.npy`).
     ///
     /// Items whose path holds nothing, or beyond the numbers' limit, are left out.
-    pub fn new(
+    pub(super) fn new(
         items: impl IntoIterator<Item = (Vec<String>, Item)>,
         numbers: &mut Numbers,
     ) -> Self {
@@ -112,14 +113,11 @@ impl Catalogue {
 
     /// The directory of that number in `parent`, made if it is new.
     fn directory(&mut self, parent: u32, name: &str, number: u32) -> u32 {
-        if !self.directories.contains_key(&number) {
-            self.directories.insert(
-                number,
-                Directory {
-                    parent,
-                    ..Directory::default()
-                },
-            );
+        if let Entry::Vacant(vacant) = self.directories.entry(number) {
+            vacant.insert(Directory {
+                parent,
+                ..Directory::default()
+            });
             if let Some(above) = self.directories.get_mut(&parent) {
                 above.entries.push((name.into(), Node::ArrayDir(number)));
                 above.subdirectories = above.subdirectories.saturating_add(1);
@@ -130,7 +128,7 @@ impl Catalogue {
 
     /// The node of that name in a directory.
     #[must_use]
-    pub fn lookup(&self, directory: u32, name: &OsStr) -> Option<Node> {
+    pub(super) fn lookup(&self, directory: u32, name: &OsStr) -> Option<Node> {
         let entries = self.entries(directory)?;
         let at = entries
             .binary_search_by(|entry| entry.0.as_os_str().cmp(name))
@@ -140,13 +138,13 @@ impl Catalogue {
 
     /// The names in a directory, sorted.
     #[must_use]
-    pub fn entries(&self, directory: u32) -> Option<&[(OsString, Node)]> {
+    pub(super) fn entries(&self, directory: u32) -> Option<&[(OsString, Node)]> {
         Some(&self.directories.get(&directory)?.entries)
     }
 
     /// The directory that holds a directory, and how many it holds itself.
     #[must_use]
-    pub fn directory_facts(&self, directory: u32) -> Option<(u32, u32)> {
+    pub(super) fn directory_facts(&self, directory: u32) -> Option<(u32, u32)> {
         self.directories
             .get(&directory)
             .map(|found| (found.parent, found.subdirectories))
@@ -154,24 +152,24 @@ impl Catalogue {
 
     /// Index in the snapshot of the array with that number.
     #[must_use]
-    pub fn array(&self, number: u32) -> Option<usize> {
+    pub(super) fn array(&self, number: u32) -> Option<usize> {
         self.arrays.get(&number).copied()
     }
 
     /// Target of the link with that number.
     #[must_use]
-    pub fn link(&self, number: u32) -> Option<&str> {
+    pub(super) fn link(&self, number: u32) -> Option<&str> {
         self.links.get(&number).map(String::as_str)
     }
 
     /// Every array's number and index.
-    pub fn arrays(&self) -> impl Iterator<Item = (u32, usize)> {
+    pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, usize)> {
         self.arrays.iter().map(|(&number, &index)| (number, index))
     }
 
     /// Names that `self` has and `other` lacks or has for another node: the directory's number and the name.
     #[must_use]
-    pub fn missing_in(&self, other: &Self) -> Vec<(u32, OsString)> {
+    pub(super) fn missing_in(&self, other: &Self) -> Vec<(u32, OsString)> {
         let mut out = Vec::new();
         for (&number, directory) in &self.directories {
             for (name, node) in &directory.entries {

@@ -132,7 +132,7 @@ impl Vfs {
         let mut writer = locked(self.writer()?);
         let state = self.state();
         let n = draft.block;
-        self.check_resize(&state.snapshot, draft)?;
+        Self::check_resize(&state.snapshot, draft)?;
         let what = format!("block {n} saved");
         let Some(header) = state.snapshot.layout().blocks.get(n) else {
             let stored = raw(&draft.overlay, true)?;
@@ -171,7 +171,7 @@ impl Vfs {
     }
 
     /// A block that changes its size must still hold every array that lies in it.
-    fn check_resize(&self, snapshot: &Snapshot, draft: &Draft) -> Result<()> {
+    fn check_resize(snapshot: &Snapshot, draft: &Draft) -> Result<()> {
         for &i in snapshot
             .block_users()
             .get(draft.block)
@@ -339,7 +339,7 @@ fn raw(bytes: &Arc<crate::source::Overlay>, with_checksum: bool) -> Result<Store
     };
     Ok(Stored {
         checksum,
-        ..Stored::raw(Arc::clone(bytes) as Arc<dyn Source>)
+        ..Stored::raw(bytes.clone())
     })
 }
 
@@ -358,7 +358,7 @@ fn resized(draft: &Draft, with_checksum: bool) -> Result<Stored> {
                 }));
             }
             let len = extent.1.saturating_sub(extent.0);
-            let window = Window::new(Arc::clone(&draft.overlay) as Arc<dyn Source>, extent.0, len)?;
+            let window = Window::new(draft.overlay.clone(), extent.0, len)?;
             Ok(Piece::New(Arc::new(window)))
         })
         .collect::<Result<_, Library>>()?;

@@ -25,8 +25,6 @@ pub(super) struct Draft {
     pub(super) overlay: Arc<Overlay>,
     /// Whether something was written since the last save.
     touched: AtomicBool,
-    /// Whether the block does not exist yet.
-    pub(super) is_new: bool,
 }
 
 impl Draft {
@@ -54,12 +52,18 @@ struct Slot {
     writers: usize,
 }
 
+/// The source that a handle reads from, with the generation of the drafts that it was made at.
+struct Current {
+    generation: u64,
+    source: Result<Arc<dyn Source>, Library>,
+}
+
 /// An open block or array.
 pub(super) struct DataHandle {
     node: Node,
     /// The block that holds the bytes, if one does.
     block: Option<usize>,
-    source: Mutex<(u64, Result<Arc<dyn Source>, Library>)>,
+    source: Mutex<Current>,
     opener: u32,
     write: bool,
     /// Of an array that was opened emptied: how far it has been written since.
@@ -144,10 +148,10 @@ impl Vfs {
         let handle = DataHandle {
             node,
             block,
-            source: Mutex::new((
-                self.drafts.generation(),
-                self.data_source(state, node, block),
-            )),
+            source: Mutex::new(Current {
+                generation: self.drafts.generation(),
+                source: self.data_source(state, node, block),
+            }),
             opener: access.pid,
             write: access.write,
             rewritten: Mutex::new(None),
@@ -187,23 +191,19 @@ impl Vfs {
         let draft = block.and_then(|block| self.drafts.get(block));
         let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
         match (node, draft) {
-            (Node::Block(_), Some(draft)) => Ok(Arc::clone(&draft.overlay) as Arc<dyn Source>),
+            (Node::Block(_), Some(draft)) => Ok(draft.overlay.clone()),
             (Node::Block(n), None) => snapshot.block(index(n)),
             (Node::ArrayBin(number), draft) => {
                 let i = state.catalogue.array(number).ok_or_else(missing)?;
                 match draft {
-                    Some(draft) => {
-                        snapshot.array_over(i, Arc::clone(&draft.overlay) as Arc<dyn Source>)
-                    }
+                    Some(draft) => snapshot.array_over(i, draft.overlay.clone()),
                     None => snapshot.array_bin(i),
                 }
             }
             (Node::ArrayNpy(number), draft) => {
                 let i = state.catalogue.array(number).ok_or_else(missing)?;
                 match draft {
-                    Some(draft) => {
-                        snapshot.npy_over(i, Arc::clone(&draft.overlay) as Arc<dyn Source>)
-                    }
+                    Some(draft) => snapshot.npy_over(i, draft.overlay.clone()),
                     None => snapshot.array_npy(i),
                 }
             }
@@ -213,15 +213,15 @@ impl Vfs {
 
     /// The source that a handle reads from, made anew when a draft has come or gone since.
     pub(super) fn current_source(&self, open: &DataHandle) -> Result<Arc<dyn Source>> {
-        let mut source = locked(&open.source);
+        let mut current = locked(&open.source);
         let generation = self.drafts.generation();
-        if source.0 != generation {
-            *source = (
+        if current.generation != generation {
+            *current = Current {
                 generation,
-                self.data_source(&self.state(), open.node, open.block),
-            );
+                source: self.data_source(&self.state(), open.node, open.block),
+            };
         }
-        Ok(Arc::clone(source.1.as_ref().map_err(Clone::clone)?))
+        Ok(Arc::clone(current.source.as_ref().map_err(Clone::clone)?))
     }
 
     /// The draft of a block, begun if there is none.
@@ -235,7 +235,6 @@ impl Vfs {
             block,
             overlay,
             touched: AtomicBool::new(false),
-            is_new: false,
         }))
     }
 
@@ -455,7 +454,6 @@ impl Vfs {
             block: count,
             overlay,
             touched: AtomicBool::new(false),
-            is_new: true,
         });
         Ok(Node::Block(n))
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::error::Error;
 
 /// The open handles of one kind, by number.
-pub struct Handles<T> {
+pub(super) struct Handles<T> {
     next: AtomicU64,
     open: RwLock<HashMap<u64, Arc<T>>>,
 }
@@ -23,7 +23,7 @@ impl<T> Default for Handles<T> {
 
 impl<T> Handles<T> {
     /// Takes `handle` in. Its number.
-    pub fn insert(&self, handle: T) -> u64 {
+    pub(super) fn insert(&self, handle: T) -> u64 {
         let fh = self.next.fetch_add(1, Ordering::Relaxed);
         // a thread that panicked with the lock held left the map itself whole
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
@@ -35,13 +35,13 @@ impl<T> Handles<T> {
     ///
     /// # Errors
     /// [`Error::BadHandle`] if there is none.
-    pub fn get(&self, fh: u64) -> Result<Arc<T>, Error> {
+    pub(super) fn get(&self, fh: u64) -> Result<Arc<T>, Error> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.get(&fh).cloned().ok_or(Error::BadHandle)
     }
 
     /// Takes the handle of that number out.
-    pub fn remove(&self, fh: u64) -> Option<Arc<T>> {
+    pub(super) fn remove(&self, fh: u64) -> Option<Arc<T>> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         open.remove(&fh)
     }

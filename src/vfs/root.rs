@@ -18,24 +18,24 @@ use super::error::Error;
 use crate::asdf::text::TEXT_LIMIT;
 
 /// The name of the text of the file.
-pub const TREE_NAME: &str = "tree.yaml";
+pub(super) const TREE_NAME: &str = "tree.yaml";
 /// What a scratch file costs of the limit beside its bytes.
 const FILE_COST: u64 = 1024;
 
 /// Number of a file in the root.
-pub type Number = u32;
+pub(super) type Number = u32;
 
 /// Owner, mode and times of a file in the root.
 #[derive(Debug, Clone)]
-pub struct FileFacts {
+pub(super) struct FileFacts {
     /// Permission bits.
-    pub perm: u16,
+    pub(super) perm: u16,
     /// Owner.
-    pub uid: u32,
+    pub(super) uid: u32,
     /// Group.
-    pub gid: u32,
+    pub(super) gid: u32,
     /// Time of the last change of its bytes.
-    pub mtime: SystemTime,
+    pub(super) mtime: SystemTime,
 }
 
 /// What a file in the root is.
@@ -69,29 +69,23 @@ struct Draft {
 
 /// An open file of the root. It lives in the handle table; its draft changes under the lock of the root.
 #[derive(Debug)]
-pub struct TextHandle {
+pub(super) struct TextHandle {
     number: Number,
     draft: Option<Draft>,
     opener: u32,
 }
 
 impl TextHandle {
-    /// The file that is open.
-    #[must_use]
-    pub fn number(&self) -> Number {
-        self.number
-    }
-
     /// Process that opened it; 0 if unknown.
     #[must_use]
-    pub fn opener(&self) -> u32 {
+    pub(super) fn opener(&self) -> u32 {
         self.opener
     }
 }
 
 /// The names and files of the root.
 #[derive(Debug)]
-pub struct Root {
+pub(super) struct Root {
     names: BTreeMap<OsString, Number>,
     files: HashMap<Number, File>,
     next: Number,
@@ -104,21 +98,21 @@ pub struct Root {
 
 /// What a file in the root is, for attributes.
 #[derive(Debug, Clone)]
-pub struct Shown {
+pub(super) struct Shown {
     /// Length in bytes; of a link, of its target.
-    pub len: u64,
+    pub(super) len: u64,
     /// Whether it is a symlink.
-    pub link: bool,
+    pub(super) link: bool,
     /// Owner, mode, times.
-    pub facts: FileFacts,
+    pub(super) facts: FileFacts,
     /// Number of names.
-    pub names: u32,
+    pub(super) names: u32,
 }
 
 impl Root {
     /// A root with only `tree.yaml`. `limit` is for all scratch files together, in bytes.
     #[must_use]
-    pub fn new(text: Arc<Vec<u8>>, facts: FileFacts, limit: u64) -> Self {
+    pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, limit: u64) -> Self {
         let tree = File {
             content: Content::Bytes(Arc::clone(&text)),
             facts,
@@ -139,12 +133,12 @@ impl Root {
 
     /// The file of that name.
     #[must_use]
-    pub fn lookup(&self, name: &OsStr) -> Option<Number> {
+    pub(super) fn lookup(&self, name: &OsStr) -> Option<Number> {
         self.names.get(name).copied()
     }
 
     /// All names, sorted.
-    pub fn names(&self) -> impl Iterator<Item = (&OsStr, Number)> {
+    pub(super) fn names(&self) -> impl Iterator<Item = (&OsStr, Number)> {
         self.names
             .iter()
             .map(|(name, &number)| (name.as_os_str(), number))
@@ -152,19 +146,19 @@ impl Root {
 
     /// Whether that file is `tree.yaml` now.
     #[must_use]
-    pub fn is_tree(&self, number: Number) -> bool {
+    pub(super) fn is_tree(&self, number: Number) -> bool {
         self.lookup(TREE_NAME.as_ref()) == Some(number)
     }
 
     /// The committed text.
     #[must_use]
-    pub fn committed(&self) -> &Arc<Vec<u8>> {
+    pub(super) fn committed(&self) -> &Arc<Vec<u8>> {
         &self.committed
     }
 
     /// The refused text that waits to be mended.
     #[must_use]
-    pub fn pending(&self) -> Option<&Arc<Vec<u8>>> {
+    pub(super) fn pending(&self) -> Option<&Arc<Vec<u8>>> {
         self.pending.as_ref()
     }
 
@@ -180,7 +174,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn shown(&self, number: Number) -> Result<Shown, Error> {
+    pub(super) fn shown(&self, number: Number) -> Result<Shown, Error> {
         let file = self.file(number)?;
         let (len, link) = match &file.content {
             Content::Bytes(bytes) => (bytes.len(), false),
@@ -199,7 +193,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
-    pub fn bytes(&self, number: Number) -> Result<&Arc<Vec<u8>>, Error> {
+    pub(super) fn bytes(&self, number: Number) -> Result<&Arc<Vec<u8>>, Error> {
         match &self.file(number)?.content {
             Content::Bytes(bytes) => Ok(bytes),
             Content::Link(_) => Err(Error::Invalid("a symlink has no bytes")),
@@ -210,7 +204,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
-    pub fn link_target(&self, number: Number) -> Result<&OsStr, Error> {
+    pub(super) fn link_target(&self, number: Number) -> Result<&OsStr, Error> {
         match &self.file(number)?.content {
             Content::Link(target) => Ok(target),
             Content::Bytes(_) => Err(Error::Invalid("not a symlink")),
@@ -221,7 +215,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::ScratchFull`].
-    pub fn create(&mut self, name: &OsStr, facts: FileFacts) -> Result<Number, Error> {
+    pub(super) fn create(&mut self, name: &OsStr, facts: FileFacts) -> Result<Number, Error> {
         self.add(name, Content::Bytes(Arc::default()), facts)
     }
 
@@ -229,7 +223,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::ScratchFull`]; [`Error::NotPermitted`] as `tree.yaml`.
-    pub fn symlink(
+    pub(super) fn symlink(
         &mut self,
         name: &OsStr,
         target: &OsStr,
@@ -274,7 +268,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NotFound`].
-    pub fn link(&mut self, number: Number, name: &OsStr) -> Result<(), Error> {
+    pub(super) fn link(&mut self, number: Number, name: &OsStr) -> Result<(), Error> {
         if self.names.contains_key(name) {
             return Err(Error::Exists);
         }
@@ -288,7 +282,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn unlink(&mut self, name: &OsStr) -> Result<(), Error> {
+    pub(super) fn unlink(&mut self, name: &OsStr) -> Result<(), Error> {
         let number = self.names.remove(name).ok_or(Error::NotFound)?;
         self.drop_name(number);
         Ok(())
@@ -317,7 +311,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn rename(&mut self, name: &OsStr, new: &OsStr) -> Result<(), Error> {
+    pub(super) fn rename(&mut self, name: &OsStr, new: &OsStr) -> Result<(), Error> {
         let number = self.lookup(name).ok_or(Error::NotFound)?;
         let replaced = self.lookup(new);
         if replaced == Some(number) {
@@ -336,7 +330,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn exchange(&mut self, a: &OsStr, b: &OsStr) -> Result<(), Error> {
+    pub(super) fn exchange(&mut self, a: &OsStr, b: &OsStr) -> Result<(), Error> {
         let (first, second) = (self.lookup(a), self.lookup(b));
         let (first, second) = (
             first.ok_or(Error::NotFound)?,
@@ -370,7 +364,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn open(
+    pub(super) fn open(
         &mut self,
         number: Number,
         truncate: bool,
@@ -383,7 +377,7 @@ impl Root {
             draft: None,
             opener,
         };
-        if truncate && let Err(error) = self.change(&mut handle, |bytes| bytes.clear()) {
+        if truncate && let Err(error) = self.change(&mut handle, Vec::clear) {
             self.release(&mut handle);
             return Err(error);
         }
@@ -394,7 +388,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn view(&self, handle: &TextHandle) -> Result<Arc<Vec<u8>>, Error> {
+    pub(super) fn view(&self, handle: &TextHandle) -> Result<Arc<Vec<u8>>, Error> {
         match &handle.draft {
             Some(draft) => Ok(Arc::clone(&draft.bytes)),
             None => self.bytes(handle.number).cloned(),
@@ -405,7 +399,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`].
-    pub fn write(
+    pub(super) fn write(
         &mut self,
         handle: &mut TextHandle,
         offset: u64,
@@ -430,7 +424,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`].
-    pub fn resize(&mut self, handle: &mut TextHandle, len: u64) -> Result<(), Error> {
+    pub(super) fn resize(&mut self, handle: &mut TextHandle, len: u64) -> Result<(), Error> {
         let len = self.checked_len(len)?;
         self.change(handle, |bytes| bytes.resize(len, 0))
     }
@@ -488,20 +482,20 @@ impl Root {
     /// The text that a flush of this handle would save: `None` if nothing was written since the last save, if no document has
     /// begun, or if the file is not `tree.yaml`.
     #[must_use]
-    pub fn text_to_save(&self, handle: &TextHandle) -> Option<Arc<Vec<u8>>> {
+    pub(super) fn text_to_save(&self, handle: &TextHandle) -> Option<Arc<Vec<u8>>> {
         let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
         (self.is_tree(handle.number) && has_document(&draft.bytes))
             .then(|| Arc::clone(&draft.bytes))
     }
 
     /// Notes that `text` is now the text of FILE.
-    pub fn saved(&mut self, text: Arc<Vec<u8>>) {
+    pub(super) fn saved(&mut self, text: Arc<Vec<u8>>) {
         self.committed = text;
         self.pending = None;
     }
 
     /// Notes that what this handle had written is saved, unless it has written more since.
-    pub fn saved_through(&mut self, handle: &mut TextHandle, text: &Arc<Vec<u8>>) {
+    pub(super) fn saved_through(handle: &mut TextHandle, text: &Arc<Vec<u8>>) {
         if handle
             .draft
             .as_ref()
@@ -512,12 +506,12 @@ impl Root {
     }
 
     /// Notes that `text` was refused; it goes on being shown.
-    pub fn refused(&mut self, text: Arc<Vec<u8>>) {
+    pub(super) fn refused(&mut self, text: Arc<Vec<u8>>) {
         self.pending = Some(text);
     }
 
     /// Closes a handle. A draft in which no document has begun is forgotten with it.
-    pub fn release(&mut self, handle: &mut TextHandle) {
+    pub(super) fn release(&mut self, handle: &mut TextHandle) {
         let number = handle.number;
         if let Some(draft) = handle.draft.take()
             && self.is_tree(number)
@@ -536,175 +530,21 @@ impl Root {
         self.forget_if_gone(number);
     }
 
-    /// Whether a draft of that file is being written.
-    #[must_use]
-    pub fn is_open(&self, number: Number) -> bool {
-        self.files.get(&number).is_some_and(|file| file.handles > 0)
-    }
-
     /// Owner, mode and times to change.
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn facts_mut(&mut self, number: Number) -> Result<&mut FileFacts, Error> {
+    pub(super) fn facts_mut(&mut self, number: Number) -> Result<&mut FileFacts, Error> {
         Ok(&mut self.file_mut(number)?.facts)
     }
 }
 
 /// Whether a YAML document has begun: whether a line begins with `---`.
 #[must_use]
-pub fn has_document(text: &[u8]) -> bool {
+pub(super) fn has_document(text: &[u8]) -> bool {
     text.split(|&byte| byte == b'\n')
         .any(|line| line.starts_with(b"---"))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &[u8] = b"#ASDF 1.0.0\n--- {a: 1}\n...\n";
-    const OTHER: &[u8] = b"#ASDF 1.0.0\n--- {a: 2}\n...\n";
-
-    fn facts() -> FileFacts {
-        FileFacts {
-            perm: 0o600,
-            uid: 0,
-            gid: 0,
-            mtime: SystemTime::UNIX_EPOCH,
-        }
-    }
-
-    fn root() -> Root {
-        Root::new(Arc::new(TEXT.to_vec()), facts(), 64 << 10)
-    }
-
-    fn write_new(root: &mut Root, number: Number, text: &[u8]) -> TextHandle {
-        let mut handle = root.open(number, true, 1).unwrap();
-        root.write(&mut handle, 0, text).unwrap();
-        handle
-    }
-
-    #[test]
-    fn what_is_written_is_what_is_saved() {
-        let mut root = root();
-        let mut handle = write_new(&mut root, 0, OTHER);
-        let text = root.text_to_save(&handle).unwrap();
-        assert_eq!(*text, OTHER);
-        root.saved(Arc::clone(&text));
-        root.saved_through(&mut handle, &text);
-        assert!(root.text_to_save(&handle).is_none());
-        root.release(&mut handle);
-        assert_eq!(**root.bytes(0).unwrap(), OTHER);
-    }
-
-    #[test]
-    fn an_emptied_text_comes_back() {
-        let mut root = root();
-        let mut handle = root.open(0, true, 1).unwrap();
-        assert_eq!(root.shown(0).unwrap().len, 0);
-        assert!(root.text_to_save(&handle).is_none());
-        root.release(&mut handle);
-        assert_eq!(**root.bytes(0).unwrap(), TEXT);
-    }
-
-    #[test]
-    fn an_open_without_a_change_saves_nothing() {
-        let mut root = root();
-        let handle = root.open(0, false, 1).unwrap();
-        assert!(root.text_to_save(&handle).is_none());
-    }
-
-    #[test]
-    fn two_writers_do_not_mix() {
-        let mut root = root();
-        let mut first = write_new(&mut root, 0, b"#ASDF 1.0.0\n--- {fi");
-        let mut second = write_new(&mut root, 0, b"#ASDF 1.0.0\n--- {second: 2}\n...\n");
-        root.write(&mut first, 19, b"rst: 1}\n...\n").unwrap();
-        assert_eq!(
-            **root.view(&first).unwrap(),
-            *b"#ASDF 1.0.0\n--- {first: 1}\n...\n"[..].to_vec()
-        );
-        let text = root.text_to_save(&second).unwrap();
-        assert!(text.ends_with(b"{second: 2}\n...\n"));
-        root.saved(Arc::clone(&text));
-        root.saved_through(&mut second, &text);
-        assert!(
-            root.text_to_save(&first)
-                .unwrap()
-                .ends_with(b"{first: 1}\n...\n")
-        );
-    }
-
-    #[test]
-    fn a_patch_starts_from_what_is_shown() {
-        let mut root = root();
-        let mut handle = root.open(0, false, 1).unwrap();
-        root.write(&mut handle, 20, b"2").unwrap();
-        assert_eq!(*root.text_to_save(&handle).unwrap(), OTHER);
-    }
-
-    #[test]
-    fn a_text_renamed_away_is_replaced_by_a_new_file() {
-        let mut root = root();
-        root.rename(TREE_NAME.as_ref(), "tree.yaml~".as_ref())
-            .unwrap();
-        assert_eq!(root.lookup(TREE_NAME.as_ref()), None);
-        let number = root.create(TREE_NAME.as_ref(), facts()).unwrap();
-        let handle = write_new(&mut root, number, OTHER);
-        assert_eq!(*root.text_to_save(&handle).unwrap(), OTHER);
-    }
-
-    #[test]
-    fn scratch_files_are_limited_and_give_their_room_back() {
-        let mut root = root();
-        let number = root.create("s".as_ref(), facts()).unwrap();
-        let mut handle = root.open(number, false, 1).unwrap();
-        assert!(matches!(
-            root.write(&mut handle, 0, &[1; 70 << 10]),
-            Err(Error::ScratchFull(_))
-        ));
-        assert_eq!(root.shown(number).unwrap().len, 0);
-        root.write(&mut handle, 0, &[1; 60 << 10]).unwrap();
-        assert!(root.create("t".as_ref(), facts()).is_ok());
-        root.unlink("s".as_ref()).unwrap();
-        root.release(&mut handle);
-        let number = root.create("u".as_ref(), facts()).unwrap();
-        let mut handle = root.open(number, false, 1).unwrap();
-        root.write(&mut handle, 0, &[1; 50 << 10]).unwrap();
-    }
-
-    #[test]
-    fn an_unlinked_file_lives_until_it_is_closed() {
-        let mut root = root();
-        let number = root.create("s".as_ref(), facts()).unwrap();
-        let mut handle = root.open(number, false, 1).unwrap();
-        root.unlink("s".as_ref()).unwrap();
-        root.write(&mut handle, 0, b"x").unwrap();
-        assert_eq!(**root.view(&handle).unwrap(), b"x");
-        root.release(&mut handle);
-        assert!(root.shown(number).is_err());
-    }
-
-    #[test]
-    fn exchanging_names_changes_which_file_is_the_tree() {
-        let mut root = root();
-        let number = root.create("new".as_ref(), facts()).unwrap();
-        root.exchange("new".as_ref(), TREE_NAME.as_ref()).unwrap();
-        assert!(root.is_tree(number));
-        assert_eq!(root.lookup("new".as_ref()), Some(0));
-    }
-
-    #[test]
-    fn a_refused_text_goes_on_being_shown() {
-        let mut root = root();
-        let bad = b"#ASDF 1.0.0\n--- [\n";
-        let mut handle = write_new(&mut root, 0, bad);
-        let text = root.text_to_save(&handle).unwrap();
-        root.refused(text);
-        root.release(&mut handle);
-        assert_eq!(**root.bytes(0).unwrap(), bad);
-        let mut emptied = root.open(0, true, 1).unwrap();
-        root.release(&mut emptied);
-        assert_eq!(**root.bytes(0).unwrap(), bad);
-    }
-}
+mod tests;

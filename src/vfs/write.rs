@@ -2,13 +2,13 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use log::warn;
 
 use super::node::Node;
-use super::root::{FileFacts, Number, TREE_NAME, has_document};
+use super::root::{FileFacts, Number, Root, TREE_NAME, TextHandle};
 use super::{
     Access, Attr, Attributes, Error, Handle, Opened, ROOT_DIRECTORIES, Rename, Result, Vfs, locked,
 };
@@ -138,8 +138,8 @@ impl Vfs {
     }
 
     /// There are no directories to remove.
-    pub fn rmdir(&self, _parent: u64, _name: &OsStr) -> Error {
-        self.mkdir(_parent, _name)
+    pub fn rmdir(&self, parent: u64, name: &OsStr) -> Error {
+        self.mkdir(parent, name)
     }
 
     /// Makes a symlink in the root.
@@ -325,7 +325,7 @@ impl Vfs {
         Ok(())
     }
 
-    fn save_handle(&self, handle: &std::sync::Mutex<super::root::TextHandle>) -> Result<()> {
+    fn save_handle(&self, handle: &Mutex<TextHandle>) -> Result<()> {
         let text = {
             let root = locked(&self.root);
             root.text_to_save(&locked(handle))
@@ -333,8 +333,7 @@ impl Vfs {
         let Some(text) = text else { return Ok(()) };
         match self.save_text(&text) {
             Ok(()) => {
-                let mut root = locked(&self.root);
-                root.saved_through(&mut locked(handle), &text);
+                Root::saved_through(&mut locked(handle), &text);
                 Ok(())
             }
             Err(error) => {
@@ -384,9 +383,4 @@ fn check_root_name(name: &OsStr) -> Result<()> {
         return Err(Error::NotPermitted("arrays, blocks and info are ours"));
     }
     Ok(())
-}
-
-/// Whether a text is worth saving: a document has begun in it.
-pub(super) fn is_text(text: &[u8]) -> bool {
-    has_document(text)
 }
