@@ -15,6 +15,9 @@ mod pointer;
 /// Most places; a mount of more would serve nobody.
 pub const MAX_PLACES: usize = 1 << 20;
 
+/// Most entries of a quantity or column that is searched for its unit; they have five at most.
+const MAX_QUANTITY: usize = 64;
+
 /// A place's number; those above it have smaller ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlaceId(u32);
@@ -305,7 +308,10 @@ impl<'t> Walk<'t> {
         let name = around.tag()?.rsplit('/').next()?;
         let gives = (key == "value" && name.starts_with("quantity-"))
             || (key == "data" && name.starts_with("column-"));
-        let unit = gives.then(|| around.get("unit"))??;
+        if !gives || around.len() > MAX_QUANTITY {
+            return None;
+        }
+        let (_, unit) = around.entries().find(|(key, _)| key.is_key("unit"))?;
         unit.text().map(|_| unit.id())
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Kind, MAX_DEPTH, MAX_EXPANDED, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, Raw};
+use super::{Kind, MAX_DEPTH, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, Raw};
 use crate::asdf::yaml::{self, Event, Fault, Parser, Prologue};
 
 /// Most anchors; each takes some hundred bytes while the tree is read.
@@ -11,6 +11,9 @@ const MAX_ANCHORS: usize = 1 << 20;
 const MAX_TAGS: usize = 8192;
 /// Longest tag, in bytes; a short `!h!` may stand for a long prefix at every node.
 const MAX_TAG: usize = 4096;
+
+/// Bytes of a scalar that weigh as much as a node, so that aliases cannot multiply long texts either.
+const TEXT_PER_NODE: u64 = 16;
 
 /// The parts of a tree that come from its text.
 #[derive(Debug, Default)]
@@ -28,8 +31,8 @@ pub(super) struct Composed {
 struct Open {
     node: u32,
     anchor: Option<Box<str>>,
-    /// Nodes in it so far, itself and those below included, aliases counted as what they stand for.
-    expanded: u64,
+    /// Weight of it and of what is in it so far; an alias weighs what it stands for.
+    weight: u64,
     /// The end of its last child.
     end: u32,
     flow: bool,
@@ -37,7 +40,7 @@ struct Open {
 
 struct Anchor {
     node: u32,
-    expanded: u64,
+    weight: u64,
 }
 
 #[derive(Default)]
@@ -103,7 +106,7 @@ fn offset(at: usize) -> u32 {
 
 impl Composer {
     /// Adds a node and gives its number.
-    fn push(&mut self, event: &Event<'_>, raw: Raw, expanded: u64) -> Result<u32, Fault> {
+    fn push(&mut self, event: &Event<'_>, raw: Raw, weight: u64) -> Result<u32, Fault> {
         let number = u32::try_from(self.result.nodes.len())
             .ok()
             .filter(|&n| n < MAX_NODES)
@@ -113,13 +116,13 @@ impl Composer {
                 raw.len = raw.len.saturating_add(1);
             }
             parent.end = raw.end;
-            parent.grow(expanded, event)?;
+            parent.grow(weight, event)?;
         }
         self.result.nodes.push(raw);
         if let Some(name) = event.anchor.filter(|_| raw.kind != Kind::Alias) {
             let anchor = Anchor {
                 node: number,
-                expanded,
+                weight,
             };
             if self.anchors.len() >= MAX_ANCHORS {
                 let why = format!("more than {MAX_ANCHORS} anchors");
@@ -187,7 +190,9 @@ impl Composer {
             self.result.pool.push_str(event.value);
             offset(start)
         };
-        self.push(event, raw, 1).map(drop)
+        let text_weight = u64::from(raw.len) / TEXT_PER_NODE;
+        self.push(event, raw, text_weight.saturating_add(1))
+            .map(drop)
     }
 
     fn collection(&mut self, event: &Event<'_>, kind: Kind) -> Result<(), Fault> {
@@ -203,7 +208,7 @@ impl Composer {
         self.open.push(Open {
             node,
             anchor: event.anchor.map(Box::from),
-            expanded: 1,
+            weight: 1,
             end: raw.end,
             flow: event.flow,
         });
@@ -216,7 +221,7 @@ impl Composer {
             let why = format!("alias *{name} without its anchor before it");
             return Err(Fault::new(event.start, why));
         };
-        let (target, expanded) = (anchor.node, anchor.expanded);
+        let (target, weight) = (anchor.node, anchor.weight);
         let mut raw = self.raw(event, Kind::Alias)?;
         raw.at = target;
         let around =
@@ -224,7 +229,7 @@ impl Composer {
         if around {
             raw.flags |= Raw::RECURSIVE;
         }
-        self.push(event, raw, if around { 1 } else { expanded })
+        self.push(event, raw, if around { 1 } else { weight })
             .map(drop)
     }
 
@@ -242,7 +247,7 @@ impl Composer {
         if let Some(name) = open.anchor
             && let Some(anchor) = self.anchors.get_mut(&name)
         {
-            anchor.expanded = open.expanded;
+            anchor.weight = open.weight;
         }
         let behind = offset(self.result.nodes.len());
         if let Some(raw) = index(&mut self.result.nodes, open.node) {
@@ -254,15 +259,15 @@ impl Composer {
             return Ok(());
         };
         parent.end = end;
-        parent.grow(open.expanded.saturating_sub(1), event)
+        parent.grow(open.weight.saturating_sub(1), event)
     }
 }
 
 impl Open {
-    fn grow(&mut self, expanded: u64, event: &Event<'_>) -> Result<(), Fault> {
-        self.expanded = self.expanded.saturating_add(expanded);
-        if self.expanded > MAX_EXPANDED {
-            let why = format!("aliases that stand for more than {MAX_EXPANDED} nodes");
+    fn grow(&mut self, weight: u64, event: &Event<'_>) -> Result<(), Fault> {
+        self.weight = self.weight.saturating_add(weight);
+        if self.weight > MAX_WEIGHT {
+            let why = "aliases that stand for far too much";
             return Err(Fault::new(event.start, why));
         }
         Ok(())
