@@ -16,7 +16,13 @@ mod view;
 mod writer;
 
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod model;
+#[cfg(test)]
+mod scene;
+#[cfg(test)]
+mod sim;
 #[cfg(test)]
 mod trial;
 

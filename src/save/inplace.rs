@@ -7,15 +7,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 
-use super::journal::{
-    FOOTER_LEN, JOURNAL_LIMIT, RANGE_LIMIT, Range, Record, SECTOR, len_of, tail_base,
-};
+use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record, SECTOR, len_of};
 use super::name;
 use super::rope::Segment;
 use super::store::Store;
 use super::view::{Appender, write_all};
 use crate::asdf::layout::Extent;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::source::Source;
 
 /// How a save failed, by what is to be thought of FILE.
@@ -67,12 +65,13 @@ pub(super) fn record<'a>(
             done = done.saturating_add(len);
         }
     }
-    Ok(Some(Record {
+    let record = Record {
         old_len: old.len(),
         new_len,
         id: (0, 0),
         ranges,
-    }))
+    };
+    Ok(record.len().is_some().then_some(record))
 }
 
 /// Adds the sectors that differ to the ranges. How many bytes they are.
@@ -129,24 +128,15 @@ impl<S: Store> InPlace<'_, S> {
 
     /// J1.
     fn prepare_tail(&self) -> Result<()> {
-        let base = self.base()?;
-        let end = base
-            .checked_add(self.record.len())
-            .ok_or_else(|| Error::unsupported(Place::File, "a file beyond 2^64 bytes"))?;
-        self.reserve(Extent { start: base, end })?;
+        self.reserve(self.record.tail()?)?;
         self.reserve_ranges()?;
         self.write_tail()
     }
 
     fn write_tail(&self) -> Result<()> {
-        let mut out = Appender::new(&**self.store, self.file, self.base()?);
+        let mut out = Appender::new(&**self.store, self.file, self.record.tail()?.start);
         self.record.write(&mut |part| out.put(part))?;
         out.flush()
-    }
-
-    fn base(&self) -> Result<u64> {
-        tail_base(self.record.old_len, self.record.new_len)
-            .ok_or_else(|| Error::unsupported(Place::File, "a file beyond 2^64 bytes"))
     }
 
     /// Takes the tail away again, before anything was committed.
@@ -279,8 +269,5 @@ impl<S: Store> InPlace<'_, S> {
 
 /// Bytes that a save in place writes, its record included.
 pub(super) fn written(record: &Record) -> u64 {
-    record
-        .len()
-        .saturating_add(record.new_bytes())
-        .max(FOOTER_LEN)
+    record.len().unwrap_or(0).saturating_add(record.new_bytes())
 }

@@ -1,27 +1,39 @@
 //! The redo record of J: what a save is going to write into FILE, in full, from and to bytes.
 //!
-//! It lies in FILE's own tail, from a multiple of [`ALIGNMENT`] bytes on, or in a sidecar. Numbers are big-endian.
+//! It lies in FILE's own tail, from a multiple of [`ALIGNMENT`] bytes on, or in a sidecar. It is made of sectors, each of which
+//! says what it is, so that a tail of which only some sectors have reached the disk is known for what it is, too. Numbers are
+//! big-endian.
 //!
-//! | offset | bytes | |
+//! | offset in a sector | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | magic `89 41 53 44 46 6A 72 6E` |
-//! | 8 | 4 | version, 1 |
-//! | 12 | 4 | number of ranges |
-//! | 16 | 8 | length of the record without the footer |
-//! | 24 | 8 | length of FILE before |
-//! | 32 | 8 | length of FILE after |
-//! | 40 | 16 | device and inode of FILE, for a sidecar; else zero |
-//! | 56 | 24 + … each | offset, number of old bytes, number of new bytes; the old bytes; the new bytes |
+//! | 8 | 8 | length of FILE before |
+//! | 16 | 8 | length of FILE after |
+//! | 24 | 488 | part of the body |
+//!
+//! | offset in the body | bytes | |
+//! |---|---|---|
+//! | 0 | 4 | version, 1 |
+//! | 4 | 4 | number of ranges |
+//! | 8 | 8 | length of the body without padding and footer |
+//! | 16 | 16 | device and inode of FILE, for a sidecar; else zero |
+//! | 32 | 48 | witness: offset and length in FILE, and the SHA-256 of the new bytes there |
+//! | 80 | 24 + … each | offset, number of old bytes, number of new bytes; the old bytes; the new bytes |
+//! | | | zeros, so that the footer ends a sector |
 //! | footer | 8 | magic, reversed |
-//! | | 8 | length of the record without the footer |
-//! | | 32 | SHA-256 of the record without the footer |
+//! | | 8 | length of the body without padding and footer |
+//! | | 32 | SHA-256 of the first 24 bytes of a sector and the body without padding and footer |
 //!
 //! The footer ends the file that it is in. Old bytes are fewer than new ones only where the range reaches beyond the old end
 //! of FILE. They are there to tell a save that was interrupted from a file that somebody else has changed since: a sector that
 //! power failed under is old, or new, or cut from both.
+//!
+//! The witness is for a record that is not whole. Either it was never completed, and FILE is old; or it was being removed, which
+//! some filesystems do in several steps, and FILE is new. The witness is the first sector that differs, so it tells.
 
 use super::digest::{Digest, Hasher};
-use crate::error::Result;
+use crate::asdf::layout::Extent;
+use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
 /// The most new bytes that a record may hold.
@@ -32,15 +44,21 @@ pub const ALIGNMENT: u64 = 4096;
 pub const RANGE_LIMIT: usize = 1 << 16;
 /// The smallest unit that a disk writes whole, in bytes.
 pub const SECTOR: u64 = 512;
-/// The longest record that is read, in bytes: old and new bytes, and what describes them.
-const RECORD_LIMIT: u64 = 2 * JOURNAL_LIMIT + 24 * (1 << 16) + HEAD_LEN;
+/// The longest record, in bytes: old and new bytes, what describes them, and the tags of the sectors.
+pub const RECORD_LIMIT: u64 = 144 << 20;
 const MAGIC: [u8; 8] = *b"\x89ASDFjrn";
 const FOOTER_MAGIC: [u8; 8] = *b"nrjFDSA\x89";
 const VERSION: u32 = 1;
+/// Bytes of a sector.
+pub(super) const SECTOR_LEN: usize = 512;
+/// Bytes in front of each sector's part of the body.
+const TAG_LEN: usize = 24;
+/// Bytes of the body in each sector.
+const PART: u64 = 488;
 /// Bytes in front of the ranges.
-pub const HEAD_LEN: u64 = 56;
+const HEAD_LEN: u64 = 80;
 /// Bytes of the footer.
-pub const FOOTER_LEN: u64 = 48;
+const FOOTER_LEN: u64 = 48;
 
 /// Bytes that a save writes at one place of FILE.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,65 +84,178 @@ pub struct Record {
     pub ranges: Vec<Range>,
 }
 
-/// What the first bytes of a record say.
+/// What each sector of a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
-    count: u32,
-    len: u64,
+pub struct Tag {
     /// Length of FILE before.
     pub old_len: u64,
     /// Length of FILE after.
     pub new_len: u64,
-    id: (u64, u64),
 }
 
-impl Head {
-    /// Parses the start of a record; `None` if it is none.
+impl Tag {
+    /// Parses the start of a sector; `None` if it is not one of a record.
     #[must_use]
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
-        if fields.take(8)? != MAGIC || fields.u32()? != VERSION {
+    pub fn parse(sector: &[u8]) -> Option<Self> {
+        let mut fields = Fields(sector);
+        if fields.take(8)? != MAGIC {
             return None;
         }
         Some(Self {
-            count: fields.u32()?,
-            len: fields.u64()?,
             old_len: fields.u64()?,
             new_len: fields.u64()?,
-            id: (fields.u64()?, fields.u64()?),
         })
+    }
+
+    fn bytes(&self) -> [u8; TAG_LEN] {
+        let mut out = [0; TAG_LEN];
+        let fields = [
+            MAGIC,
+            self.old_len.to_be_bytes(),
+            self.new_len.to_be_bytes(),
+        ];
+        for (to, from) in out.iter_mut().zip(fields.as_flattened()) {
+            *to = *from;
+        }
+        out
     }
 
     /// Where a record with these lengths begins when it is in FILE's tail.
     #[must_use]
     pub fn base(&self) -> Option<u64> {
-        tail_base(self.old_len, self.new_len)
-    }
-
-    /// Where the record ends with its footer, if it begins at `base`.
-    #[must_use]
-    pub fn end(&self, base: u64) -> Option<u64> {
-        base.checked_add(self.len)?.checked_add(FOOTER_LEN)
+        self.old_len
+            .max(self.new_len)
+            .checked_next_multiple_of(ALIGNMENT)
     }
 }
 
-/// Where a record in FILE's tail begins.
-#[must_use]
-pub fn tail_base(old_len: u64, new_len: u64) -> Option<u64> {
-    old_len.max(new_len).checked_next_multiple_of(ALIGNMENT)
+/// What the first sector of a record says, besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    count: u32,
+    body_len: u64,
+    id: (u64, u64),
+    /// What is new in FILE once the record has been applied.
+    pub witness: Witness,
+}
+
+impl Head {
+    /// Parses the first sector of a record, of which the tag has been found.
+    #[must_use]
+    pub fn of_sector(sector: &[u8]) -> Option<Self> {
+        Self::parse(&mut Fields(sector.get(TAG_LEN..)?))
+    }
+
+    fn parse(fields: &mut Fields) -> Option<Self> {
+        if fields.u32()? != VERSION {
+            return None;
+        }
+        Some(Self {
+            count: fields.u32()?,
+            body_len: fields.u64()?,
+            id: (fields.u64()?, fields.u64()?),
+            witness: Witness::parse(fields)?,
+        })
+    }
+
+    /// Length of the record in bytes; `None` beyond all bounds.
+    #[must_use]
+    pub fn record_len(&self) -> Option<u64> {
+        framed(self.body_len)
+    }
+}
+
+/// Length in bytes of the sectors that a body with its footer takes; `None` beyond all bounds.
+fn framed(body_len: u64) -> Option<u64> {
+    let sectors = body_len.checked_add(FOOTER_LEN)?.div_ceil(PART);
+    sectors
+        .checked_mul(SECTOR)
+        .filter(|&len| len <= RECORD_LIMIT)
+}
+
+/// A run of FILE that is new once a record has been applied, and was not before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Witness {
+    /// Offset in FILE.
+    pub offset: u64,
+    /// Length in bytes, at most [`SECTOR`].
+    pub len: u64,
+    /// Of the new bytes.
+    pub digest: Digest,
+}
+
+impl Witness {
+    fn of(ranges: &[Range]) -> Self {
+        let first = ranges.first();
+        let new = first.map_or(&[][..], |range| &range.new);
+        let seen = usize::try_from(SECTOR)
+            .ok()
+            .and_then(|len| new.get(..len))
+            .unwrap_or(new);
+        Self {
+            offset: first.map_or(0, |range| range.offset),
+            len: len_of(seen),
+            digest: Digest::of(seen),
+        }
+    }
+
+    fn parse(fields: &mut Fields) -> Option<Self> {
+        Some(Self {
+            offset: fields.u64()?,
+            len: fields.u64().filter(|&len| len <= SECTOR)?,
+            digest: Digest(*fields.take(32)?.first_chunk()?),
+        })
+    }
+
+    /// Whether FILE has been written: whether `file` holds the new bytes.
+    ///
+    /// # Errors
+    /// Of reading `file`.
+    pub fn holds(&self, file: &dyn Source) -> Result<bool> {
+        let end = self.offset.checked_add(self.len);
+        if end.is_none_or(|end| end > file.len()) {
+            return Ok(false);
+        }
+        let mut found = vec![0; usize::try_from(self.len).unwrap_or(0)];
+        file.read_exact_at(&mut found, self.offset)?;
+        Ok(Digest::of(&found) == self.digest)
+    }
 }
 
 impl Record {
-    /// Length with the footer, in bytes.
+    /// Length in bytes, all sectors; `None` if there are more bytes than a record may hold.
     #[must_use]
-    pub fn len(&self) -> u64 {
-        self.body_len().saturating_add(FOOTER_LEN)
+    pub fn len(&self) -> Option<u64> {
+        framed(self.body_len()).filter(|_| self.ranges.len() <= RANGE_LIMIT)
     }
 
     /// Whether nothing is to be done.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.old_len == self.new_len
+    }
+
+    /// Where it begins when it is in FILE's tail, and where it then ends.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it is too long.
+    pub fn tail(&self) -> Result<Extent> {
+        let start = self.tag().base();
+        start
+            .and_then(|start| {
+                Some(Extent {
+                    start,
+                    end: start.checked_add(self.len()?)?,
+                })
+            })
+            .ok_or_else(|| Error::unsupported(Place::File, "a journal beyond all bounds"))
+    }
+
+    fn tag(&self) -> Tag {
+        Tag {
+            old_len: self.old_len,
+            new_len: self.new_len,
+        }
     }
 
     fn body_len(&self) -> u64 {
@@ -144,27 +275,34 @@ impl Record {
             .fold(0, |total, range| total.saturating_add(len_of(&range.new)))
     }
 
-    /// Hands out the record with its footer, in pieces.
+    /// Hands out the record, in pieces.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn write(&self, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut hasher = Hasher::default();
-        let len = self.body_len();
+        hasher.update(&self.tag().bytes());
+        let mut frames = Frames {
+            tag: self.tag().bytes(),
+            sector: Vec::new(),
+            out,
+        };
+        let body_len = self.body_len();
         let mut put = |bytes: &[u8]| {
             hasher.update(bytes);
-            out(bytes)
+            frames.put(bytes)
         };
-        let mut head = MAGIC.to_vec();
-        head.extend(VERSION.to_be_bytes());
+        let mut head = VERSION.to_be_bytes().to_vec();
         head.extend(
             u32::try_from(self.ranges.len())
                 .unwrap_or(u32::MAX)
                 .to_be_bytes(),
         );
-        for number in [len, self.old_len, self.new_len, self.id.0, self.id.1] {
+        let witness = Witness::of(&self.ranges);
+        for number in [body_len, self.id.0, self.id.1, witness.offset, witness.len] {
             head.extend(number.to_be_bytes());
         }
+        head.extend(witness.digest.0);
         put(&head)?;
         for range in &self.ranges {
             let mut head = Vec::with_capacity(24);
@@ -176,9 +314,10 @@ impl Record {
             put(&range.new)?;
         }
         let mut footer = FOOTER_MAGIC.to_vec();
-        footer.extend(len.to_be_bytes());
+        footer.extend(body_len.to_be_bytes());
         footer.extend(hasher.finish().0);
-        out(&footer)
+        frames.put(&padding(body_len))?;
+        frames.put(&footer)
     }
 
     /// The record whose footer ends `source`, and its offset there; `None` if there is none, or not whole.
@@ -191,54 +330,120 @@ impl Record {
         };
         let mut footer = [0; 48];
         source.read_exact_at(&mut footer, footer_at)?;
-        let Some((len, digest)) = parse_footer(&footer) else {
+        let Some((body_len, digest)) = parse_footer(&footer) else {
             return Ok(None);
         };
-        let Some(base) = footer_at
-            .checked_sub(len)
-            .filter(|_| (HEAD_LEN..=RECORD_LIMIT).contains(&len))
+        let len = framed(body_len);
+        let Some((len, base)) = len.and_then(|len| Some((len, source.len().checked_sub(len)?)))
         else {
             return Ok(None);
         };
-        let mut body = vec![0; usize::try_from(len).unwrap_or(0)];
-        source.read_exact_at(&mut body, base)?;
-        if Digest::of(&body) != digest {
+        let mut sectors = vec![0; usize::try_from(len).unwrap_or(0)];
+        source.read_exact_at(&mut sectors, base)?;
+        let Some(tag) = Tag::parse(&sectors) else {
+            return Ok(None);
+        };
+        let Some(mut body) = unframed(&sectors, tag) else {
+            return Ok(None);
+        };
+        drop(sectors);
+        let rest = body.split_off(
+            usize::try_from(body_len)
+                .unwrap_or(usize::MAX)
+                .min(body.len()),
+        );
+        let mut hasher = Hasher::default();
+        hasher.update(&tag.bytes());
+        hasher.update(&body);
+        if hasher.finish() != digest || !rest.starts_with(&padding(body_len)) {
             return Ok(None);
         }
-        Ok(Self::parse(&body).map(|record| (record, base)))
+        Ok(Self::parse(tag, &body).map(|record| (record, base)))
     }
 
-    /// Parses a record without its footer; `None` unless every rule of the format is kept.
-    #[must_use]
-    pub fn parse(body: &[u8]) -> Option<Self> {
-        let head = Head::parse(body)?;
-        let mut fields = Fields(body.get(usize::try_from(HEAD_LEN).ok()?..)?);
+    /// Parses the body of a record without padding and footer; `None` unless every rule of the format is kept.
+    fn parse(tag: Tag, body: &[u8]) -> Option<Self> {
+        let mut fields = Fields(body);
+        let head = Head::parse(&mut fields)?;
         let count = usize::try_from(head.count).ok()?;
-        if head.len != len_of(body) || count > RANGE_LIMIT {
+        if head.body_len != len_of(body) || count > RANGE_LIMIT {
             return None;
         }
         let mut ranges = Vec::new();
         let mut end = 0;
         for _ in 0..count {
             let (offset, old, new) = (fields.u64()?, fields.u64()?, fields.u64()?);
-            let there = head.old_len.saturating_sub(offset).min(new);
+            let there = tag.old_len.saturating_sub(offset).min(new);
             if offset < end || old != there {
                 return None;
             }
-            end = offset.checked_add(new).filter(|&end| end <= head.new_len)?;
+            end = offset.checked_add(new).filter(|&end| end <= tag.new_len)?;
             ranges.push(Range {
                 offset,
                 old: fields.take(old)?.to_vec(),
                 new: fields.take(new)?.to_vec(),
             });
         }
-        fields.0.is_empty().then_some(Self {
-            old_len: head.old_len,
-            new_len: head.new_len,
+        let whole = fields.0.is_empty() && head.witness == Witness::of(&ranges);
+        whole.then_some(Self {
+            old_len: tag.old_len,
+            new_len: tag.new_len,
             id: head.id,
             ranges,
         })
     }
+}
+
+/// Zeros between a body and its footer.
+fn padding(body_len: u64) -> Vec<u8> {
+    let over = body_len
+        .saturating_add(FOOTER_LEN)
+        .checked_rem(PART)
+        .unwrap_or(0);
+    let len = if over == 0 {
+        0
+    } else {
+        PART.saturating_sub(over)
+    };
+    vec![0; usize::try_from(len).unwrap_or(0)]
+}
+
+/// Cuts a body into sectors.
+struct Frames<'a> {
+    tag: [u8; TAG_LEN],
+    sector: Vec<u8>,
+    out: &'a mut dyn FnMut(&[u8]) -> Result<()>,
+}
+
+impl Frames<'_> {
+    fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            if self.sector.is_empty() {
+                self.sector.extend_from_slice(&self.tag);
+            }
+            let room = SECTOR_LEN
+                .saturating_sub(self.sector.len())
+                .min(bytes.len());
+            let (now, later) = bytes.split_at(room);
+            self.sector.extend_from_slice(now);
+            bytes = later;
+            if self.sector.len() == SECTOR_LEN {
+                (self.out)(&self.sector)?;
+                self.sector.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The body in sectors; `None` if one of them has another tag.
+fn unframed(sectors: &[u8], tag: Tag) -> Option<Vec<u8>> {
+    let tag = tag.bytes();
+    let mut body = Vec::with_capacity(sectors.len());
+    for sector in sectors.chunks(SECTOR_LEN) {
+        body.extend_from_slice(sector.strip_prefix(&tag)?);
+    }
+    Some(body)
 }
 
 fn parse_footer(footer: &[u8]) -> Option<(u64, Digest)> {
@@ -358,9 +563,11 @@ mod tests {
         #[test]
         fn a_record_is_read_as_it_was_written(record in record(), before in 0usize..50) {
             let file = [vec![0; before], bytes(&record)].concat();
-            prop_assert_eq!(record.len(), (file.len() - before) as u64);
-            let head = Head::parse(&file[before..]).unwrap();
-            prop_assert_eq!(head.end(before as u64), Some(file.len() as u64));
+            prop_assert_eq!(record.len(), Some((file.len() - before) as u64));
+            for sector in file[before..].chunks(512) {
+                prop_assert_eq!(Tag::parse(sector), Some(record.tag()));
+            }
+            prop_assert_eq!(Head::of_sector(&file[before..]).unwrap().record_len(), record.len());
             prop_assert_eq!(Record::read(&Memory::new(file)).unwrap(), Some((record, before as u64)));
         }
 
@@ -377,16 +584,20 @@ mod tests {
 
         #[test]
         fn hostile_bytes_are_a_record_or_not(
-            count: u32, mut numbers in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..200], 5..12), tail: Vec<u8>,
+            record in record(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
         ) {
-            let mut body = MAGIC.to_vec();
-            body.extend(VERSION.to_be_bytes());
-            body.extend((count % 4).to_be_bytes());
-            numbers[0] = 16 + 8 * numbers.len() as u64 + tail.len() as u64;
-            body.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
-            body.extend(&tail);
-            if let Some(record) = Record::parse(&body) {
-                prop_assert!(record.ranges.iter().all(|range| range.offset + range.new.len() as u64 <= record.new_len));
+            let mut body = unframed(&bytes(&record), record.tag()).unwrap();
+            body.truncate(record.body_len() as usize);
+            for (at, value) in &changes {
+                let at = at.index(body.len());
+                body[at] = *value;
+            }
+            match Record::parse(record.tag(), &body) {
+                Some(found) => {
+                    let end = |range: &Range| range.offset + range.new.len() as u64;
+                    prop_assert!(found.ranges.iter().all(|range| end(range) <= found.new_len));
+                }
+                None => prop_assert!(!changes.is_empty()),
             }
         }
 

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use super::inplace::InPlace;
-use super::journal::{ALIGNMENT, HEAD_LEN, Head, JOURNAL_LIMIT, Record, tail_base};
+use super::journal::{Head, RECORD_LIMIT, Record, SECTOR, SECTOR_LEN, Tag};
 use super::name;
 use super::rope::{Rope, Segment, Segments};
 use super::store::{Access, Store};
@@ -26,7 +26,8 @@ pub enum Recovery {
     Clean,
     /// A save was committed but not finished. Its bytes have been written, or, read only, are shown as if they had.
     Redone,
-    /// A save was interrupted before it was committed. What it had prepared has been removed, or is not shown.
+    /// A save was interrupted before it was committed, or when all was done but tidying up. What was left of its journal has
+    /// been removed, or is not shown.
     Dropped,
     /// A save is pending for a file that somebody else has changed since: why that is thought. Read only, FILE is shown as it
     /// is.
@@ -41,7 +42,7 @@ pub(super) enum Found {
         record: Record,
         sidecar: bool,
     },
-    /// The start of a tail that was never completed: FILE ends here.
+    /// A tail that was never completed, or not wholly removed: FILE ends here.
     Unfinished(u64),
     /// A whole record that does not explain FILE: the reason, and the bytes of a record in FILE's tail.
     Foreign(String, Option<Extent>),
@@ -55,7 +56,7 @@ pub(super) fn find<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> Re
     }
     let view: Arc<dyn Source> = Arc::new(view);
     match Record::read(&*view)? {
-        Some((record, base)) if tail_base(record.old_len, record.new_len) == Some(base) => {
+        Some((record, base)) if record.tail()?.start == base => {
             let tail = Extent {
                 start: base,
                 end: view.len(),
@@ -135,40 +136,52 @@ fn judge(file: &dyn Source, record: Record, sidecar: bool, tail: Option<Extent>)
     Ok(Found::Pending { record, sidecar })
 }
 
-/// Looks for the start of a record where only bytes lie that belong to nothing.
+/// Looks for sectors of a record where only bytes lie that belong to nothing.
 fn find_unfinished(file: &Arc<dyn Source>) -> Result<Found> {
     let Ok(found) = scan(&**file, false) else {
         return Ok(Found::Clean);
     };
+    let earliest = file.len().saturating_sub(RECORD_LIMIT);
     for (region, extent) in found.layout.regions() {
         if matches!(region, Region::Text | Region::Block(_)) {
             continue;
         }
-        let mut next = extent.start.checked_next_multiple_of(ALIGNMENT);
-        while let Some(base) = next.filter(|&base| base < extent.end) {
-            if let Some(found) = unfinished(file, base)? {
-                return Ok(found);
+        let mut next = extent.start.max(earliest).checked_next_multiple_of(SECTOR);
+        while let Some(at) = next.filter(|&at| at < extent.end) {
+            let mut sector = [0; SECTOR_LEN];
+            let len = usize::try_from(file.len().saturating_sub(at)).unwrap_or(SECTOR_LEN);
+            let part = sector.get_mut(..len.min(SECTOR_LEN)).unwrap_or_default();
+            file.read_exact_at(part, at)?;
+            if let Some(tag) =
+                Tag::parse(part).filter(|tag| tag.base().is_some_and(|base| base <= at))
+            {
+                return unfinished(file, tag);
             }
-            next = base.checked_add(ALIGNMENT);
+            next = at.checked_add(SECTOR);
         }
     }
     Ok(Found::Clean)
 }
 
-/// What the record is that begins at `base`, if there is one; its footer does not end FILE.
-fn unfinished(file: &Arc<dyn Source>, base: u64) -> Result<Option<Found>> {
-    let mut head = [0; 56];
-    if base
-        .checked_add(HEAD_LEN)
-        .is_none_or(|end| end > file.len())
-    {
-        return Ok(None);
+/// What the record is that has these tags; its footer does not end FILE.
+fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Found> {
+    let base = tag.base().unwrap_or(u64::MAX);
+    let end = tag.old_len.max(tag.new_len);
+    let gap = Window::new(Arc::clone(file), end, base.saturating_sub(end))?;
+    if read_all(&gap, RECORD_LIMIT)?.iter().any(|&byte| byte != 0) {
+        return Ok(Found::Clean);
     }
-    file.read_exact_at(&mut head, base)?;
-    let Some(head) = Head::parse(&head).filter(|head| head.base() == Some(base)) else {
-        return Ok(None);
+    let mut sector = [0; SECTOR_LEN];
+    let len = usize::try_from(file.len().saturating_sub(base)).unwrap_or(SECTOR_LEN);
+    file.read_exact_at(
+        sector.get_mut(..len.min(SECTOR_LEN)).unwrap_or_default(),
+        base,
+    )?;
+    let Some(head) = Tag::parse(&sector).and_then(|_| Head::of_sector(&sector)) else {
+        // it is removed from its end, so that without its start it was never completed
+        return Ok(Found::Unfinished(tag.old_len));
     };
-    if let Some(len) = head.end(base).and_then(|end| end.checked_sub(base))
+    if let Some(len) = head.record_len()
         && let Ok(record) = Window::new(Arc::clone(file), base, len)
         && Record::read(&record)?.is_some()
     {
@@ -177,15 +190,13 @@ fn unfinished(file: &Arc<dyn Source>, base: u64) -> Result<Option<Found>> {
             start: base,
             end: file.len(),
         };
-        return Ok(Some(Found::Foreign(why.to_owned(), Some(tail))));
+        return Ok(Found::Foreign(why.to_owned(), Some(tail)));
     }
-    let gap = Window::new(
-        Arc::clone(file),
-        head.old_len,
-        base.saturating_sub(head.old_len),
-    )?;
-    let zero = read_all(&gap, JOURNAL_LIMIT).is_ok_and(|gap| gap.iter().all(|&byte| byte == 0));
-    Ok(zero.then_some(Found::Unfinished(head.old_len)))
+    Ok(Found::Unfinished(if head.witness.holds(&**file)? {
+        tag.new_len
+    } else {
+        tag.old_len
+    }))
 }
 
 /// Finishes or removes what was found. FILE is locked; `file` is it, open for reading.

@@ -242,7 +242,7 @@ fn a_save_that_was_interrupted_is_shown_and_finished() {
         .unwrap()
         .unwrap();
     let file = File::options().write(true).open(trial.path()).unwrap();
-    let mut at = super::journal::tail_base(record.old_len, record.new_len).unwrap();
+    let mut at = record.tail().unwrap().start;
     record
         .write(&mut |part| {
             file.write_all_at(part, at).unwrap();

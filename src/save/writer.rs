@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::recovery::{self, Recovery};
 use super::replace::{self, Replace, bytes_to_copy};
 use super::spool::Spool;
-use super::store::{Access, Disk, Store, busy, lock_holder, read_only};
+use super::store::{Access, Disk, Store, busy, impossible, lock_holder, read_only};
 use super::view::{View, write_all};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Layout, Severity};
@@ -300,22 +300,28 @@ impl<S: Store> Writer<S> {
             opened = self.open_writable().map_err(Failure::Refused)?;
             &opened
         };
-        let sidecar = self.open_ended();
-        if sidecar {
+        let written = inplace::written(&record);
+        let only_beside = self.open_ended();
+        if only_beside || record.new_len < record.old_len {
             record.id = self.baseline.stat.id;
+            match self.journaled(file, &record).with_sidecar() {
+                Err(Failure::Refused(Error::Io { cause, .. }))
+                    if !only_beside && impossible(&cause) => {}
+                done => return done.map(|()| (Method::InPlace, written)),
+            }
+            record.id = (0, 0);
         }
-        let save = InPlace {
+        self.journaled(file, &record).with_tail()?;
+        Ok((Method::InPlace, written))
+    }
+
+    fn journaled<'a>(&'a self, file: &'a S::File, record: &'a Record) -> InPlace<'a, S> {
+        InPlace {
             store: &self.store,
             file,
             name: &self.name,
-            record: &record,
-        };
-        if sidecar {
-            save.with_sidecar()?;
-        } else {
-            save.with_tail()?;
+            record,
         }
-        Ok((Method::InPlace, inplace::written(&record)))
     }
 
     /// Whether bytes behind the last block would be data of it.

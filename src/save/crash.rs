@@ -1,0 +1,319 @@
+//! Crashes at every operation of every kind of save, with every part of what was not durable lost or kept, and again inside
+//! the recovery: FILE is then old or new, and new if the save was acknowledged.
+//!
+//! Where the ways to lose are too many to try all of them, the extremes, every single one, and a random sample are tried.
+//! `ASDF_MOUNT_CRASH_STATES` sets how many; `ASDF_MOUNT_CRASH_SEED` another sample.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use super::scene::{NAME, Saved, Scene, Story, scenes, source};
+use super::sim::{Fault, Sim, Trouble};
+use super::store::{Access, Store};
+use super::writer::{Options, Writer};
+use super::{Recovery, name, recovery};
+use crate::source::read_all;
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// Numbers that look random.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().unwrap())
+}
+
+/// Ways in which what is not durable can survive: all of them if they are not more than `limit`.
+fn ways(choices: &[usize], limit: usize, random: &mut Random) -> Vec<Vec<usize>> {
+    let all = choices
+        .iter()
+        .try_fold(1usize, |all, n| all.checked_mul(*n))
+        .filter(|&all| all <= limit);
+    if let Some(all) = all {
+        return (0..all)
+            .map(|mut way| {
+                let digit = |n: &usize| {
+                    let digit = way % n;
+                    way /= n;
+                    digit
+                };
+                choices.iter().map(digit).collect()
+            })
+            .collect();
+    }
+    let newest: Vec<usize> = choices.iter().map(|n| n - 1).collect();
+    let mut out = vec![vec![0; choices.len()], newest.clone()];
+    for (i, &n) in choices.iter().enumerate().filter(|(_, n)| **n > 1) {
+        let (mut lost, mut kept) = (newest.clone(), vec![0; choices.len()]);
+        lost[i] = 0;
+        kept[i] = n - 1;
+        out.extend([lost, kept]);
+    }
+    while out.len() > limit / 2 {
+        out.swap_remove(random.below(out.len()));
+    }
+    while out.len() < limit {
+        out.push(sample(choices, random));
+    }
+    out
+}
+
+/// One way: in order, in reverse, or at random with a density that is random, too.
+fn sample(choices: &[usize], random: &mut Random) -> Vec<usize> {
+    let cut = random.below(choices.len());
+    let (order, density) = (random.below(3), random.below(10));
+    let pick = |(i, n): (usize, &usize)| match order {
+        0 if i < cut => n - 1,
+        1 if i >= cut => n - 1,
+        2 if random.below(10) >= density => random.below(*n),
+        _ => 0,
+    };
+    choices.iter().enumerate().map(pick).collect()
+}
+
+/// What became of FILE.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Old,
+    New,
+    Lost(String),
+}
+
+/// Compares FILE with what it was and should be. Zeros behind it are space for a journal that was never written, or is gone.
+fn outcome(content: &[u8], old: &[u8], new: &[u8]) -> Outcome {
+    let is = |whole: &[u8]| {
+        let tail = content.strip_prefix(whole);
+        tail.is_some_and(|tail| tail.len() < 100_000 && tail.iter().all(|&byte| byte == 0))
+    };
+    if is(new) {
+        return Outcome::New;
+    }
+    if is(old) {
+        return Outcome::Old;
+    }
+    Outcome::Lost(format!(
+        "{} bytes that are neither old nor new",
+        content.len()
+    ))
+}
+
+/// Recovers, and says what FILE is then.
+fn recovered(disk: Sim, old: &[u8], new: &[u8]) -> Outcome {
+    let disk = Arc::new(disk);
+    let name = OsStr::new(NAME);
+    let Some(before) = disk.content(name) else {
+        return Outcome::Lost("no file".into());
+    };
+    let shown = shown(&disk, &before);
+    if let Err(refusal) = Writer::open_in(Arc::clone(&disk), name, Options::default()) {
+        return Outcome::Lost(format!("refused: {refusal:?}"));
+    }
+    let now = outcome(&disk.content(name).unwrap(), old, new);
+    if shown.as_deref().map(|shown| outcome(shown, old, new)) != Ok(Outcome::Old)
+        && shown != Ok(disk.content(name).unwrap())
+    {
+        return Outcome::Lost("read only it looked different".into());
+    }
+    let names = disk.names().unwrap();
+    if names != [name] {
+        return Outcome::Lost(format!("left over: {names:?}"));
+    }
+    now
+}
+
+/// FILE as a read-only mount shows it.
+fn shown(disk: &Arc<Sim>, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let name = OsStr::new(NAME);
+    let file = disk.open(name, Access::Read).unwrap();
+    match recovery::shown(disk, name, &file, &source(bytes)) {
+        Ok((None, Recovery::Clean)) => Ok(bytes.to_vec()),
+        Ok((Some(shown), _)) => Ok(read_all(&*shown, 1 << 20).unwrap()),
+        other => Err(format!("{:?}", other.map(|found| found.1))),
+    }
+}
+
+/// One save whose crashes are tried.
+struct Trial<'a> {
+    scene: &'a Scene,
+    story: Story,
+    random: Random,
+    /// How many states of the disk are tried after each crash.
+    states: usize,
+    /// After how many of them crashes inside the recovery are tried.
+    nested: usize,
+}
+
+impl<'a> Trial<'a> {
+    fn new(scene: &'a Scene, states: u64, nested: usize) -> Self {
+        let seed = setting("ASDF_MOUNT_CRASH_SEED", 0x9E37_79B9_7F4A_7C15);
+        Self {
+            scene,
+            story: scene.story(),
+            random: Random(seed.max(1)),
+            states: setting("ASDF_MOUNT_CRASH_STATES", states) as usize,
+            nested,
+        }
+    }
+
+    /// Recovers, and judges what FILE is then.
+    fn judge(&self, disk: Sim, acknowledged: bool) -> Result<(), String> {
+        match recovered(disk, &self.story.old, &self.story.new) {
+            Outcome::Lost(why) => Err(why),
+            Outcome::Old if acknowledged => Err("an acknowledged save is gone".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tries crashes of one disk; the first that loses anything.
+    fn crashes(&mut self, disk: &Sim, acknowledged: bool) -> Result<(), String> {
+        let ways = ways(&disk.choices(), self.states, &mut self.random);
+        for (n, way) in ways.iter().enumerate() {
+            let crashed = disk.crash(way);
+            let sidecar = crashed.content(&name::sidecar(OsStr::new(NAME)));
+            let done = crashed.content(OsStr::new(NAME)).as_ref() == Some(&self.story.new)
+                && sidecar.is_none();
+            if acknowledged && !done {
+                return Err(format!(
+                    "acknowledged, but recovery is needed after {way:?}"
+                ));
+            }
+            self.judge(crashed, acknowledged)
+                .map_err(|why| format!("{why} after {way:?}"))?;
+            if n % ways.len().div_ceil(self.nested.max(1)) == 0 && self.nested > 0 {
+                self.crashes_in_recovery(disk, way, acknowledged)?;
+            }
+        }
+        self.judge(disk.kill(), acknowledged)
+    }
+
+    fn crashes_in_recovery(
+        &mut self,
+        disk: &Sim,
+        way: &[usize],
+        acknowledged: bool,
+    ) -> Result<(), String> {
+        let recover = |disk: &Arc<Sim>| {
+            drop(Writer::open_in(
+                Arc::clone(disk),
+                OsStr::new(NAME),
+                Options::default(),
+            ));
+        };
+        let whole = Arc::new(disk.crash(way));
+        recover(&whole);
+        for cut in 0..whole.ops().len() {
+            let again = Arc::new(disk.crash(way));
+            again.arm(Trouble {
+                cut: Some(cut),
+                ..Trouble::default()
+            });
+            recover(&again);
+            for second in ways(&again.choices(), 4, &mut self.random) {
+                self.judge(again.crash(&second), acknowledged)
+                    .map_err(|why| {
+                        format!("{why} after {way:?}, recovery cut at {cut}, {second:?}")
+                    })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Crashes before every operation of the save from `from` on, and after the last; the sync `lie` does nothing.
+    fn crash_everywhere(&mut self, from: usize, lie: Option<usize>) -> Result<(), String> {
+        for cut in from..=self.story.ops.len() {
+            let disk = Arc::new(self.scene.disk());
+            let trouble = Trouble {
+                cut: Some(cut),
+                lie,
+                fault: None,
+            };
+            let acknowledged = self.scene.save(&disk, trouble) == Saved::Acknowledged;
+            let shows = outcome(
+                &disk.content(OsStr::new(NAME)).unwrap(),
+                &self.story.old,
+                &self.story.new,
+            );
+            if self.scene.atomic && matches!(shows, Outcome::Lost(_)) {
+                return Err(format!("seen torn at {cut}"));
+            }
+            self.crashes(&disk, acknowledged)
+                .map_err(|why| format!("cut at {cut}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Says what was tried.
+    fn fail(&self, why: &str) -> ! {
+        let ops: Vec<_> = self.story.ops.iter().enumerate().collect();
+        panic!(
+            "{}: {why}; a way is what was kept of each part, see Sim::choices\n{ops:?}",
+            self.scene.name
+        );
+    }
+}
+
+#[test]
+fn no_crash_loses_or_tears_a_save() {
+    for scene in scenes() {
+        let mut trial = Trial::new(&scene, 16, 4);
+        if let Err(why) = trial.crash_everywhere(0, None) {
+            trial.fail(&why);
+        }
+    }
+}
+
+#[test]
+fn every_sync_is_needed() {
+    for scene in scenes() {
+        let ops = scene.story().ops;
+        for (lie, kind) in ops
+            .iter()
+            .enumerate()
+            .filter(|(_, kind)| kind.starts_with("sync"))
+        {
+            let mut trial = Trial::new(&scene, 150, 0);
+            if trial.crash_everywhere(lie, Some(lie)).is_ok() {
+                trial.fail(&format!("nobody misses {kind} at {lie}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fault_at_any_operation_leaves_old_or_new() {
+    let faults = [EIO, ENOSPC].map(|code| [Fault::Errno(code), Fault::Forever(code)]);
+    for scene in scenes() {
+        let mut trial = Trial::new(&scene, 4, 1);
+        for at in 0..trial.story.ops.len() {
+            for fault in faults.into_iter().flatten().chain([Fault::Short]) {
+                let disk = Arc::new(scene.disk());
+                let saved = scene.save(
+                    &disk,
+                    Trouble {
+                        fault: Some((at, fault)),
+                        ..Trouble::default()
+                    },
+                );
+                if let Saved::Refused { now, again } = &saved
+                    && (now.as_ref() != Some(&trial.story.old) || !again)
+                {
+                    trial.fail(&format!("{fault:?} at {at}: refused, but not as it was"));
+                }
+                let acknowledged = !matches!(saved, Saved::Broken);
+                if let Err(why) = trial.crashes(&disk, acknowledged) {
+                    trial.fail(&format!("{fault:?} at {at}: {why}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The kinds of saves that crash tests are about, each as small as it can be.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use super::edit::{BlockEdit, Edit, Piece, Stored};
+use super::sim::{Sim, Trouble};
+use super::writer::{Options, Writer};
+use crate::asdf::layout::Extent;
+use crate::asdf::sample::{Sample, block_with};
+use crate::source::{Memory, Source};
+
+/// The name of the file that is saved.
+pub(super) const NAME: &str = "f.asdf";
+
+/// One kind of save.
+#[derive(Clone)]
+pub(super) struct Scene {
+    pub(super) name: &'static str,
+    file: Vec<u8>,
+    /// A save that comes before, and is acknowledged.
+    first: Option<Edit>,
+    edit: Edit,
+    options: Options,
+    grain: Option<u64>,
+    /// Whether names can be swapped.
+    exchange: bool,
+    links: u64,
+    /// Whether files can't be made in the directory.
+    sealed: bool,
+    /// Whether other programs see the old file or the new one whole at every moment.
+    pub(super) atomic: bool,
+}
+
+impl Scene {
+    fn new(name: &'static str, file: Vec<u8>, edit: Edit) -> Self {
+        Self {
+            name,
+            file,
+            first: None,
+            edit,
+            options: Options::default(),
+            grain: None,
+            exchange: true,
+            links: 1,
+            sealed: false,
+            atomic: false,
+        }
+    }
+
+    pub(super) fn disk(&self) -> Sim {
+        let mut sim = Sim::new(OsStr::new(NAME), &self.file);
+        sim.grain = self.grain;
+        sim.exchange = self.exchange;
+        sim.sealed = self.sealed;
+        // where no sidecar can be made, getting shorter has to be one step
+        sim.stepwise = !self.sealed;
+        sim.set_links(OsStr::new(NAME), self.links);
+        sim
+    }
+
+    /// Opens the file for writing, and does what comes before.
+    pub(super) fn open(&self, disk: &Arc<Sim>) -> Writer<Sim> {
+        let opened = Writer::open_in(Arc::clone(disk), OsStr::new(NAME), self.options);
+        let mut writer = opened
+            .unwrap_or_else(|refusal| panic!("{refusal:?}"))
+            .writer;
+        if let Some(first) = &self.first {
+            writer.save(first).unwrap();
+        }
+        writer
+    }
+
+    /// Saves on `disk`, with the trouble armed before; what came of it.
+    pub(super) fn save(&self, disk: &Arc<Sim>, trouble: Trouble) -> Saved {
+        let mut writer = self.open(disk);
+        disk.arm(trouble);
+        match writer.save(&self.edit) {
+            Ok(_) => Saved::Acknowledged,
+            Err(_) if writer.broken().is_some() => Saved::Broken,
+            Err(_) => {
+                let now = disk.content(OsStr::new(NAME));
+                disk.arm(Trouble {
+                    cut: trouble.cut,
+                    ..Trouble::default()
+                });
+                let again = trouble.cut.is_some() || writer.save(&self.edit).is_ok();
+                Saved::Refused { now, again }
+            }
+        }
+    }
+
+    /// FILE before the save and after it, if nothing comes between, and the operations of it.
+    pub(super) fn story(&self) -> Story {
+        let disk = Arc::new(self.disk());
+        drop(self.open(&disk));
+        let old = disk.content(OsStr::new(NAME)).unwrap();
+        let disk = Arc::new(self.disk());
+        let saved = self.save(&disk, Trouble::default());
+        assert_eq!(saved, Saved::Acknowledged, "{}", self.name);
+        Story {
+            old,
+            new: disk.content(OsStr::new(NAME)).unwrap(),
+            ops: disk.ops(),
+        }
+    }
+}
+
+/// What is known of FILE after a save.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Saved {
+    /// It is new.
+    Acknowledged,
+    /// It is as it was, or so it is said: what it is, and whether the save can be done later.
+    Refused { now: Option<Vec<u8>>, again: bool },
+    /// It is old or new.
+    Broken,
+}
+
+/// A save that nothing comes between.
+pub(super) struct Story {
+    pub(super) old: Vec<u8>,
+    pub(super) new: Vec<u8>,
+    pub(super) ops: Vec<&'static str>,
+}
+
+fn text(len: usize) -> Edit {
+    let text = format!("#ASDF 1.0.0\n---\nnote: {}\n...\n", "x".repeat(len));
+    Edit::text(Arc::new(text.into_bytes()))
+}
+
+pub(super) fn source(bytes: &[u8]) -> Arc<dyn Source> {
+    Arc::new(Memory::new(bytes.to_vec()))
+}
+
+fn stored(bytes: &[u8]) -> Stored {
+    Stored::raw(source(bytes))
+}
+
+fn replace(n: usize, stored: Stored) -> Edit {
+    Edit::block(BlockEdit::Replace { n, stored })
+}
+
+fn checksum(n: usize, md5: [u8; 16]) -> BlockEdit {
+    BlockEdit::Header {
+        n,
+        checksum: Some(md5),
+        data_size: None,
+    }
+}
+
+fn padded() -> Sample {
+    Sample::new().padding(&[0; 1300])
+}
+
+fn plain() -> Vec<u8> {
+    padded().block(&[1; 700]).block(&[2; 900]).bytes()
+}
+
+/// Everything.
+pub(super) fn scenes() -> Vec<Scene> {
+    [room(), blocks(), ends()].concat()
+}
+
+/// Saves that make room, and those that do not have to.
+fn room() -> Vec<Scene> {
+    let grow = Scene::new("a text that outgrows its space", plain(), text(4000));
+    let fits = Scene::new("a text that fits", plain(), text(900));
+    let anew = Options {
+        replace: true,
+        ..Options::default()
+    };
+    vec![
+        Scene {
+            atomic: true,
+            ..grow.clone()
+        },
+        Scene {
+            name: "growing where names can't be swapped",
+            exchange: false,
+            atomic: true,
+            ..grow.clone()
+        },
+        Scene {
+            name: "growing where blocks are shared",
+            grain: Some(512),
+            atomic: true,
+            ..grow.clone()
+        },
+        Scene {
+            name: "growing with two names",
+            links: 2,
+            ..grow.clone()
+        },
+        Scene {
+            name: "growing where nothing may be made beside",
+            sealed: true,
+            ..grow
+        },
+        Scene {
+            name: "save=replace",
+            options: anew,
+            atomic: true,
+            ..fits.clone()
+        },
+        Scene {
+            name: "two texts after each other",
+            first: Some(text(1000)),
+            ..fits.clone()
+        },
+        fits,
+    ]
+}
+
+/// Edits of blocks.
+fn blocks() -> Vec<Scene> {
+    let slack = padded()
+        .stored(block_with(*b"zlib", &[3; 600], 600, 2000))
+        .block(b"abc")
+        .bytes();
+    // a sector is written whole or not at all, so that a header within one needs no journal
+    let space = vec![0; 1024 - 46 - Sample::TREE.len()];
+    let straddling = Sample::new().padding(&space).block(&[1; 700]).bytes();
+    let shorter = Scene::new(
+        "one block less",
+        plain(),
+        Edit::block(BlockEdit::RemoveLast),
+    );
+    let several = Edit {
+        blocks: vec![
+            checksum(0, [0; 16]),
+            BlockEdit::Replace {
+                n: 1,
+                stored: stored(&[9; 100]),
+            },
+            BlockEdit::Append(stored(&[8; 800])),
+        ],
+        ..text(900)
+    };
+    vec![
+        Scene::new(
+            "a stream in its allocated space",
+            slack,
+            replace(0, stored(&[5; 1500])),
+        ),
+        Scene::new(
+            "a header in two sectors",
+            straddling,
+            Edit::block(checksum(0, [6; 16])),
+        ),
+        Scene::new(
+            "a new block",
+            plain(),
+            Edit::block(BlockEdit::Append(stored(&[7; 5000]))),
+        ),
+        shorter.clone(),
+        Scene {
+            name: "one block less, nothing may be made beside",
+            sealed: true,
+            ..shorter
+        },
+        Scene::new("several at once", plain(), several),
+    ]
+}
+
+/// Files whose end is special.
+fn ends() -> Vec<Scene> {
+    let stream = padded().block(&[1; 600]).streamed(&[4; 1000]).bytes();
+    let unindexed = padded().block(b"abc").index(false).bytes();
+    let stale = [&unindexed[..], b"#ASDF BLOCK INDEX\n---\n- 7\n...\n"].concat();
+    let bare = Sample::new().index(false).bytes();
+    let long = text(3000).text.unwrap().to_vec();
+    let cut = Stored {
+        pieces: vec![Piece::Old(Extent { start: 0, end: 100 })],
+        ..stored(b"")
+    };
+    let before = Scene::new("a text before a stream", stream.clone(), text(900));
+    let more = Edit::block(BlockEdit::Extend(source(&[8; 1500])));
+    vec![
+        before.clone(),
+        Scene {
+            name: "two texts before a stream",
+            first: Some(text(1000)),
+            ..before
+        },
+        Scene::new("a stream that grows", stream.clone(), more),
+        Scene::new("a stream that shrinks", stream, replace(1, cut)),
+        Scene::new("a wrong index", stale, text(10)),
+        Scene::new("a bare text that grows", bare, text(6000)),
+        Scene::new("a bare text that shrinks", long, text(10)),
+    ]
+}

@@ -1,0 +1,553 @@
+//! A disk that remembers what it has been promised: what the operating system shows, and all that may be on the medium.
+//!
+//! A sector that was written since the last sync may hold any of its versions. So may the length of a file, and any of the
+//! changes of names may be lost. A sync that fails leaves the sectors in that state for good: a later sync does not write them
+//! again unless they are written again. Shrinking is durable after `sync_all` only, and may happen in several steps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::sync::Mutex;
+
+use super::journal::SECTOR;
+use super::store::{Access, Stat, Store};
+use crate::asdf::layout::Extent;
+
+const SECTOR_LEN: usize = SECTOR as usize;
+/// The filesystem's block, in bytes.
+const BLOCK: usize = 4096;
+type Sector = [u8; SECTOR_LEN];
+
+/// What goes wrong at an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It fails, with this errno.
+    Errno(i32),
+    /// It fails, with this errno, and so do all of its kind from then on.
+    Forever(i32),
+    /// A write writes only half.
+    Short,
+}
+
+/// What happens at which operations that change something, counted from when it was armed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Trouble {
+    /// Power fails before this one: nothing works any more.
+    pub(super) cut: Option<usize>,
+    /// This one goes wrong.
+    pub(super) fault: Option<(usize, Fault)>,
+    /// This one, a sync, does nothing and says it did: for negative controls.
+    pub(super) lie: Option<usize>,
+}
+
+/// A file of the disk, open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handle(u64);
+
+#[derive(Debug, Clone, Default)]
+struct Inode {
+    /// What reads see.
+    content: Vec<u8>,
+    /// What was last known to be on the medium, in whole sectors.
+    disk: Vec<u8>,
+    disk_len: usize,
+    /// Versions of sectors that may be on the medium instead.
+    versions: BTreeMap<usize, Vec<Sector>>,
+    /// Sectors that the next sync writes.
+    dirty: BTreeSet<usize>,
+    /// Lengths that may be on the medium instead.
+    lengths: Vec<usize>,
+    links: u64,
+    mtime: i64,
+}
+
+#[derive(Debug, Clone)]
+enum NameOp {
+    Link(OsString, u64),
+    Unlink(OsString),
+    Rename(OsString, OsString),
+    Exchange(OsString, OsString),
+}
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    inodes: BTreeMap<u64, Inode>,
+    names: BTreeMap<OsString, u64>,
+    disk_names: BTreeMap<OsString, u64>,
+    name_ops: Vec<NameOp>,
+    clock: i64,
+    ops: Vec<&'static str>,
+    trouble: Trouble,
+}
+
+/// The disk.
+#[derive(Debug)]
+pub(super) struct Sim {
+    state: Mutex<State>,
+    /// Whether files may share blocks, and of what size.
+    pub(super) grain: Option<u64>,
+    /// Whether names can be swapped.
+    pub(super) exchange: bool,
+    /// Whether files get shorter in several steps.
+    pub(super) stepwise: bool,
+    /// Whether files can be made in the directory.
+    pub(super) sealed: bool,
+}
+
+fn errno(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+fn not_found() -> io::Error {
+    errno(2)
+}
+
+impl Inode {
+    fn sector(&self, n: usize) -> Sector {
+        let mut out = [0; SECTOR_LEN];
+        let start = (n * SECTOR_LEN).min(self.content.len());
+        let end = (start + SECTOR_LEN).min(self.content.len());
+        out[..end - start].copy_from_slice(&self.content[start..end]);
+        out
+    }
+
+    /// Notes that these bytes have changed.
+    fn touch(&mut self, start: usize, end: usize) {
+        for n in start / SECTOR_LEN..end.div_ceil(SECTOR_LEN) {
+            let now = self.sector(n);
+            self.versions.entry(n).or_default().push(now);
+            self.dirty.insert(n);
+        }
+    }
+
+    fn resize(&mut self, len: usize, stepwise: bool) {
+        let old = self.content.len();
+        self.content.resize(len, 0);
+        if len < old {
+            // the rest of a block is zeroed, whole blocks go, maybe in several steps
+            let block = len.next_multiple_of(BLOCK).min(old);
+            self.touch(len, block);
+            let step = (len + (old - len) / 2).next_multiple_of(BLOCK);
+            self.lengths
+                .extend((stepwise && step < old).then_some(step));
+        }
+        self.lengths.push(len);
+    }
+
+    fn settle(&mut self, shrunk_too: bool) {
+        for n in std::mem::take(&mut self.dirty) {
+            let now = self.sector(n);
+            let end = (n + 1) * SECTOR_LEN;
+            self.disk.resize(self.disk.len().max(end), 0);
+            self.disk[n * SECTOR_LEN..end].copy_from_slice(&now);
+            self.versions.remove(&n);
+        }
+        if shrunk_too || self.content.len() >= self.disk_len {
+            self.disk_len = self.content.len();
+            self.disk
+                .truncate(self.disk_len.next_multiple_of(SECTOR_LEN));
+            self.versions
+                .retain(|n, _| n * SECTOR_LEN < self.content.len());
+            self.lengths.clear();
+        }
+    }
+
+    /// How many versions each sector has, and then how many lengths there are.
+    fn choices(&self) -> Vec<usize> {
+        let sectors = self.versions.values().map(|versions| versions.len() + 1);
+        sectors.chain([self.lengths.len() + 1]).collect()
+    }
+
+    /// The file on the medium after these choices; 0 is the oldest.
+    fn survivor(&self, choices: &mut impl Iterator<Item = usize>) -> Self {
+        let mut disk = self.disk.clone();
+        for (n, versions) in &self.versions {
+            let choice = choices.next().unwrap();
+            if choice > 0 {
+                let end = (n + 1) * SECTOR_LEN;
+                disk.resize(disk.len().max(end), 0);
+                disk[n * SECTOR_LEN..end].copy_from_slice(&versions[choice - 1]);
+            }
+        }
+        let len = match choices.next().unwrap() {
+            0 => self.disk_len,
+            choice => self.lengths[choice - 1],
+        };
+        disk.resize(len, 0);
+        Self::new(disk)
+    }
+
+    fn new(content: Vec<u8>) -> Self {
+        let mut disk = content.clone();
+        disk.resize(content.len().next_multiple_of(SECTOR_LEN), 0);
+        Self {
+            disk_len: content.len(),
+            content,
+            disk,
+            links: 1,
+            ..Self::default()
+        }
+    }
+}
+
+fn apply(names: &mut BTreeMap<OsString, u64>, op: &NameOp) {
+    match op {
+        NameOp::Link(name, inode) => {
+            names.insert(name.clone(), *inode);
+        }
+        NameOp::Unlink(name) => {
+            names.remove(name);
+        }
+        NameOp::Rename(from, to) => {
+            if let Some(inode) = names.remove(from) {
+                names.insert(to.clone(), inode);
+            }
+        }
+        NameOp::Exchange(a, b) => {
+            if let (Some(&first), Some(&second)) = (names.get(a), names.get(b)) {
+                names.insert(a.clone(), second);
+                names.insert(b.clone(), first);
+            }
+        }
+    }
+}
+
+impl State {
+    fn inode(&mut self, file: Handle) -> &mut Inode {
+        self.inodes.get_mut(&file.0).unwrap()
+    }
+
+    fn names_op(&mut self, op: NameOp) {
+        apply(&mut self.names, &op);
+        self.name_ops.push(op);
+    }
+
+    fn after(&self, names: BTreeMap<OsString, u64>, inodes: BTreeMap<u64, Inode>) -> Self {
+        Self {
+            inodes,
+            disk_names: names.clone(),
+            names,
+            clock: self.clock,
+            ..Self::default()
+        }
+    }
+}
+
+impl Sim {
+    /// A disk with one file on it.
+    pub(super) fn new(name: &OsStr, content: &[u8]) -> Self {
+        let names = BTreeMap::from([(name.to_owned(), 1)]);
+        let state = State {
+            inodes: BTreeMap::from([(1, Inode::new(content.to_vec()))]),
+            disk_names: names.clone(),
+            names,
+            ..State::default()
+        };
+        Self {
+            state: Mutex::new(state),
+            grain: None,
+            exchange: true,
+            stepwise: true,
+            sealed: false,
+        }
+    }
+
+    fn with(&self, state: State) -> Self {
+        Self {
+            state: Mutex::new(state),
+            grain: self.grain,
+            exchange: self.exchange,
+            stepwise: self.stepwise,
+            sealed: self.sealed,
+        }
+    }
+
+    pub(super) fn set_links(&self, name: &OsStr, links: u64) {
+        let mut state = self.state.lock().unwrap();
+        let inode = state.names[name];
+        state.inode(Handle(inode)).links = links;
+    }
+
+    /// Lets things go wrong, counted from now on.
+    pub(super) fn arm(&self, trouble: Trouble) {
+        let mut state = self.state.lock().unwrap();
+        state.ops.clear();
+        state.trouble = trouble;
+    }
+
+    /// The operations so far that change something, by name.
+    pub(super) fn ops(&self) -> Vec<&'static str> {
+        self.state.lock().unwrap().ops.clone()
+    }
+
+    /// What the name shows, to whoever reads it now.
+    pub(super) fn content(&self, name: &OsStr) -> Option<Vec<u8>> {
+        let state = self.state.lock().unwrap();
+        Some(state.inodes[state.names.get(name)?].content.clone())
+    }
+
+    /// The number of ways in which each part that is not durable can have survived.
+    pub(super) fn choices(&self) -> Vec<usize> {
+        let state = self.state.lock().unwrap();
+        let mut out: Vec<usize> = state.inodes.values().flat_map(Inode::choices).collect();
+        out.extend(state.name_ops.iter().map(|_| 2));
+        out
+    }
+
+    /// The disk as a crash leaves it, after these choices.
+    pub(super) fn crash(&self, choices: &[usize]) -> Self {
+        let state = self.state.lock().unwrap();
+        let mut choices = choices.iter().copied();
+        let survivors = state
+            .inodes
+            .iter()
+            .map(|(n, inode)| (*n, inode.survivor(&mut choices)));
+        let mut inodes: BTreeMap<u64, Inode> = survivors.collect();
+        for (n, inode) in &mut inodes {
+            inode.links = state.inodes[n].links;
+        }
+        let mut names = state.disk_names.clone();
+        for op in &state.name_ops {
+            if choices.next().unwrap() == 1 {
+                apply(&mut names, op);
+            }
+        }
+        self.with(state.after(names, inodes))
+    }
+
+    /// The disk as a killed process leaves it: nothing is lost, and nothing is any more durable than it was.
+    pub(super) fn kill(&self) -> Self {
+        let mut state = self.state.lock().unwrap().clone();
+        state.ops.clear();
+        state.trouble = Trouble::default();
+        self.with(state)
+    }
+
+    /// Runs one operation that changes something, unless something goes wrong first. `lied` is for a sync that does nothing.
+    fn op<T>(
+        &self,
+        kind: &'static str,
+        run: impl FnOnce(&mut State, Option<Fault>, bool) -> T,
+    ) -> io::Result<T> {
+        let mut state = self.state.lock().unwrap();
+        let n = state.ops.len();
+        state.ops.push(kind);
+        let Trouble { cut, fault, lie } = state.trouble;
+        if cut.is_some_and(|at| n >= at) {
+            return Err(errno(5));
+        }
+        let fault = fault.and_then(|(at, fault)| match fault {
+            Fault::Forever(code) if n >= at && state.ops[at] == kind => Some(Fault::Errno(code)),
+            fault => (n == at).then_some(fault),
+        });
+        if let Some(Fault::Errno(code) | Fault::Forever(code)) = fault {
+            if kind.starts_with("sync file") {
+                // the system takes the sectors for clean now, and will not write them again
+                state
+                    .inodes
+                    .values_mut()
+                    .for_each(|inode| inode.dirty.clear());
+            }
+            return Err(errno(code));
+        }
+        state.clock += 1;
+        Ok(run(&mut state, fault, lie == Some(n)))
+    }
+
+    fn sync(&self, file: Handle, kind: &'static str, shrunk_too: bool) -> io::Result<()> {
+        self.op(kind, |state, _, lied| {
+            if !lied {
+                state.inode(file).settle(shrunk_too);
+            }
+        })
+    }
+
+    fn put(
+        &self,
+        kind: &'static str,
+        file: Handle,
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<usize> {
+        self.op(kind, |state, fault, _| {
+            let half = if fault == Some(Fault::Short) && kind != "share" {
+                bytes.len().div_ceil(2)
+            } else {
+                bytes.len()
+            };
+            let bytes = &bytes[..half];
+            let clock = state.clock;
+            let inode = state.inode(file);
+            let (start, end) = (offset as usize, offset as usize + bytes.len());
+            if end > inode.content.len() {
+                inode.content.resize(end, 0);
+                inode.lengths.push(end);
+            }
+            inode.content[start..end].copy_from_slice(bytes);
+            inode.touch(start, end);
+            inode.mtime = clock;
+            bytes.len()
+        })
+    }
+}
+
+impl Store for Sim {
+    type File = Handle;
+
+    fn read(&self, file: &Handle, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.state.lock().unwrap();
+        if state.trouble.cut.is_some_and(|at| state.ops.len() > at) {
+            return Err(errno(5));
+        }
+        let content = &state.inode(*file).content;
+        let start = (offset as usize).min(content.len());
+        let len = buf.len().min(content.len() - start);
+        buf[..len].copy_from_slice(&content[start..start + len]);
+        Ok(len)
+    }
+
+    fn write(&self, file: &Handle, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.put("write", *file, bytes, offset)
+    }
+
+    fn sync_data(&self, file: &Handle) -> io::Result<()> {
+        self.sync(*file, "sync file data", false)
+    }
+
+    fn sync_all(&self, file: &Handle) -> io::Result<()> {
+        self.sync(*file, "sync file", true)
+    }
+
+    fn set_len(&self, file: &Handle, len: u64) -> io::Result<()> {
+        self.op("set_len", |state, _, _| {
+            let clock = state.clock;
+            let inode = state.inode(*file);
+            inode.resize(len as usize, self.stepwise);
+            inode.mtime = clock;
+        })
+    }
+
+    fn reserve(&self, _: &Handle, _: Extent) -> io::Result<()> {
+        self.op("reserve", |_, _, _| ())
+    }
+
+    fn data(&self, file: &Handle, from: u64) -> io::Result<Option<Extent>> {
+        let end = self.stat(file)?.size;
+        Ok((from < end).then_some(Extent { start: from, end }))
+    }
+
+    fn share(&self, from: &Handle, extent: Extent, to: &Handle, offset: u64) -> io::Result<()> {
+        let grain = self.grain.ok_or_else(|| errno(95))?;
+        if [extent.start, extent.end, offset]
+            .iter()
+            .any(|at| at % grain != 0)
+        {
+            return Err(errno(22));
+        }
+        let mut bytes = vec![0; extent.len() as usize];
+        self.read(from, &mut bytes, extent.start)?;
+        self.put("share", *to, &bytes, offset)?;
+        Ok(())
+    }
+
+    fn copy(&self, from: &Handle, extent: Extent, to: &Handle, offset: u64) -> io::Result<u64> {
+        let mut bytes = vec![0; extent.len() as usize];
+        self.read(from, &mut bytes, extent.start)?;
+        self.put("copy", *to, &bytes, offset).map(|len| len as u64)
+    }
+
+    fn stat(&self, file: &Handle) -> io::Result<Stat> {
+        let mut state = self.state.lock().unwrap();
+        let inode = state.inode(*file);
+        Ok(Stat {
+            id: (1, file.0),
+            size: inode.content.len() as u64,
+            mtime: (0, inode.mtime),
+            ctime: (0, inode.mtime),
+            links: inode.links,
+            uid: 0,
+            mode: 0o100_600,
+        })
+    }
+
+    fn lock(&self, _: &Handle) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn written_elsewhere(&self, _: &Handle) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn grain(&self, _: &Handle) -> Option<u64> {
+        self.grain
+    }
+
+    fn imitate(&self, _: &Handle, _: &Handle) -> io::Result<()> {
+        self.op("imitate", |_, _, _| ())
+    }
+
+    fn open(&self, name: &OsStr, _: Access) -> io::Result<Handle> {
+        let state = self.state.lock().unwrap();
+        state
+            .names
+            .get(name)
+            .map(|inode| Handle(*inode))
+            .ok_or_else(not_found)
+    }
+
+    fn create(&self, name: &OsStr, _: Option<&Handle>) -> io::Result<Handle> {
+        if self.sealed {
+            return Err(errno(13));
+        }
+        self.op("create", |state, _, _| {
+            let inode = state.inodes.keys().max().map_or(1, |last| last + 1);
+            state.inodes.insert(inode, Inode::new(Vec::new()));
+            state.names_op(NameOp::Link(name.to_owned(), inode));
+            Handle(inode)
+        })
+    }
+
+    fn stat_name(&self, name: &OsStr) -> io::Result<Stat> {
+        self.stat(&self.open(name, Access::Read)?)
+    }
+
+    fn names(&self) -> io::Result<Vec<OsString>> {
+        Ok(self.state.lock().unwrap().names.keys().cloned().collect())
+    }
+
+    fn exchange(&self, a: &OsStr, b: &OsStr) -> io::Result<bool> {
+        if !self.exchange {
+            return Ok(false);
+        }
+        let op = NameOp::Exchange(a.to_owned(), b.to_owned());
+        self.op("exchange", |state, _, _| state.names_op(op))?;
+        Ok(true)
+    }
+
+    fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        let op = NameOp::Rename(from.to_owned(), to.to_owned());
+        self.op("rename", |state, _, _| state.names_op(op))
+    }
+
+    fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        if self.open(name, Access::Read).is_err() {
+            return Err(not_found());
+        }
+        self.op("unlink", |state, _, _| {
+            state.names_op(NameOp::Unlink(name.to_owned()));
+        })
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.op("sync directory", |state, _, lied| {
+            if !lied {
+                state.disk_names = state.names.clone();
+                state.name_ops.clear();
+            }
+        })
+    }
+
+    fn user(&self) -> u32 {
+        0
+    }
+}
