@@ -224,7 +224,8 @@ def interrupted_save(program, kind, file, version, delay):
         with contextlib.suppress(ProcessLookupError):
             os.kill(daemon, signal.SIGKILL)
         thread.join(mounting.PATIENCE)
-        mounting.wait_until(lambda: not mounting.daemons(mount.dir))
+        # the lock on FILE goes last, long after the command line of the process has gone
+        mounting.wait_until(lambda: not mounting.running(daemon))
         subprocess.run(["umount", "-l", str(mount.dir)], capture_output=True)
     if delay >= 60 and "took" not in result:
         raise RuntimeError(f"an undisturbed save failed: {result.get('error')}")

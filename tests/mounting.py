@@ -49,6 +49,15 @@ def abort(mountpoint):
         subprocess.run(["umount", "-l", str(mountpoint)], capture_output=True, timeout=PATIENCE)
 
 
+def running(pid):
+    """Whether any thread of the process still lives, and with it what the process had open and locked."""
+    try:
+        leader = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return leader != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
+
+
 class Mount:
     """A mounted file; leaving the context unmounts it and waits for the daemon."""
 
@@ -71,11 +80,12 @@ class Mount:
         return next(iter(daemons(self.dir)))
 
     def __exit__(self, *_):
+        served_by = daemons(self.dir)
         gone = wait_until(lambda: not mounted(self.dir) or subprocess.run(
             ["umount", str(self.dir)], capture_output=True, timeout=PATIENCE).returncode == 0)
         if not gone:
             abort(self.dir)
-        ended = wait_until(lambda: not daemons(self.dir))
+        ended = wait_until(lambda: not any(map(running, served_by)))
         self.dir.rmdir()
         if not gone or not ended:
             raise RuntimeError("could not unmount" if not gone else "the daemon outlives its mount")

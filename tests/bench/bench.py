@@ -79,26 +79,33 @@ class Served(mounting.Mount):
         pathlib.Path(f"/sys/class/bdi/{mounting.mounted(self.dir)}/read_ahead_kb").write_text(str(kib))
 
 
-def compare(name, unit, sides, rounds, ratio="time", work=None):
+def compare(name, unit, sides, rounds, work=None):
     """Run each side once a round. A side gives seconds, or (seconds, peak MiB). The first is ours, the ratio is each
     other's seconds by ours: above 1 we are faster."""
     seconds, peaks = {side: [] for side in sides}, {}
     for _ in range(rounds):
-        for side, action in sides.items():
-            got = action()
+        for side in list(seconds):
+            try:
+                got = sides[side]()
+            except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
+                print(f"{name:38} {side:26} not possible: {str(error)[:70]}")
+                del seconds[side]
+                continue
             took, peak = got if isinstance(got, tuple) else (got, None)
             seconds[side].append(took)
             if peak is not None:
                 peaks[side] = max(peaks.get(side, 0), peak)
+    if not seconds:
+        return
     medians = {side: statistics.median(values) for side, values in seconds.items()}
     ours = next(iter(medians.values()))
     for side, median in medians.items():
-        value = work / median if work else median * 1000
-        row = {"what": name, "side": side, "value": round(value, 3), "unit": unit, "ratio": round(median / ours, 3),
+        value = work / median if work else median * (1e6 if unit == "µs" else 1e3)
+        row = {"what": name, "side": side, "value": round(value, 4), "unit": unit, "ratio": round(median / ours, 3),
                "seconds": [round(s, 6) for s in seconds[side]], "peak_mib": peaks.get(side)}
         rows.append(row)
         peak = f"{row['peak_mib']:8}" if row["peak_mib"] is not None else " " * 8
-        print(f"{name if side == next(iter(sides)) else '':38} {side:26} {value:10.2f} {unit:6} {row['ratio']:8.2f} {peak}", flush=True)
+        print(f"{name if side == next(iter(medians)) else '':38} {side:26} {value:10.2f} {unit:6} {row['ratio']:8.2f} {peak}", flush=True)
 
 
 def python(action, path):
@@ -158,7 +165,7 @@ def raw_reads(sizes, rounds):
         cat(mount.dir / "blocks/0.bin")
         return random(mount.dir / "blocks/0.bin", 0)
 
-    yield "raw random 4 KiB, warm", lambda name: compare(name, "ms", {
+    yield "raw random 4 KiB, warm", lambda name: compare(name, "µs", {
         "mount": lambda: served(path, random_warm), "mount, first touch": lambda: served(path, lambda m: random(m.dir / "blocks/0.bin", 0)),
         "pread of the file": lambda: (cat(path), random(path, offset))[1]}, rounds)
 
@@ -167,7 +174,7 @@ def codecs(sizes, rounds):
     size = sizes["codec"]
     work = size / MIB
     for framing in samples.FRAMINGS:
-        path = DATA / f"{framing.split()[0]}-{size}.asdf"
+        path = DATA / f"{framing.replace(chr(32), chr(45))}-{size}.asdf"
         yield f"{framing} sequential", lambda name, f=framing, p=path: codec_sequential(name, f, p, size, work, rounds)
         yield f"{framing} 4 KiB", lambda name, f=framing, p=path: codec_random(name, f, p, size, sizes["codec_reads"], rounds)
 
@@ -189,15 +196,7 @@ def codec_sequential(name, framing, path, size, work, rounds):
                 file.seek(offset)
                 shutil.copyfileobj(file, out, MIB)
             sides[tool[0]] = lambda: timed(lambda: subprocess.run([program, *tool[1:]], stdin=open(stored, "rb"), stdout=subprocess.DEVNULL, check=True))
-    readable = []
-    for side, action in list(sides.items()):
-        try:
-            action()
-            readable.append(side)
-        except (subprocess.CalledProcessError, RuntimeError) as error:
-            print(f"{name:38} {side:26} not possible: {str(error)[:60]}")
-    if readable and readable[0] == "mount":
-        compare(name, "MB/s", {side: sides[side] for side in readable}, rounds, work=work)
+    compare(name, "MB/s", sides, rounds, work=work)
 
 
 def codec_random(name, framing, path, size, count, rounds):
