@@ -6,6 +6,7 @@
 //! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers) is
 //! [`Decoded`]'s, and the same for all codecs.
 
+mod bzp2;
 mod cache;
 mod decoded;
 mod inflate;
@@ -123,10 +124,7 @@ pub struct Opened {
 }
 
 /// The codecs built in, in the order of DESIGN §5.
-static CODECS: &[&dyn Codec] = &[
-    &zlib::Zlib, //
-    &lz4::Lz4,
-];
+static CODECS: &[&dyn Codec] = &[&zlib::Zlib, &bzp2::Bzp2, &lz4::Lz4];
 
 /// The codec of a block header's compression code.
 ///
