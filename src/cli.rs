@@ -4,6 +4,7 @@ mod check;
 #[cfg(feature = "fuse")]
 mod daemon;
 mod exit;
+#[cfg(feature = "fuse")]
 mod log;
 mod options;
 mod progress;

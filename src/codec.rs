@@ -8,6 +8,7 @@
 
 #[cfg(feature = "blosc")]
 mod blosc;
+mod bzp2;
 mod cache;
 #[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 mod chunked;
@@ -134,20 +135,21 @@ pub struct Opened {
 
 /// The codecs built in, in the order of DESIGN §5.
 static CODECS: &[&dyn Codec] = &[
-    #[cfg(feature = "lz4f")]
-    &lz4f::Lz4f,
-    #[cfg(feature = "zstd")]
-    &zstd::Zstd,
-    &zlib::Zlib, //
+    &zlib::Zlib,
+    &bzp2::Bzp2,
     &lz4::Lz4,
-    #[cfg(feature = "xz")]
-    &xz::Xz,
     #[cfg(feature = "blosc")]
     &blosc::Blosc(*b"blsc"),
     #[cfg(feature = "blosc")]
     &blosc::Blosc(*b"bls2"),
     #[cfg(feature = "blosc")]
     &blosc::Blosc(*b"bsc2"),
+    #[cfg(feature = "zstd")]
+    &zstd::Zstd,
+    #[cfg(feature = "lz4f")]
+    &lz4f::Lz4f,
+    #[cfg(feature = "xz")]
+    &xz::Xz,
 ];
 
 /// The codec of a block header's compression code.

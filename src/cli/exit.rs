@@ -6,6 +6,10 @@ use crate::error::Error;
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "fuse"),
+    expect(dead_code, reason = "some ends are those of mounts only")
+)]
 pub(super) enum Exit {
     /// All is well.
     Ok = 0,
@@ -37,6 +41,7 @@ pub(super) enum Exit {
 
 impl Exit {
     /// The status of a daemon that ended before it could serve.
+    #[cfg(feature = "fuse")]
     pub(super) fn of_child(code: Option<i32>) -> Self {
         const FAILURES: [Exit; 12] = [
             Exit::Usage,
