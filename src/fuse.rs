@@ -127,6 +127,7 @@ fn mount_options(options: &MountOptions) -> Vec<MountOption> {
 fn invalidate_from_thread(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> {
     let (sender, receiver) = mpsc::channel();
     vfs.on_change(sender);
+    let vfs = Arc::downgrade(vfs);
     std::thread::Builder::new()
         .name("invalidate".to_owned())
         .spawn(move || {
@@ -140,6 +141,9 @@ fn invalidate_from_thread(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> 
                 };
                 if let Err(error) = done {
                     debug!("{change:?}: {error}");
+                }
+                if let Some(vfs) = vfs.upgrade() {
+                    vfs.told(&change);
                 }
             }
         })?;

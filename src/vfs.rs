@@ -17,6 +17,7 @@ mod state;
 mod write;
 mod xattr;
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -71,6 +72,8 @@ pub struct Vfs {
     writer: Option<Mutex<Writer>>,
     history: Mutex<History>,
     changes: OnceLock<Mutex<Sender<Invalidation>>>,
+    /// Inodes whose pages the kernel has not been told to forget yet.
+    stale: Mutex<HashSet<u64>>,
 }
 
 /// The lock's value, whether or not a thread panicked with it: each critical section here leaves its data whole.
@@ -109,6 +112,7 @@ impl Vfs {
             writer: writer.map(Mutex::new),
             history: Mutex::default(),
             changes: OnceLock::new(),
+            stale: Mutex::default(),
         })
     }
 
@@ -119,9 +123,19 @@ impl Vfs {
 
     /// Has the kernel told.
     fn tell(&self, change: Invalidation) {
+        if let Invalidation::Inode(ino) = change {
+            locked(&self.stale).insert(ino);
+        }
         if let Some(sender) = self.changes.get() {
             // without a kernel there is nobody to tell
             let _ = locked(sender).send(change);
+        }
+    }
+
+    /// Notes that the kernel has been told.
+    pub fn told(&self, change: &Invalidation) {
+        if let Invalidation::Inode(ino) = change {
+            locked(&self.stale).remove(ino);
         }
     }
 
@@ -306,7 +320,7 @@ impl Vfs {
                 let fh = self.handles.insert(Handle::Data(handle));
                 return Ok(Opened {
                     fh,
-                    keep_cache: !access.truncate,
+                    keep_cache: !access.truncate && !locked(&self.stale).contains(&ino),
                     direct: false,
                 });
             }

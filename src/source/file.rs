@@ -29,6 +29,9 @@ pub struct FileSource {
     map: Option<Arc<FileMap>>,
 }
 
+/// What the kernel maps around a page that is touched, at the most: a small read costs as many page table entries.
+const FAULT_AROUND: usize = 64 << 10;
+
 /// The pages of a file.
 struct FileMap {
     pages: Mmap,
@@ -183,7 +186,7 @@ impl MapSlice {
 
 impl Drop for MapSlice {
     fn drop(&mut self) {
-        self.map.count(self.len);
+        self.map.count(self.len.max(FAULT_AROUND));
     }
 }
 
