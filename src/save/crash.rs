@@ -15,6 +15,8 @@ use super::{Recovery, name, recovery};
 use crate::source::read_all;
 
 const EIO: i32 = 5;
+const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
 const ENOSPC: i32 = 28;
 
 /// Numbers that look random.
@@ -291,11 +293,12 @@ fn every_sync_is_needed() {
 
 #[test]
 fn a_fault_at_any_operation_leaves_old_or_new() {
-    let faults = [EIO, ENOSPC].map(|code| [Fault::Errno(code), Fault::Forever(code)]);
+    let often = [EIO, ENOSPC].map(|code| [Fault::Errno(code), Fault::Forever(code)]);
+    let rare = [Fault::Errno(EACCES), Fault::Errno(EBUSY), Fault::Short];
     for scene in scenes() {
         let mut trial = Trial::new(&scene, 4, 1);
         for at in 0..trial.story.ops.len() {
-            for fault in faults.into_iter().flatten().chain([Fault::Short]) {
+            for fault in often.into_iter().flatten().chain(rare) {
                 let disk = Arc::new(scene.disk());
                 let saved = scene.save(
                     &disk,

@@ -5,7 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use super::inplace::InPlace;
+use super::inplace::{InPlace, is_ours};
 use super::journal::{Head, RECORD_LIMIT, Record, SECTOR, SECTOR_LEN, Tag};
 use super::name;
 use super::rope::{Rope, Segment, Segments};
@@ -15,9 +15,6 @@ use crate::asdf::layout::{Extent, Region};
 use crate::asdf::scan::scan;
 use crate::error::{Error, Result};
 use crate::source::{Source, Window, read_all};
-
-/// The rights of a sidecar that is ours.
-const OWNER_ONLY: u32 = 0o100_600;
 
 /// What was found, and done where FILE may be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,10 +87,7 @@ fn find_sidecar<S: Store>(
         store.stat(&journal).map_err(failed)?,
         store.stat(file).map_err(failed)?,
     );
-    if ours.mode != OWNER_ONLY
-        || ours.links != 1
-        || (ours.uid != store.user() && ours.uid != its.uid)
-    {
+    if !is_ours(&ours, store.user(), its.uid) {
         return wrong("not made by this program");
     }
     let Some((record, 0)) = Record::read(&View::open(store, &journal)?)? else {
