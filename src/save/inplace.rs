@@ -7,9 +7,10 @@ use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 
-use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record, SECTOR, len_of};
+use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record, len_of};
 use super::name;
 use super::rope::Segment;
+use super::sector::SECTOR;
 use super::store::{Stat, Store, impossible};
 use super::view::{Appender, write_all};
 use crate::asdf::layout::Extent;

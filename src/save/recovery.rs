@@ -6,12 +6,13 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use super::inplace::{InPlace, is_ours};
-use super::journal::{Head, RECORD_LIMIT, Record, SECTOR, SECTOR_LEN, Tag};
+use super::journal::{Head, Record};
 use super::name;
 use super::rope::{Rope, Segment, Segments};
+use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag};
 use super::store::{Access, Store};
 use super::view::{View, write_all};
-use crate::asdf::layout::{Extent, Region};
+use crate::asdf::layout::{Extent, Index, Region};
 use crate::asdf::scan::scan;
 use crate::error::{Error, Result};
 use crate::source::{Source, Window, read_all};
@@ -137,7 +138,12 @@ fn find_unfinished(file: &Arc<dyn Source>) -> Result<Found> {
     };
     let earliest = file.len().saturating_sub(RECORD_LIMIT);
     for (region, extent) in found.layout.regions() {
-        if matches!(region, Region::Text | Region::Block(_)) {
+        let known = match region {
+            Region::Text | Region::Block(_) => true,
+            Region::Index => matches!(found.layout.index, Index::Valid(_)),
+            Region::Padding | Region::Gap | Region::Trailer => false,
+        };
+        if known {
             continue;
         }
         let mut next = extent.start.max(earliest).checked_next_multiple_of(SECTOR);

@@ -14,7 +14,7 @@ use super::journal::Record;
 use super::plan::Plan;
 use super::recovery::{self, Recovery};
 use super::replace::{Replace, bytes_to_copy};
-use super::spool::Spool;
+use super::spool::{Spool, state_dir};
 use super::store::{Access, Disk, Store, busy, lock_holder, read_only};
 use super::view::View;
 use crate::asdf::header::BlockHeader;
@@ -158,7 +158,7 @@ impl<S: Store> Writer<S> {
             options,
             grain: OnceCell::new(),
             broken: None,
-            spool: Spool::default(),
+            spool: Spool::new(state_dir()),
             session: None,
         };
         Ok(Opened {
