@@ -1,11 +1,233 @@
 //! The format layer: an ASDF file as it is parsed, usable without FUSE.
+//!
+//! A [`Snapshot`] is one state of a file: where everything lies ([`layout`]), what the tree says ([`tree`]), and which arrays it
+//! declares. It is read once and never changes; blocks and arrays are opened as sources when somebody wants their bytes.
 
+mod array;
+mod block;
+pub mod buffers;
+pub mod check;
+pub mod checksum;
+mod copy;
 pub mod datatype;
+pub mod decl;
 pub mod dialect;
+pub mod external;
+mod find;
+pub mod gather;
 pub mod header;
+pub mod inline;
 pub mod layout;
-pub mod scan;
-pub mod text;
-
+mod lines;
+pub mod names;
+pub mod npy;
+pub mod outline;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod scalar;
+pub mod scan;
+pub mod scatter;
+pub mod text;
+mod tile;
+pub mod tree;
+pub mod view;
+mod yaml;
+
+use std::fs::{File, Metadata};
+use std::sync::{Arc, OnceLock};
+
+use crate::codec::Cache;
+use crate::error::{Error, Result};
+use crate::source::{FileSource, Source};
+
+pub use array::{Array, Link, Origin};
+
+use block::Block;
+use buffers::Buffers;
+use checksum::ChecksumState;
+use external::Sandbox;
+use layout::Layout;
+use scan::Scan;
+use tree::Tree;
+
+/// How a file is to be read.
+#[derive(Clone, Default)]
+pub struct OpenOptions {
+    /// Read files of a newer major version.
+    pub force: bool,
+    /// Where external sources may be read from; `None` for nowhere.
+    pub sandbox: Option<Arc<Sandbox>>,
+}
+
+/// One state of an ASDF file.
+pub struct Snapshot {
+    file: Arc<FileSource>,
+    bytes: Arc<dyn Source>,
+    layout: Layout,
+    text: Arc<Vec<u8>>,
+    tree: Option<Result<Tree>>,
+    arrays: Vec<Array>,
+    links: Vec<Link>,
+    users: Vec<Vec<usize>>,
+    blocks: Vec<OnceLock<Block>>,
+    checksums: Vec<OnceLock<ChecksumState>>,
+    cache: Arc<Cache>,
+    buffers: Arc<Buffers>,
+    options: OpenOptions,
+}
+
+impl Snapshot {
+    /// Reads the headers and the tree of a file. Block data are left alone.
+    ///
+    /// A tree that does not parse is no error here: its text and the blocks can be had, see [`Snapshot::tree`].
+    ///
+    /// # Errors
+    /// As [`scan::scan`].
+    pub fn open(file: Arc<File>, cache: Arc<Cache>, options: OpenOptions) -> Result<Self> {
+        let file = Arc::new(FileSource::open(file)?);
+        let bytes: Arc<dyn Source> = file.clone();
+        Self::read(file, bytes, cache, options)
+    }
+
+    /// As [`Snapshot::open`], of a file whose bytes are to be taken from somewhere else: an interrupted save is shown finished.
+    ///
+    /// # Errors
+    /// As [`scan::scan`].
+    pub fn read(
+        file: Arc<FileSource>,
+        bytes: Arc<dyn Source>,
+        cache: Arc<Cache>,
+        options: OpenOptions,
+    ) -> Result<Self> {
+        let scan = scan::scan(&*bytes, options.force)?;
+        Ok(Self::new(file, bytes, scan, cache, options))
+    }
+
+    /// The snapshot of a file that has been scanned already.
+    #[must_use]
+    pub fn new(
+        file: Arc<FileSource>,
+        bytes: Arc<dyn Source>,
+        scan: Scan,
+        cache: Arc<Cache>,
+        options: OpenOptions,
+    ) -> Self {
+        let Scan { layout, text } = scan;
+        let text = Arc::new(text);
+        let tree = layout.has_tree.then(|| Tree::parse(text.as_slice()));
+        let mut snapshot = Self {
+            users: vec![Vec::new(); layout.blocks.len()],
+            blocks: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
+            checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
+            buffers: Buffers::new(buffers::DEFAULT_BUDGET),
+            file,
+            bytes,
+            layout,
+            text,
+            tree,
+            arrays: Vec::new(),
+            links: Vec::new(),
+            cache,
+            options,
+        };
+        snapshot.find_arrays();
+        snapshot
+    }
+
+    /// The snapshot after a save. Blocks that have not changed keep what is known of them: decoders, checksums.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file's size can't be had.
+    pub fn succeeded_by(&self, file: Arc<File>, layout: Layout, text: Vec<u8>) -> Result<Self> {
+        let same_file = Arc::ptr_eq(&file, self.file.file());
+        let file = Arc::new(FileSource::open(file)?);
+        let bytes: Arc<dyn Source> = file.clone();
+        let scan = Scan { layout, text };
+        let mut next = Self::new(
+            file,
+            bytes,
+            scan,
+            Arc::clone(&self.cache),
+            self.options.clone(),
+        );
+        next.buffers = Arc::clone(&self.buffers);
+        for (n, (old, new)) in self
+            .layout
+            .blocks
+            .iter()
+            .zip(&next.layout.blocks)
+            .enumerate()
+        {
+            let raw = new.compression == [0; 4];
+            if same_file && old == new && !raw {
+                copy_slot(&self.blocks, &mut next.blocks, n);
+                copy_slot(&self.checksums, &mut next.checksums, n);
+            }
+        }
+        Ok(next)
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// First line, comments and tree, byte for byte.
+    #[must_use]
+    pub fn text(&self) -> &Arc<Vec<u8>> {
+        &self.text
+    }
+
+    /// The tree; `None` if the file has none, and an error if it can't be parsed.
+    #[must_use]
+    pub fn tree(&self) -> Option<Result<&Tree, &Error>> {
+        self.tree.as_ref().map(Result::as_ref)
+    }
+
+    /// The arrays that the tree declares, in its order.
+    #[must_use]
+    pub fn arrays(&self) -> &[Array] {
+        &self.arrays
+    }
+
+    /// Further places in the tree that lead to an array or to something that holds arrays.
+    #[must_use]
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The arrays that use each block, as indices by the block's index.
+    #[must_use]
+    pub fn block_users(&self) -> &[Vec<usize>] {
+        &self.users
+    }
+
+    /// The cache of decoded data.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// Attributes of the file now.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn metadata(&self) -> Result<Metadata> {
+        let meta = self.file.file().metadata();
+        meta.map_err(|cause| Error::io("reading the file's attributes", cause))
+    }
+
+    /// The open file.
+    #[must_use]
+    pub fn file(&self) -> &Arc<FileSource> {
+        &self.file
+    }
+}
+
+/// Takes over what is known of block `n`.
+fn copy_slot<T: Clone>(from: &[OnceLock<T>], to: &mut [OnceLock<T>], n: usize) {
+    if let (Some(from), Some(to)) = (from.get(n), to.get_mut(n)) {
+        *to = from.clone();
+    }
+}

@@ -6,8 +6,26 @@
 //! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers) is
 //! [`Decoded`]'s, and the same for all codecs.
 
+#[cfg(feature = "blosc")]
+mod blosc;
+mod bzp2;
 mod cache;
+#[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
+mod chunked;
 mod decoded;
+mod inflate;
+mod lz4;
+#[cfg(feature = "lz4f")]
+mod lz4f;
+mod readers;
+#[cfg(test)]
+mod testing;
+mod work;
+#[cfg(feature = "xz")]
+mod xz;
+mod zlib;
+#[cfg(feature = "zstd")]
+mod zstd;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,7 +33,7 @@ use std::sync::Arc;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
-pub use cache::Cache;
+pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
 
 /// The decoded bytes of one block, seen by how they can be reached.
@@ -38,6 +56,14 @@ pub trait Stream: Send + Sync {
     fn held(&self) -> u64 {
         0
     }
+
+    /// Whether there is work that was put off because a reader was waiting.
+    fn is_untidy(&self) -> bool {
+        false
+    }
+
+    /// Does a small piece of the work put off, such as making one checkpoint smaller.
+    fn tidy(&self) {}
 }
 
 /// A running decoder: a position in the decoded bytes that moves forward only.
@@ -53,6 +79,18 @@ pub trait Cursor: Send {
 
     /// Bytes of memory that this decoder holds while it is alive.
     fn held(&self) -> u64;
+
+    /// Bytes of memory that the next [`Cursor::read`] needs beside, for as long as it runs.
+    fn scratch(&self) -> u64 {
+        0
+    }
+
+    /// The decoded offset up to which the bytes are decoded already, or will be by the next [`Cursor::read`] however short.
+    ///
+    /// Whoever wants bytes before it had better wait for this cursor than decode them on another one.
+    fn ahead(&self) -> u64 {
+        self.position()
+    }
 }
 
 /// A block compression code that is known.
@@ -67,6 +105,11 @@ pub trait Codec: Send + Sync {
     /// # Errors
     /// [`Error::Corrupt`] if no framing of this code fits.
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened>;
+
+    /// The most decoded bytes that one stored byte can stand for; more than that is a lie of the header.
+    fn max_ratio(&self) -> u64 {
+        u64::MAX
+    }
 
     /// Writes the encoded form of `decoded` to `out`, in memory that does not grow with its length.
     ///
@@ -91,7 +134,23 @@ pub struct Opened {
 }
 
 /// The codecs built in, in the order of DESIGN §5.
-static CODECS: &[&dyn Codec] = &[];
+static CODECS: &[&dyn Codec] = &[
+    &zlib::Zlib,
+    &bzp2::Bzp2,
+    &lz4::Lz4,
+    #[cfg(feature = "blosc")]
+    &blosc::Blosc(*b"blsc"),
+    #[cfg(feature = "blosc")]
+    &blosc::Blosc(*b"bls2"),
+    #[cfg(feature = "blosc")]
+    &blosc::Blosc(*b"bsc2"),
+    #[cfg(feature = "zstd")]
+    &zstd::Zstd,
+    #[cfg(feature = "lz4f")]
+    &lz4f::Lz4f,
+    #[cfg(feature = "xz")]
+    &xz::Xz,
+];
 
 /// The codec of a block header's compression code.
 ///
@@ -108,6 +167,33 @@ pub fn codec(code: [u8; 4]) -> Result<&'static dyn Codec> {
                 format!("unknown compression {}", code_text(code)),
             )
         })
+}
+
+/// The decoded bytes of a compressed block, and the name of the framing they are stored in.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the code is not known, [`Error::Corrupt`] if no framing of it fits, or if `data_size` is more
+/// than so many stored bytes can stand for.
+pub fn decode(
+    code: [u8; 4],
+    stored: Arc<dyn Source>,
+    data_size: u64,
+    cache: &Arc<Cache>,
+) -> Result<(&'static str, Decoded)> {
+    let codec = codec(code)?;
+    let stored_len = stored.len();
+    if data_size > stored_len.saturating_mul(codec.max_ratio()) {
+        return Err(Error::corrupt(
+            Place::File,
+            format!(
+                "{data_size} decoded bytes can't come from {stored_len} bytes of {}",
+                code_text(code)
+            ),
+        ));
+    }
+    let opened = codec.open(stored, data_size)?;
+    let decoded = Decoded::new(opened.stream, data_size, cache);
+    Ok((opened.framing, decoded))
 }
 
 /// A compression code as people read it: trailing NULs cut, other bytes escaped; `none` for no compression.

@@ -16,7 +16,14 @@
 )]
 
 pub mod asdf;
+#[doc(hidden)]
+pub mod cli;
 pub mod codec;
 pub mod error;
+#[cfg(feature = "fuse")]
+#[doc(hidden)]
+pub mod fuse;
 pub mod save;
 pub mod source;
+#[doc(hidden)]
+pub mod vfs;

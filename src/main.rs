@@ -1,3 +1,7 @@
 //! Mounts an ASDF file as a directory.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    asdf_mount::cli::run()
+}

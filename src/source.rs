@@ -4,6 +4,7 @@
 //! [`Source`], and they stack. A source knows its length and its bytes; it knows nothing of names, inodes or the kernel.
 
 mod file;
+mod overlay;
 
 use std::fmt;
 use std::ops::Range;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use crate::error::{Error, Place, Result};
 
 pub use file::{FileSource, MapSlice};
+pub use overlay::Overlay;
 
 /// Bytes of known length, readable at any offset, never changing, shared between threads.
 pub trait Source: Send + Sync {
@@ -178,6 +180,12 @@ impl Memory {
         Self(Arc::new(bytes))
     }
 
+    /// A source of bytes that others have as well.
+    #[must_use]
+    pub fn shared(bytes: Arc<Vec<u8>>) -> Self {
+        Self(bytes)
+    }
+
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -204,6 +212,80 @@ impl Source for Memory {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(len).filter(|&end| end <= self.0.len())?;
         Some(Loan::Shared(Arc::clone(&self.0), start..end))
+    }
+}
+
+/// A source whose header promises more bytes than there are: the bytes that are there, then an error.
+pub struct Short {
+    inner: Arc<dyn Source>,
+    len: u64,
+    missing: Error,
+}
+
+impl Short {
+    /// `inner`, said to be `len` bytes long; reading beyond `inner` gives `missing`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Source>, len: u64, missing: Error) -> Self {
+        Self {
+            inner,
+            len,
+            missing,
+        }
+    }
+}
+
+impl Source for Short {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let end = checked_end(offset, buf.len(), self.len)?;
+        if end > self.inner.len() {
+            return Err(self.missing.clone());
+        }
+        self.inner.read_exact_at(buf, offset)
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        self.inner.lend(offset, len)
+    }
+}
+
+/// The rest of a file from an offset on, as long as the file is at the moment: a streamed block.
+///
+/// The one source whose length changes: it grows when somebody appends to the file.
+pub struct Tail {
+    file: Arc<FileSource>,
+    offset: u64,
+}
+
+impl Tail {
+    /// What `file` has from `offset` on.
+    #[must_use]
+    pub fn new(file: Arc<FileSource>, offset: u64) -> Self {
+        Self { file, offset }
+    }
+}
+
+impl Source for Tail {
+    fn len(&self) -> u64 {
+        // a file whose size can't be had has the size that it had
+        let len = self
+            .file
+            .file()
+            .metadata()
+            .map_or(self.file.len(), |meta| meta.len());
+        len.saturating_sub(self.offset)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        checked_end(offset, buf.len(), self.len())?;
+        self.file.read_now(buf, self.offset.saturating_add(offset))
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        self.file.lend(self.offset.checked_add(offset)?, len)
     }
 }
 
@@ -278,6 +360,31 @@ mod tests {
         let mut buf = [0; 2];
         assert!(memory(b"abc").read_exact_at(&mut buf, 2).is_err());
         assert!(memory(b"abc").read_exact_at(&mut buf, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_short_source_fails_only_where_bytes_are_missing() {
+        let missing = Error::corrupt(Place::Block(1), "cut short");
+        let short = Short::new(memory(b"abc"), 10, missing);
+        let mut buf = [0; 2];
+        assert!(short.read_exact_at(&mut buf, 1).is_ok());
+        assert_eq!(&buf, b"bc");
+        assert_eq!(
+            short.read_exact_at(&mut buf, 2).unwrap_err().to_string(),
+            "block 1: cut short"
+        );
+    }
+
+    #[test]
+    fn a_tail_grows_with_its_file() {
+        use std::io::Write;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"headdata").unwrap();
+        let source = FileSource::open(Arc::new(file.try_clone().unwrap())).unwrap();
+        let tail = Tail::new(Arc::new(source), 4);
+        assert_eq!(tail.len(), 4);
+        file.write_all(b"more").unwrap();
+        assert_eq!(read_all(&tail, 100).unwrap(), b"datamore");
     }
 
     proptest! {

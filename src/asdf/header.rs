@@ -115,13 +115,8 @@ impl BlockHeader {
                 .first_chunk()
                 .map(|bytes| u64::from_be_bytes(*bytes))
         };
-        let u32_at = |at: usize| {
-            fields
-                .get(at..)?
-                .first_chunk()
-                .map(|bytes| u32::from_be_bytes(*bytes))
-        };
         let code_at = |at: usize| fields.get(at..)?.first_chunk::<4>().copied();
+        let u32_at = |at: usize| code_at(at).map(u32::from_be_bytes);
         let padded = |at: usize, len: usize| {
             let mut out = [0; 16];
             let found = fields.get(at..)?;

@@ -1,5 +1,565 @@
-//! Stub, to be written.
+//! The decoded bytes of a block as a [`Source`]: decodes only what is read, once, whoever reads.
+//!
+//! The bytes are seen as segments of fixed length. A segment that is wanted is in the cache, or somebody decodes it and one
+//! waits for him, or one decodes it oneself: with the decoder parked nearest before it, or a new one at the stream's last
+//! entry before it. Somebody whose decoder is on its way to the segment is waited for, too. What a decoder passes on its way
+//! goes to the cache, and where it stops it is parked, so that reading on never starts over.
+//!
+//! A failed decode is told to all who wait for it. If the payload is damaged the place is remembered: the segments before it
+//! stay readable, down to [`SALVAGE`] bytes before the damage, and so do those behind it that can be reached by another entry.
+
+mod ahead;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::cache::{Buffer, For, SEGMENT};
+use super::readers::Readers;
+use super::{Cache, Cursor, Stream};
+use crate::error::{Error, Place, Result};
+use crate::source::{Loan, Source, checked_end};
+
+/// Step by which the bytes before a damage are searched for.
+const SALVAGE: usize = 4096;
+
+/// Damages that are remembered for a block.
+const FAILURES: usize = 64;
+
+/// The least length in which bytes that nobody wants are decoded, on the way from an entry to a segment.
+const SKIP: usize = 64 << 10;
 
 /// A decoded block.
-#[derive(Debug)]
-pub struct Decoded;
+pub struct Decoded {
+    shared: Arc<Shared>,
+}
+
+/// What the threads that decode ahead see of a block, too.
+struct Shared {
+    stream: Arc<dyn Stream>,
+    len: u64,
+    cache: Arc<Cache>,
+    /// This block's key in the cache.
+    key: u64,
+    /// Never held while something decodes. Taken before the locks of the cache and of the stream.
+    state: Mutex<State>,
+    /// Signalled when a flight ends or moves on to another segment.
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    flights: Vec<Arc<Flight>>,
+    failures: Vec<Failure>,
+    readers: Readers,
+    /// Which of the jobs that decode ahead are queued or running.
+    ahead_jobs: [bool; ahead::JOBS],
+    /// Whether a job tidies the stream, or is going to.
+    tidying: bool,
+    /// What the stream held when it was last counted.
+    held: u64,
+}
+
+/// A decoder on its way.
+struct Flight {
+    /// The segment it is decoding; `None` while it is being opened.
+    segment: Option<u64>,
+    /// Its position.
+    from: u64,
+    /// How far what it does now will reach.
+    ahead: u64,
+    outcome: OnceLock<Result<Arc<Vec<u8>>>>,
+}
+
+/// A damage: no decoder gets from `from` to the end of `segment`.
+struct Failure {
+    segment: u64,
+    from: u64,
+    /// Bytes of the segment before the damage.
+    good: usize,
+    error: Error,
+}
+
+/// Why a segment is decoded.
+#[derive(Clone, Copy)]
+struct Demand {
+    /// Somebody waits for it.
+    urgent: bool,
+    /// The block is being read sequentially.
+    streaming: bool,
+}
+
+impl Demand {
+    /// Nobody waits for it yet, but a sequential reader will.
+    const AHEAD: Self = Self {
+        urgent: false,
+        streaming: true,
+    };
+}
+
+/// What to do to get a segment.
+enum Way {
+    /// Wait until some flight has moved.
+    Wait,
+    /// Go on with this decoder, or open one.
+    Fly(Option<Box<dyn Cursor>>),
+}
+
+impl Decoded {
+    /// The first `len` bytes of `stream`, kept in `cache`. Decodes nothing yet.
+    #[must_use]
+    pub fn new(stream: Arc<dyn Stream>, len: u64, cache: &Arc<Cache>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                stream,
+                len,
+                cache: Arc::clone(cache),
+                key: cache.new_key(),
+                state: Mutex::default(),
+                moved: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Takes note of a read, and has decoded ahead what it leads to; tells whether it is sequential.
+    fn note(&self, first: u64, last: u64) -> bool {
+        let mut state = self.shared.lock();
+        let streaming = state.readers.note(first, last);
+        if streaming {
+            self.shared.run_ahead(&mut state);
+        }
+        streaming
+    }
+}
+
+impl Source for Decoded {
+    fn len(&self) -> u64 {
+        self.shared.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let end = checked_end(offset, buf.len(), self.shared.len)?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let streaming = self.note(segment_of(offset), segment_of(end.saturating_sub(1)));
+        let demand = Demand {
+            urgent: true,
+            streaming,
+        };
+        let mut offset = offset;
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let index = segment_of(offset);
+            let within = within_segment(offset);
+            let len = rest.len().min(SEGMENT.saturating_sub(within));
+            let (part, behind) = rest.split_at_mut(len);
+            let segment = self.shared.segment(index, demand)?;
+            let found = segment
+                .get(within..within.saturating_add(len))
+                .ok_or_else(|| self.shared.damage(index))?;
+            part.copy_from_slice(found);
+            rest = behind;
+            offset = offset.saturating_add(u64_of(len));
+        }
+        Ok(())
+    }
+
+    /// Decodes the bytes if need be: a segment is lent rather than copied.
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        let end = checked_end(offset, len, self.shared.len).ok()?;
+        let index = segment_of(offset);
+        if len == 0 || segment_of(end.saturating_sub(1)) != index {
+            return None;
+        }
+        let demand = Demand {
+            urgent: true,
+            streaming: self.note(index, index),
+        };
+        let segment = self.shared.segment(index, demand).ok()?;
+        let within = within_segment(offset);
+        let range = within..within.checked_add(len)?;
+        segment.get(range.clone())?;
+        Some(Loan::Shared(segment, range))
+    }
+}
+
+impl Shared {
+    /// The bytes of a segment; fewer than it has if it is damaged.
+    fn segment(&self, index: u64, demand: Demand) -> Result<Arc<Vec<u8>>> {
+        self.segment_with(self.lock(), index, demand)
+    }
+
+    /// The same, begun in a state that the caller has looked at.
+    fn segment_with(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        index: u64,
+        demand: Demand,
+    ) -> Result<Arc<Vec<u8>>> {
+        loop {
+            if let Some(found) = self.cache.get(self.key, index) {
+                return Ok(found);
+            }
+            if let Some(error) = self.failure(&state, index) {
+                return Err(error);
+            }
+            let same = |flight: &&Arc<Flight>| flight.segment == Some(index);
+            if let Some(flight) = state.flights.iter().find(same).map(Arc::clone) {
+                loop {
+                    if let Some(outcome) = flight.outcome.get() {
+                        return outcome.clone();
+                    }
+                    state = self.wait(state);
+                }
+            }
+            match self.way(&state, index) {
+                Way::Wait => state = self.wait(state),
+                Way::Fly(cursor) => {
+                    let flight = match &cursor {
+                        Some(cursor) => Flight::of(cursor.as_ref()),
+                        None => Flight::opening(self.stream.entry(start_of(index))),
+                    };
+                    let trip = Trip::new(self, &mut state, flight);
+                    drop(state);
+                    return self.fly(trip, cursor, index, demand);
+                }
+            }
+        }
+    }
+
+    /// The cheapest way to a segment that is neither cached nor being decoded.
+    fn way(&self, state: &State, index: u64) -> Way {
+        let start = start_of(index);
+        let entry = self.stream.entry(start);
+        let leads = |from: u64, ahead: u64| from <= start && (from >= entry || start < ahead);
+        let nearest = state
+            .flights
+            .iter()
+            .filter(|flight| leads(flight.from, flight.ahead))
+            .map(|flight| flight.from)
+            .max();
+        let parked = self.cache.unpark(self.key, start, |cursor| {
+            leads(cursor.position(), cursor.ahead())
+                && nearest.is_none_or(|flying| cursor.position() > flying)
+        });
+        match (parked, nearest) {
+            (None, Some(_)) => Way::Wait,
+            (cursor, _) => Way::Fly(cursor),
+        }
+    }
+
+    /// Decodes up to segment `index`, all in between too, and parks the decoder there.
+    fn fly(
+        &self,
+        mut trip: Trip<'_>,
+        cursor: Option<Box<dyn Cursor>>,
+        index: u64,
+        demand: Demand,
+    ) -> Result<Arc<Vec<u8>>> {
+        let start = start_of(index);
+        let mut cursor = match cursor {
+            Some(cursor) => cursor,
+            None => self.open(start, demand).inspect_err(|error| {
+                self.remember(index, self.stream.entry(start), 0, error);
+            })?,
+        };
+        loop {
+            let from = cursor.position();
+            let segment = from.div_ceil(u64_of(SEGMENT));
+            if segment > index {
+                return Err(misplaced(start));
+            }
+            trip.move_on(segment, cursor.as_ref());
+            let demand = Demand {
+                streaming: demand.streaming || segment < index,
+                ..demand
+            };
+            match self.step(cursor.as_mut(), segment, demand) {
+                Ok(bytes) => {
+                    let whole = bytes.len() == self.whole_len(segment);
+                    trip.arrive(Ok(Arc::clone(&bytes)));
+                    if segment == index {
+                        if whole {
+                            self.cache.park(cursor, self.whose(demand));
+                        }
+                        return Ok(bytes);
+                    }
+                }
+                Err(error) => {
+                    drop(cursor);
+                    let outcome = self.salvage(segment, from, error.clone(), demand);
+                    trip.arrive(outcome.clone());
+                    return if segment == index {
+                        outcome
+                    } else {
+                        Err(error)
+                    };
+                }
+            }
+        }
+    }
+
+    fn open(&self, start: u64, demand: Demand) -> Result<Box<dyn Cursor>> {
+        let _pass = self.cache.work().enter(demand.urgent);
+        Arc::clone(&self.stream).cursor(start)
+    }
+
+    /// Decodes one segment with a decoder that stands at most one segment before it.
+    fn step(&self, cursor: &mut dyn Cursor, segment: u64, demand: Demand) -> Result<Arc<Vec<u8>>> {
+        let len = self.readable_len(segment);
+        let pass = self.cache.work().enter(demand.urgent);
+        let mut buffer = self.cache.buffer(len, self.whose(demand));
+        let room = self.cache.room(
+            cursor.held().saturating_add(cursor.scratch()),
+            self.whose(demand),
+        );
+        skip_to(cursor, start_of(segment))?;
+        cursor.read(&mut buffer)?;
+        drop((room, pass));
+        Ok(self.keep(segment, buffer, demand))
+    }
+
+    fn keep(&self, segment: u64, buffer: Buffer<'_>, demand: Demand) -> Arc<Vec<u8>> {
+        let unread = !demand.urgent;
+        let bytes = self.cache.insert(self.key, segment, buffer, unread);
+        self.recount(&mut self.lock(), self.whose(demand));
+        bytes
+    }
+
+    /// What can be had of a segment that can't be decoded whole: its bytes before the damage, if there are any.
+    ///
+    /// Only damage is remembered: what the medium refuses now it may give later.
+    fn salvage(
+        &self,
+        segment: u64,
+        from: u64,
+        error: Error,
+        demand: Demand,
+    ) -> Result<Arc<Vec<u8>>> {
+        if !matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. }) {
+            return Err(error);
+        }
+        let mut buffer = self
+            .cache
+            .buffer(self.readable_len(segment), self.whose(demand));
+        let mut good = 0_usize;
+        if let Ok(mut cursor) = self.open(start_of(segment), demand) {
+            let _pass = self.cache.work().enter(demand.urgent);
+            if skip_to(cursor.as_mut(), start_of(segment)).is_ok() {
+                for piece in buffer.chunks_mut(SALVAGE) {
+                    if cursor.read(piece).is_err() {
+                        break;
+                    }
+                    good = good.saturating_add(piece.len());
+                }
+            }
+        }
+        self.remember(segment, from, good, &error);
+        if good == 0 {
+            return Err(error);
+        }
+        buffer.truncate(good);
+        Ok(self.keep(segment, buffer, demand))
+    }
+
+    fn remember(&self, segment: u64, from: u64, good: usize, error: &Error) {
+        if !matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. }) {
+            return;
+        }
+        let mut state = self.lock();
+        state.failures.retain(|failure| failure.segment != segment);
+        if state.failures.len() >= FAILURES {
+            state.failures.remove(0);
+        }
+        state.failures.push(Failure {
+            segment,
+            from,
+            good,
+            error: error.clone(),
+        });
+    }
+
+    /// The damage that is known to stand before any byte of a segment.
+    fn failure(&self, state: &State, index: u64) -> Option<Error> {
+        let mut failures = state.failures.iter();
+        failures
+            .find(|failure| {
+                if failure.segment == index {
+                    failure.good == 0
+                } else {
+                    failure.segment < index && self.stream.entry(start_of(index)) <= failure.from
+                }
+            })
+            .map(|failure| failure.error.clone())
+    }
+
+    /// The damage that cuts a segment short.
+    fn damage(&self, index: u64) -> Error {
+        self.lock()
+            .failures
+            .iter()
+            .find(|failure| failure.segment == index)
+            .map_or_else(|| misplaced(start_of(index)), |found| found.error.clone())
+    }
+
+    /// Length of a segment by the block's size.
+    fn whole_len(&self, index: u64) -> usize {
+        usize::try_from(self.len.saturating_sub(start_of(index)))
+            .map_or(SEGMENT, |len| len.min(SEGMENT))
+    }
+
+    /// Length of a segment as far as it is not known to be damaged.
+    fn readable_len(&self, index: u64) -> usize {
+        let whole = self.whole_len(index);
+        self.lock()
+            .failures
+            .iter()
+            .find(|failure| failure.segment == index && failure.good > 0)
+            .map_or(whole, |failure| failure.good.min(whole))
+    }
+
+    /// Counts what the stream holds now.
+    fn recount(&self, state: &mut State, whose: For) {
+        let held = self.stream.held();
+        self.cache.recount(state.held, held, whose);
+        state.held = held;
+    }
+
+    fn whose(&self, demand: Demand) -> For {
+        For {
+            key: self.key,
+            streaming: demand.streaming,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.moved
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let held = self.lock().held;
+        self.cache.recount(held, 0, self.whose(Demand::AHEAD));
+        self.cache.forget(self.key);
+    }
+}
+
+impl Flight {
+    /// The flight of a decoder to the end of the segment that it stands in or before.
+    fn of(cursor: &dyn Cursor) -> Self {
+        let from = cursor.position();
+        Self {
+            segment: Some(from.div_ceil(u64_of(SEGMENT))),
+            from,
+            ahead: cursor.ahead(),
+            outcome: OnceLock::new(),
+        }
+    }
+
+    fn opening(from: u64) -> Self {
+        Self {
+            segment: None,
+            from,
+            ahead: from,
+            outcome: OnceLock::new(),
+        }
+    }
+}
+
+/// A flight that others can see, until dropped; whatever happens, they do not wait for ever.
+struct Trip<'a> {
+    shared: &'a Shared,
+    flight: Arc<Flight>,
+}
+
+impl<'a> Trip<'a> {
+    fn new(shared: &'a Shared, state: &mut State, flight: Flight) -> Self {
+        let flight = Arc::new(flight);
+        state.flights.push(Arc::clone(&flight));
+        Self { shared, flight }
+    }
+
+    /// Sets what those who wait for this segment get. They wake when the trip goes on or ends.
+    fn arrive(&self, outcome: Result<Arc<Vec<u8>>>) {
+        // It was not set before: each flight arrives once.
+        let _ = self.flight.outcome.set(outcome);
+    }
+
+    /// Goes on to the next segment. Whoever waits for the one before has his outcome already.
+    fn move_on(&mut self, segment: u64, cursor: &dyn Cursor) {
+        if self.flight.segment == Some(segment) {
+            return;
+        }
+        let flight = Arc::new(Flight::of(cursor));
+        let mut state = self.shared.lock();
+        state
+            .flights
+            .retain(|other| !Arc::ptr_eq(other, &self.flight));
+        state.flights.push(Arc::clone(&flight));
+        self.flight = flight;
+        drop(state);
+        self.shared.moved.notify_all();
+    }
+}
+
+impl Drop for Trip<'_> {
+    fn drop(&mut self) {
+        let _ = self.flight.outcome.set(Err(misplaced(self.flight.from)));
+        let mut state = self.shared.lock();
+        state
+            .flights
+            .retain(|other| !Arc::ptr_eq(other, &self.flight));
+        drop(state);
+        self.shared.moved.notify_all();
+    }
+}
+
+/// Decodes up to `start`, for nobody.
+fn skip_to(cursor: &mut dyn Cursor, start: u64) -> Result<()> {
+    let mut left = start.saturating_sub(cursor.position());
+    if left > 0 {
+        let mut nowhere = vec![0; SKIP];
+        while left > 0 {
+            let len = usize::try_from(left).map_or(SKIP, |left| left.min(SKIP));
+            cursor.read(nowhere.get_mut(..len).unwrap_or_default())?;
+            left = left.saturating_sub(u64_of(len));
+        }
+    }
+    if cursor.position() == start {
+        Ok(())
+    } else {
+        Err(misplaced(start))
+    }
+}
+
+fn misplaced(start: u64) -> Error {
+    Error::corrupt(
+        Place::File,
+        format!("the decoder does not get to decoded byte {start}"),
+    )
+}
+
+fn segment_of(offset: u64) -> u64 {
+    offset.checked_div(u64_of(SEGMENT)).unwrap_or(0)
+}
+
+fn start_of(index: u64) -> u64 {
+    index.saturating_mul(u64_of(SEGMENT))
+}
+
+fn within_segment(offset: u64) -> usize {
+    usize::try_from(offset.checked_rem(u64_of(SEGMENT)).unwrap_or(0)).unwrap_or(0)
+}
+
+fn u64_of(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -70,6 +70,25 @@ impl FileSource {
         &self.file
     }
 
+    /// Fills `buf` with the bytes at `offset` that the file has at the moment, also beyond the length it had when it was opened.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the file ends before, [`Error::Io`].
+    pub fn read_now(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file
+            .read_exact_at(buf, offset)
+            .map_err(|cause| match cause.kind() {
+                std::io::ErrorKind::UnexpectedEof => Error::corrupt(
+                    Place::Byte(offset),
+                    format!(
+                        "{} bytes wanted, but the file has been cut short",
+                        buf.len()
+                    ),
+                ),
+                _ => Error::io(format!("reading {} bytes at {offset}", buf.len()), cause),
+            })
+    }
+
     /// This whole file as an extent.
     #[must_use]
     pub fn whole(self: &Arc<Self>) -> FileExtent {
@@ -88,18 +107,7 @@ impl Source for FileSource {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         super::checked_end(offset, buf.len(), self.len)?;
-        self.file
-            .read_exact_at(buf, offset)
-            .map_err(|cause| match cause.kind() {
-                std::io::ErrorKind::UnexpectedEof => Error::corrupt(
-                    Place::Byte(offset),
-                    format!(
-                        "{} bytes wanted, but the file has been cut short",
-                        buf.len()
-                    ),
-                ),
-                _ => Error::io(format!("reading {} bytes at {offset}", buf.len()), cause),
-            })
+        self.read_now(buf, offset)
     }
 
     fn lend(&self, offset: u64, len: usize) -> Option<Loan> {

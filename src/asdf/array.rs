@@ -1,0 +1,330 @@
+//! The arrays of a snapshot: what the tree declares, proved against the blocks, as sources of bytes.
+
+use std::sync::Arc;
+
+use super::Snapshot;
+use super::datatype::{ByteOrder, Datatype};
+use super::gather::Strided;
+use super::inline::Elements;
+use super::npy;
+use super::view::View;
+use crate::error::{Error, Place, Result};
+use crate::source::{Joined, Memory, Source};
+
+/// Where the elements of an array are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// In this block.
+    Block(usize),
+    /// In the tree.
+    Inline,
+    /// In the first block of another ASDF file.
+    External(String),
+    /// Not known, because the declaration is broken.
+    Unknown,
+}
+
+/// An array that the tree declares.
+#[derive(Debug)]
+pub struct Array {
+    pub(super) path: Vec<String>,
+    pub(super) file_names: Vec<String>,
+    pub(super) tag: String,
+    pub(super) unit: Option<String>,
+    pub(super) place: Place,
+    pub(super) origin: Origin,
+    pub(super) datatype: Option<Datatype>,
+    pub(super) byteorder: Option<ByteOrder>,
+    pub(super) shape: Option<Vec<u64>>,
+    pub(super) strides: Option<Vec<i64>>,
+    pub(super) offset: u64,
+    pub(super) fortran: bool,
+    pub(super) len: u64,
+    pub(super) inline: Option<Elements>,
+    pub(super) problem: Option<Error>,
+}
+
+impl Array {
+    /// Its path in the tree, components joined by `/`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        self.path.join("/")
+    }
+
+    /// The names that lead to its files below `arrays/`, the last one without `.bin` or `.npy`.
+    #[must_use]
+    pub fn file_names(&self) -> &[String] {
+        &self.file_names
+    }
+
+    /// Its tag in the tree.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// The unit of the quantity that it is the value of.
+    #[must_use]
+    pub fn unit(&self) -> Option<&str> {
+        self.unit.as_deref()
+    }
+
+    /// Line and column of its declaration.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Where its elements are.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Type of its elements, if the declaration says.
+    #[must_use]
+    pub fn datatype(&self) -> Option<&Datatype> {
+        self.datatype.as_ref()
+    }
+
+    /// Its shape, slowest axis first, with `*` resolved.
+    #[must_use]
+    pub fn shape(&self) -> Option<&[u64]> {
+        self.shape.as_deref()
+    }
+
+    /// Why it has no files, if it has none.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Error> {
+        self.problem.as_ref()
+    }
+
+    /// Bytes of its elements.
+    #[must_use]
+    pub fn bin_len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes of its elements with an NPY header in front.
+    #[must_use]
+    pub fn npy_len(&self) -> u64 {
+        let header = self.npy_header().map_or(0, |header| header.len());
+        self.len
+            .saturating_add(u64::try_from(header).unwrap_or(u64::MAX))
+    }
+
+    /// Bytes of the NPY header.
+    fn npy_header(&self) -> Result<Vec<u8>> {
+        let (Some(datatype), Some(shape)) = (&self.datatype, &self.shape) else {
+            return Err(Error::corrupt(
+                self.place.clone(),
+                "an array without datatype or shape",
+            ));
+        };
+        npy::header(datatype, shape, self.fortran)
+    }
+
+    /// The datatype in one line.
+    #[must_use]
+    pub fn datatype_text(&self) -> Option<String> {
+        self.datatype.as_ref().map(ToString::to_string)
+    }
+
+    /// The shape as `[2, 3]`.
+    #[must_use]
+    pub fn shape_text(&self) -> Option<String> {
+        self.shape.as_ref().map(|shape| format!("{shape:?}"))
+    }
+
+    /// The byte order that the tree declares.
+    #[must_use]
+    pub fn byteorder_text(&self) -> Option<String> {
+        self.byteorder.map(|order| order.to_string())
+    }
+
+    /// The strides in bytes that the tree declares, as `[8, -16]`.
+    #[must_use]
+    pub fn strides_text(&self) -> Option<String> {
+        self.strides.as_ref().map(|strides| format!("{strides:?}"))
+    }
+
+    /// Byte offset of its first element in the block.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Where its elements are, as the tree says it: a block index, `inline`, or a URI.
+    #[must_use]
+    pub fn source_text(&self) -> String {
+        match &self.origin {
+            Origin::Block(n) => n.to_string(),
+            Origin::Inline => "inline".to_owned(),
+            Origin::External(uri) => uri.clone(),
+            Origin::Unknown => "-".to_owned(),
+        }
+    }
+
+    /// Whether its `.npy` has the elements in Fortran order, as they lie in the block.
+    #[must_use]
+    pub fn is_fortran(&self) -> bool {
+        self.fortran
+    }
+
+    /// Whether the files of two arrays show the same, as long as the block does; of inline elements that is not known.
+    #[must_use]
+    pub fn shows_the_same(a: &Self, b: &Self) -> bool {
+        a.origin != Origin::Inline
+            && a.origin == b.origin
+            && a.datatype == b.datatype
+            && a.shape == b.shape
+            && a.strides == b.strides
+            && (a.offset, a.fortran, a.len) == (b.offset, b.fortran, b.len)
+    }
+
+    /// How its elements lie in a block of that length.
+    fn view(&self, block_len: u64) -> Result<View> {
+        let itemsize = self.datatype.as_ref().and_then(Datatype::size).unwrap_or(0);
+        let shape = self.shape.as_deref().unwrap_or_default();
+        View::new(
+            itemsize,
+            shape,
+            self.strides.as_deref(),
+            self.offset,
+            block_len,
+        )
+    }
+}
+
+/// A further place in the tree that leads to an array, or to something that holds arrays.
+#[derive(Debug, Clone)]
+pub struct Link {
+    /// The names that lead to it below `arrays/`.
+    pub file_names: Vec<String>,
+    /// The names that lead to what it stands for.
+    pub target: Vec<String>,
+    /// Whether the target is an array, with two files, and not a directory.
+    pub is_array: bool,
+}
+
+impl Snapshot {
+    fn array(&self, i: usize) -> Result<&Array> {
+        let array = self
+            .arrays
+            .get(i)
+            .ok_or_else(|| Error::corrupt(Place::File, "no such array"))?;
+        match &array.problem {
+            Some(error) => Err(error.clone()),
+            None => Ok(array),
+        }
+    }
+
+    /// The elements of array `i` in C order.
+    ///
+    /// # Errors
+    /// [`Array::problem`]; else of the block or file that holds the elements.
+    pub fn array_bin(&self, i: usize) -> Result<Arc<dyn Source>> {
+        let array = self.array(i)?;
+        let block = match &array.origin {
+            Origin::Block(n) => self.block(*n)?,
+            Origin::External(uri) => self.external(uri, array)?,
+            Origin::Inline | Origin::Unknown => return self.inline_bytes(array),
+        };
+        self.array_over(i, block)
+    }
+
+    /// The elements of array `i` in C order, taken from `block` instead of the file's own.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the array reaches outside it.
+    pub fn array_over(&self, i: usize, block: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        let array = self.array(i)?;
+        let at = |error: Error| error.at(Place::Array(array.path()));
+        let view = array.view(block.len()).map_err(at)?;
+        Strided::open(block, view, &self.buffers).map_err(at)
+    }
+
+    /// Array `i` behind an NPY header.
+    ///
+    /// # Errors
+    /// As [`Snapshot::array_bin`].
+    pub fn array_npy(&self, i: usize) -> Result<Arc<dyn Source>> {
+        let array = self.array(i)?;
+        let block = match &array.origin {
+            Origin::Block(n) => self.block(*n)?,
+            Origin::External(uri) => self.external(uri, array)?,
+            Origin::Inline | Origin::Unknown => {
+                let header = Memory::new(array.npy_header()?);
+                return Ok(Arc::new(Joined::new(
+                    Arc::new(header),
+                    self.inline_bytes(array)?,
+                )?));
+            }
+        };
+        self.npy_over(i, block)
+    }
+
+    /// Array `i` behind an NPY header, taken from `block` instead of the file's own.
+    ///
+    /// # Errors
+    /// As [`Snapshot::array_over`].
+    pub fn npy_over(&self, i: usize, block: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        let array = self.array(i)?;
+        let header = Memory::new(array.npy_header()?);
+        let data = if array.fortran {
+            // the bytes lie in the block as NPY's Fortran order has them
+            let view = array
+                .view(block.len())
+                .map_err(|error| error.at(Place::Array(array.path())))?;
+            let extent = view.extent();
+            Arc::new(crate::source::Window::new(block, extent.start, view.len())?)
+        } else {
+            self.array_over(i, block)?
+        };
+        Ok(Arc::new(Joined::new(Arc::new(header), data)?))
+    }
+
+    /// How the elements of array `i` lie in a block of that length.
+    ///
+    /// # Errors
+    /// [`Array::problem`]; [`Error::Corrupt`] if the array reaches outside the block.
+    pub fn array_view(&self, i: usize, block_len: u64) -> Result<View> {
+        let array = self.array(i)?;
+        array
+            .view(block_len)
+            .map_err(|error| error.at(Place::Array(array.path())))
+    }
+
+    /// Bytes of the NPY header of array `i`.
+    ///
+    /// # Errors
+    /// [`Array::problem`].
+    pub fn npy_header_len(&self, i: usize) -> Result<u64> {
+        Ok(u64::try_from(self.array(i)?.npy_header()?.len()).unwrap_or(u64::MAX))
+    }
+
+    fn inline_bytes(&self, array: &Array) -> Result<Arc<dyn Source>> {
+        match (&array.inline, &self.tree) {
+            (Some(elements), Some(Ok(tree))) => Ok(Arc::new(Memory::new(elements.bytes(tree)?))),
+            _ => Err(Error::corrupt(
+                array.place.clone(),
+                "an array without source or data",
+            )),
+        }
+    }
+
+    fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
+        self.external_block(uri)
+            .map_err(|error| error.at(Place::Array(array.path())))
+    }
+
+    /// The decoded first block of another file, where that may be read.
+    pub(super) fn external_block(&self, uri: &str) -> Result<Arc<dyn Source>> {
+        let why =
+            "external sources are not read under allow_other; -o allow_external=DIR allows them";
+        match &self.options.sandbox {
+            None => Err(Error::unsupported(Place::File, why)),
+            Some(sandbox) => sandbox.first_block(uri, &self.cache),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The memory that strided arrays share: bands of gathered rows within one budget, and scratch buffers.
+//!
+//! Knows arrays by number and bands by where they start; knows nothing of views.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::tile::Grain;
+
+/// The budget for bands that suits a mount.
+pub const DEFAULT_BUDGET: usize = 32 << 20;
+
+/// Most bands kept, whatever their size: they are searched one by one.
+const MAX_BANDS: usize = 64;
+
+/// Most scratch buffers kept for the next read.
+const MAX_SPARE: usize = 4;
+
+/// The memory that strided arrays share.
+pub struct Buffers {
+    pub(super) budget: usize,
+    pub(super) grain: Grain,
+    bands: Mutex<Bands>,
+    /// Told when room was given back.
+    freed: Condvar,
+    /// Scratch buffers that nobody uses. Locked alone.
+    spare: Mutex<Vec<Vec<u8>>>,
+    /// How many arrays have got a number.
+    arrays: AtomicU64,
+}
+
+struct Bands {
+    /// Gathered bands, the one used last at the end.
+    kept: VecDeque<Band>,
+    /// Bytes of those and of the ones being gathered.
+    held: usize,
+}
+
+struct Band {
+    array: u64,
+    start: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// Room for a band that is being gathered; given back unless the band is kept.
+pub(super) struct Room<'a> {
+    buffers: &'a Buffers,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Buffers {
+    /// Buffers that keep at most `budget` bytes of bands.
+    #[must_use]
+    pub fn new(budget: usize) -> Arc<Self> {
+        Self::with_grain(budget, Grain::DEFAULT)
+    }
+
+    /// The same, with arrays cut by other numbers.
+    pub(super) fn with_grain(budget: usize, grain: Grain) -> Arc<Self> {
+        Arc::new(Self {
+            budget,
+            grain,
+            bands: Mutex::new(Bands {
+                kept: VecDeque::new(),
+                held: 0,
+            }),
+            freed: Condvar::new(),
+            spare: Mutex::default(),
+            arrays: AtomicU64::new(0),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Bands> {
+        self.bands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for an array that the others don't have.
+    pub(super) fn number(&self) -> u64 {
+        self.arrays.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The band of that array that begins at `start`, if it is still kept.
+    pub(super) fn find(&self, array: u64, start: u64) -> Option<Arc<Vec<u8>>> {
+        let mut bands = self.lock();
+        let found = |band: &Band| band.array == array && band.start == start;
+        let i = bands.kept.iter().rposition(found)?;
+        let band = bands.kept.remove(i)?;
+        let bytes = Arc::clone(&band.bytes);
+        bands.kept.push_back(band);
+        Some(bytes)
+    }
+
+    /// Room for a band of `len` bytes, at most the budget, for which the bands used longest ago make way.
+    ///
+    /// Whoever has room must give it back or keep the band without asking for more: others wait for it.
+    pub(super) fn room(&self, len: usize) -> Room<'_> {
+        let mut spare = Vec::new();
+        let mut bands = self.lock();
+        while bands.held.saturating_add(len) > self.budget || bands.kept.len() >= MAX_BANDS {
+            if let Some(band) = bands.kept.pop_front() {
+                bands.held = bands.held.saturating_sub(band.bytes.len());
+                spare = Arc::into_inner(band.bytes).unwrap_or(spare);
+            } else {
+                // All of it belongs to bands that are being gathered.
+                bands = self
+                    .freed
+                    .wait(bands)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        bands.held = bands.held.saturating_add(len);
+        drop(bands);
+        // New memory costs a page fault for every 4 KiB, a quarter of the time that a band takes.
+        let bytes = if spare.len() == len {
+            spare
+        } else {
+            vec![0; len]
+        };
+        Room {
+            buffers: self,
+            bytes,
+        }
+    }
+
+    /// Drops the bands of an array that is closed.
+    pub(super) fn forget(&self, array: u64) {
+        let mut bands = self.lock();
+        let (gone, kept): (VecDeque<_>, _) =
+            bands.kept.drain(..).partition(|band| band.array == array);
+        bands.kept = kept;
+        for band in &gone {
+            bands.held = bands.held.saturating_sub(band.bytes.len());
+        }
+        self.freed.notify_all();
+    }
+
+    /// Bytes of all bands.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.lock().held
+    }
+
+    /// Calls `work` with a scratch buffer.
+    pub(super) fn with_scratch<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
+        let lock = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let spare = lock().pop();
+        let mut scratch =
+            spare.unwrap_or_else(|| vec![0; usize::try_from(self.grain.scratch).unwrap_or(0)]);
+        let result = work(&mut scratch);
+        let mut spares = lock();
+        if spares.len() < MAX_SPARE {
+            spares.push(scratch);
+        }
+        result
+    }
+}
+
+impl Room<'_> {
+    /// Keeps the band for other readers.
+    pub(super) fn keep(mut self, array: u64, start: u64) -> Arc<Vec<u8>> {
+        let bytes = Arc::new(std::mem::take(&mut self.bytes));
+        self.buffers.lock().kept.push_back(Band {
+            array,
+            start,
+            bytes: Arc::clone(&bytes),
+        });
+        bytes
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        let mut bands = self.buffers.lock();
+        bands.held = bands.held.saturating_sub(self.bytes.len());
+        self.buffers.freed.notify_all();
+    }
+}

@@ -1,0 +1,186 @@
+//! Whether an edited text may be saved: what it must be, and that it breaks nothing that was right before.
+//!
+//! DESIGN §2.2. Only faults that the edit adds are refused; those that the file had already are left to the user. A fault is
+//! known again by what it says of which array, not by its line.
+
+use std::collections::HashSet;
+
+use super::Snapshot;
+use super::array::Array;
+use super::decl::is_ndarray;
+use super::dialect::FirstLine;
+use super::find::{Found, find};
+use super::text::read_text;
+use super::tree::{Kind, Node, Tree};
+use crate::error::{Error, Place, Result};
+use crate::source::Memory;
+
+/// The tag that the top of a tree has, without its version.
+const ROOT_TAG: &str = "tag:stsci.edu:asdf/core/asdf-";
+
+/// Checks a text that is to replace that of `old`.
+///
+/// # Errors
+/// [`Error::Rejected`] with line and column, the reason, and what to do.
+pub fn check_text(old: &Snapshot, text: &[u8]) -> Result<()> {
+    check_frame(old.text(), text)?;
+    let tree = Tree::parse(text).map_err(|error| rejected(error, "correct the YAML"))?;
+    let old_tree = old.tree().and_then(Result::ok);
+    check_subset(old_tree, &tree)?;
+    let found = find(&tree, old);
+    check_arrays(old.arrays(), &found)?;
+    check_tags(old_tree, old.arrays(), &tree)
+}
+
+/// The same error, as the reason of a refusal.
+fn rejected(error: Error, advice: &str) -> Error {
+    match error {
+        Error::Corrupt { at, why } | Error::Unsupported { at, why } => Error::Rejected {
+            at,
+            why,
+            advice: advice.to_owned(),
+        },
+        other => other,
+    }
+}
+
+fn refuse<T>(at: Place, why: impl Into<String>, advice: &str) -> Result<T> {
+    Err(Error::Rejected {
+        at,
+        why: why.into(),
+        advice: advice.to_owned(),
+    })
+}
+
+/// First line and end: what lies around the YAML document.
+fn check_frame(old: &[u8], text: &[u8]) -> Result<()> {
+    let first = |text: &[u8]| {
+        text.split(|&byte| byte == b'\n')
+            .next()
+            .unwrap_or_default()
+            .trim_ascii_end()
+            .to_vec()
+    };
+    let top = Place::Line { line: 1, column: 1 };
+    if first(old) != first(text) {
+        let was = String::from_utf8_lossy(&first(old)).into_owned();
+        return refuse(
+            top,
+            "the #ASDF line has changed",
+            &format!("put back the first line: {was}"),
+        );
+    }
+    let line =
+        FirstLine::parse(text, true).map_err(|error| rejected(error, "put back the first line"))?;
+    let found = read_text(&Memory::new(text.to_vec()), &line)?;
+    let last = place_of_end(&found.bytes);
+    if found.bytes.len() < text.len() {
+        return refuse(
+            last,
+            "there is text behind the `...` line that ends the tree",
+            "remove it, or the early `...`",
+        );
+    }
+    let ends = text
+        .split(|&byte| byte == b'\n')
+        .rev()
+        .find(|line| !line.is_empty());
+    if !found.has_tree || ends.is_none_or(|line| line.trim_ascii_end() != b"...") {
+        return refuse(
+            last,
+            "the tree does not end in a `...` line",
+            "end it with a line of three dots",
+        );
+    }
+    Ok(())
+}
+
+/// Line and column just behind a text.
+fn place_of_end(text: &[u8]) -> Place {
+    let line = text.split(|&byte| byte == b'\n').skip(1).count();
+    Place::Line {
+        line: u64::try_from(line).unwrap_or(u64::MAX).saturating_add(1),
+        column: 1,
+    }
+}
+
+/// What ASDF's subset of YAML forbids and readers put up with: no more of it than before.
+fn check_subset(old: Option<&Tree>, tree: &Tree) -> Result<()> {
+    let known: HashSet<&str> = old
+        .into_iter()
+        .flat_map(|old| old.warnings().list())
+        .map(|warning| warning.message.as_str())
+        .collect();
+    for (place, warning) in tree.warnings().places(tree) {
+        if !known.contains(warning.message.as_str()) {
+            return refuse(place, warning.message.clone(), "ASDF does not allow it");
+        }
+    }
+    Ok(())
+}
+
+/// Arrays: those that were in order must be so still, and new ones must be.
+fn check_arrays(old: &[Array], found: &Found) -> Result<()> {
+    let known: HashSet<(String, String)> = old
+        .iter()
+        .filter_map(|array| Some((array.path(), reason(array)?)))
+        .collect();
+    for array in &found.arrays {
+        if let Some(error) = array.problem()
+            && !known.contains(&(array.path(), reason(array).unwrap_or_default()))
+        {
+            return Err(rejected(
+                error.clone(),
+                "correct it, or the number of the block",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Why an array has no files, without its line.
+fn reason(array: &Array) -> Option<String> {
+    array.problem().map(|error| match error {
+        Error::Corrupt { why, .. } | Error::Unsupported { why, .. } => why.clone(),
+        other => other.to_string(),
+    })
+}
+
+/// Tags that have been lost: programs that know no tags drop all of them, and every array with them.
+fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
+    let has_root_tag = |tree: &Tree| {
+        tree.root()
+            .and_then(Node::tag)
+            .is_some_and(|tag| tag.starts_with(ROOT_TAG))
+    };
+    let advice = "keep the tags (!core/...): the program that wrote this has dropped them";
+    if old.is_some_and(has_root_tag) && !has_root_tag(tree) {
+        let at = tree.root().map_or(Place::File, Node::place);
+        return refuse(at, "the tree has lost its tag !core/asdf", advice);
+    }
+    for array in arrays {
+        if let Some(node) = node_at(tree, &array.path)
+            && node.kind() == Kind::Mapping
+            && !node.tag().is_some_and(is_ndarray)
+            && ["source", "datatype", "shape"]
+                .iter()
+                .all(|key| node.get(key).is_some())
+        {
+            let why = format!("array {} has lost its tag {}", array.path(), array.tag());
+            return refuse(node.place(), why, advice);
+        }
+    }
+    Ok(())
+}
+
+/// The node that keys and indices lead to.
+fn node_at<'t>(tree: &'t Tree, path: &[String]) -> Option<Node<'t>> {
+    path.iter()
+        .try_fold(tree.root()?.follow(), |node, component| {
+            let next = match node.kind() {
+                Kind::Sequence => node.items().nth(component.parse().ok()?),
+                _ => node.get(component),
+            };
+            next.map(Node::follow)
+        })
+}

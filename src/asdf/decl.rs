@@ -1,0 +1,563 @@
+//! One array as the tree declares it: where its data is, what its elements are, how they lie there.
+//!
+//! ASDF Standard, core/ndarray. Checks everything that can be checked without looking at blocks; whether the view lies inside
+//! its block is found out later. Knows nothing of where in the tree the array stands, which is `outline`'s.
+
+mod property;
+
+use crate::asdf::datatype::{ByteOrder, Datatype, MAX_DEPTH};
+use crate::asdf::scalar::Type;
+use crate::asdf::tree::{Kind, Node, NodeId, Tree};
+use crate::error::{Error, Place, Result};
+
+/// Most dimensions, as in NumPy.
+pub const MAX_NDIM: usize = 32;
+/// What aliases and merges may add to the size of a tree's declarations.
+const SPARE: u64 = 1 << 18;
+/// Bytes of text that cost as much as a field.
+const TEXT_UNIT: u64 = 64;
+
+/// An array that the tree declares.
+#[derive(Debug, Clone)]
+pub struct ArrayDecl {
+    /// Its node.
+    pub node: NodeId,
+    /// How missing values are marked.
+    pub mask: Mask,
+    /// The unit that the quantity or column around it gives.
+    pub unit: Option<NodeId>,
+    /// The declaration, or why it makes no sense.
+    pub declared: Result<Declared>,
+}
+
+/// How missing values are marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    /// Not at all.
+    None,
+    /// By a value.
+    Value(NodeId),
+    /// By an array of truth values, which stands at `mask` below this one.
+    Array,
+}
+
+/// What is declared.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Declared {
+    /// Elements in a block.
+    Stored(Stored),
+    /// Elements in the tree itself.
+    Inline(Inline),
+}
+
+/// A view of a block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stored {
+    /// Whose block.
+    pub storage: Storage,
+    /// Type of the elements.
+    pub datatype: Datatype,
+    /// Byte order of all of them that do not declare their own.
+    pub byteorder: ByteOrder,
+    /// Dimensions, slowest first; at most [`MAX_NDIM`].
+    pub shape: Vec<Dim>,
+    /// First byte in the block; at most `i64::MAX`.
+    pub offset: u64,
+    /// Bytes from one element to the next, one for each dimension; none for C order.
+    pub strides: Option<Vec<i64>>,
+}
+
+/// Where the bytes of an array are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    /// A block of this file; negative from the end.
+    Block(i64),
+    /// The first block of the file at that URI.
+    External(String),
+    /// An extension of the FITS file around this one: what follows `fits:`.
+    Fits(String),
+}
+
+/// Length of a dimension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dim {
+    /// As many as the block holds (`*`).
+    Rest,
+    /// So many.
+    Len(u64),
+}
+
+/// Elements written in the tree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inline {
+    /// The nested lists.
+    pub data: NodeId,
+    /// The declared type; else it follows from the elements.
+    pub datatype: Option<Datatype>,
+    /// The declared shape, which the data must have.
+    pub shape: Option<Vec<Dim>>,
+}
+
+/// Whether a tag is that of an array, in any version of the standard or its drafts.
+#[must_use]
+pub fn is_ndarray(tag: &str) -> bool {
+    let Some(rest) = tag.strip_prefix("tag:stsci.edu:") else {
+        return false;
+    };
+    let Some(rest) = rest.strip_prefix("asdf/").or(rest.strip_prefix("finf/")) else {
+        return false;
+    };
+    let name = match rest.split_once('/') {
+        Some((version, name)) if version.starts_with(|c: char| c.is_ascii_digit()) => name,
+        _ => rest,
+    };
+    match name.strip_prefix("core/ndarray") {
+        Some("") => true,
+        Some(version) => version
+            .strip_prefix('-')
+            .is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit())),
+        None => false,
+    }
+}
+
+impl ArrayDecl {
+    /// Reads the declaration at an ndarray node.
+    pub(super) fn read(node: Node<'_>, unit: Option<NodeId>, allowance: &mut Allowance) -> Self {
+        let properties = Properties::read(node, allowance);
+        let mask = match properties.as_ref().ok().and_then(|p| p.mask) {
+            None => Mask::None,
+            Some(mask) if mask.kind() == Kind::Scalar => Mask::Value(mask.id()),
+            Some(_) => Mask::Array,
+        };
+        let declared = properties.and_then(|properties| properties.declared(allowance));
+        Self {
+            node: node.id(),
+            mask,
+            unit,
+            declared: declared.map_err(|why| why.at(node.place())),
+        }
+    }
+
+    /// The tag of its node.
+    #[must_use]
+    pub fn tag<'t>(&self, tree: &'t Tree) -> Option<&'t str> {
+        tree.node(self.node)?.tag()
+    }
+}
+
+/// What declarations may still cost in memory. Aliases and merges let a short text declare endlessly much.
+#[derive(Debug)]
+pub(super) struct Allowance(u64);
+
+impl Allowance {
+    pub(super) fn new(tree: &Tree) -> Self {
+        let nodes = u64::try_from(tree.len()).unwrap_or(u64::MAX);
+        Self(nodes.saturating_add(SPARE))
+    }
+
+    /// Takes `cost`, or nothing and fails.
+    pub(super) fn take(&mut self, cost: usize) -> bool {
+        let left = u64::try_from(cost)
+            .ok()
+            .and_then(|cost| self.0.checked_sub(cost));
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
+
+    fn charge(&mut self, at: Node<'_>, text: &str) -> Result<()> {
+        let cost = u64::try_from(text.len()).unwrap_or(u64::MAX) / TEXT_UNIT;
+        let cost = usize::try_from(cost)
+            .unwrap_or(usize::MAX)
+            .saturating_add(1);
+        if self.take(cost) {
+            return Ok(());
+        }
+        let why = "aliases make the declarations too large";
+        Err(Error::unsupported(at.place(), why))
+    }
+}
+
+/// The properties of an ndarray node, or of a field of its datatype.
+#[derive(Default)]
+struct Properties<'t> {
+    legacy: bool,
+    name: Option<Node<'t>>,
+    data: Option<Node<'t>>,
+    source: Option<Node<'t>>,
+    datatype: Option<Node<'t>>,
+    byteorder: Option<Node<'t>>,
+    shape: Option<Node<'t>>,
+    offset: Option<Node<'t>>,
+    strides: Option<Node<'t>>,
+    mask: Option<Node<'t>>,
+}
+
+impl<'t> Properties<'t> {
+    fn read(node: Node<'t>, allowance: &mut Allowance) -> Result<Self> {
+        let mut found = Self {
+            legacy: node.tag().is_some_and(|tag| tag.contains(":finf/")),
+            ..Self::default()
+        };
+        match node.follow().kind() {
+            Kind::Sequence => found.data = Some(node.follow()),
+            Kind::Mapping => {
+                for (rank, mapping) in node.merged().enumerate() {
+                    if rank > 0 && !allowance.take(mapping.len().saturating_add(1)) {
+                        let why = "merges make the declarations too large";
+                        return Err(Error::unsupported(Place::File, why));
+                    }
+                    found.fill(mapping);
+                }
+            }
+            _ => {
+                let why = "an ndarray that is neither a mapping nor a list";
+                return Err(Error::corrupt(Place::File, why));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes what is still missing from a mapping, in which the last of equal keys counts.
+    fn fill(&mut self, mapping: Node<'t>) {
+        let mut own = Self::default();
+        for (key, value) in mapping.entries() {
+            let Some(slot) = key.text().and_then(|name| own.slot(name)) else {
+                continue;
+            };
+            let null = value.scalar_type() == Some(Type::Null);
+            *slot = (!null).then(|| value.follow());
+        }
+        for (mine, new) in self.all().into_iter().zip(own.all()) {
+            *mine = mine.or(*new);
+        }
+    }
+
+    fn slot(&mut self, name: &str) -> Option<&mut Option<Node<'t>>> {
+        Some(match name {
+            "name" => &mut self.name,
+            "data" => &mut self.data,
+            "source" => &mut self.source,
+            "datatype" | "dtype" => &mut self.datatype,
+            "byteorder" => &mut self.byteorder,
+            "shape" => &mut self.shape,
+            "offset" => &mut self.offset,
+            "strides" => &mut self.strides,
+            "mask" => &mut self.mask,
+            _ => return None,
+        })
+    }
+
+    fn all(&mut self) -> [&mut Option<Node<'t>>; 9] {
+        [
+            &mut self.name,
+            &mut self.data,
+            &mut self.source,
+            &mut self.datatype,
+            &mut self.byteorder,
+            &mut self.shape,
+            &mut self.offset,
+            &mut self.strides,
+            &mut self.mask,
+        ]
+    }
+
+    fn declared(&self, allowance: &mut Allowance) -> Result<Declared> {
+        let shape = self.shape.map(property::shape).transpose()?;
+        match (self.source, self.data) {
+            (Some(_), Some(_)) => Err(missing("both source and data")),
+            (None, None) => Err(missing("neither source nor data")),
+            (None, Some(data)) => {
+                let order = ByteOrder::Little;
+                let read = |node| property::datatype(node, order, MAX_DEPTH, allowance);
+                Ok(Declared::Inline(Inline {
+                    data: data.id(),
+                    datatype: self.datatype.map(read).transpose()?,
+                    shape,
+                }))
+            }
+            (Some(source), None) => {
+                let shape = shape.ok_or_else(|| missing("no shape"))?;
+                self.stored(source, shape, allowance).map(Declared::Stored)
+            }
+        }
+    }
+
+    fn stored(
+        &self,
+        source: Node<'t>,
+        shape: Vec<Dim>,
+        allowance: &mut Allowance,
+    ) -> Result<Stored> {
+        let byteorder = match self.byteorder {
+            Some(node) => property::byteorder(node)?,
+            // FINF 0.1.0's schema has this default; later ones make the property required.
+            None if self.legacy => ByteOrder::Big,
+            None => return Err(missing("no byteorder")),
+        };
+        let element = self.datatype.ok_or_else(|| missing("no datatype"))?;
+        let datatype = property::datatype(element, byteorder, MAX_DEPTH, allowance)?;
+        if datatype.size().is_none() {
+            return Err(bad(element, "an element of more than 2^63 bytes"));
+        }
+        let strides = self.strides.map(property::strides).transpose()?;
+        if let Some(strides) = &strides
+            && strides.len() != shape.len()
+        {
+            let why = format!("{} strides for {} dimensions", strides.len(), shape.len());
+            return Err(missing(&why));
+        }
+        Ok(Stored {
+            storage: property::storage(source, allowance)?,
+            datatype,
+            byteorder,
+            shape,
+            offset: self.offset.map_or(Ok(0), property::offset)?,
+            strides,
+        })
+    }
+}
+
+/// A fault of the declaration as a whole.
+fn missing(why: &str) -> Error {
+    Error::corrupt(Place::File, format!("an ndarray with {why}"))
+}
+
+/// A fault of one property.
+fn bad(node: Node<'_>, why: impl Into<String>) -> Error {
+    Error::corrupt(node.place(), why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::datatype::{Field, Scalar};
+    use crate::asdf::outline::Outline;
+
+    /// The declaration of a tree that is one array.
+    fn declared(body: &str) -> Result<Declared> {
+        declared_with(
+            "tag:stsci.edu:asdf/",
+            &format!("!core/ndarray-1.0.0 {body}"),
+        )
+    }
+
+    fn declared_with(prefix: &str, body: &str) -> Result<Declared> {
+        let text = format!("%TAG ! {prefix}\n---\n{body}\n...\n");
+        let tree = Tree::parse(text).unwrap();
+        Outline::new(&tree).arrays()[0].declared.clone()
+    }
+
+    fn stored(body: &str) -> Stored {
+        match declared(body) {
+            Ok(Declared::Stored(stored)) => stored,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn reason(body: &str) -> String {
+        declared(body).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_spelling_of_the_tag_is_known() {
+        for tag in [
+            "asdf/core/ndarray-1.0.0",
+            "asdf/core/ndarray-1.1.0",
+            "asdf/core/ndarray-7.0.0",
+            "asdf/core/ndarray",
+            "asdf/0.1.0/core/ndarray",
+            "finf/0.1.0/core/ndarray",
+        ] {
+            assert!(is_ndarray(&format!("tag:stsci.edu:{tag}")), "{tag}");
+        }
+        for tag in [
+            "!core/ndarray-1.0.0",
+            "tag:stsci.edu:asdf/core/ndarray-chunk-1.0.0",
+            "tag:stsci.edu:asdf/core/chunked-ndarray-1.0.0",
+            "tag:stsci.edu:asdf/core/ndarrays",
+            "tag:example.org:asdf/core/ndarray-1.0.0",
+        ] {
+            assert!(!is_ndarray(tag), "{tag}");
+        }
+    }
+
+    #[test]
+    fn a_view_of_a_block_is_read_with_all_its_properties() {
+        let view = stored(
+            "{source: -2, datatype: float32, byteorder: big, shape: ['*', 3], offset: 0x10, strides: [-24, 4]}",
+        );
+        assert_eq!(
+            view,
+            Stored {
+                storage: Storage::Block(-2),
+                datatype: Datatype::Scalar(Scalar::Float32, ByteOrder::Big),
+                byteorder: ByteOrder::Big,
+                shape: vec![Dim::Rest, Dim::Len(3)],
+                offset: 16,
+                strides: Some(vec![-24, 4]),
+            }
+        );
+        let at = |source: &str| {
+            let body = format!("{{source: {source}, datatype: int8, byteorder: big, shape: []}}");
+            stored(&body).storage
+        };
+        assert_eq!(at("other.asdf"), Storage::External("other.asdf".into()));
+        assert_eq!(at("'fits:SCI,1'"), Storage::Fits("SCI,1".into()));
+    }
+
+    #[test]
+    fn a_structure_hands_its_byte_order_down() {
+        let body = "{source: 0, byteorder: little, shape: [2], datatype: [[ascii, 4], uint16, {name: c, byteorder: big, shape: [3], datatype: [{name: x, datatype: float64}, [ucs4, 2]]}]}";
+        let unnamed = |datatype| Field {
+            name: None,
+            datatype,
+            shape: vec![],
+        };
+        let inner = Datatype::Struct(vec![
+            Field {
+                name: Some("x".into()),
+                datatype: Datatype::Scalar(Scalar::Float64, ByteOrder::Big),
+                shape: vec![],
+            },
+            unnamed(Datatype::Ucs4(2, ByteOrder::Big)),
+        ]);
+        let whole = Datatype::Struct(vec![
+            unnamed(Datatype::Ascii(4)),
+            unnamed(Datatype::Scalar(Scalar::Uint16, ByteOrder::Little)),
+            Field {
+                name: Some("c".into()),
+                datatype: inner,
+                shape: vec![3],
+            },
+        ]);
+        assert_eq!(whole.size(), Some(4 + 2 + 3 * 16));
+        assert_eq!(stored(body).datatype, whole);
+    }
+
+    #[test]
+    fn finf_says_dtype_and_means_big() {
+        let body = "!core/ndarray {source: 0, dtype: int16, shape: [2]}";
+        let Ok(Declared::Stored(view)) = declared_with("tag:stsci.edu:finf/0.1.0/", body) else {
+            panic!("not read");
+        };
+        assert_eq!(
+            view.datatype,
+            Datatype::Scalar(Scalar::Int16, ByteOrder::Big)
+        );
+        let why = declared_with("tag:stsci.edu:asdf/0.1.0/", body).unwrap_err();
+        assert_eq!(
+            why.to_string(),
+            "line 3, column 1: an ndarray with no byteorder"
+        );
+    }
+
+    #[test]
+    fn lists_in_the_tree_are_inline_data() {
+        let Ok(Declared::Inline(inline)) = declared("[[1, 2]]") else {
+            panic!("not read");
+        };
+        assert_eq!((inline.datatype, inline.shape), (None, None));
+        let Ok(Declared::Inline(inline)) = declared("{data: [1], datatype: int8, shape: [1]}")
+        else {
+            panic!("not read");
+        };
+        let int8 = Datatype::Scalar(Scalar::Int8, ByteOrder::Little);
+        assert_eq!(
+            (inline.datatype, inline.shape),
+            (Some(int8), Some(vec![Dim::Len(1)]))
+        );
+    }
+
+    #[test]
+    fn merged_properties_count_where_own_ones_are_missing() {
+        let text = "%TAG ! tag:stsci.edu:asdf/\n--- \nd: &d {source: 9, datatype: int8, byteorder: big, shape: [4]}\na: !core/ndarray-1.0.0 {<<: *d, source: 1}\n...\n";
+        let tree = Tree::parse(text).unwrap();
+        let outline = Outline::new(&tree);
+        let Ok(Declared::Stored(view)) = &outline.arrays()[0].declared else {
+            panic!("not read");
+        };
+        assert_eq!(
+            (&view.storage, &*view.shape),
+            (&Storage::Block(1), &[Dim::Len(4)][..])
+        );
+    }
+
+    #[test]
+    fn nonsense_is_told_by_line_and_reason() {
+        let with = |change: &str| {
+            let key = change.split(':').next().unwrap();
+            let all = [
+                "source: 0",
+                "datatype: int8",
+                "byteorder: big",
+                "shape: [2]",
+            ];
+            let rest = all.iter().filter(|p| !p.starts_with(&format!("{key}:")));
+            let parts: Vec<&str> = rest.copied().chain([change]).collect();
+            reason(&format!("{{{}}}", parts.join(", ")))
+        };
+        let cases = [
+            ("datatype: float80", "unknown datatype 'float80'"),
+            (
+                "datatype: []",
+                "a datatype that is neither a name nor a list",
+            ),
+            ("datatype: [{name: x}]", "a field without datatype"),
+            (
+                "datatype: [[ucs4, 9223372036854775807], int8]",
+                "an element of more than 2^63 bytes",
+            ),
+            (
+                "byteorder: middle",
+                "byteorder 'middle', neither big nor little",
+            ),
+            ("byteorder: ~", "an ndarray with no byteorder"),
+            (
+                "shape: [2, '*']",
+                "a '*' in shape that is not its first entry",
+            ),
+            ("shape: [-1]", "'-1' in shape, where a length belongs"),
+            ("shape: 7", "shape '7', where a list belongs"),
+            ("source: 1.5", "source '1.5', neither a block nor a URI"),
+            (
+                "strides: [1, 1]",
+                "an ndarray with 2 strides for 1 dimensions",
+            ),
+            ("strides: [x]", "'x' in strides, where bytes belong"),
+            ("offset: -1", "offset '-1', where bytes belong"),
+            ("data: [1]", "an ndarray with both source and data"),
+        ];
+        for (change, expected) in cases {
+            let full = with(change);
+            let (place, why) = full.split_once(": ").unwrap();
+            assert_eq!(why, expected);
+            assert!(place.starts_with("line 3, column "), "{full}");
+        }
+        assert_eq!(
+            reason("{}"),
+            "line 3, column 1: an ndarray with neither source nor data"
+        );
+        assert_eq!(
+            reason("7"),
+            "line 3, column 1: an ndarray that is neither a mapping nor a list"
+        );
+        let ones = "1, ".repeat(MAX_NDIM + 1);
+        assert!(with(&format!("shape: [{ones}]")).contains("33 dimensions, of 32 allowed"));
+        let deep = format!("{}int8{}", "[".repeat(40), "]".repeat(40));
+        assert!(with(&format!("datatype: {deep}")).contains("more than 32 levels"));
+    }
+
+    #[test]
+    fn a_datatype_that_doubles_at_every_level_is_refused() {
+        let mut body = "--- \nt0: &t0 int8\n".to_owned();
+        body.extend((1..24).map(|i| format!("t{i}: &t{i} [*t{0}, *t{0}]\n", i - 1)));
+        body += "a: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {source: 0, datatype: *t23, byteorder: big, shape: [1]}\n";
+        let tree = Tree::parse(body).unwrap();
+        let outline = Outline::new(&tree);
+        let why = outline.arrays()[0].declared.as_ref().unwrap_err();
+        assert!(
+            why.to_string()
+                .ends_with("aliases make the declarations too large")
+        );
+    }
+}

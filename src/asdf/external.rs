@@ -1,0 +1,240 @@
+//! External sources: other ASDF files that arrays name by URI (the exploded form).
+//!
+//! ASDF Standard, "Exploded form". Files are hostile, so the name is only ever resolved beneath one directory, by the kernel
+//! (`openat2`), without following symlinks; only regular files are opened, and nothing that is not ASDF gives a byte.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+
+use super::{OpenOptions, Snapshot};
+use crate::codec::Cache;
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// The directory beneath which external sources may be read.
+pub struct Sandbox {
+    directory: OwnedFd,
+    path: PathBuf,
+    /// The directory that relative names start from, relative to `directory`.
+    base: PathBuf,
+}
+
+impl Sandbox {
+    /// Sources beneath the directory of `file`, or beneath `allowed`, which must hold it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the directory can't be opened.
+    pub fn new(file: &Path, allowed: Option<&Path>) -> Result<Self> {
+        let own = file.parent().unwrap_or_else(|| Path::new("/"));
+        let fail = |path: &Path, error| Error::io(path.display().to_string(), error);
+        let path = allowed.unwrap_or(own);
+        let path = path.canonicalize().map_err(|error| fail(path, error))?;
+        // names start from the file's directory; outside the allowed one, from that
+        let base = own.strip_prefix(&path).unwrap_or(Path::new("")).to_owned();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(|errno| fail(&path, errno.into()))?;
+        Ok(Self {
+            directory,
+            path,
+            base,
+        })
+    }
+
+    /// The decoded first block of the file that `uri` names.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a URI that leads elsewhere, [`Error::Io`] for a file that can't be opened,
+    /// [`Error::Corrupt`] for one that is not an ASDF file with a block.
+    pub fn first_block(&self, uri: &str, cache: &Arc<Cache>) -> Result<Arc<dyn Source>> {
+        let file = self.open(uri)?;
+        let options = OpenOptions {
+            force: false,
+            sandbox: None,
+        };
+        let told = |error: Error| match error {
+            Error::Corrupt { why, .. } => Error::corrupt(Place::File, format!("{uri}: {why}")),
+            Error::Unsupported { why, .. } => {
+                Error::unsupported(Place::File, format!("{uri}: {why}"))
+            }
+            other => other,
+        };
+        Snapshot::open(Arc::new(file), Arc::clone(cache), options)
+            .and_then(|other| other.block(0))
+            .map_err(told)
+    }
+
+    fn open(&self, uri: &str) -> Result<File> {
+        let relative = self.relative_path(uri)?;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        // NONBLOCK: opening a FIFO must not wait for a writer
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = openat2(&self.directory, &relative, flags, Mode::empty(), how)
+            .map_err(|errno| Error::io(format!("external source {uri}"), errno.into()))?;
+        let file = File::from(file);
+        let meta = file
+            .metadata()
+            .map_err(|error| Error::io(format!("external source {uri}"), error))?;
+        if !meta.is_file() {
+            let why = format!("external source {uri} is not a regular file");
+            return Err(Error::unsupported(Place::File, why));
+        }
+        Ok(file)
+    }
+
+    /// The path of a relative or `file:` URI relative to the sandbox.
+    fn relative_path(&self, uri: &str) -> Result<PathBuf> {
+        let outside = || {
+            let why = format!(
+                "external source {uri} lies outside {}; -o allow_external=DIR allows another directory",
+                self.path.display()
+            );
+            Error::unsupported(Place::File, why)
+        };
+        let name = uri.split(['#', '?']).next().unwrap_or_default();
+        let (name, is_file_uri) = match name.split_once(':') {
+            Some(("file", rest)) => (rest.strip_prefix("//localhost").unwrap_or(rest), true),
+            Some((scheme, _)) if is_scheme(scheme) => return Err(outside()),
+            _ => (name, false),
+        };
+        let name = if is_file_uri {
+            name.strip_prefix("//").unwrap_or(name)
+        } else {
+            name
+        };
+        let path = PathBuf::from(percent_decoded(name).ok_or_else(outside)?);
+        if path.is_absolute() {
+            return path
+                .strip_prefix(&self.path)
+                .map(Path::to_owned)
+                .map_err(|_| outside());
+        }
+        Ok(self.base.join(path))
+    }
+}
+
+/// Whether text in front of a colon is the scheme of a URI (RFC 3986 §3.1) and not part of a file's name.
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+}
+
+/// Replaces `%XX`; `None` for a broken escape, a NUL or an empty name.
+fn percent_decoded(text: &str) -> Option<OsString> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let digits = [bytes.next()?, bytes.next()?];
+        out.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+    }
+    (!out.is_empty() && !out.contains(&0)).then(|| OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::source::read_all;
+
+    struct Place {
+        _directory: tempfile::TempDir,
+        root: PathBuf,
+    }
+
+    /// `root/secret.asdf`, `root/in/main.asdf`, `root/in/x.asdf`, `root/in/sub/y z.asdf`, links and a FIFO.
+    fn place() -> Place {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("in/sub")).unwrap();
+        for (name, data) in [
+            ("secret.asdf", "secret"),
+            ("in/main.asdf", "main"),
+            ("in/x.asdf", "x"),
+            ("in/sub/y z.asdf", "yz"),
+        ] {
+            std::fs::write(
+                root.join(name),
+                Sample::new().block(data.as_bytes()).bytes(),
+            )
+            .unwrap();
+        }
+        std::fs::write(root.join("in/passwd"), "root:x:0:0").unwrap();
+        std::os::unix::fs::symlink("../secret.asdf", root.join("in/link.asdf")).unwrap();
+        std::os::unix::fs::symlink("x.asdf", root.join("in/inner.asdf")).unwrap();
+        Place {
+            _directory: directory,
+            root,
+        }
+    }
+
+    fn read(sandbox: &Sandbox, uri: &str) -> Result<Vec<u8>> {
+        read_all(&*sandbox.first_block(uri, &Cache::new(1 << 24))?, 100)
+    }
+
+    #[test]
+    fn files_beside_the_file_are_read() {
+        let place = place();
+        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
+        let absolute = format!("file://{}/in/x.asdf", place.root.display());
+        for (uri, want) in [
+            ("x.asdf", "x"),
+            ("x.asdf#", "x"),
+            ("./x.asdf", "x"),
+            ("file:x.asdf", "x"),
+            (absolute.as_str(), "x"),
+            ("sub/y%20z.asdf", "yz"),
+            ("sub/../x.asdf", "x"),
+        ] {
+            assert_eq!(read(&sandbox, uri).unwrap(), want.as_bytes(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn nothing_outside_is_opened() {
+        let place = place();
+        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
+        let absolute = format!("{}/secret.asdf", place.root.display());
+        for uri in [
+            "../secret.asdf",
+            "%2e%2e/secret.asdf",
+            "sub/../../secret.asdf",
+            absolute.as_str(),
+            "file:///etc/passwd",
+            "/etc/passwd",
+            "http://example.org/x.asdf",
+            "link.asdf",
+            "inner.asdf",
+            "/proc/self/exe",
+            "passwd",
+            "sub",
+            "missing.asdf",
+            "",
+            "#",
+            "x%00.asdf",
+            "x%zz",
+        ] {
+            assert!(read(&sandbox, uri).is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn another_directory_may_be_allowed() {
+        let place = place();
+        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), Some(&place.root)).unwrap();
+        assert_eq!(read(&sandbox, "../secret.asdf").unwrap(), b"secret");
+        assert_eq!(read(&sandbox, "x.asdf").unwrap(), b"x");
+        assert!(read(&sandbox, "link.asdf").is_err());
+    }
+}

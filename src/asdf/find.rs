@@ -1,0 +1,295 @@
+//! From the declarations of a tree to arrays: each proved against its block, with the names of its files.
+
+use super::Snapshot;
+use super::array::{Array, Link, Origin};
+use super::decl::{ArrayDecl, Declared, Dim, Inline, Storage, Stored};
+use super::inline::Elements;
+use super::names::Names;
+use super::outline::{Component, Outline, PlaceId, What};
+use super::tree::{Node, Tree};
+use super::view::View;
+use crate::error::{Error, Place, Result};
+
+/// The blocks that arrays may lie in.
+pub(super) trait Blocks {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Bytes of decoded data in block `n`.
+    fn data_size(&self, n: usize) -> Option<u64>;
+
+    /// Bytes of decoded data in the first block of another file.
+    fn external_size(&self, uri: &str) -> Result<u64>;
+}
+
+/// The arrays of a tree, and what leads to them.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) arrays: Vec<Array>,
+    pub(super) links: Vec<Link>,
+}
+
+/// Finds all arrays of a tree.
+pub(super) fn find(tree: &Tree, blocks: &dyn Blocks) -> Found {
+    let outline = Outline::new(tree);
+    let names = Names::new(tree, &outline);
+    let mut found = Found::default();
+    for (i, decl) in outline.arrays().iter().enumerate() {
+        if let Some(home) = outline.home(i) {
+            found
+                .arrays
+                .push(array(tree, &outline, &names, home, decl, blocks));
+        }
+    }
+    for (id, place) in outline.ids() {
+        if let What::Link { to, whole } = place.what {
+            links(&outline, &names, id, to, whole, &mut found.links);
+        }
+    }
+    found
+}
+
+fn links(
+    outline: &Outline,
+    names: &Names,
+    id: PlaceId,
+    to: PlaceId,
+    whole: bool,
+    out: &mut Vec<Link>,
+) {
+    if outline.array(to).is_some() {
+        out.push(Link {
+            file_names: split(&names.path(outline, id)),
+            target: split(&names.path(outline, to)),
+            is_array: true,
+        });
+    }
+    if whole && names.is_directory(outline, to) {
+        out.push(Link {
+            file_names: split(&names.directory_path(outline, id)),
+            target: split(&names.directory_path(outline, to)),
+            is_array: false,
+        });
+    }
+}
+
+fn split(path: &str) -> Vec<String> {
+    path.split('/').map(str::to_owned).collect()
+}
+
+/// The keys and indices that lead to a place, as the tree spells them.
+fn tree_path(tree: &Tree, outline: &Outline, mut id: PlaceId) -> Vec<String> {
+    let mut path = Vec::new();
+    while let Some(place) = outline.place(id).filter(|_| id != PlaceId::ROOT) {
+        path.push(match place.component {
+            Component::Top => String::new(),
+            Component::Index(i) => i.to_string(),
+            Component::Key(key) => tree
+                .node(key)
+                .and_then(Node::text)
+                .unwrap_or_default()
+                .to_owned(),
+        });
+        id = place.parent;
+    }
+    path.reverse();
+    path
+}
+
+fn array(
+    tree: &Tree,
+    outline: &Outline,
+    names: &Names,
+    home: PlaceId,
+    decl: &ArrayDecl,
+    blocks: &dyn Blocks,
+) -> Array {
+    let node = tree.node(decl.node);
+    let unit = decl.unit.and_then(|unit| tree.node(unit)?.text());
+    let mut array = Array {
+        path: tree_path(tree, outline, home),
+        file_names: split(&names.path(outline, home)),
+        tag: decl.tag(tree).unwrap_or_default().to_owned(),
+        unit: unit.map(str::to_owned),
+        place: node.map_or(Place::File, Node::place),
+        origin: Origin::Unknown,
+        datatype: None,
+        byteorder: None,
+        shape: None,
+        strides: None,
+        offset: 0,
+        fortran: false,
+        len: 0,
+        inline: None,
+        problem: None,
+    };
+    let filled = match &decl.declared {
+        Err(error) => Err(error.clone()),
+        Ok(Declared::Stored(stored)) => fill_stored(&mut array, stored, blocks),
+        Ok(Declared::Inline(inline)) => fill_inline(&mut array, tree, inline),
+    };
+    if let Err(error) = filled {
+        array.problem = Some(named(error, &array));
+    }
+    array
+}
+
+/// The error, with the line and the path of the array that has it.
+fn named(error: Error, array: &Array) -> Error {
+    let why = match error.at(array.place.clone()) {
+        Error::Corrupt { at, why } => {
+            return Error::corrupt(at, format!("array {}: {why}", array.path()));
+        }
+        Error::Unsupported { at, why } => (at, why),
+        other => return other,
+    };
+    Error::unsupported(why.0, format!("array {}: {}", array.path(), why.1))
+}
+
+fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Result<()> {
+    array.byteorder = Some(stored.byteorder);
+    array.strides.clone_from(&stored.strides);
+    array.offset = stored.offset;
+    array.datatype = Some(stored.datatype.clone());
+    let corrupt = |why: String| Error::corrupt(Place::File, why);
+    let block_len = match &stored.storage {
+        Storage::Block(source) => {
+            let n = block_index(*source, blocks.count()).ok_or_else(|| {
+                corrupt(format!(
+                    "block {source} wanted, but there are {} blocks",
+                    blocks.count()
+                ))
+            })?;
+            array.origin = Origin::Block(n);
+            Some(blocks.data_size(n).unwrap_or(0))
+        }
+        Storage::External(uri) => {
+            array.origin = Origin::External(uri.clone());
+            None
+        }
+        Storage::Fits(name) => {
+            array.origin = Origin::External(format!("fits:{name}"));
+            let why = format!("fits:{name} wanted, but this is no FITS file");
+            return Err(Error::unsupported(Place::File, why));
+        }
+    };
+    let size = stored
+        .datatype
+        .size()
+        .ok_or_else(|| corrupt("the elements are too large".to_owned()))?;
+    let shape = resolved_shape(stored, size, block_len, blocks)?;
+    array.shape = Some(shape.clone());
+    // the block of another file is only looked at when the array is read; its length is then checked
+    let view = View::new(
+        size,
+        &shape,
+        stored.strides.as_deref(),
+        stored.offset,
+        block_len.unwrap_or(u64::MAX),
+    )?;
+    array.fortran = view.is_fortran_dense() && !view.is_dense();
+    array.len = view.len();
+    Ok(())
+}
+
+/// A block index from the tree; negative ones count from the end.
+fn block_index(source: i64, count: usize) -> Option<usize> {
+    let n = match usize::try_from(source) {
+        Ok(n) => n,
+        Err(_) => count.checked_sub(usize::try_from(source.unsigned_abs()).ok()?)?,
+    };
+    (n < count).then_some(n)
+}
+
+/// The shape with `*` replaced by as many rows as the block has.
+fn resolved_shape(
+    stored: &Stored,
+    size: u64,
+    block_len: Option<u64>,
+    blocks: &dyn Blocks,
+) -> Result<Vec<u64>> {
+    let fixed = |dims: &[Dim]| -> Vec<u64> {
+        dims.iter()
+            .map(|dim| if let Dim::Len(n) = dim { *n } else { 0 })
+            .collect()
+    };
+    let Some((Dim::Rest, row)) = stored.shape.split_first() else {
+        return Ok(fixed(&stored.shape));
+    };
+    let block_len = match (&stored.storage, block_len) {
+        (_, Some(len)) => len,
+        (Storage::External(uri), None) => blocks.external_size(uri)?,
+        _ => 0,
+    };
+    let row = fixed(row);
+    let stride = stored
+        .strides
+        .as_ref()
+        .and_then(|strides| strides.first().copied());
+    let rows = View::rows_to_end(size, &row, stride, stored.offset, block_len)?;
+    Ok([&[rows][..], &row].concat())
+}
+
+fn fill_inline(array: &mut Array, tree: &Tree, declared: &Inline) -> Result<()> {
+    array.origin = Origin::Inline;
+    array.datatype.clone_from(&declared.datatype);
+    let elements = Elements::new(tree, declared)?;
+    array.len = elements.len();
+    array.datatype = Some(elements.datatype().clone());
+    array.shape = Some(elements.shape().to_vec());
+    array.inline = Some(elements);
+    Ok(())
+}
+
+impl Blocks for Snapshot {
+    fn count(&self) -> usize {
+        self.layout().blocks.len()
+    }
+
+    fn data_size(&self, n: usize) -> Option<u64> {
+        self.block_len(n)
+    }
+
+    fn external_size(&self, uri: &str) -> Result<u64> {
+        Ok(self.external_block(uri)?.len())
+    }
+}
+
+impl Snapshot {
+    /// Fills in the arrays, the links and the users of each block.
+    pub(super) fn find_arrays(&mut self) {
+        let Some(Ok(tree)) = &self.tree else { return };
+        let found = find(tree, self);
+        for (i, array) in found.arrays.iter().enumerate() {
+            if let Origin::Block(n) = array.origin()
+                && let Some(users) = self.users.get_mut(*n)
+            {
+                users.push(i);
+            }
+        }
+        self.arrays = found.arrays;
+        self.links = found.links;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn negative_sources_count_from_the_end() {
+        let cases = [
+            (0, 2, Some(0)),
+            (1, 2, Some(1)),
+            (2, 2, None),
+            (-1, 2, Some(1)),
+            (-2, 2, Some(0)),
+            (-3, 2, None),
+            (0, 0, None),
+            (i64::MIN, 2, None),
+        ];
+        for (source, count, want) in cases {
+            assert_eq!(block_index(source, count), want, "{source} of {count}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Arrays whose elements are scattered over a block, read as if they lay in C order.
+//!
+//! A read is cut into boxes of the array, a box into tiles (`tile`). The pieces of a tile are read in the order of the
+//! block into a scratch buffer, with small gaps read along because that is cheaper than another read, and the elements are
+//! copied from there. So whole rows are read straight into place, and a column of a table costs one read of its rows.
+//!
+//! # Transposed arrays
+//! A few rows of a transposed array are a few bytes of every row of the block: to read 128 KiB one touches all of the block.
+//! Such arrays are gathered in bands of as many rows as memory allows, and a band is kept for the reads that follow, so that a
+//! sequential read touches each part of the block once per band and not once per read. A single small read far from the last one is
+//! gathered alone, if that costs less than a quarter of its band. Where not even a few rows fit into a band, as in a cube of more
+//! than the budget with all axes reversed, the block is read once per band all the same, and that is slow.
+//!
+//! # Memory
+//! Bands of all arrays together stay within the budget of one [`Buffers`], at most half of it for a band; a band that left it lives
+//! on until the replies that use it are sent. Each read in progress has one scratch buffer of 1 MiB.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::buffers::Buffers;
+use super::copy::copy;
+use super::tile::{Grain, Tile, in_memory, misplaced, positions};
+use super::view::{Part, View};
+use crate::error::{Error, Place, Result};
+use crate::source::{Loan, Source, Window, checked_end};
+
+/// A read that is not sequential uses a band if alone it would cost more than this part of the band.
+const ALONE: u64 = 4;
+
+/// The elements of an array in C order.
+pub struct Strided {
+    inner: Arc<dyn Source>,
+    view: View,
+    buffers: Arc<Buffers>,
+    /// The number under which `buffers` knows this array.
+    array: u64,
+    bands: Option<Banding>,
+    /// Whether to ask `inner` for loans; those of a file are only for the kernel.
+    borrows: bool,
+    /// End of the last read.
+    next: AtomicU64,
+    /// Held while a band is gathered, so that readers who need the same one wait for it.
+    gathering: Mutex<()>,
+}
+
+/// How an array is cut into bands.
+#[derive(Debug, Clone, Copy)]
+struct Banding {
+    /// Bytes of a band; the last one before a multiple of `parent` may be shorter.
+    len: u64,
+    /// Bytes of the rows that a band is a part of.
+    parent: u64,
+    /// What gathering a band costs, in bytes.
+    cost: u64,
+}
+
+impl Strided {
+    /// The array of that view of a block.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the view was made for a longer block.
+    pub fn new(inner: Arc<dyn Source>, view: View, buffers: &Arc<Buffers>) -> Result<Self> {
+        if view.extent().end > inner.len() {
+            let why = format!(
+                "the array ends at {}, the block at {}",
+                view.extent().end,
+                inner.len()
+            );
+            return Err(Error::corrupt(Place::File, why));
+        }
+        Ok(Self {
+            bands: Banding::choose(&view, buffers),
+            borrows: inner.extent().is_none(),
+            array: buffers.number(),
+            buffers: Arc::clone(buffers),
+            inner,
+            view,
+            next: AtomicU64::new(0),
+            gathering: Mutex::default(),
+        })
+    }
+
+    /// The array of that view of a block: a window where the elements already lie in C order, else gathered.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the view was made for a longer block.
+    pub fn open(
+        inner: Arc<dyn Source>,
+        view: View,
+        buffers: &Arc<Buffers>,
+    ) -> Result<Arc<dyn Source>> {
+        if view.is_dense() {
+            let extent = view.extent();
+            return Ok(Arc::new(Window::new(inner, extent.start, view.len())?));
+        }
+        Ok(Arc::new(Self::new(inner, view, buffers)?))
+    }
+
+    /// Reads without bands.
+    fn gather(&self, buf: &mut [u8], at: u64) -> Result<()> {
+        let end = checked_end(at, buf.len(), self.view.len())?;
+        if self.view.run() >= self.buffers.grain.direct || self.view.is_dense() {
+            let mut rest = buf;
+            for (offset, len) in self.view.runs(at..end) {
+                let (run, tail) = rest.split_at_mut(in_memory(len)?.min(rest.len()));
+                self.inner.read_exact_at(run, offset)?;
+                rest = tail;
+            }
+            return Ok(());
+        }
+        let mut rest = buf;
+        for part in self.view.parts(at..end) {
+            let (out, tail) = rest.split_at_mut(in_memory(part.len)?.min(rest.len()));
+            Tile::new(&part).cut(self.buffers.grain, &mut |tile| self.gather_tile(tile, out))?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Puts the elements of `tile` into their places in `out`.
+    fn gather_tile(&self, tile: &Tile, out: &mut [u8]) -> Result<()> {
+        let first = in_memory(tile.first)?;
+        let extent = in_memory(tile.extent())?;
+        if let Some(Loan::Shared(bytes, range)) = self.lent(tile.low, extent) {
+            let from = bytes.get(range).ok_or_else(misplaced)?;
+            // All of the tile as one piece, with whatever is between its runs.
+            let steps = tile.steps(&tile.pieces(u64::MAX))?;
+            return done(copy((from, 0), (out, first), &steps, in_memory(tile.run)?));
+        }
+        let pieces = tile.pieces(self.buffers.grain.gap);
+        let (inside, between) = tile.walks.split_at(pieces.joined);
+        if inside.is_empty() {
+            let run = in_memory(tile.run)?;
+            return positions(between, tile.low, tile.first, &mut |offset, first| {
+                let out = in_memory(first)
+                    .ok()
+                    .and_then(|first| out.get_mut(first..)?.get_mut(..run));
+                self.inner.read_exact_at(out.ok_or_else(misplaced)?, offset)
+            });
+        }
+        let (span, pitch) = (in_memory(pieces.span)?, in_memory(pieces.pitch())?);
+        let steps = tile.steps(&pieces)?;
+        self.buffers.with_scratch(|scratch| {
+            let mut at = 0usize;
+            positions(between, tile.low, 0, &mut |offset, _| {
+                let piece = scratch.get_mut(at..).and_then(|rest| rest.get_mut(..span));
+                at = at.saturating_add(pitch);
+                self.inner
+                    .read_exact_at(piece.ok_or_else(misplaced)?, offset)
+            })?;
+            done(copy(
+                (scratch, 0),
+                (out, first),
+                &steps,
+                in_memory(tile.run)?,
+            ))
+        })
+    }
+
+    fn lent(&self, offset: u64, len: usize) -> Option<Loan> {
+        self.borrows.then(|| self.inner.lend(offset, len))?
+    }
+
+    /// Reads by way of the bands that hold the range.
+    fn read_banded(&self, banding: &Banding, buf: &mut [u8], offset: u64) -> Result<()> {
+        let end = checked_end(offset, buf.len(), self.view.len())?;
+        let (mut rest, mut at) = (buf, offset);
+        while !rest.is_empty() {
+            let band = banding.around(at, self.view.len());
+            let stop = band.end.min(end);
+            let (out, tail) =
+                rest.split_at_mut(in_memory(stop.saturating_sub(at))?.min(rest.len()));
+            let whole = band == (at..stop);
+            let wanted = || !whole && self.is_worth_a_band(banding, offset..end);
+            match self.band(&band, wanted)? {
+                Some(bytes) => {
+                    let from = in_memory(at.saturating_sub(band.start))?;
+                    let found = bytes.get(from..).and_then(|bytes| bytes.get(..out.len()));
+                    out.copy_from_slice(found.ok_or_else(misplaced)?);
+                }
+                None => self.gather(out, at)?,
+            }
+            (rest, at) = (tail, stop);
+        }
+        Ok(())
+    }
+
+    /// Whether a read of `range` should gather the whole band, because more reads of it will follow or would cost too much.
+    fn is_worth_a_band(&self, banding: &Banding, range: Range<u64>) -> bool {
+        let sequential = self.next.load(Ordering::Relaxed) == range.start;
+        let alone = || {
+            let parts = self.view.parts(range.clone());
+            parts
+                .iter()
+                .map(|part| cost(part, self.buffers.grain))
+                .fold(0, u64::saturating_add)
+        };
+        sequential || alone().saturating_mul(ALONE) >= banding.cost
+    }
+
+    /// The band of that range, if it is kept or else `wanted` and gathered now.
+    fn band(
+        &self,
+        range: &Range<u64>,
+        wanted: impl FnOnce() -> bool,
+    ) -> Result<Option<Arc<Vec<u8>>>> {
+        let find = || self.buffers.find(self.array, range.start);
+        if let Some(found) = find() {
+            return Ok(Some(found));
+        }
+        if !wanted() {
+            return Ok(None);
+        }
+        let _gathering = self
+            .gathering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = find() {
+            return Ok(Some(found));
+        }
+        let len = in_memory(range.end.saturating_sub(range.start))?;
+        let mut room = self.buffers.room(len);
+        self.gather(&mut room.bytes, range.start)?;
+        Ok(Some(room.keep(self.array, range.start)))
+    }
+}
+
+impl Source for Strided {
+    fn len(&self) -> u64 {
+        self.view.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let end = checked_end(offset, buf.len(), self.view.len())?;
+        match &self.bands {
+            Some(banding) => self.read_banded(banding, buf, offset)?,
+            None => self.gather(buf, offset)?,
+        }
+        self.next.store(end, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lends what is inside one run of the block or one band.
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        let end = checked_end(offset, len, self.view.len()).ok()?;
+        let Some(banding) = &self.bands else {
+            let (start, left) = self.view.run_at(offset)?;
+            return u64::try_from(len)
+                .is_ok_and(|len| len <= left)
+                .then(|| self.inner.lend(start, len))?;
+        };
+        let band = banding.around(offset, self.view.len());
+        let start = in_memory(offset.checked_sub(band.start)?).ok()?;
+        if end > band.end || (offset == band.start && end == band.end) {
+            return None;
+        }
+        let wanted = || self.is_worth_a_band(banding, offset..end);
+        let bytes = self.band(&band, wanted).ok()??;
+        self.next.store(end, Ordering::Relaxed);
+        Some(Loan::Shared(bytes, start..start.checked_add(len)?))
+    }
+}
+
+impl Drop for Strided {
+    fn drop(&mut self) {
+        self.buffers.forget(self.array);
+    }
+}
+
+impl Banding {
+    /// The bands for arrays of that view, if they make usual reads cheaper by half or more.
+    fn choose(view: &View, buffers: &Buffers) -> Option<Self> {
+        let most = u64::try_from(buffers.budget / 2).ok()?;
+        let (parent, len) = rows_below(view, most)?;
+        let usual = buffers.grain.usual.min(most);
+        let usual = rows_below(view, usual).map_or(usual, |(_, len)| len);
+        let whole = |len| {
+            let parts = view.parts(0..len);
+            parts
+                .iter()
+                .map(|part| cost(part, buffers.grain))
+                .fold(0, u64::saturating_add)
+        };
+        let cost = whole(len);
+        let by_bands = u128::from(cost).saturating_mul(u128::from(usual));
+        let by_reads = u128::from(whole(usual)).saturating_mul(u128::from(len));
+        (by_reads / 3 >= by_bands / 2).then_some(Self { len, parent, cost })
+    }
+
+    /// The band that holds the byte at `at`, of an array of `len` bytes.
+    fn around(&self, at: u64, len: u64) -> Range<u64> {
+        let inside = at.checked_rem(self.parent).unwrap_or(0);
+        let parent = at.saturating_sub(inside);
+        let start = at.saturating_sub(inside.checked_rem(self.len).unwrap_or(0));
+        let stop = parent.saturating_add(self.parent).min(len);
+        start..start.saturating_add(self.len).min(stop)
+    }
+}
+
+/// The most rows of the array, of whatever rank they are, that have at most `most` bytes: (bytes of what they are a part of, their
+/// bytes).
+fn rows_below(view: &View, most: u64) -> Option<(u64, u64)> {
+    let axis = view.axes().iter().find(|axis| axis.pitch <= most)?;
+    let rows = most.checked_div(axis.pitch)?.min(axis.count);
+    Some((
+        axis.pitch.saturating_mul(axis.count),
+        axis.pitch.saturating_mul(rows),
+    ))
+}
+
+/// What gathering `part` costs, in bytes copied.
+fn cost(part: &Part, grain: Grain) -> u64 {
+    let pieces = Tile::new(part).pieces(grain.gap);
+    pieces
+        .count
+        .saturating_mul(pieces.span.saturating_add(grain.gap))
+}
+
+fn done(copied: bool) -> Result<()> {
+    if copied { Ok(()) } else { Err(misplaced()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Values as bytes of a numeric type.
+
+use super::Item;
+use crate::asdf::datatype::Scalar;
+
+/// Gives the value's bytes, the lowest first and the parts of a complex number one by one; none if the type cannot hold it.
+pub(super) fn encode(item: Item<'_>, scalar: Scalar, mut put: impl FnMut(&[u8])) -> Option<()> {
+    match scalar {
+        Scalar::Bool8 => put(&[u8::from(truth(item)?)]),
+        Scalar::Float16 => put(&half(float(item)?).to_le_bytes()),
+        Scalar::Float32 => put(&single(float(item)?).to_le_bytes()),
+        Scalar::Float64 => put(&float(item)?.to_le_bytes()),
+        Scalar::Complex64 => {
+            let (re, im) = parts(item)?;
+            put(&single(re).to_le_bytes());
+            put(&single(im).to_le_bytes());
+        }
+        Scalar::Complex128 => {
+            let (re, im) = parts(item)?;
+            put(&re.to_le_bytes());
+            put(&im.to_le_bytes());
+        }
+        _ => {
+            let value = integer(item)?;
+            let (least, most) = range(scalar);
+            if value < least || value > most {
+                return None;
+            }
+            put(value.to_le_bytes().get(..usize::from(scalar.size()))?);
+        }
+    }
+    Some(())
+}
+
+/// The least and the greatest value of an integer type.
+fn range(scalar: Scalar) -> (i128, i128) {
+    match scalar {
+        Scalar::Int8 => (i8::MIN.into(), i8::MAX.into()),
+        Scalar::Int16 => (i16::MIN.into(), i16::MAX.into()),
+        Scalar::Int32 => (i32::MIN.into(), i32::MAX.into()),
+        Scalar::Int64 => (i64::MIN.into(), i64::MAX.into()),
+        Scalar::Uint8 => (0, u8::MAX.into()),
+        Scalar::Uint16 => (0, u16::MAX.into()),
+        Scalar::Uint32 => (0, u32::MAX.into()),
+        Scalar::Uint64 => (0, u64::MAX.into()),
+        _ => (0, 0),
+    }
+}
+
+fn truth(item: Item<'_>) -> Option<bool> {
+    match item {
+        Item::Null => Some(false),
+        Item::Bool(b) => Some(b),
+        Item::Int(n) => Some(n != 0),
+        Item::Float(x) => Some(x != 0.0),
+        Item::Complex(..) | Item::Text(_) => None,
+    }
+}
+
+fn integer(item: Item<'_>) -> Option<i128> {
+    match item {
+        Item::Null => Some(0),
+        Item::Bool(b) => Some(b.into()),
+        Item::Int(n) => Some(n),
+        Item::Float(x) => truncate(x),
+        Item::Text(text) => text.trim().parse().ok(),
+        Item::Complex(..) => None,
+    }
+}
+
+fn float(item: Item<'_>) -> Option<f64> {
+    match item {
+        Item::Null => Some(f64::NAN),
+        Item::Bool(b) => Some(f64::from(u8::from(b))),
+        Item::Int(n) => Some(nearest(n)),
+        Item::Float(x) => Some(x),
+        // YAML 1.1 takes `1e3` for a text, and so do numbers beyond 128 bits arrive.
+        Item::Text(text) => real(&text.trim().replace('_', "")),
+        Item::Complex(..) => None,
+    }
+}
+
+fn parts(item: Item<'_>) -> Option<(f64, f64)> {
+    match item {
+        Item::Complex(re, im) => Some((re, im)),
+        Item::Text(text) => complex(text),
+        item => Some((float(item)?, 0.0)),
+    }
+}
+
+/// A complex number in the words of core/complex: `1+2i`, `-3J`, `(inf-1.5j)`, with any of `i`, `I`, `j`, `J`.
+pub(super) fn complex(text: &str) -> Option<(f64, f64)> {
+    let text = text.trim();
+    let text = text
+        .strip_prefix('(')
+        .and_then(|rest| rest.strip_suffix(')'))
+        .unwrap_or(text);
+    let Some(body) = text.strip_suffix(['i', 'I', 'j', 'J']) else {
+        return Some((real(text)?, 0.0));
+    };
+    let is_exponent = |at: usize| {
+        let mut before = body.get(..at).unwrap_or_default().chars().rev();
+        matches!(before.next(), Some('e' | 'E'))
+    };
+    // The sign of the imaginary part is the last that is not an exponent's.
+    let mut signs = body.rmatch_indices(['+', '-']).map(|(at, _)| at);
+    let sign = signs.find(|&at| !is_exponent(at)).unwrap_or(0);
+    let (re, im) = body.split_at_checked(sign)?;
+    let re = if re.is_empty() { 0.0 } else { real(re)? };
+    let im = match im {
+        "" | "+" => 1.0,
+        "-" => -1.0,
+        _ => real(im)?,
+    };
+    Some((re, im))
+}
+
+/// A decimal number. An integer beyond the range of doubles is none, as in Python, where `1e400` is infinite.
+fn real(text: &str) -> Option<f64> {
+    let x: f64 = text.parse().ok()?;
+    let digits = unsigned_digits(text);
+    (x.is_finite() || !digits).then_some(x)
+}
+
+fn unsigned_digits(text: &str) -> bool {
+    text.trim_start_matches(['+', '-'])
+        .bytes()
+        .all(|b| b.is_ascii_digit())
+}
+
+/// The integral part of a number, if it has one within 128 bits.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    reason = "finite and within range: the conversion only drops the fraction"
+)]
+fn truncate(x: f64) -> Option<i128> {
+    (x.abs() < 1e38).then_some(x as i128)
+}
+
+/// The nearest double of an integer.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_precision_loss,
+    reason = "rounding is what is wanted"
+)]
+fn nearest(n: i128) -> f64 {
+    n as f64
+}
+
+/// The nearest single; infinite beyond its range, as in NumPy.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    reason = "rounding is what is wanted"
+)]
+fn single(x: f64) -> f32 {
+    x as f32
+}
+
+/// The bits of the nearest half (IEEE 754 binary16), ties to even; infinite beyond its range.
+fn half(x: f64) -> u16 {
+    /// Bits of a double's fraction, and those of them that a half has no room for.
+    const FRACTION: u32 = 52;
+    const DROPPED: u32 = 42;
+    const MIDDLE: u64 = 1 << (DROPPED - 1);
+    /// The difference of the exponents' biases, where a double has its exponent.
+    const BIAS: u64 = (1023 - 15) << FRACTION;
+    let sign = if x.is_sign_negative() { 0x8000 } else { 0 };
+    let magnitude = x.abs();
+    if x.is_nan() {
+        return sign | 0x7E00;
+    }
+    if magnitude >= 65520.0 {
+        return sign | 0x7C00;
+    }
+    if magnitude < 1.0 / 16384.0 {
+        // Subnormal: units of 2^-24, exact because only the exponent changes.
+        return sign | tie_to_even(magnitude * 16_777_216.0);
+    }
+    let bits = magnitude.to_bits().saturating_sub(BIAS);
+    let kept = bits >> DROPPED;
+    let dropped = bits & ((1 << DROPPED) - 1);
+    let up = dropped > MIDDLE || (dropped == MIDDLE && kept & 1 == 1);
+    // A carry out of the fraction raises the exponent, as it should.
+    let rounded = kept.saturating_add(u64::from(up));
+    sign | u16::try_from(rounded).unwrap_or(0x7C00)
+}
+
+/// The nearest integer of a number from 0 to 1024.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounded, not negative and small"
+)]
+fn tie_to_even(x: f64) -> u16 {
+    x.round_ties_even() as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn halves_are_rounded_as_numpy_rounds_them() {
+        // Recorded from NumPy 2: np.array([...], 'f2').
+        let cases = [
+            (65504.0, 0x7BFF),
+            (65519.9, 0x7BFF),
+            (65520.0, 0x7C00),
+            (1e6, 0x7C00),
+            (1e-8, 0),
+            (5.96e-8, 1),
+            (2.980_232_238_769_531_2e-8, 0),
+            (3e-8, 1),
+            (0.1, 0x2E66),
+            (1.0 / 3.0, 0x3555),
+            (-0.0, 0x8000),
+            (1.000_488_281_25, 0x3C00),
+            (1.001_464_843_75, 0x3C02),
+            (f64::NEG_INFINITY, 0xFC00),
+        ];
+        for (x, bits) in cases {
+            assert_eq!(half(x), bits, "{x}");
+        }
+    }
+
+    #[test]
+    fn complex_numbers_are_read_in_all_their_spellings() {
+        // Expected values from Python's complex(), with i for j.
+        let cases = [
+            ("1-1j", (1.0, -1.0)),
+            ("1J", (0.0, 1.0)),
+            ("-1", (-1.0, 0.0)),
+            ("1.5e-3+2E+4i", (1.5e-3, 2e4)),
+            ("(1.5e3j)", (0.0, 1.5e3)),
+            ("inf-1.5J", (f64::INFINITY, -1.5)),
+            ("-INFi", (0.0, f64::NEG_INFINITY)),
+            ("+.5-.25I", (0.5, -0.25)),
+            ("j", (0.0, 1.0)),
+            ("2-j", (2.0, -1.0)),
+        ];
+        for (text, value) in cases {
+            assert_eq!(complex(text), Some(value), "{text}");
+        }
+        assert!(complex("nan+1i").is_some_and(|(re, _)| re.is_nan()));
+        for text in ["", "one", "1+2", "1+2k", "1e+", "(1j", "1 + 2j"] {
+            assert_eq!(complex(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_half_is_the_nearest_one(bits in 0u16..0x7C00, share in -0.49f64..0.49) {
+            let value = |bits: u16| {
+                let (exponent, fraction) = (i32::from(bits >> 10), f64::from(bits & 0x3FF));
+                if exponent == 0 { fraction * 2f64.powi(-24) } else { (1024.0 + fraction) * 2f64.powi(exponent - 25) }
+            };
+            let x = value(bits);
+            let step = if share < 0.0 && bits > 0 { x - value(bits - 1) } else { value(bits + 1) - x };
+            prop_assert_eq!(half(x), bits);
+            prop_assert_eq!(half(-x), bits | 0x8000);
+            prop_assert_eq!(half(x + share.abs().copysign(if bits > 0 { share } else { 1.0 }) * step), bits);
+        }
+    }
+}

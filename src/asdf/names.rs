@@ -1,0 +1,438 @@
+//! What the places of the outline are called as files and directories.
+//!
+//! A key keeps its spelling as far as a file name can. What it cannot hold is percent-encoded, and so is `%` itself; hence a
+//! `%` that two hexadecimal digits do not follow is free for what keys cannot say: `%` alone is the empty key or the tree's
+//! top, `%~` stands before the hash of a key that is too long, `%+` before the number of a key that occurs again.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use crate::asdf::outline::{Component, Outline, PlaceId, What};
+use crate::asdf::tree::{Node, Tree};
+
+/// What the files of an array end with.
+pub const SUFFIXES: [&str; 2] = [".bin", ".npy"];
+/// Longest name of an array without its suffix: Linux allows 255 bytes with it.
+const MAX_STEM: usize = 251;
+
+/// A key as part of a file name: injective as long as nothing has to be cut.
+#[must_use]
+pub fn encode(key: &str) -> String {
+    let encoded = match key {
+        "" => "%".into(),
+        "." => "%2E".into(),
+        ".." => "%2E%2E".into(),
+        _ => escape(key),
+    };
+    if encoded.len() > MAX_STEM {
+        cut(&encoded, MAX_STEM)
+    } else {
+        encoded
+    }
+}
+
+fn escape(key: &str) -> String {
+    let mut encoded = String::with_capacity(key.len());
+    for c in key.chars() {
+        if c == '/' || c == '%' || c.is_control() {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                // Writing to a string cannot fail.
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        } else {
+            encoded.push(c);
+        }
+    }
+    encoded
+}
+
+/// The beginning of an encoded key and a hash of all of it, in `len` bytes at most.
+fn cut(encoded: &str, len: usize) -> String {
+    let hash = format!("%~{:016x}", fnv1a(encoded.as_bytes()));
+    let room = encoded.floor_char_boundary(len.saturating_sub(hash.len()));
+    let mut start = encoded.get(..room).unwrap_or_default();
+    // An escape is kept whole or left out.
+    if let Some(at) = start
+        .rfind('%')
+        .filter(|at| start.len().saturating_sub(*at) < 3)
+    {
+        start = start.get(..at).unwrap_or_default();
+    }
+    format!("{start}{hash}")
+}
+
+/// The 64-bit FNV-1a hash, which will not change between versions of this program.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Something in a directory that needs a name.
+#[derive(Debug, Clone)]
+pub struct Entry<'k> {
+    /// Its key or index in the tree.
+    pub key: Cow<'k, str>,
+    /// Whether it is an array, with a file for each of [`SUFFIXES`].
+    pub array: bool,
+    /// Whether it is a directory, perhaps besides.
+    pub directory: bool,
+}
+
+/// The name of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Name {
+    stem: Box<str>,
+    /// Where the directory's name has its last dot, if that must be encoded.
+    dot: Option<u8>,
+}
+
+impl Name {
+    /// The name of the array's files without their suffix.
+    #[must_use]
+    pub fn stem(&self) -> &str {
+        &self.stem
+    }
+
+    /// The name of the directory.
+    #[must_use]
+    pub fn directory(&self) -> Cow<'_, str> {
+        let parts = self.dot.and_then(|at| {
+            let at = usize::from(at);
+            Some((self.stem.get(..at)?, self.stem.get(at.checked_add(1)?..)?))
+        });
+        match parts {
+            Some((before, after)) => format!("{before}%2E{after}").into(),
+            None => (&*self.stem).into(),
+        }
+    }
+}
+
+/// The names of all entries of one directory, each file and directory its own.
+#[must_use]
+pub fn assign(entries: &[Entry<'_>]) -> Vec<Name> {
+    let mut taken = HashSet::with_capacity(entries.len());
+    let mut again: HashMap<String, u32> = HashMap::new();
+    let mut stems: Vec<Box<str>> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let encoded = encode(&entry.key);
+        let mut stem = encoded.clone();
+        while !taken.insert(stem.clone()) {
+            let count = again.entry(encoded.clone()).or_insert(1);
+            *count = count.saturating_add(1);
+            stem = numbered(&encoded, *count);
+        }
+        stems.push(stem.into());
+    }
+    let arrays: HashSet<&str> = entries
+        .iter()
+        .zip(&stems)
+        .filter_map(|(entry, stem)| entry.array.then_some(&**stem))
+        .collect();
+    let dot = |entry: &Entry<'_>, stem: &str| {
+        let (array, _) = stem.rsplit_once('.').filter(|_| entry.directory)?;
+        let file = SUFFIXES
+            .iter()
+            .any(|suffix| stem.strip_suffix(suffix) == Some(array));
+        let clash = file && arrays.contains(array);
+        clash.then(|| u8::try_from(array.len()).ok())?
+    };
+    let dots: Vec<_> = entries.iter().zip(&stems).map(|(e, s)| dot(e, s)).collect();
+    let names = stems.into_iter().zip(dots);
+    names.map(|(stem, dot)| Name { stem, dot }).collect()
+}
+
+/// The name of a key that an earlier one of its directory has taken.
+fn numbered(encoded: &str, count: u32) -> String {
+    let number = format!("%+{count}");
+    if encoded.len().saturating_add(number.len()) <= MAX_STEM {
+        return format!("{encoded}{number}");
+    }
+    let short = cut(encoded, MAX_STEM.saturating_sub(number.len()));
+    format!("{short}{number}")
+}
+
+/// The names of all places of an outline, and what each directory holds.
+#[derive(Debug)]
+pub struct Names {
+    given: Vec<Name>,
+    /// The places ordered by the one that they are in.
+    children: Vec<PlaceId>,
+    /// Where each place's children start among them, with an end behind the last.
+    starts: Vec<usize>,
+}
+
+impl Names {
+    /// Names all places.
+    #[must_use]
+    pub fn new(tree: &Tree, outline: &Outline) -> Self {
+        let mut named = Self::group(outline);
+        for (id, _) in outline.ids() {
+            let children = named.children(id).to_vec();
+            let entry = |&child: &PlaceId| Entry {
+                key: key(tree, outline, child),
+                array: outline.array(child).is_some(),
+                directory: named.is_directory(outline, child),
+            };
+            let entries: Vec<_> = children.iter().map(entry).collect();
+            for (child, name) in children.iter().zip(assign(&entries)) {
+                if let Some(slot) = named.given.get_mut(child.index()) {
+                    *slot = name;
+                }
+            }
+        }
+        named
+    }
+
+    /// Sorts the places by their parents.
+    fn group(outline: &Outline) -> Self {
+        let shown = |place: PlaceId| {
+            let what = outline.place(place).map(|place| place.what);
+            place != PlaceId::ROOT && what != Some(What::Nothing)
+        };
+        let mut children: Vec<(PlaceId, PlaceId)> = outline
+            .ids()
+            .filter(|(id, _)| shown(*id))
+            .map(|(id, place)| (place.parent, id))
+            .collect();
+        children.sort_unstable();
+        let count = outline.places().len();
+        let start = |(id, _)| children.partition_point(|(parent, _)| *parent < id);
+        let mut starts: Vec<usize> = outline.ids().map(start).collect();
+        starts.push(children.len());
+        Self {
+            given: vec![Name::default(); count],
+            children: children.into_iter().map(|(_, id)| id).collect(),
+            starts,
+        }
+    }
+
+    /// The places in a place, in document order.
+    #[must_use]
+    pub fn children(&self, place: PlaceId) -> &[PlaceId] {
+        let at = place.index();
+        let bounds = self
+            .starts
+            .get(at)
+            .zip(self.starts.get(at.saturating_add(1)));
+        bounds
+            .and_then(|(&start, &end)| self.children.get(start..end))
+            .unwrap_or_default()
+    }
+
+    /// Whether a place appears as a directory, or as a link to one.
+    #[must_use]
+    pub fn is_directory(&self, outline: &Outline, id: PlaceId) -> bool {
+        match outline.place(id).map(|place| place.what) {
+            Some(What::Directory) => true,
+            Some(What::Array(_)) => !self.children(id).is_empty(),
+            Some(What::Link { to, whole }) => whole && self.is_home_directory(outline, to),
+            Some(What::Nothing) | None => false,
+        }
+    }
+
+    fn is_home_directory(&self, outline: &Outline, id: PlaceId) -> bool {
+        let what = outline.place(id).map(|place| place.what);
+        what == Some(What::Directory) || !self.children(id).is_empty()
+    }
+
+    /// The name of a place in the one that it is in; that of the top is empty.
+    #[must_use]
+    pub fn name(&self, place: PlaceId) -> Option<&Name> {
+        self.given.get(place.index())
+    }
+
+    /// The path of a place from the top: of an array, that of its files without the suffix; else that of the directory.
+    #[must_use]
+    pub fn path(&self, outline: &Outline, id: PlaceId) -> String {
+        if outline.array(id).is_none() {
+            return self.directory_path(outline, id);
+        }
+        let stem = self.name(id).map(Name::stem).unwrap_or_default();
+        self.join(outline, id, stem.into())
+    }
+
+    /// The path of a place from the top as a directory.
+    #[must_use]
+    pub fn directory_path(&self, outline: &Outline, id: PlaceId) -> String {
+        let last = self.name(id).map(Name::directory).unwrap_or_default();
+        self.join(outline, id, last)
+    }
+
+    fn join(&self, outline: &Outline, id: PlaceId, last: Cow<'_, str>) -> String {
+        let above = |id| {
+            outline
+                .place(id)
+                .map_or(PlaceId::ROOT, |place| place.parent)
+        };
+        let mut parts = vec![last];
+        let mut at = above(id);
+        while at != PlaceId::ROOT {
+            parts.push(self.name(at).map(Name::directory).unwrap_or_default());
+            at = above(at);
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+}
+
+/// What a place is called in the tree.
+fn key<'t>(tree: &'t Tree, outline: &Outline, id: PlaceId) -> Cow<'t, str> {
+    match outline.place(id).map(|place| place.component) {
+        Some(Component::Key(key)) => {
+            let text = tree.node(key).and_then(Node::text);
+            text.unwrap_or_default().into()
+        }
+        Some(Component::Index(index)) => index.to_string().into(),
+        Some(Component::Top) | None => "".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ordinary_keys_keep_their_spelling() {
+        for key in [
+            "flux",
+            "with space",
+            "dotted.name",
+            "-dash",
+            "été",
+            "名前",
+            "*?",
+            "...",
+            ".hidden",
+            "a\\b",
+            "~",
+            &"k".repeat(250),
+        ] {
+            assert_eq!(encode(key), key);
+        }
+    }
+
+    #[test]
+    fn what_a_file_name_cannot_hold_is_encoded() {
+        let cases = [
+            ("a/b", "a%2Fb"),
+            ("100%", "100%25"),
+            ("", "%"),
+            (".", "%2E"),
+            ("..", "%2E%2E"),
+            ("a\0\t\n\u{7f}", "a%00%09%0A%7F"),
+            ("\u{85}", "%C2%85"),
+            ("../../etc", "..%2F..%2Fetc"),
+        ];
+        for (key, name) in cases {
+            assert_eq!(encode(key), name, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn long_keys_are_cut_between_characters_and_told_apart_by_a_hash() {
+        // FNV-1a by its published test vector.
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+        for unit in ["k", "é", "名", "/"] {
+            let (a, b) = (unit.repeat(300), unit.repeat(301));
+            assert!(encode(&a).len() <= MAX_STEM && encode(&a).len() > MAX_STEM - 5);
+            assert!(encode(&a).contains("%~") && encode(&a) != encode(&b));
+        }
+    }
+
+    fn names(entries: &[(&str, bool, bool)]) -> Vec<(String, String)> {
+        let entry = |&(key, array, directory): &(&str, bool, bool)| Entry {
+            key: key.to_owned().into(),
+            array,
+            directory,
+        };
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        let both = |name: Name| (name.stem().to_owned(), name.directory().into_owned());
+        assign(&entries).into_iter().map(both).collect()
+    }
+
+    #[test]
+    fn a_directory_gives_way_to_an_array() {
+        let given = names(&[
+            ("a", true, true),
+            ("a.bin", true, true),
+            ("a.npy", false, true),
+            ("b.bin", false, true),
+        ]);
+        let directories: Vec<&str> = given.iter().map(|(_, directory)| &**directory).collect();
+        assert_eq!(directories, ["a", "a%2Ebin", "a%2Enpy", "b.bin"]);
+        assert_eq!(given[1].0, "a.bin", "its files are a.bin.bin and a.bin.npy");
+    }
+
+    #[test]
+    fn keys_that_encode_alike_are_numbered() {
+        let given = names(&[
+            ("1", true, false),
+            ("1", true, false),
+            ("1", false, true),
+            ("1%+2", true, false),
+        ]);
+        let stems: Vec<&str> = given.iter().map(|(stem, _)| &**stem).collect();
+        assert_eq!(stems, ["1", "1%+2", "1%+3", "1%25+2"]);
+    }
+
+    #[test]
+    fn places_are_named_by_the_tree() {
+        let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> {data: [1], mask: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]}";
+        let text = format!("--- \na.bin: [{{x/y: &a {array}}}]\na: *a\nb: {array}\n...\n");
+        let tree = Tree::parse(text).unwrap();
+        let outline = Outline::new(&tree);
+        let named = Names::new(&tree, &outline);
+        let paths: Vec<_> = outline
+            .ids()
+            .map(|(id, _)| named.path(&outline, id))
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "",
+                "a%2Ebin",
+                "a%2Ebin/0",
+                "a%2Ebin/0/x%2Fy",
+                "a%2Ebin/0/x%2Fy/mask",
+                "a",
+                "b",
+                "b/mask"
+            ]
+        );
+        assert_eq!(named.children(PlaceId::ROOT).len(), 3);
+        let tree = Tree::parse(format!("--- {array}\n")).unwrap();
+        let outline = Outline::new(&tree);
+        let named = Names::new(&tree, &outline);
+        assert_eq!(named.path(&outline, outline.home(0).unwrap()), "%");
+        assert_eq!(named.path(&outline, outline.home(1).unwrap()), "%/mask");
+    }
+
+    proptest! {
+        #[test]
+        fn encoding_is_injective(a in "[/%.2EF~+\\x00a]{0,6}", b in "[/%.2EF~+\\x00a]{0,6}") {
+            prop_assert_eq!(encode(&a) == encode(&b), a == b);
+        }
+
+        #[test]
+        fn all_files_of_a_directory_have_valid_names_of_their_own(
+            entries in prop::collection::vec(("([/%.a\\x00]|\\.bin|\\.npy){0,3}|a{249,253}", any::<bool>(), any::<bool>()), 0..12)
+        ) {
+            let entries: Vec<Entry<'_>> = entries
+                .into_iter()
+                .map(|(key, array, directory)| Entry { key: key.into(), array, directory })
+                .collect();
+            let mut all = HashSet::new();
+            for (entry, name) in entries.iter().zip(assign(&entries)) {
+                let files = SUFFIXES.map(|suffix| format!("{}{suffix}", name.stem()));
+                let files = files.into_iter().filter(|_| entry.array);
+                for file in files.chain(entry.directory.then(|| name.directory().into_owned())) {
+                    prop_assert!((1..=255).contains(&file.len()) && !file.contains(['/', '\0']), "{}", file);
+                    prop_assert!(file != "." && file != ".." && all.insert(file));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,593 @@
+//! Where the arrays stand in the tree: the directories and links that lead to them, each array once.
+//!
+//! An array is declared at the first place it appears. Aliases (`*name`), internal references (`$ref: "#/a/b"`) and merges
+//! (`<<`) that lead to it, or to a collection that holds it, become links to that place, so that nothing is ever expanded.
+//! Links never form a circle: an alias stands behind its target, a link to a directory is only made to one that is complete.
+//! Knows nothing of file names, which are `names`'s.
+
+use std::collections::HashSet;
+
+use crate::asdf::decl::{Allowance, ArrayDecl, is_ndarray};
+use crate::asdf::tree::{Items, Kind, Node, NodeId, Tree};
+
+mod pointer;
+
+/// Most places; a mount of more would serve nobody.
+pub const MAX_PLACES: usize = 1 << 20;
+
+/// Most entries of a quantity or column that is searched for its unit; they have five at most.
+const MAX_QUANTITY: usize = 64;
+
+/// A place's number; those above it have smaller ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlaceId(u32);
+
+impl PlaceId {
+    /// The top directory.
+    pub const ROOT: Self = Self(0);
+
+    /// It as an index.
+    pub(super) fn index(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+/// A place in the tree that leads to an array, or is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The place that it is in; the top is in itself.
+    pub parent: PlaceId,
+    /// How it is called there.
+    pub component: Component,
+    /// The node that stands there in the text.
+    pub node: NodeId,
+    /// What it is.
+    pub what: What,
+}
+
+/// One step of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Component {
+    /// None: the tree's top node itself.
+    Top,
+    /// The key of a mapping; a scalar.
+    Key(NodeId),
+    /// The index in a sequence.
+    Index(u32),
+}
+
+/// What is at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A collection with arrays in it.
+    Directory,
+    /// An array, by its number; there may be places below it, such as its mask.
+    Array(usize),
+    /// Another way to a place that is itself no link.
+    Link {
+        /// That place.
+        to: PlaceId,
+        /// Whether also to what is below it.
+        whole: bool,
+    },
+    /// A reference that leads to nothing with a place.
+    Nothing,
+}
+
+/// The arrays of a tree and the places that lead to them.
+#[derive(Debug)]
+pub struct Outline {
+    places: Vec<Place>,
+    arrays: Vec<ArrayDecl>,
+    /// The place of each array.
+    homes: Vec<PlaceId>,
+    truncated: bool,
+}
+
+impl Outline {
+    /// Finds every array of a tree.
+    #[must_use]
+    pub fn new(tree: &Tree) -> Self {
+        Walk::new(tree).run()
+    }
+
+    /// The places, parents before children, in document order but for references.
+    #[must_use]
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// The place of that number.
+    #[must_use]
+    pub fn place(&self, id: PlaceId) -> Option<&Place> {
+        self.places.get(id.index())
+    }
+
+    /// The places with their numbers.
+    pub fn ids(&self) -> impl Iterator<Item = (PlaceId, &Place)> {
+        (0..).map(PlaceId).zip(&self.places)
+    }
+
+    /// The arrays, in document order.
+    #[must_use]
+    pub fn arrays(&self) -> &[ArrayDecl] {
+        &self.arrays
+    }
+
+    /// The number of the array that is at a place or that a link there leads to.
+    #[must_use]
+    pub fn array(&self, id: PlaceId) -> Option<usize> {
+        let target = match self.place(id)?.what {
+            What::Link { to, .. } => self.place(to)?.what,
+            what => what,
+        };
+        match target {
+            What::Array(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The place of an array, by its number.
+    #[must_use]
+    pub fn home(&self, array: usize) -> Option<PlaceId> {
+        self.homes.get(array).copied()
+    }
+
+    /// Whether places were left out because there are more than [`MAX_PLACES`].
+    #[must_use]
+    pub fn is_truncated(&self) -> bool {
+        self.truncated
+    }
+}
+
+/// A collection that is being walked through.
+struct Frame<'t> {
+    node: Node<'t>,
+    children: Items<'t>,
+    index: u32,
+    component: Component,
+    place: Option<PlaceId>,
+    /// Its children appear in the mapping around it, because `<<` merges it.
+    merged: bool,
+    /// The texts of its own keys, once something is merged into it.
+    own: Option<HashSet<&'t str>>,
+}
+
+impl<'t> Frame<'t> {
+    fn new(node: Node<'t>, component: Component, merged: bool) -> Self {
+        Self {
+            node,
+            children: node.children(),
+            index: 0,
+            component,
+            place: None,
+            merged,
+            own: None,
+        }
+    }
+
+    /// The next child and how it is called; keys that are not scalars have no name, so their values are passed over.
+    fn next(&mut self) -> Option<(Step, Node<'t>)> {
+        if self.node.kind() == Kind::Sequence {
+            let item = self.children.next()?;
+            let index = self.index;
+            self.index = index.saturating_add(1);
+            let step = if self.merged {
+                Step::Merge
+            } else {
+                Step::To(Component::Index(index))
+            };
+            return Some((step, item));
+        }
+        loop {
+            let (key, value) = (self.children.next()?, self.children.next()?);
+            if key.is_merge() {
+                return Some((Step::Merge, value));
+            }
+            if key.text().is_some() {
+                return Some((Step::To(Component::Key(key.id())), value));
+            }
+        }
+    }
+}
+
+/// From a collection to one of its children.
+#[derive(Clone, Copy)]
+enum Step {
+    To(Component),
+    Merge,
+}
+
+struct Walk<'t> {
+    tree: &'t Tree,
+    outline: Outline,
+    stack: Vec<Frame<'t>>,
+    allowance: Allowance,
+    pointers: pointer::Pointers<'t>,
+    /// Links by reference whose array's place is not yet known.
+    pending: Vec<(PlaceId, NodeId)>,
+}
+
+impl<'t> Walk<'t> {
+    fn new(tree: &'t Tree) -> Self {
+        let root = Place {
+            parent: PlaceId::ROOT,
+            component: Component::Top,
+            node: tree.root().map_or(NodeId::FIRST, Node::id),
+            what: What::Directory,
+        };
+        Self {
+            tree,
+            outline: Outline {
+                places: vec![root],
+                arrays: Vec::new(),
+                homes: Vec::new(),
+                truncated: false,
+            },
+            stack: Vec::new(),
+            allowance: Allowance::new(tree),
+            pointers: pointer::Pointers::new(tree),
+            pending: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Outline {
+        if let Some(root) = self.tree.root() {
+            self.visit(Step::To(Component::Top), root);
+        }
+        while let Some(frame) = self.stack.last_mut() {
+            match frame.next() {
+                Some((step, node)) => self.visit(step, node),
+                None => drop(self.stack.pop()),
+            }
+        }
+        for (link, target) in std::mem::take(&mut self.pending) {
+            let what = self
+                .find(target)
+                .map_or(What::Nothing, |to| What::Link { to, whole: false });
+            if let Some(place) = self.outline.places.get_mut(link.index()) {
+                place.what = what;
+            }
+        }
+        self.outline
+    }
+
+    fn visit(&mut self, step: Step, node: Node<'t>) {
+        match (step, node.kind()) {
+            (Step::Merge, Kind::Alias) => self.merge(node),
+            (Step::To(component), Kind::Alias) => {
+                if let Some(to) = self.find(node.follow().id()) {
+                    self.link(component, node, to);
+                }
+            }
+            (Step::To(component), _) if node.tag().is_some_and(is_ndarray) => {
+                self.declare(component, node);
+            }
+            (_, Kind::Scalar) => {}
+            (Step::To(component), _) => {
+                if let Some(uri) = pointer::reference(node) {
+                    self.refer(component, node, uri);
+                } else {
+                    self.enter(component, node, false);
+                }
+            }
+            (Step::Merge, _) => self.enter(Component::Top, node, true),
+        }
+    }
+
+    fn enter(&mut self, component: Component, node: Node<'t>, merged: bool) {
+        let mut frame = Frame::new(node, component, merged);
+        frame.place = self.stack.is_empty().then_some(PlaceId::ROOT);
+        self.stack.push(frame);
+    }
+
+    fn declare(&mut self, component: Component, node: Node<'t>) {
+        let number = self.outline.arrays.len();
+        let Some(place) = self.add(component, node, What::Array(number)) else {
+            return;
+        };
+        let unit = self.unit(component);
+        let decl = ArrayDecl::read(node, unit, &mut self.allowance);
+        self.outline.arrays.push(decl);
+        self.outline.homes.push(place);
+        // The lists of an inline array hold no arrays, but a mapping may have a mask.
+        if node.kind() == Kind::Mapping {
+            let mut frame = Frame::new(node, component, false);
+            frame.place = Some(place);
+            self.stack.push(frame);
+        }
+    }
+
+    /// The unit that the collection at the top of the stack gives to its child, if it is a quantity or a table's column.
+    fn unit(&self, component: Component) -> Option<NodeId> {
+        let around = self.stack.last()?.node;
+        let Component::Key(key) = component else {
+            return None;
+        };
+        let key = self.tree.node(key)?.text()?;
+        let name = around.tag()?.rsplit('/').next()?;
+        let gives = (key == "value" && name.starts_with("quantity-"))
+            || (key == "data" && name.starts_with("column-"));
+        if !gives || around.len() > MAX_QUANTITY {
+            return None;
+        }
+        let (_, unit) = around.entries().find(|(key, _)| key.is_key("unit"))?;
+        unit.text().map(|_| unit.id())
+    }
+
+    /// Adds a place in the collection at the top of the stack, which gets one itself if it has none yet.
+    fn add(&mut self, component: Component, node: Node<'t>, what: What) -> Option<PlaceId> {
+        let parent = self.here()?;
+        self.push(parent, component, node.id(), what)
+    }
+
+    fn push(
+        &mut self,
+        parent: PlaceId,
+        component: Component,
+        node: NodeId,
+        what: What,
+    ) -> Option<PlaceId> {
+        let places = &mut self.outline.places;
+        if places.len() >= MAX_PLACES {
+            self.outline.truncated = true;
+            return None;
+        }
+        let id = PlaceId(u32::try_from(places.len()).ok()?);
+        places.push(Place {
+            parent,
+            component,
+            node,
+            what,
+        });
+        Some(id)
+    }
+
+    /// The place of the collection at the top of the stack.
+    fn here(&mut self) -> Option<PlaceId> {
+        let known = self.stack.iter().rposition(|frame| frame.place.is_some());
+        let mut place = known
+            .and_then(|at| self.stack.get(at)?.place)
+            .unwrap_or(PlaceId::ROOT);
+        for at in known.map_or(0, |at| at.saturating_add(1))..self.stack.len() {
+            let frame = self.stack.get(at)?;
+            let (merged, component, node) = (frame.merged, frame.component, frame.node.id());
+            if !merged {
+                place = self.push(place, component, node, What::Directory)?;
+            }
+            self.stack.get_mut(at)?.place = Some(place);
+        }
+        Some(place)
+    }
+
+    /// The place of a node, if it has one. Places stand in the order of their nodes.
+    fn find(&self, node: NodeId) -> Option<PlaceId> {
+        let places = &self.outline.places;
+        let first = places.partition_point(|place| place.node < node);
+        let same = |place: &&Place| place.node == node;
+        let is_home = |place: &Place| matches!(place.what, What::Directory | What::Array(_));
+        let mut candidates = places.get(first..)?.iter().take_while(same);
+        let at = first.saturating_add(candidates.position(is_home)?);
+        u32::try_from(at).ok().map(PlaceId)
+    }
+
+    /// Links to a place that is complete, or to where it leads.
+    fn link(&mut self, component: Component, node: Node<'t>, to: PlaceId) {
+        let what = match self.outline.place(to).map(|place| place.what) {
+            Some(What::Directory | What::Array(_)) => What::Link { to, whole: true },
+            Some(link @ What::Link { .. }) => link,
+            Some(What::Nothing) | None => return,
+        };
+        self.add(component, node, what);
+    }
+
+    /// Links to the target of an internal reference.
+    fn refer(&mut self, component: Component, node: Node<'t>, uri: &str) {
+        let Some(target) = self.pointers.resolve(uri) else {
+            return;
+        };
+        let complete = target.behind() <= node.id();
+        let around = target.id() <= node.id() && !complete;
+        if complete {
+            if let Some(to) = self.find(target.id()) {
+                self.link(component, node, to);
+            }
+        } else if !around && target.tag().is_some_and(is_ndarray) {
+            let link = self.add(component, node, What::Nothing);
+            self.pending.extend(link.map(|link| (link, target.id())));
+        }
+    }
+
+    /// Links to what an alias behind `<<` merges into the mapping around it, unless the mapping has a key of that name.
+    fn merge(&mut self, alias: Node<'t>) {
+        let target = alias.follow();
+        let Some(from) = self.find(target.id()) else {
+            return;
+        };
+        let Some(around) = self.stack.iter().rposition(|frame| !frame.merged) else {
+            return;
+        };
+        let mut at = from.index();
+        while let Some(&place) = self.outline.places.get(at) {
+            if place.node >= target.behind() || !self.allowance.take(1) {
+                return;
+            }
+            let id = PlaceId(u32::try_from(at).unwrap_or(u32::MAX));
+            let inside = place.parent == from && id != from;
+            if inside && self.is_free(around, place.component) {
+                self.link(place.component, alias, id);
+            }
+            at = at.saturating_add(1);
+        }
+    }
+
+    /// Whether the mapping at `around` has no key of that name, which it has from now on.
+    fn is_free(&mut self, around: usize, component: Component) -> bool {
+        let Component::Key(key) = component else {
+            return false;
+        };
+        let Some(text) = self.tree.node(key).and_then(Node::text) else {
+            return false;
+        };
+        let Some(frame) = self.stack.get_mut(around) else {
+            return false;
+        };
+        let node = frame.node;
+        let own = frame.own.get_or_insert_with(|| {
+            let keys = node.entries().filter(|(key, _)| !key.is_merge());
+            keys.filter_map(|(key, _)| key.text()).collect()
+        });
+        own.insert(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARRAY: &str =
+        "!core/ndarray-1.0.0 {source: 0, datatype: int8, byteorder: big, shape: [1]}";
+
+    fn parse(body: &str) -> Tree {
+        let body = body.replace("ARRAY", ARRAY);
+        Tree::parse(format!("%TAG ! tag:stsci.edu:asdf/\n---\n{body}\n...\n")).unwrap()
+    }
+
+    fn path(tree: &Tree, outline: &Outline, mut id: PlaceId) -> String {
+        let mut parts = Vec::new();
+        while id != PlaceId::ROOT {
+            let place = outline.place(id).unwrap();
+            parts.push(match place.component {
+                Component::Top => "(top)".into(),
+                Component::Key(key) => tree.node(key).unwrap().text().unwrap().to_owned(),
+                Component::Index(index) => index.to_string(),
+            });
+            id = place.parent;
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+
+    /// Arrays as `path`, links as `path -> target`, links to the files alone as `path => target`.
+    fn outline(body: &str) -> Vec<String> {
+        let tree = parse(body);
+        let outline = Outline::new(&tree);
+        let describe = |(id, place): (PlaceId, &Place)| {
+            let path = |id| path(&tree, &outline, id);
+            match place.what {
+                What::Array(_) => Some(path(id)),
+                What::Link { to, whole: true } => Some(format!("{} -> {}", path(id), path(to))),
+                What::Link { to, whole: false } => Some(format!("{} => {}", path(id), path(to))),
+                What::Directory | What::Nothing => None,
+            }
+        };
+        outline.ids().filter_map(describe).collect()
+    }
+
+    #[test]
+    fn arrays_are_found_at_any_depth_and_masks_below_their_arrays() {
+        let body = "a: ARRAY\nb: [7, [ARRAY], {c: !x ARRAY}, {c: ARRAY}]\nd: !y {e: !core/ndarray-1.0.0 {data: [1], mask: ARRAY}}\nf: !core/ndarray-1.0.0 [[1, 2]]";
+        assert_eq!(
+            outline(&body.replace("!x ARRAY", "1")),
+            ["a", "b/1/0", "b/3/c", "d/e", "d/e/mask", "f"]
+        );
+        assert_eq!(outline("ARRAY"), ["(top)"]);
+        assert_eq!(outline("a: 1"), <[&str; 0]>::default());
+        assert_eq!(
+            outline("? [k]\n: ARRAY\nb: ARRAY"),
+            ["b"],
+            "a key that is no scalar has no name"
+        );
+    }
+
+    #[test]
+    fn aliases_link_to_the_first_place() {
+        // The paths of rawasdf.find_ndarrays over the conformance file names/aliases.
+        let body = "first: &arr ARRAY\nsecond: *arr\nlist: [*arr, {deep: *arr}]\nmap: &m {x: *arr}\nmap2: *m\nplain: &p [1]\nplain2: *p";
+        assert_eq!(
+            outline(body),
+            [
+                "first",
+                "second -> first",
+                "list/0 -> first",
+                "list/1/deep -> first",
+                "map/x -> first",
+                "map2 -> map"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_alias_within_its_target_leads_nowhere() {
+        assert_eq!(
+            outline("loop: &l\n  self: *l\n  x: ARRAY\n  list: [*l]"),
+            ["loop/x"]
+        );
+    }
+
+    #[test]
+    fn references_link_forward_to_arrays_and_back_to_anything() {
+        let body = "data: !core/ndarray-1.0.0 {data: [1], mask: {$ref: '#/my_mask'}}\nmy_mask: ARRAY\nall: {'a/b ~c': ARRAY}\none: {$ref: '#/all/a~1b%20~0c'}\nback: {$ref: '#/all'}\nvia: {$ref: '#/back/a~1b ~0c'}\nfar: {$ref: 'other.asdf#/all'}\nno: {$ref: '#/none'}\nlater: {$ref: '#/last'}\nlast: [ARRAY]";
+        assert_eq!(
+            outline(body),
+            [
+                "data",
+                "data/mask => my_mask",
+                "my_mask",
+                "all/a/b ~c",
+                "one -> all/a/b ~c",
+                "back -> all",
+                "via -> all/a/b ~c",
+                "last/0"
+            ]
+        );
+    }
+
+    #[test]
+    fn references_in_a_circle_make_no_circle_of_links() {
+        let body = "a: {x: ARRAY, b: {$ref: '#/b'}}\nb: {y: ARRAY, a: {$ref: '#/a'}, up: {$ref: '#'}}\nc: {$ref: '#/d'}\nd: {$ref: '#/c'}";
+        assert_eq!(outline(body), ["a/x", "b/y", "b/a -> a"]);
+    }
+
+    #[test]
+    fn merged_arrays_appear_unless_the_mapping_has_its_own() {
+        let body = "base: &b {x: ARRAY, y: ARRAY, z: {w: ARRAY}}\nderived:\n  <<: *b\n  y: 2\nagain: {<<: [*b, {q: ARRAY}]}";
+        assert_eq!(
+            outline(body),
+            [
+                "base/x",
+                "base/y",
+                "base/z/w",
+                "derived/x -> base/x",
+                "derived/z -> base/z",
+                "again/x -> base/x",
+                "again/y -> base/y",
+                "again/z -> base/z",
+                "again/q"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_quantity_and_a_column_give_their_unit() {
+        let tree = parse(
+            "q: !unit/quantity-1.1.0 {value: ARRAY, unit: !unit/unit-1.0.0 Jy}\nt: [!core/column-1.0.0 {data: ARRAY, unit: m}]\nn: {value: ARRAY, unit: s}",
+        );
+        let outline = Outline::new(&tree);
+        let unit = |n: usize| {
+            outline.arrays()[n]
+                .unit
+                .map(|id| tree.node(id).unwrap().text().unwrap())
+        };
+        assert_eq!([unit(0), unit(1), unit(2)], [Some("Jy"), Some("m"), None]);
+    }
+
+    #[test]
+    fn a_bomb_of_aliases_makes_one_link_for_each() {
+        let mut body = "a0: &a0 [ARRAY]\n".to_owned();
+        body.extend(
+            (1..8).map(|i| format!("a{i}: &a{i} [{}]\n", format!("*a{}, ", i - 1).repeat(9))),
+        );
+        assert_eq!(outline(&body).len(), 1 + 7 * 9);
+    }
+}

@@ -1,0 +1,257 @@
+//! Boxes of an array in the order of the block, cut into tiles that fit a scratch buffer.
+//!
+//! Gathering and scattering share this: both walk the block in ascending order, in pieces that are as long as the box allows,
+//! and put the pieces one behind the other in a buffer, from or to which [`super::copy`] moves the elements.
+
+use super::copy::Step;
+use super::view::Part;
+use crate::error::{Error, Place, Result};
+
+/// By what numbers arrays are cut, all in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grain {
+    /// Most bytes of the pieces of a tile in the scratch buffer.
+    pub(super) scratch: u64,
+    /// Most bytes between two runs that are still taken as one piece, with what is between them: what could be copied in the
+    /// time that one more read takes.
+    pub(super) gap: u64,
+    /// Runs of this length and more are read straight into place, one by one.
+    pub(super) direct: u64,
+    /// Size of the reads that a program is expected to make, to find out whether bands pay.
+    pub(super) usual: u64,
+}
+
+impl Grain {
+    /// For files in the page cache, with a scratch buffer that stays in the processor's second cache.
+    pub(super) const DEFAULT: Self = Self {
+        scratch: 1 << 20,
+        gap: 4 << 10,
+        direct: 8 << 10,
+        usual: 128 << 10,
+    };
+}
+
+/// Bytes between the pieces in the buffer, at the least: pieces at a distance of a power of two would compete for the same few
+/// lines of the processor's cache.
+const PADDING: u64 = 64;
+
+/// A series of positions, ascending in the block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Walk {
+    /// Number of positions.
+    pub(super) count: u64,
+    /// Bytes from one position to the next in the block.
+    pub(super) step: u64,
+    /// Bytes from one position to the next in C order.
+    pub(super) pitch: i64,
+}
+
+/// A box of an array, by its walks through the block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tile {
+    /// Block offset of its lowest byte.
+    pub(super) low: u64,
+    /// Where that byte is in C order, counted from the start of the [`Part`].
+    pub(super) first: u64,
+    /// The walks, smallest step first.
+    pub(super) walks: Vec<Walk>,
+    /// Bytes that lie together at each position.
+    pub(super) run: u64,
+}
+
+/// How a tile lies in the block: equal pieces at the positions of its last walks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pieces {
+    /// How many of the tile's walks are inside a piece.
+    pub(super) joined: usize,
+    /// Length of a piece in bytes.
+    pub(super) span: u64,
+    /// Number of pieces.
+    pub(super) count: u64,
+}
+
+impl Tile {
+    /// The whole of `part`.
+    pub(super) fn new(part: &Part) -> Self {
+        let mut tile = Self {
+            low: part.offset,
+            first: 0,
+            walks: Vec::with_capacity(part.axes.len()),
+            run: part.run,
+        };
+        for axis in &part.axes {
+            let step = axis.stride.unsigned_abs();
+            let mut pitch = axis.pitch.cast_signed();
+            if axis.stride < 0 {
+                let last = axis.count.saturating_sub(1);
+                tile.low = tile.low.wrapping_sub(last.wrapping_mul(step));
+                tile.first = tile.first.wrapping_add(last.wrapping_mul(axis.pitch));
+                pitch = pitch.wrapping_neg();
+            }
+            tile.walks.push(Walk {
+                count: axis.count,
+                step,
+                pitch,
+            });
+        }
+        tile.walks.sort_by_key(|walk| walk.step);
+        tile
+    }
+
+    /// Bytes from the lowest to behind the highest.
+    pub(super) fn extent(&self) -> u64 {
+        self.walks.iter().fold(self.run, grown)
+    }
+
+    /// The pieces, when runs at most `gap` bytes apart are taken together.
+    pub(super) fn pieces(&self, gap: u64) -> Pieces {
+        let mut pieces = Pieces {
+            joined: 0,
+            span: self.run,
+            count: 1,
+        };
+        for (i, walk) in self.walks.iter().enumerate() {
+            if pieces.joined == i && walk.step <= pieces.span.saturating_add(gap) {
+                pieces.joined = i.saturating_add(1);
+                pieces.span = grown(pieces.span, walk);
+            } else {
+                pieces.count = pieces.count.saturating_mul(walk.count);
+            }
+        }
+        pieces
+    }
+
+    /// The way from the pieces in the scratch buffer to the array in C order.
+    ///
+    /// # Errors
+    /// [`misplaced`] if a distance does not fit into memory.
+    pub(super) fn steps(&self, pieces: &Pieces) -> Result<Vec<Step>> {
+        let mut distance = pieces.pitch();
+        let steps = self.walks.iter().enumerate().map(|(i, walk)| {
+            let from = if i < pieces.joined {
+                walk.step
+            } else {
+                let next = distance.saturating_mul(walk.count);
+                std::mem::replace(&mut distance, next)
+            };
+            Some(Step {
+                count: usize::try_from(walk.count).ok()?,
+                from: isize::try_from(from).ok()?,
+                to: isize::try_from(walk.pitch).ok()?,
+            })
+        });
+        steps.collect::<Option<_>>().ok_or_else(misplaced)
+    }
+
+    /// Calls `each` for tiles that together are this one, ascending in the block as far as its walks allow.
+    ///
+    /// Each fits into the scratch buffer, or has no joined walks and so needs none.
+    pub(super) fn cut(
+        mut self,
+        grain: Grain,
+        each: &mut dyn FnMut(&Self) -> Result<()>,
+    ) -> Result<()> {
+        let pieces = self.pieces(grain.gap);
+        if pieces.joined == 0 || pieces.packed() <= grain.scratch {
+            return each(&self);
+        }
+        let one_piece = pieces.joined == self.walks.len();
+        let Some(last) = self.walks.pop() else {
+            return each(&self);
+        };
+        let rest = self.pieces(grain.gap);
+        let fitting = if one_piece {
+            let room = grain.scratch.checked_sub(rest.span);
+            room.and_then(|room| room.checked_div(last.step))
+                .map_or(1, |steps| steps.saturating_add(1))
+        } else {
+            let each = rest.count.saturating_mul(rest.pitch());
+            grain.scratch.checked_div(each).unwrap_or(1).max(1)
+        };
+        let mut done = 0;
+        while done < last.count {
+            let count = fitting.min(last.count.saturating_sub(done));
+            let mut tile = self.moved(&last, done);
+            if count > 1 {
+                tile.walks.push(Walk { count, ..last });
+            }
+            tile.cut(grain, each)?;
+            done = done.saturating_add(count);
+        }
+        Ok(())
+    }
+
+    /// The same tile, `index` positions further on `walk`.
+    fn moved(&self, walk: &Walk, index: u64) -> Self {
+        let (low, first) = walk.from(self.low, self.first, index);
+        Self {
+            low,
+            first,
+            ..self.clone()
+        }
+    }
+}
+
+impl Walk {
+    /// The block offset and offset in C order, `index` positions from these.
+    pub(super) fn from(&self, low: u64, first: u64, index: u64) -> (u64, u64) {
+        // Exact: a view proves that its positions lie inside the block, and in C order they lie inside the array.
+        (
+            low.wrapping_add(index.wrapping_mul(self.step)),
+            first.wrapping_add(index.wrapping_mul(self.pitch.cast_unsigned())),
+        )
+    }
+}
+
+impl Pieces {
+    /// Bytes from one piece to the next in the scratch buffer.
+    pub(super) fn pitch(&self) -> u64 {
+        self.span
+            .checked_next_multiple_of(PADDING)
+            .map_or(u64::MAX, |span| span.saturating_add(PADDING))
+    }
+
+    /// Bytes of all pieces in the scratch buffer.
+    pub(super) fn packed(&self) -> u64 {
+        match self.count {
+            1 => self.span,
+            count => count.saturating_mul(self.pitch()),
+        }
+    }
+}
+
+/// Calls `each` with the block offset and the offset in C order of every position of `walks`, ascending in the block.
+pub(super) fn positions(
+    walks: &[Walk],
+    low: u64,
+    first: u64,
+    each: &mut dyn FnMut(u64, u64) -> Result<()>,
+) -> Result<()> {
+    let Some((last, rest)) = walks.split_last() else {
+        return each(low, first);
+    };
+    for index in 0..last.count {
+        let (low, first) = last.from(low, first, index);
+        positions(rest, low, first, each)?;
+    }
+    Ok(())
+}
+
+/// What `span` bytes at every position of `walk` reach over.
+fn grown(span: u64, walk: &Walk) -> u64 {
+    let behind = walk.count.saturating_sub(1).saturating_mul(walk.step);
+    behind.saturating_add(span)
+}
+
+/// A length as one in memory.
+///
+/// # Errors
+/// [`misplaced`] if it does not fit.
+pub(super) fn in_memory(len: u64) -> Result<usize> {
+    usize::try_from(len).map_err(|_| misplaced())
+}
+
+/// The error for what the proofs of a view exclude; it takes the place of a panic.
+pub(super) fn misplaced() -> Error {
+    Error::corrupt(Place::File, "an element outside of the array")
+}

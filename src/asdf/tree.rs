@@ -1,0 +1,416 @@
+//! The tree: its exact text, and the nodes that the text describes.
+//!
+//! Nodes lie in one array in document order, 20 bytes each, and point into the text; a value is copied only where it differs
+//! from its spelling. Aliases are leaves that know their target and are never expanded. Knows YAML and the subset of it that
+//! the standard allows; what an array is, is `decl`'s.
+
+mod compose;
+mod node;
+mod subset;
+
+use std::sync::OnceLock;
+
+use crate::asdf::lines::Lines;
+use crate::asdf::yaml::{self, Fault};
+use crate::error::{Error, Place, Result};
+
+pub use node::{Items, Node};
+pub(in crate::asdf) use subset::quoted;
+pub use subset::{Finding, Warning, Warnings};
+
+/// Largest text, in bytes.
+pub const MAX_TEXT: usize = 256 << 20;
+/// Most levels of collections in collections.
+pub const MAX_DEPTH: usize = 512;
+/// Most levels of those in flow style, whose parsing costs their depth for each token.
+pub const MAX_FLOW_DEPTH: usize = 128;
+/// Most nodes.
+pub const MAX_NODES: u32 = 1 << 24;
+/// Most nodes if every alias were replaced by what it stands for, as some readers do; long texts count as several.
+pub const MAX_WEIGHT: u64 = 1 << 26;
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Text.
+    Scalar,
+    /// Items in order.
+    Sequence,
+    /// Keys and values in order.
+    Mapping,
+    /// `*name`: stands for another node.
+    Alias,
+}
+
+/// A node's number in document order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u32);
+
+impl NodeId {
+    /// That of the top node.
+    pub const FIRST: Self = Self(0);
+
+    /// The number after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Raw {
+    /// First byte, that of the tag or anchor if there is one.
+    start: u32,
+    /// The byte behind it.
+    end: u32,
+    /// A scalar's value in the text or pool; a collection's next node that is not in it; an alias's target.
+    at: u32,
+    /// A scalar's bytes; a collection's children.
+    len: u32,
+    /// Number of its tag, from 1; 0 for none.
+    tag: u16,
+    kind: Kind,
+    flags: u8,
+}
+
+impl Raw {
+    /// The scalar's type shows in its text.
+    const PLAIN: u8 = 1;
+    /// The scalar's value is in the pool.
+    const POOLED: u8 = 2;
+    /// The collection's end has not come yet.
+    const OPEN: u8 = 4;
+    /// The alias stands for a node that it is part of.
+    const RECURSIVE: u8 = 8;
+}
+
+/// A parsed tree with its text.
+#[derive(Debug)]
+pub struct Tree {
+    text: String,
+    nodes: Vec<Raw>,
+    tags: Vec<Box<str>>,
+    pool: String,
+    lines: OnceLock<Lines>,
+    warnings: Warnings,
+}
+
+impl Tree {
+    /// Parses the text head of a file: from its first byte to the end of the `...` line.
+    ///
+    /// # Errors
+    /// `Corrupt` with line and column if it is not one document of valid YAML 1.1 in UTF-8 within the limits.
+    pub fn parse(text: impl Into<Vec<u8>>) -> Result<Self> {
+        let text = text.into();
+        let text = match yaml::decode(text) {
+            Ok(text) => text,
+            Err((fault, text)) => return Err(report(&fault, &text)),
+        };
+        let parts = compose::compose(&text).map_err(|fault| report(&fault, text.as_bytes()))?;
+        let mut tree = Self {
+            text,
+            nodes: parts.nodes,
+            tags: parts.tags,
+            pool: parts.pool,
+            lines: OnceLock::new(),
+            warnings: Warnings::default(),
+        };
+        tree.warnings = subset::check(&tree, &parts.unknown_directives);
+        Ok(tree)
+    }
+
+    /// The text, byte for byte.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The top node; none if no document begins in the text.
+    #[must_use]
+    pub fn root(&self) -> Option<Node<'_>> {
+        self.node(NodeId::FIRST)
+    }
+
+    /// The node of that number.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<Node<'_>> {
+        Node::new(self, id)
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no node at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// What the standard's YAML subset does not allow, but readers put up with.
+    #[must_use]
+    pub fn warnings(&self) -> &Warnings {
+        &self.warnings
+    }
+
+    /// Line and column of a byte of the text.
+    #[must_use]
+    pub fn place(&self, byte: usize) -> Place {
+        let lines = self.lines.get_or_init(|| Lines::new(&self.text));
+        let (line, column) = lines.find(&self.text, byte);
+        Place::Line { line, column }
+    }
+}
+
+/// A fault of the text as an error that people can find.
+fn report(fault: &Fault, text: &[u8]) -> Error {
+    let text = String::from_utf8_lossy(text.get(..fault.byte).unwrap_or(text));
+    let lines = Lines::new(&text);
+    let (line, column) = lines.find(&text, text.len());
+    let mut why = fault.why.clone();
+    if let Some((context, began)) = &fault.context {
+        let (began, _) = lines.find(&text, *began);
+        why = format!("{why} {context} that began in line {began}");
+    }
+    Error::corrupt(Place::Line { line, column }, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::scalar::Value;
+    use proptest::prelude::*;
+
+    const HEAD: &str = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n";
+
+    fn tree(body: &str) -> Tree {
+        Tree::parse(format!("{HEAD}{body}\n...\n")).unwrap()
+    }
+
+    fn error(text: impl Into<Vec<u8>>) -> String {
+        Tree::parse(text).unwrap_err().to_string()
+    }
+
+    fn get<'t>(tree: &'t Tree, key: &str) -> Node<'t> {
+        tree.root().unwrap().get(key).unwrap()
+    }
+
+    #[test]
+    fn tags_are_resolved_and_text_comes_without_quotes_and_folds() {
+        let tree = tree(
+            "a: !x/y-1.0 'it''s'\nb: !<tag:o,1:z> \"\\u00e9\\\n  t\\xe9\"\nc: |\n  two\n  lines\nd: ! '12'\ne: '12'",
+        );
+        assert_eq!(get(&tree, "a").tag(), Some("tag:stsci.edu:asdf/x/y-1.0"));
+        assert_eq!(get(&tree, "a").text(), Some("it's"));
+        assert_eq!(get(&tree, "b").tag(), Some("tag:o,1:z"));
+        assert_eq!(get(&tree, "b").text(), Some("été"));
+        assert_eq!(get(&tree, "c").text(), Some("two\nlines\n"));
+        assert_eq!(
+            get(&tree, "d").value(),
+            Some(Value::Int(12)),
+            "the non-specific tag makes it plain"
+        );
+        assert_eq!(get(&tree, "e").value(), Some(Value::Str("12")));
+        let root = tree.root().unwrap();
+        assert_eq!(
+            (root.tag(), root.len()),
+            (Some("tag:stsci.edu:asdf/core/asdf-1.1.0"), 5)
+        );
+    }
+
+    #[test]
+    fn spans_cover_tag_and_anchor_and_end_with_the_last_child() {
+        let tree = tree("a: !t &x\n  b: [1, 2]   # comment\n\nc: *x");
+        let node = get(&tree, "a");
+        assert_eq!(&tree.text()[node.span()], "!t &x\n  b: [1, 2]");
+        assert_eq!(node.place(), Place::Line { line: 5, column: 4 });
+        let (_, alias) = tree.root().unwrap().entries().nth(1).unwrap();
+        assert_eq!(&tree.text()[alias.span()], "*x");
+        assert_eq!(
+            (alias.kind(), alias.follow().id()),
+            (Kind::Alias, node.id())
+        );
+        assert_eq!(
+            alias
+                .get("b")
+                .unwrap()
+                .items()
+                .map(|n| n.text().unwrap())
+                .collect::<Vec<_>>(),
+            ["1", "2"]
+        );
+    }
+
+    #[test]
+    fn own_keys_win_over_merged_ones_and_the_last_over_the_first() {
+        // Expected values from PyYAML 6.0.3.
+        let tree = tree(
+            "A: &A {k: A, a: 1}\nB: &B {k: B, b: 1, <<: *A}\nlist: {<<: [*A, *B], own: 1}\ntwo: {<<: *A, <<: *B}\nown: {k: 1, k: 2, <<: *A}",
+        );
+        let text = |map: &str, key: &str| get(&tree, map).get(key).map(|n| n.text().unwrap());
+        assert_eq!(text("list", "k"), Some("A"));
+        assert_eq!(text("list", "b"), Some("1"));
+        assert_eq!(text("two", "k"), Some("B"));
+        assert_eq!(text("own", "k"), Some("2"));
+        assert_eq!(text("B", "a"), Some("1"));
+        assert_eq!(text("own", "none"), None);
+    }
+
+    #[test]
+    fn mappings_that_merge_each_other_again_and_again_are_given_up() {
+        let link = |i: u32| format!("m{i}: &m{i} {{<<: [*m{0}, *m{0}]}}\n", i - 1);
+        let chain: Vec<String> = (1..40).map(link).collect();
+        let body = format!("m0: &m0 {{x: 1}}\n{}", chain.concat());
+        // So many expanded nodes are refused; a cheaper chain is cut by the look-up's own budget.
+        assert!(
+            error(format!("{HEAD}{body}...\n")).contains("aliases that stand for far too much")
+        );
+        let tree = tree(&body[..body.find("m20").unwrap()]);
+        assert!(get(&tree, "m19").get("none").is_none());
+    }
+
+    #[test]
+    fn an_alias_within_its_target_is_a_leaf() {
+        let tree = tree("loop: &l\n  self: *l\n  x: 1\n  <<: *l");
+        let alias = get(&tree, "loop").entries().next().unwrap().1;
+        assert!(alias.is_recursive() && alias.follow().kind() == Kind::Alias);
+        assert_eq!(
+            (alias.len(), alias.text(), alias.get("x").is_none()),
+            (0, None, true)
+        );
+        assert!(get(&tree, "loop").get("none").is_none());
+    }
+
+    #[test]
+    fn errors_say_line_column_and_cause() {
+        assert_eq!(
+            error(format!("{HEAD}a: [1, 2\nb: }}\n")),
+            "line 6, column 2: did not find expected ',' or ']' while parsing a flow sequence that began in line 5"
+        );
+        assert_eq!(
+            error(format!("{HEAD}é: *x\n")),
+            "line 5, column 4: alias *x without its anchor before it"
+        );
+        assert_eq!(
+            error(format!("{HEAD}a: &x 1\nb: &x 2\n")),
+            "line 6, column 4: anchor &x occurs twice"
+        );
+        assert_eq!(
+            error([HEAD.as_bytes(), b"a: \xff\n"].concat()),
+            "line 5, column 4: bytes that are not UTF-8"
+        );
+        assert_eq!(
+            error(format!("{HEAD}a: \u{1}\n")),
+            "line 5, column 4: control characters are not allowed"
+        );
+        assert_eq!(
+            error(format!("\u{feff}{HEAD}a: 1\n")),
+            "line 1, column 1: byte order mark before the tree"
+        );
+        assert_eq!(
+            error([0xFE, 0xFF, 0, 0x23]),
+            "line 1, column 1: UTF-16 text, where the standard wants UTF-8"
+        );
+        assert!(error("%YAML 2.0\n--- a\n").contains("incompatible YAML document"));
+        assert!(
+            Tree::parse("%YAML 1.2\n--- a\n").is_ok(),
+            "libyaml reads it, so do the others"
+        );
+    }
+
+    #[test]
+    fn there_is_one_document_or_none() {
+        assert_eq!(
+            error(format!("{HEAD}a: 1\n...\n# fine\n--- b\n")),
+            "line 8, column 1: text behind the end of the tree's document"
+        );
+        assert!(
+            Tree::parse("#ASDF 1.0.0\n# no tree\n")
+                .unwrap()
+                .root()
+                .is_none()
+        );
+        let empty = Tree::parse("#ASDF 1.0.0\n--- \n...\n").unwrap();
+        assert_eq!(empty.root().unwrap().value(), Some(Value::Null));
+    }
+
+    #[test]
+    fn unknown_directives_are_passed_over_with_a_warning() {
+        let tree = Tree::parse("%FINF 0.1.0\n%TAG ! tag:x/\n--- !a {b: 1}\n...\n").unwrap();
+        assert_eq!(tree.root().unwrap().tag(), Some("tag:x/a"));
+        assert!(tree.text().starts_with("%FINF"), "the text is the user's");
+        let (place, warning) = tree.warnings().places(&tree).next().unwrap();
+        assert_eq!(
+            (place, &*warning.message),
+            (
+                Place::Line { line: 1, column: 1 },
+                "unknown directive '%FINF'"
+            )
+        );
+    }
+
+    #[test]
+    fn what_the_subset_forbids_is_warned_of() {
+        let tree = tree(
+            "a: {x: 1, y: 2, x: 3}\n1: i\n0x1: j\n'1': fine\nfalse: k\nFALSE: l\n1.5: f\n~: n\n[1]: s\nlarge: [9223372036854775807, 9223372036854775808, -0x8000000000000001, '9223372036854775808']\nr: &r [*r]",
+        );
+        let found: Vec<_> = tree
+            .warnings()
+            .places(&tree)
+            .map(|(place, w)| format!("{place}: {}", w.message))
+            .collect();
+        let key = "where ASDF allows strings, integers and truth values";
+        assert_eq!(
+            found,
+            [
+                "line 5, column 17: key 'x' occurs again in its mapping; readers take the last one".into(),
+                "line 7, column 1: key '0x1' occurs again in its mapping; readers take the last one".into(),
+                "line 10, column 1: key 'FALSE' occurs again in its mapping; readers take the last one".into(),
+                format!("line 11, column 1: a key of type float, {key}"),
+                format!("line 12, column 1: a key of type null, {key}"),
+                format!("line 13, column 1: a key that is not a scalar, {key}"),
+                "line 14, column 30: integer '9223372036854775808' beyond the range of int64".into(),
+                "line 14, column 51: integer '-0x8000000000000001' beyond the range of int64".into(),
+                "line 15, column 8: an alias within what it stands for".into(),
+            ]
+        );
+    }
+
+    #[test]
+    fn limits_end_hostile_texts_early() {
+        let nested = |open: &str, n: usize| format!("{HEAD}{}", open.repeat(n));
+        assert!(error(nested("[", 20_000)).contains("nested deeper than"));
+        assert!(error(nested("- ", 20_000)).contains("nested deeper than"));
+        assert!(error("%TAG !a! tag:x\n".repeat(20_000)).contains("bytes of directives"));
+        assert!(error("%TAG !a! tag:x\u{85}".repeat(20_000)).contains("bytes of directives"));
+        assert!(
+            error(format!("%TAG !a! {}\n--- !a!b c\n", "x".repeat(5000)))
+                .contains("a tag of 5001 bytes")
+        );
+        assert!(
+            error("--- a\n...\n".to_owned() + &"%TAG !a! tag:x\n".repeat(20_000))
+                .contains("behind the end")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_parser(text in "(--- )?([a-z0-9&*!%|>'\":,?#~é \\-\\[\\]{}\n]|\n  |: |- ){0,60}") {
+            if let Ok(tree) = Tree::parse(text) {
+                let mut id = NodeId(0);
+                while let Some(node) = tree.node(id) {
+                    prop_assert!(tree.text().get(node.span()).is_some());
+                    prop_assert!(node.behind() > id && node.behind().0 as usize <= tree.len());
+                    let children = match node.follow().kind() {
+                        Kind::Mapping => node.entries().count(),
+                        _ => node.items().count(),
+                    };
+                    prop_assert_eq!(children, node.len());
+                    id = id.next();
+                }
+            }
+        }
+    }
+}

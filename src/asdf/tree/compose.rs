@@ -1,0 +1,279 @@
+//! From events to nodes, within limits.
+
+use std::collections::HashMap;
+
+use super::{Kind, MAX_DEPTH, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, Raw};
+use crate::asdf::yaml::{self, Event, Fault, Parser, Prologue};
+
+/// Most anchors; each takes some hundred bytes while the tree is read.
+const MAX_ANCHORS: usize = 1 << 20;
+/// Most different tags.
+const MAX_TAGS: usize = 8192;
+/// Longest tag, in bytes; a short `!h!` may stand for a long prefix at every node.
+const MAX_TAG: usize = 4096;
+
+/// Bytes of a scalar that weigh as much as a node, so that aliases cannot multiply long texts either.
+const TEXT_PER_NODE: u64 = 16;
+
+/// The parts of a tree that come from its text.
+#[derive(Debug, Default)]
+pub(super) struct Composed {
+    pub(super) nodes: Vec<Raw>,
+    /// Resolved tags; a node's tag is its place here plus one.
+    pub(super) tags: Vec<Box<str>>,
+    /// Values that differ from their spelling in the text, one behind the other.
+    pub(super) pool: String,
+    /// Where the text has directives that YAML does not know.
+    pub(super) unknown_directives: Vec<usize>,
+}
+
+/// A collection whose end has not come yet.
+struct Open {
+    node: u32,
+    anchor: Option<Box<str>>,
+    /// Weight of it and of what is in it so far; an alias weighs what it stands for.
+    weight: u64,
+    /// The end of its last child.
+    end: u32,
+    flow: bool,
+}
+
+struct Anchor {
+    node: u32,
+    weight: u64,
+}
+
+#[derive(Default)]
+struct Composer {
+    result: Composed,
+    tag_numbers: HashMap<Box<str>, u16>,
+    anchors: HashMap<Box<str>, Anchor>,
+    open: Vec<Open>,
+    flow_depth: usize,
+}
+
+/// The nodes of the one document in `text`; none if no document begins.
+pub(super) fn compose(text: &str) -> Result<Composed, Fault> {
+    if text.len() > MAX_TEXT {
+        let why = format!("a tree of {} bytes, of {MAX_TEXT} allowed", text.len());
+        return Err(Fault::new(MAX_TEXT, why));
+    }
+    let prologue = Prologue::scan(text)?;
+    let mut parser = Parser::new(&prologue.text);
+    let mut composer = Composer::default();
+    loop {
+        let event = parser.next()?;
+        match event.kind {
+            yaml::Kind::StreamStart | yaml::Kind::DocumentStart => {}
+            yaml::Kind::StreamEnd => break,
+            yaml::Kind::DocumentEnd => {
+                nothing_follows(text, event.end)?;
+                break;
+            }
+            yaml::Kind::SequenceEnd | yaml::Kind::MappingEnd => composer.close(&event)?,
+            yaml::Kind::Alias => composer.alias(&event)?,
+            yaml::Kind::Scalar => composer.scalar(&event, text)?,
+            yaml::Kind::SequenceStart => composer.collection(&event, Kind::Sequence)?,
+            yaml::Kind::MappingStart => composer.collection(&event, Kind::Mapping)?,
+        }
+    }
+    composer.result.unknown_directives = prologue.unknown;
+    composer.result.nodes.shrink_to_fit();
+    Ok(composer.result)
+}
+
+/// Refuses a second document without parsing it: its directives would not have been looked through.
+fn nothing_follows(text: &str, end: usize) -> Result<(), Fault> {
+    let mut at = end;
+    for line in text
+        .get(end..)
+        .unwrap_or_default()
+        .split_inclusive(yaml::is_break)
+    {
+        let rest = line.strip_prefix("...").unwrap_or(line);
+        if !yaml::is_blank_or_comment(rest) {
+            return Err(Fault::new(at, "text behind the end of the tree's document"));
+        }
+        at = at.saturating_add(line.len());
+    }
+    Ok(())
+}
+
+/// An offset within a text of at most `MAX_TEXT` bytes.
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+impl Composer {
+    /// Adds a node and gives its number.
+    fn push(&mut self, event: &Event<'_>, raw: Raw, weight: u64) -> Result<u32, Fault> {
+        let number = u32::try_from(self.result.nodes.len())
+            .ok()
+            .filter(|&n| n < MAX_NODES)
+            .ok_or_else(|| Fault::new(event.start, format!("more than {MAX_NODES} nodes")))?;
+        if let Some(parent) = self.open.last_mut() {
+            if let Some(raw) = index(&mut self.result.nodes, parent.node) {
+                raw.len = raw.len.saturating_add(1);
+            }
+            parent.end = raw.end;
+            parent.grow(weight, event)?;
+        }
+        self.result.nodes.push(raw);
+        if let Some(name) = event.anchor.filter(|_| raw.kind != Kind::Alias) {
+            let anchor = Anchor {
+                node: number,
+                weight,
+            };
+            if self.anchors.len() >= MAX_ANCHORS {
+                let why = format!("more than {MAX_ANCHORS} anchors");
+                return Err(Fault::new(event.start, why));
+            }
+            if self.anchors.insert(name.into(), anchor).is_some() {
+                return Err(Fault::new(
+                    event.start,
+                    format!("anchor &{name} occurs twice"),
+                ));
+            }
+        }
+        Ok(number)
+    }
+
+    fn raw(&mut self, event: &Event<'_>, kind: Kind) -> Result<Raw, Fault> {
+        Ok(Raw {
+            start: offset(event.start),
+            end: offset(event.end),
+            at: 0,
+            len: 0,
+            tag: self.tag(event)?,
+            kind,
+            flags: 0,
+        })
+    }
+
+    fn tag(&mut self, event: &Event<'_>) -> Result<u16, Fault> {
+        let Some(tag) = event.tag else { return Ok(0) };
+        if let Some(&number) = self.tag_numbers.get(tag) {
+            return Ok(number);
+        }
+        if tag.len() > MAX_TAG {
+            let why = format!("a tag of {} bytes, of {MAX_TAG} allowed", tag.len());
+            return Err(Fault::new(event.start, why));
+        }
+        self.result.tags.push(tag.into());
+        let number = u16::try_from(self.result.tags.len())
+            .ok()
+            .filter(|&n| usize::from(n) <= MAX_TAGS)
+            .ok_or_else(|| {
+                Fault::new(event.start, format!("more than {MAX_TAGS} different tags"))
+            })?;
+        self.tag_numbers.insert(tag.into(), number);
+        Ok(number)
+    }
+
+    fn scalar(&mut self, event: &Event<'_>, text: &str) -> Result<(), Fault> {
+        let mut raw = self.raw(event, Kind::Scalar)?;
+        if event.plain {
+            raw.flags |= Raw::PLAIN;
+        }
+        raw.len = offset(event.value.len());
+        // Plain scalars end with their value, quoted ones with it and a quote, unless they are folded or escaped.
+        let spelled = |behind: usize| {
+            let end = event.end.checked_sub(behind)?;
+            let start = end.checked_sub(event.value.len())?;
+            (start >= event.start && text.get(start..end) == Some(event.value)).then_some(start)
+        };
+        raw.at = if let Some(start) = spelled(0).or_else(|| spelled(1)) {
+            offset(start)
+        } else {
+            raw.flags |= Raw::POOLED;
+            let start = self.result.pool.len();
+            self.result.pool.push_str(event.value);
+            offset(start)
+        };
+        let text_weight = u64::from(raw.len) / TEXT_PER_NODE;
+        self.push(event, raw, text_weight.saturating_add(1))
+            .map(drop)
+    }
+
+    fn collection(&mut self, event: &Event<'_>, kind: Kind) -> Result<(), Fault> {
+        self.flow_depth = self.flow_depth.saturating_add(usize::from(event.flow));
+        if self.open.len() >= MAX_DEPTH || self.flow_depth > MAX_FLOW_DEPTH {
+            let why =
+                format!("nested deeper than {MAX_DEPTH} levels, or {MAX_FLOW_DEPTH} in flow style");
+            return Err(Fault::new(event.start, why));
+        }
+        let mut raw = self.raw(event, kind)?;
+        raw.flags |= Raw::OPEN;
+        let node = self.push(event, raw, 1)?;
+        self.open.push(Open {
+            node,
+            anchor: event.anchor.map(Box::from),
+            weight: 1,
+            end: raw.end,
+            flow: event.flow,
+        });
+        Ok(())
+    }
+
+    fn alias(&mut self, event: &Event<'_>) -> Result<(), Fault> {
+        let name = event.anchor.unwrap_or_default();
+        let Some(anchor) = self.anchors.get(name) else {
+            let why = format!("alias *{name} without its anchor before it");
+            return Err(Fault::new(event.start, why));
+        };
+        let (target, weight) = (anchor.node, anchor.weight);
+        let mut raw = self.raw(event, Kind::Alias)?;
+        raw.at = target;
+        let around =
+            index(&mut self.result.nodes, target).is_some_and(|raw| raw.flags & Raw::OPEN != 0);
+        if around {
+            raw.flags |= Raw::RECURSIVE;
+        }
+        self.push(event, raw, if around { 1 } else { weight })
+            .map(drop)
+    }
+
+    fn close(&mut self, event: &Event<'_>) -> Result<(), Fault> {
+        let Some(open) = self.open.pop() else {
+            return Ok(());
+        };
+        self.flow_depth = self.flow_depth.saturating_sub(usize::from(open.flow));
+        // A block collection's end event lies at the next token: it ends where its last child does.
+        let end = if open.flow {
+            offset(event.end)
+        } else {
+            open.end
+        };
+        if let Some(name) = open.anchor
+            && let Some(anchor) = self.anchors.get_mut(&name)
+        {
+            anchor.weight = open.weight;
+        }
+        let behind = offset(self.result.nodes.len());
+        if let Some(raw) = index(&mut self.result.nodes, open.node) {
+            raw.flags &= !Raw::OPEN;
+            raw.at = behind;
+            raw.end = end;
+        }
+        let Some(parent) = self.open.last_mut() else {
+            return Ok(());
+        };
+        parent.end = end;
+        parent.grow(open.weight.saturating_sub(1), event)
+    }
+}
+
+impl Open {
+    fn grow(&mut self, weight: u64, event: &Event<'_>) -> Result<(), Fault> {
+        self.weight = self.weight.saturating_add(weight);
+        if self.weight > MAX_WEIGHT {
+            let why = "aliases that stand for far too much";
+            return Err(Fault::new(event.start, why));
+        }
+        Ok(())
+    }
+}
+
+fn index(nodes: &mut [Raw], node: u32) -> Option<&mut Raw> {
+    nodes.get_mut(usize::try_from(node).ok()?)
+}

@@ -1,0 +1,240 @@
+//! A view of one node: its content, through aliases and merges.
+
+use std::ops::Range;
+
+use super::{Kind, NodeId, Raw, Tree};
+use crate::asdf::scalar::{Type, Value};
+use crate::error::Place;
+
+/// Most entries that one look-up reads in mappings that are merged with `<<`.
+const MAX_MERGED: usize = 100_000;
+
+/// A node of a tree. Everything but [`Node::kind`] and the spans looks through an alias to its target.
+#[derive(Debug, Clone, Copy)]
+pub struct Node<'t> {
+    tree: &'t Tree,
+    id: u32,
+    raw: &'t Raw,
+}
+
+impl<'t> Node<'t> {
+    /// The node of that number, if there is one.
+    pub(super) fn new(tree: &'t Tree, id: NodeId) -> Option<Self> {
+        let raw = tree.nodes.get(usize::try_from(id.0).ok()?)?;
+        Some(Self {
+            tree,
+            id: id.0,
+            raw,
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(self) -> NodeId {
+        NodeId(self.id)
+    }
+
+    /// What it is itself.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        self.raw.kind
+    }
+
+    /// What an alias stands for, or the node itself. An alias within its own target stays what it is: a leaf without content,
+    /// so that following aliases always ends.
+    #[must_use]
+    pub fn follow(self) -> Self {
+        if self.raw.kind != Kind::Alias || self.is_recursive() {
+            return self;
+        }
+        self.tree.node(NodeId(self.raw.at)).unwrap_or(self)
+    }
+
+    /// Whether it is an alias of a node that it is part of.
+    #[must_use]
+    pub fn is_recursive(self) -> bool {
+        self.raw.flags & Raw::RECURSIVE != 0
+    }
+
+    /// The explicit tag, resolved.
+    #[must_use]
+    pub fn tag(self) -> Option<&'t str> {
+        let number = usize::from(self.follow().raw.tag);
+        self.tree.tags.get(number.checked_sub(1)?).map(|tag| &**tag)
+    }
+
+    /// A scalar's text, without quotes and escapes.
+    #[must_use]
+    pub fn text(self) -> Option<&'t str> {
+        let raw = self.follow().raw;
+        if raw.kind != Kind::Scalar {
+            return None;
+        }
+        let all = if raw.flags & Raw::POOLED == 0 {
+            &self.tree.text
+        } else {
+            &self.tree.pool
+        };
+        all.get(range(raw.at, raw.at.checked_add(raw.len)?))
+    }
+
+    /// A scalar's type: by its tag, or by its looks if it is plain. A tag that is not YAML's own leaves it a string.
+    #[must_use]
+    pub fn scalar_type(self) -> Option<Type> {
+        let text = self.text()?;
+        Some(match self.tag() {
+            Some(tag) => Type::from_tag(tag).unwrap_or(Type::Str),
+            None if self.follow().raw.flags & Raw::PLAIN != 0 => Type::implicit(text),
+            None => Type::Str,
+        })
+    }
+
+    /// A scalar's value.
+    #[must_use]
+    pub fn value(self) -> Option<Value<'t>> {
+        Some(self.scalar_type()?.value(self.text()?))
+    }
+
+    /// How many items or entries it has.
+    #[must_use]
+    pub fn len(self) -> usize {
+        let raw = self.follow().raw;
+        let children = usize::try_from(raw.len).unwrap_or(0);
+        match raw.kind {
+            Kind::Sequence => children,
+            Kind::Mapping => children / 2,
+            Kind::Scalar | Kind::Alias => 0,
+        }
+    }
+
+    /// Whether it has no items or entries.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// All children of a collection: items, or keys and values by turns.
+    pub(in crate::asdf) fn children(self) -> Items<'t> {
+        let node = self.follow();
+        Items {
+            tree: self.tree,
+            next: node.id.saturating_add(1),
+            left: match node.raw.kind {
+                Kind::Sequence | Kind::Mapping => node.raw.len,
+                Kind::Scalar | Kind::Alias => 0,
+            },
+        }
+    }
+
+    /// The items of a sequence; none of anything else.
+    #[must_use]
+    pub fn items(self) -> Items<'t> {
+        let mut items = self.children();
+        if self.follow().raw.kind != Kind::Sequence {
+            items.left = 0;
+        }
+        items
+    }
+
+    /// The keys and values of a mapping as they are written, `<<` among them; none of anything else.
+    pub fn entries(self) -> impl Iterator<Item = (Self, Self)> + use<'t> {
+        let mut children = self.children();
+        if self.follow().raw.kind != Kind::Mapping {
+            children.left = 0;
+        }
+        std::iter::from_fn(move || Some((children.next()?, children.next()?)))
+    }
+
+    /// The value of a string key, as PyYAML finds it: the mapping's own last one first, then those merged with `<<`.
+    #[must_use]
+    pub fn get(self, key: &str) -> Option<Self> {
+        let mut left = MAX_MERGED;
+        self.merged()
+            .take_while(|mapping| {
+                let enough = left > 0;
+                left = left.saturating_sub(mapping.len());
+                enough
+            })
+            .find_map(|mapping| {
+                let own = mapping.entries().filter(|(k, _)| k.is_key(key)).last();
+                own.map(|(_, value)| value.follow())
+            })
+    }
+
+    /// The mapping itself, then those that `<<` merges into it, the most important first. Endless if they merge each other
+    /// often enough: the caller must keep count.
+    pub fn merged(self) -> impl Iterator<Item = Self> + use<'t> {
+        let mut stack = vec![self.follow()];
+        std::iter::from_fn(move || {
+            let mapping = stack.pop()?;
+            for (_, value) in mapping.entries().filter(|(key, _)| key.is_merge()) {
+                let first = stack.len();
+                match value.follow().kind() {
+                    Kind::Mapping => stack.push(value.follow()),
+                    _ => stack.extend(value.items().map(Self::follow)),
+                }
+                if let Some(sources) = stack.get_mut(first..) {
+                    sources.reverse();
+                }
+            }
+            Some(mapping)
+        })
+    }
+
+    /// Whether it is the string `key`.
+    #[must_use]
+    pub fn is_key(self, key: &str) -> bool {
+        self.text() == Some(key) && self.value() == Some(Value::Str(key))
+    }
+
+    /// Whether it is the key `<<`.
+    #[must_use]
+    pub fn is_merge(self) -> bool {
+        self.text() == Some("<<") && self.scalar_type() == Some(Type::Merge)
+    }
+
+    /// Its bytes in the text, with tag and anchor.
+    #[must_use]
+    pub fn span(self) -> Range<usize> {
+        range(self.raw.start, self.raw.end)
+    }
+
+    /// Its line and column.
+    #[must_use]
+    pub fn place(self) -> Place {
+        self.tree.place(self.span().start)
+    }
+
+    /// The number behind its own and those of everything in it.
+    #[must_use]
+    pub fn behind(self) -> NodeId {
+        NodeId(match self.raw.kind {
+            Kind::Sequence | Kind::Mapping => self.raw.at,
+            Kind::Scalar | Kind::Alias => self.id.saturating_add(1),
+        })
+    }
+}
+
+/// The children of a collection, in order.
+#[derive(Debug, Clone)]
+pub struct Items<'t> {
+    tree: &'t Tree,
+    next: u32,
+    left: u32,
+}
+
+impl<'t> Iterator for Items<'t> {
+    type Item = Node<'t>;
+
+    fn next(&mut self) -> Option<Node<'t>> {
+        self.left = self.left.checked_sub(1)?;
+        let node = self.tree.node(NodeId(self.next))?;
+        self.next = node.behind().0;
+        Some(node)
+    }
+}
+
+fn range(start: u32, end: u32) -> Range<usize> {
+    let wide = |n| usize::try_from(n).unwrap_or(usize::MAX);
+    wide(start)..wide(end)
+}

@@ -1,0 +1,206 @@
+//! What YAML allows and the standard's subset of it does not, and what readers put up with all the same.
+//!
+//! ASDF Standard 1.6.0, "YAML subset" and "Numeric literals". Mounting only warns of it: the Python library reads such files,
+//! and libasdf ships one. A save refuses what it would add.
+
+use std::collections::HashSet;
+
+use super::{Kind, Node, NodeId, Tree};
+use crate::asdf::scalar::{Type, Value};
+use crate::error::Place;
+
+/// Most warnings that are kept; more are counted.
+const MAX_WARNINGS: usize = 1000;
+/// Mappings of up to so many entries are compared pair by pair.
+const FEW: usize = 12;
+/// The fewest characters of an integer beyond 64 bits, as in `0x8000000000000000`.
+const MIN_LARGE: usize = 18;
+/// The most characters of the text that are quoted in a message.
+const MAX_QUOTED: usize = 60;
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Finding {
+    /// A key that an earlier one of its mapping equals.
+    DuplicateKey,
+    /// A key that is neither a string nor an integer nor a truth value.
+    KeyType,
+    /// An integer outside the range of int64.
+    LargeInteger,
+    /// A directive other than `%YAML` and `%TAG`.
+    UnknownDirective,
+    /// An alias within what it stands for.
+    RecursiveAlias,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Which rule.
+    pub finding: Finding,
+    /// Where in the text.
+    pub byte: usize,
+    /// What was found versus allowed.
+    pub message: String,
+}
+
+/// The findings of a tree.
+#[derive(Debug, Clone, Default)]
+pub struct Warnings {
+    list: Vec<Warning>,
+    more: usize,
+}
+
+impl Warnings {
+    /// The first of them, in the order of the text.
+    #[must_use]
+    pub fn list(&self) -> &[Warning] {
+        &self.list
+    }
+
+    /// How many there are beside those in the list.
+    #[must_use]
+    pub fn more(&self) -> usize {
+        self.more
+    }
+
+    /// The warnings with their places, for listings.
+    pub fn places<'w>(&'w self, tree: &'w Tree) -> impl Iterator<Item = (Place, &'w Warning)> {
+        self.list
+            .iter()
+            .map(|warning| (tree.place(warning.byte), warning))
+    }
+
+    fn add(&mut self, finding: Finding, byte: usize, message: impl FnOnce() -> String) {
+        if self.list.len() < MAX_WARNINGS {
+            self.list.push(Warning {
+                finding,
+                byte,
+                message: message(),
+            });
+        } else {
+            self.more = self.more.saturating_add(1);
+        }
+    }
+}
+
+/// Looks for everything that the subset forbids.
+pub(super) fn check(tree: &Tree, unknown_directives: &[usize]) -> Warnings {
+    let mut warnings = Warnings::default();
+    for &at in unknown_directives {
+        let line = tree.text().get(at..).unwrap_or_default();
+        let name = line.split_whitespace().next().unwrap_or_default();
+        warnings.add(Finding::UnknownDirective, at, || {
+            format!("unknown directive {}", quoted(name))
+        });
+    }
+    let mut id = NodeId(0);
+    while let Some(node) = tree.node(id) {
+        match node.kind() {
+            Kind::Mapping => check_keys(node, &mut warnings),
+            Kind::Scalar => check_integer(node, &mut warnings),
+            Kind::Alias if node.is_recursive() => {
+                warnings.add(Finding::RecursiveAlias, node.span().start, || {
+                    "an alias within what it stands for".into()
+                });
+            }
+            Kind::Alias | Kind::Sequence => {}
+        }
+        id = id.next();
+    }
+    warnings.list.sort_by_key(|warning| warning.byte);
+    warnings
+}
+
+/// A key such that equal ones mean the same.
+#[derive(PartialEq, Eq, Hash)]
+enum Canonical<'t> {
+    Null,
+    Bool(bool),
+    Int(i128),
+    Float(u64),
+    Text(Option<&'t str>, Type, &'t str),
+}
+
+fn canonical(key: Node<'_>) -> Option<Canonical<'_>> {
+    Some(match key.value()? {
+        Value::Null => Canonical::Null,
+        Value::Bool(b) => Canonical::Bool(b),
+        Value::Int(n) => Canonical::Int(n),
+        Value::Float(x) => Canonical::Float(x.to_bits()),
+        Value::Huge(text) | Value::Str(text) | Value::Malformed(text) => {
+            let kind = key.scalar_type()?;
+            let own = key.tag().filter(|tag| Type::from_tag(tag).is_none());
+            Canonical::Text(own, kind, text)
+        }
+    })
+}
+
+fn check_keys(mapping: Node<'_>, warnings: &mut Warnings) {
+    let mut few: Vec<Canonical<'_>> = Vec::new();
+    let mut many = HashSet::new();
+    for (key, _) in mapping.entries() {
+        if key.is_merge() {
+            continue;
+        }
+        let at = key.span().start;
+        let Some(value) = canonical(key) else {
+            warnings.add(Finding::KeyType, at, || {
+                "a key that is not a scalar, where ASDF allows strings, integers and truth values".into()
+            });
+            continue;
+        };
+        if let Canonical::Null | Canonical::Float(_) = value {
+            warnings.add(Finding::KeyType, at, || {
+                let name = key.scalar_type().map_or("", Type::name);
+                format!(
+                    "a key of type {name}, where ASDF allows strings, integers and truth values"
+                )
+            });
+        }
+        let new = if mapping.len() > FEW {
+            many.insert(value)
+        } else {
+            let new = !few.contains(&value);
+            few.push(value);
+            new
+        };
+        if !new {
+            warnings.add(Finding::DuplicateKey, at, || {
+                let text = quoted(key.text().unwrap_or_default());
+                format!("key {text} occurs again in its mapping; readers take the last one")
+            });
+        }
+    }
+}
+
+fn check_integer(scalar: Node<'_>, warnings: &mut Warnings) {
+    let Some(text) = scalar.text() else { return };
+    let digits_first = text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+');
+    if text.len() < MIN_LARGE || !digits_first || scalar.scalar_type() != Some(Type::Int) {
+        return;
+    }
+    let large = match scalar.value() {
+        Some(Value::Int(n)) => i64::try_from(n).is_err(),
+        Some(Value::Huge(_)) => true,
+        _ => false,
+    };
+    if large {
+        warnings.add(Finding::LargeInteger, scalar.span().start, || {
+            format!("integer {} beyond the range of int64", quoted(text))
+        });
+    }
+}
+
+/// A piece of the tree's text that is safe and short enough for a message.
+pub(in crate::asdf) fn quoted(text: &str) -> String {
+    let mut short: String = text
+        .chars()
+        .take(MAX_QUOTED)
+        .flat_map(char::escape_debug)
+        .collect();
+    if text.chars().nth(MAX_QUOTED).is_some() {
+        short.push('…');
+    }
+    format!("'{short}'")
+}

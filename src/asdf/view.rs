@@ -1,0 +1,419 @@
+//! How the elements of an array lie in a block: item size, shape, strides and offset, proved once to stay inside it.
+//!
+//! Knows positions and lengths; never sees a byte. "C order" is the order of the elements with the last index running fastest,
+//! and an offset "in C order" counts the bytes of the elements put one behind the other that way. Shapes, strides and axes are
+//! listed slowest axis first, as in the tree.
+
+use std::ops::Range;
+
+use crate::error::{Error, Place, Result};
+
+/// Most dimensions of an array.
+pub const MAX_NDIM: usize = 32;
+
+/// Most bytes of an array in C order. A stride of 0 repeats elements, so that a small block can hold a larger array: what is
+/// bounded by the block is where elements are, not how often they are used.
+pub const MAX_LEN: u64 = u64::MAX / 2;
+
+/// Where the elements of an array are in a block of known length.
+///
+/// Invariant: every byte of every element lies inside the block.
+#[derive(Debug, Clone)]
+pub struct View {
+    itemsize: u64,
+    shape: Vec<u64>,
+    /// Block offset of the element with all indices 0.
+    origin: u64,
+    /// Bytes in C order.
+    len: u64,
+    extent: Range<u64>,
+    /// Axes that can't be walked as one, each of two steps or more.
+    axes: Vec<Axis>,
+    /// Bytes that lie in the block as in C order; at least one unless `len` is 0.
+    run: u64,
+    fortran_dense: bool,
+}
+
+/// A series of steps through the array at equal distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Axis {
+    /// Number of positions.
+    pub count: u64,
+    /// Bytes from one position to the next in the block.
+    pub stride: i64,
+    /// Bytes from one position to the next in C order.
+    pub pitch: u64,
+}
+
+/// A box of the array whose elements follow one another in C order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Block offset of its first byte in C order.
+    pub offset: u64,
+    /// Its axes.
+    pub axes: Vec<Axis>,
+    /// Bytes that lie together at each position.
+    pub run: u64,
+    /// Bytes in C order.
+    pub len: u64,
+}
+
+impl View {
+    /// The array of that shape whose first element is at `offset` of a block of `block_len` bytes, with `strides` in bytes
+    /// or else in C order without gaps.
+    ///
+    /// An array without elements, or of elements without bytes, touches no byte of the block: it may have any offset.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if an element reaches outside the block, the number of strides is wrong or the array exceeds
+    /// [`MAX_LEN`]; [`Error::Unsupported`] above [`MAX_NDIM`].
+    pub fn new(
+        itemsize: u64,
+        shape: &[u64],
+        strides: Option<&[i64]>,
+        offset: u64,
+        block_len: u64,
+    ) -> Result<Self> {
+        let corrupt = |why| Error::corrupt(Place::File, why);
+        if shape.len() > MAX_NDIM {
+            let why = format!("{} dimensions, at most {MAX_NDIM} allowed", shape.len());
+            return Err(Error::unsupported(Place::File, why));
+        }
+        if let Some(strides) = strides.filter(|strides| strides.len() != shape.len()) {
+            let (strides, ndim) = (strides.len(), shape.len());
+            return Err(corrupt(format!("{strides} strides for {ndim} dimensions")));
+        }
+        let len = c_order_len(itemsize, shape).ok_or_else(|| {
+            corrupt(format!(
+                "{shape:?} elements of {itemsize} bytes are 2^63 bytes or more"
+            ))
+        })?;
+        let mut view = Self {
+            itemsize,
+            shape: shape.to_vec(),
+            origin: 0,
+            len,
+            extent: 0..0,
+            axes: Vec::new(),
+            run: 0,
+            fortran_dense: true,
+        };
+        if len == 0 {
+            return Ok(view);
+        }
+        let steps = steps(itemsize, shape, strides);
+        let (low, high) = reach(itemsize, &steps, offset).ok_or_else(|| {
+            corrupt(format!(
+                "strides reach beyond 2^64, but the block has {block_len} bytes"
+            ))
+        })?;
+        view.extent = u64::try_from(low)
+            .ok()
+            .zip(u64::try_from(high).ok().filter(|&high| high <= block_len))
+            .map(|(low, high)| low..high)
+            .ok_or_else(|| {
+                corrupt(format!(
+                    "bytes {low}..{high} wanted of a block of {block_len}"
+                ))
+            })?;
+        view.origin = offset;
+        (view.axes, view.run) = merge(itemsize, &steps);
+        view.fortran_dense = is_without_gaps(itemsize, steps.iter());
+        Ok(view)
+    }
+
+    /// The number of whole rows from `offset` to the end of the block: what `'*'` stands for as the first dimension.
+    ///
+    /// `row` is the rest of the shape and `stride` the first stride, if the tree gives one; so does Python's asdf count.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if that stride is not positive or a row has no bytes: then any number would do.
+    pub fn rows_to_end(
+        itemsize: u64,
+        row: &[u64],
+        stride: Option<i64>,
+        offset: u64,
+        block_len: u64,
+    ) -> Result<u64> {
+        let step = match stride {
+            Some(stride) => u64::try_from(stride).ok(),
+            None => c_order_len(itemsize, row),
+        };
+        step.and_then(|step| block_len.saturating_sub(offset).checked_div(step))
+            .ok_or_else(|| {
+                let why = "a shape that begins with '*' needs rows of one byte or more and a positive first stride";
+                Error::corrupt(Place::File, why)
+            })
+    }
+
+    /// Bytes of all elements together.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of one element.
+    #[must_use]
+    pub fn itemsize(&self) -> u64 {
+        self.itemsize
+    }
+
+    /// The shape.
+    #[must_use]
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// From the first to behind the last byte of the block that belongs to an element; `0..0` if there is none.
+    #[must_use]
+    pub fn extent(&self) -> Range<u64> {
+        self.extent.clone()
+    }
+
+    /// The axes that are left when those that can be walked as one are merged.
+    #[must_use]
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// How many bytes lie together, at the least, wherever the array is entered at an element's first byte.
+    #[must_use]
+    pub fn run(&self) -> u64 {
+        self.run
+    }
+
+    /// Whether the bytes of [`View::extent`] are the array in C order.
+    #[must_use]
+    pub fn is_dense(&self) -> bool {
+        self.axes.is_empty()
+    }
+
+    /// Whether the bytes of [`View::extent`] are the array with the first index running fastest.
+    #[must_use]
+    pub fn is_fortran_dense(&self) -> bool {
+        self.fortran_dense
+    }
+
+    /// Whether no two elements share a byte, so that a write means one thing.
+    ///
+    /// Sorted by the size of their steps, each axis must step over all that the smaller ones cover. That holds for every view
+    /// cut, transposed or reversed from an array. It is refused for views that interleave without touching, such as 3 × 2 bytes
+    /// with strides 2 and 3: no program makes these, and to refuse a write harms nothing.
+    #[must_use]
+    pub fn is_injective(&self) -> bool {
+        let mut steps: Vec<_> = self
+            .axes
+            .iter()
+            .map(|axis| (axis.stride.unsigned_abs(), axis.count))
+            .collect();
+        steps.sort_unstable();
+        steps
+            .iter()
+            .try_fold(self.run, |covered, &(step, count)| {
+                let behind = count.checked_sub(1)?.checked_mul(step)?;
+                behind.checked_add(covered).filter(|_| step >= covered)
+            })
+            .is_some()
+    }
+
+    /// Where the byte at `at` in C order is in the block, and how many bytes from there on lie in both orders together.
+    #[must_use]
+    pub fn run_at(&self, at: u64) -> Option<(u64, u64)> {
+        let (offset, inside) = self
+            .axes
+            .iter()
+            .fold((self.origin, at), |(offset, at), axis| {
+                let index = at.checked_div(axis.pitch).unwrap_or(0);
+                (
+                    step_by(offset, index, axis.stride),
+                    at.checked_rem(axis.pitch).unwrap_or(0),
+                )
+            });
+        let left = self.run.checked_sub(inside).filter(|_| at < self.len)?;
+        Some((offset.checked_add(inside)?, left))
+    }
+
+    /// Where the bytes of the range in C order are: runs of (block offset, length).
+    pub fn runs(&self, range: Range<u64>) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            let wanted = range.end.checked_sub(at).filter(|&wanted| wanted > 0)?;
+            let (offset, left) = self.run_at(at)?;
+            at = at.checked_add(left)?;
+            Some((offset, left.min(wanted)))
+        })
+    }
+
+    /// The range in C order as boxes, in that order; at most two for each axis, and one.
+    #[must_use]
+    pub fn parts(&self, range: Range<u64>) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let range = range.start.min(self.len)..range.end.min(self.len);
+        if range.start < range.end {
+            split(&self.axes, self.run, self.origin, range, &mut parts);
+        }
+        parts
+    }
+}
+
+/// Bytes of the elements together, or `None` above [`MAX_LEN`].
+fn c_order_len(itemsize: u64, shape: &[u64]) -> Option<u64> {
+    if itemsize == 0 || shape.contains(&0) {
+        return Some(0);
+    }
+    shape
+        .iter()
+        .try_fold(itemsize, |len, &count| len.checked_mul(count))
+        .filter(|&len| len <= MAX_LEN)
+}
+
+/// The dimensions that have steps, as (count, stride). `shape` and `itemsize` have passed [`c_order_len`] as not empty.
+fn steps(itemsize: u64, shape: &[u64], strides: Option<&[i64]>) -> Vec<(u64, i64)> {
+    let dense = || {
+        let mut stride = i64::try_from(itemsize).unwrap_or(i64::MAX);
+        let mut strides: Vec<_> = shape
+            .iter()
+            .rev()
+            .map(|&count| {
+                let next = stride.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX));
+                std::mem::replace(&mut stride, next)
+            })
+            .collect();
+        strides.reverse();
+        strides
+    };
+    let strides = strides.map_or_else(dense, <[i64]>::to_vec);
+    let steps = shape.iter().copied().zip(strides);
+    steps.filter(|&(count, _)| count > 1).collect()
+}
+
+/// The lowest offset of an element and the end of the highest, or `None` beyond what can be counted.
+fn reach(itemsize: u64, steps: &[(u64, i64)], offset: u64) -> Option<(i128, i128)> {
+    let first = (
+        i128::from(offset),
+        i128::from(offset).checked_add(i128::from(itemsize))?,
+    );
+    steps
+        .iter()
+        .try_fold(first, |(low, high), &(count, stride)| {
+            let last = i128::from(count)
+                .checked_sub(1)?
+                .checked_mul(i128::from(stride))?;
+            Some((
+                low.checked_add(last.min(0))?,
+                high.checked_add(last.max(0))?,
+            ))
+        })
+}
+
+/// Whether walking `steps`, fastest first, leaves no gap.
+fn is_without_gaps<'a>(itemsize: u64, mut steps: impl Iterator<Item = &'a (u64, i64)>) -> bool {
+    steps
+        .try_fold(i128::from(itemsize), |dense, &(count, stride)| {
+            dense
+                .checked_mul(i128::from(count))
+                .filter(|_| i128::from(stride) == dense)
+        })
+        .is_some()
+}
+
+/// The same walk over the elements with as few axes as possible, and the bytes that lie together at its positions.
+fn merge(itemsize: u64, steps: &[(u64, i64)]) -> (Vec<Axis>, u64) {
+    let (mut run, mut pitch) = (itemsize, itemsize);
+    let mut axes: Vec<Axis> = Vec::new();
+    for &(count, stride) in steps.iter().rev() {
+        match axes.last_mut() {
+            None if u64::try_from(stride) == Ok(run) => run = run.saturating_mul(count),
+            Some(inner) if continues(inner, stride) => {
+                inner.count = inner.count.saturating_mul(count);
+            }
+            _ => axes.push(Axis {
+                count,
+                stride,
+                pitch,
+            }),
+        }
+        pitch = pitch.saturating_mul(count);
+    }
+    axes.reverse();
+    (axes, run)
+}
+
+/// Whether a step of `stride` leads to where one more step of `inner` than it has would.
+fn continues(inner: &Axis, stride: i64) -> bool {
+    i128::from(inner.stride).checked_mul(i128::from(inner.count)) == Some(i128::from(stride))
+}
+
+/// The block offset `index` steps from `offset`; exact, because [`View::new`] proved that every element is in the block.
+fn step_by(offset: u64, index: u64, stride: i64) -> u64 {
+    offset.wrapping_add(index.wrapping_mul(stride.cast_unsigned()))
+}
+
+/// Appends to `out` the boxes of `range`, which counts from `offset` in the order of `axes`.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a pitch is never 0, and all sums stay below the length of the array, which is below 2^63"
+)]
+fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<Part>) {
+    let Some((&outer, inner)) = axes.split_first() else {
+        let len = range.end - range.start;
+        out.push(Part {
+            offset: offset + range.start,
+            axes: Vec::new(),
+            run: len,
+            len,
+        });
+        return;
+    };
+    let position = |index| step_by(offset, index, outer.stride);
+    let mut at = range.start;
+    let (index, inside) = (at / outer.pitch, at % outer.pitch);
+    if inside > 0 {
+        let end = range.end.min(at - inside + outer.pitch);
+        split(
+            inner,
+            run,
+            position(index),
+            inside..end - (at - inside),
+            out,
+        );
+        at = end;
+    }
+    let count = (range.end - at) / outer.pitch;
+    if count > 0 {
+        let this = Axis { count, ..outer };
+        out.push(Part {
+            offset: position(at / outer.pitch),
+            axes: [this]
+                .iter()
+                .filter(|axis| axis.count > 1)
+                .chain(inner)
+                .copied()
+                .collect(),
+            run,
+            len: count * outer.pitch,
+        });
+        at += count * outer.pitch;
+    }
+    if at < range.end {
+        split(
+            inner,
+            run,
+            position(at / outer.pitch),
+            0..range.end - at,
+            out,
+        );
+    }
+}
+
+#[cfg(test)]
+pub(super) mod model;
+
+#[cfg(test)]
+mod tests;

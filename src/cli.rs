@@ -1,0 +1,218 @@
+//! The command line: what it accepts, what it prints, how it ends. DESIGN §3 and the manual are its contract.
+
+mod check;
+#[cfg(feature = "fuse")]
+mod daemon;
+mod exit;
+#[cfg(feature = "fuse")]
+mod log;
+mod options;
+mod progress;
+mod report;
+mod unmount;
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+
+use exit::{Exit, Failure};
+use options::Options;
+
+/// What `--help` says behind the options.
+const AFTER_HELP: &str = "\
+Unmount with `umount MOUNTPOINT`, `fusermount3 -u MOUNTPOINT` or `asdf-mount -u MOUNTPOINT`.
+The manual, asdf-mount(1), has all -o options, the layout of the mount and the exit statuses.";
+
+/// Mounts an ASDF file as a directory: the tree as a text file, blocks and arrays as data files.
+#[derive(Debug, Parser)]
+#[command(name = "asdf-mount", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
+struct Args {
+    /// Mount options; may be given several times
+    #[arg(short, value_name = "OPT[,OPT...]")]
+    options: Vec<String>,
+    /// Mount read-only; the same as -o ro
+    #[arg(short, long)]
+    read_only: bool,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// Stay in the foreground and log each request
+    #[arg(short, long)]
+    debug: bool,
+    /// Say nothing but errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Log more
+    #[arg(short, long)]
+    verbose: bool,
+    /// Unmount each MOUNTPOINT and wait until its daemon is gone
+    #[arg(short, long, value_name = "MOUNTPOINT", num_args = 1.., conflicts_with_all = ["check", "list"])]
+    unmount: Vec<PathBuf>,
+    /// Verify structure, block index, checksums and tree of each FILE
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "list")]
+    check: Vec<PathBuf>,
+    /// Print what a mount of FILE would show, with sizes
+    #[arg(long, value_name = "FILE")]
+    list: Option<PathBuf>,
+    /// Write the daemon's process id to this file
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+    /// Log to this file instead of syslog
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    /// Print a completion script
+    #[arg(long, value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
+    completions: Option<String>,
+    /// The ASDF file
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// An empty directory; without it, one named after FILE is made here
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: Option<PathBuf>,
+}
+
+/// Runs the program. Its exit status.
+#[must_use]
+pub fn run() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    run_with(&arguments)
+}
+
+fn run_with(arguments: &[OsString]) -> ExitCode {
+    let args = match Args::try_parse_from(arguments) {
+        Ok(args) => args,
+        Err(error) => {
+            let status = if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Ok
+            };
+            // without a terminal there is nobody to tell
+            let _ = error.print();
+            return status.into();
+        }
+    };
+    match dispatch(&args, arguments) {
+        Ok(status) => status.into(),
+        Err(failure) => {
+            complain(&failure.message);
+            failure.exit.into()
+        }
+    }
+}
+
+fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
+    if let Some(shell) = &args.completions {
+        return completions(shell);
+    }
+    if !args.unmount.is_empty() {
+        return Ok(unmount::all(&args.unmount));
+    }
+    if !args.check.is_empty() {
+        return Ok(check::check(&args.check, &Options::parse(&args.options)?));
+    }
+    if let Some(file) = &args.list {
+        return report::list(file, &Options::parse(&args.options)?);
+    }
+    let Some(file) = &args.file else {
+        return Err(Failure::new(
+            Exit::Usage,
+            "which FILE? Try asdf-mount --help",
+        ));
+    };
+    mount(args, file, arguments)
+}
+
+fn completions(shell: &str) -> Result<Exit, Failure> {
+    let shell: Shell = shell
+        .parse()
+        .map_err(|error: String| Failure::new(Exit::Usage, error))?;
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "asdf-mount", &mut script);
+    say_bytes(&script)?;
+    Ok(Exit::Ok)
+}
+
+#[cfg(not(feature = "fuse"))]
+fn mount(_args: &Args, _file: &Path, _arguments: &[OsString]) -> Result<Exit, Failure> {
+    Err(Failure::new(
+        Exit::NoFuse,
+        "built without FUSE: only --check and --list work",
+    ))
+}
+
+#[cfg(feature = "fuse")]
+fn mount(args: &Args, file: &Path, arguments: &[OsString]) -> Result<Exit, Failure> {
+    let mut options = Options::parse(&args.options)?;
+    options.read_only |= args.read_only;
+    let foreground = args.foreground || args.debug;
+    if !foreground && !daemon::is_daemon() {
+        return daemon::start(arguments);
+    }
+    let sink = log::start(
+        args.debug,
+        args.verbose,
+        args.quiet,
+        args.log_file.as_deref(),
+    )?;
+    let request = daemon::Request {
+        file,
+        mountpoint: args.mountpoint.as_deref(),
+        options: &options,
+        pid_file: args.pid_file.as_deref(),
+        quiet: args.quiet,
+        foreground,
+    };
+    daemon::serve(&request, &sink)
+}
+
+/// One line on standard error, whatever it takes.
+fn complain(message: &str) {
+    // if standard error is gone there is nobody left to tell
+    let _ = writeln!(std::io::stderr().lock(), "asdf-mount: {message}");
+}
+
+/// Text on standard output.
+fn say_bytes(text: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        // whoever reads no further has seen enough
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+            Exit::Other,
+            format!("standard output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether standard error is a terminal: only people get progress and success told.
+fn on_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn options_may_stand_behind_the_files() {
+        let line = ["asdf-mount", "a.asdf", "/mnt", "-o", "ro,cache=1M", "-f"];
+        let args = Args::try_parse_from(line).unwrap();
+        assert_eq!(args.mountpoint.as_deref(), Some(Path::new("/mnt")));
+        assert_eq!(args.options, ["ro,cache=1M"]);
+        assert!(args.foreground);
+    }
+}

@@ -1,0 +1,144 @@
+//! `--check`: verifies structure, block index, checksums and tree, and says what it finds, a line each.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::exit::{Exit, Failure};
+use super::options::Options;
+use super::progress::Progress;
+use super::{report, say_bytes};
+use crate::asdf::Snapshot;
+use crate::asdf::checksum::ChecksumState;
+use crate::asdf::layout::Severity;
+
+/// How bad a file is, from good to bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Clean,
+    Suspicious,
+    Damaged,
+}
+
+/// The findings of one file.
+struct Findings<'a> {
+    path: &'a Path,
+    verdict: Verdict,
+    lines: Vec<u8>,
+}
+
+impl Findings<'_> {
+    fn note(&mut self, verdict: Verdict, text: &str) {
+        self.verdict = self.verdict.max(verdict);
+        let word = match verdict {
+            Verdict::Clean => "ok",
+            Verdict::Suspicious => "suspicious",
+            Verdict::Damaged => "damaged",
+        };
+        // writing to a vector can't fail
+        let _ = writeln!(self.lines, "{}: {word}: {text}", self.path.display());
+    }
+}
+
+/// Checks each file. The status is that of the worst.
+pub(super) fn check(paths: &[PathBuf], options: &Options) -> Exit {
+    let mut worst = Verdict::Clean;
+    let mut failed = None;
+    for path in paths {
+        match check_file(path, options) {
+            Ok(verdict) => worst = worst.max(verdict),
+            Err(failure) => {
+                super::complain(&failure.message);
+                failed = Some(failure.exit);
+            }
+        }
+    }
+    match (failed, worst) {
+        (Some(exit), _) => exit,
+        (None, Verdict::Clean) => Exit::Ok,
+        (None, Verdict::Suspicious) => Exit::Other,
+        (None, Verdict::Damaged) => Exit::Damaged,
+    }
+}
+
+fn check_file(path: &Path, options: &Options) -> Result<Verdict, Failure> {
+    let snapshot = report::read(path, options)?;
+    let mut findings = Findings {
+        path,
+        verdict: Verdict::Clean,
+        lines: Vec::new(),
+    };
+    check_structure(&snapshot, &mut findings);
+    check_tree(&snapshot, &mut findings);
+    check_blocks(&snapshot, &mut findings);
+    if findings.verdict == Verdict::Clean {
+        let layout = snapshot.layout();
+        let text = format!(
+            "{} blocks, {} arrays",
+            layout.blocks.len(),
+            snapshot.arrays().len()
+        );
+        findings.note(Verdict::Clean, &text);
+    }
+    say_bytes(&findings.lines)?;
+    Ok(findings.verdict)
+}
+
+fn check_structure(snapshot: &Snapshot, findings: &mut Findings<'_>) {
+    for finding in &snapshot.layout().findings {
+        let verdict = match finding.severity {
+            Severity::Odd => Verdict::Suspicious,
+            Severity::Partial | Severity::Damaged => Verdict::Damaged,
+        };
+        findings.note(verdict, &finding.error.to_string());
+    }
+}
+
+fn check_tree(snapshot: &Snapshot, findings: &mut Findings<'_>) {
+    match snapshot.tree() {
+        None => {}
+        Some(Err(error)) => findings.note(Verdict::Damaged, &format!("tree: {error}")),
+        Some(Ok(tree)) => {
+            for (place, warning) in tree.warnings().places(tree) {
+                findings.note(
+                    Verdict::Suspicious,
+                    &format!("tree: {place}: {}", warning.message),
+                );
+            }
+        }
+    }
+    for array in snapshot.arrays() {
+        if let Some(error) = array.problem() {
+            findings.note(Verdict::Damaged, &error.to_string());
+        }
+    }
+}
+
+/// Reads every block: its stored bytes for the checksum, and whether it decodes.
+fn check_blocks(snapshot: &Snapshot, findings: &mut Findings<'_>) {
+    let blocks = &snapshot.layout().blocks;
+    let total = blocks
+        .iter()
+        .map(|header| header.used)
+        .fold(0, u64::saturating_add);
+    let mut progress = Progress::new("checking", total);
+    for (n, header) in blocks.iter().enumerate() {
+        match snapshot.verify_checksum(n, &mut |bytes| progress.add(bytes)) {
+            Err(error) => findings.note(Verdict::Damaged, &error.to_string()),
+            Ok(ChecksumState::Wrong) => {
+                findings.note(
+                    Verdict::Damaged,
+                    &format!("block {n}: the checksum does not match"),
+                );
+            }
+            Ok(_) => {}
+        }
+        if header.compression != [0; 4]
+            && snapshot.checksum_state(n) != ChecksumState::Decoded
+            && let Err(error) = snapshot
+                .block(n)
+                .and_then(|block| crate::asdf::checksum::md5(&*block, &mut |_| {}))
+        {
+            findings.note(Verdict::Damaged, &error.to_string());
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! From FILE and MOUNTPOINT to a mount that is served, and its end.
+//!
+//! The daemon is this program started once more, in a session of its own: nothing is forked with threads or locks in it. It
+//! tells the waiting parent over its standard output that the mount can be read; until then its messages go to the parent's
+//! standard error, and its exit status becomes the parent's.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use log::{info, warn};
+use rustix::mount::UnmountFlags;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::exit::{Exit, Failure};
+use super::log::Sink;
+use super::options::{Options, SaveMode};
+use super::{complain, on_terminal, unmount};
+use crate::asdf::external::Sandbox;
+use crate::asdf::layout::Severity;
+use crate::asdf::{OpenOptions, Snapshot};
+use crate::codec::Cache;
+use crate::fuse::{Mount, MountOptions};
+use crate::save::{self, Recovery, Refusal, Writer};
+use crate::source::{FileSource, Source};
+use crate::vfs::{self, Vfs};
+
+/// Set in the environment of the daemon.
+const DAEMON: &str = "ASDF_MOUNT_DAEMON";
+/// What the daemon says when the mount can be read; the rest of the line is for people.
+const READY: &str = "ready ";
+
+/// Whether this process is the one that shall serve in the background.
+pub(super) fn is_daemon() -> bool {
+    std::env::var_os(DAEMON).is_some()
+}
+
+/// Starts the daemon with the same arguments, and waits until it serves or has failed.
+pub(super) fn start(arguments: &[OsString]) -> Result<Exit, Failure> {
+    let fail =
+        |error: std::io::Error| Failure::new(Exit::Other, format!("starting the daemon: {error}"));
+    let mut daemon = Command::new(std::env::current_exe().map_err(fail)?)
+        .args(arguments.iter().skip(1))
+        .env(DAEMON, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(fail)?;
+    let mut line = String::new();
+    if let Some(out) = daemon.stdout.take() {
+        BufReader::new(out).read_line(&mut line).map_err(fail)?;
+    }
+    if let Some(message) = line.strip_prefix(READY) {
+        if on_terminal() && !message.trim().is_empty() {
+            complain(message.trim());
+        }
+        return Ok(Exit::Ok);
+    }
+    // it has said why itself
+    let status = daemon.wait().map_err(fail)?;
+    Ok(Exit::of_child(status.code()))
+}
+
+/// What to mount where, and how.
+pub(super) struct Request<'a> {
+    pub(super) file: &'a Path,
+    pub(super) mountpoint: Option<&'a Path>,
+    pub(super) options: &'a Options,
+    pub(super) pid_file: Option<&'a Path>,
+    pub(super) quiet: bool,
+    pub(super) foreground: bool,
+}
+
+/// Mounts and serves until the file system is unmounted.
+pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure> {
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
+    let path = resolve_file(request.file)?;
+    let mountpoint = Mountpoint::prepare(request.mountpoint, &path)?;
+    let (vfs, summary) = open(&path, request.options)?;
+    let vfs = Arc::new(vfs);
+    let mount = mount(&vfs, &path, &mountpoint.path, request.options)?;
+    let message = format!(
+        "mounted {} on {} {summary}",
+        path.display(),
+        mountpoint.path.display()
+    );
+    info!("{message}");
+    let pid_file = request.pid_file.map(PidFile::write).transpose()?;
+    unmount_on_signal(signals, mountpoint.path.clone())?;
+    announce(request, sink, if request.quiet { "" } else { &message })?;
+    let ended = mount.join();
+    drop(pid_file);
+    drop(mountpoint);
+    ended.map_err(|error| Failure::new(Exit::Other, format!("serving the mount: {error}")))?;
+    info!("unmounted {}", path.display());
+    Ok(if vfs.has_refused_text() {
+        Exit::Pending
+    } else {
+        Exit::Ok
+    })
+}
+
+fn resolve_file(file: &Path) -> Result<PathBuf, Failure> {
+    let fail = |why: String| Failure::new(Exit::File, format!("{}: {why}", file.display()));
+    let path = file
+        .canonicalize()
+        .map_err(|error| fail(error.to_string()))?;
+    let meta = path.metadata().map_err(|error| fail(error.to_string()))?;
+    if !meta.is_file() {
+        return Err(fail("not a regular file".to_owned()));
+    }
+    Ok(path)
+}
+
+/// The directory to mount on; removed at the end if it was made for this mount.
+struct Mountpoint {
+    path: PathBuf,
+    made: bool,
+}
+
+impl Mountpoint {
+    fn prepare(wanted: Option<&Path>, file: &Path) -> Result<Self, Failure> {
+        let path = match wanted {
+            Some(path) => path.to_owned(),
+            None => PathBuf::from(file.file_stem().unwrap_or_default()),
+        };
+        let fail =
+            |why: String| Failure::new(Exit::Mountpoint, format!("{}: {why}", path.display()));
+        if wanted.is_none() {
+            std::fs::create_dir(&path)
+                .map_err(|error| fail(format!("{error}; name a MOUNTPOINT behind FILE")))?;
+        }
+        let mut mountpoint = Self {
+            path: path.clone(),
+            made: wanted.is_none(),
+        };
+        mountpoint.path = path
+            .canonicalize()
+            .map_err(|error| fail(error.to_string()))?;
+        if !mountpoint.path.is_dir() {
+            return Err(fail("not a directory".to_owned()));
+        }
+        if file.starts_with(&mountpoint.path) {
+            let why = format!(
+                "{} lies under the mountpoint {}",
+                file.display(),
+                path.display()
+            );
+            return Err(Failure::new(Exit::Overlap, why));
+        }
+        Ok(mountpoint)
+    }
+}
+
+impl Drop for Mountpoint {
+    fn drop(&mut self) {
+        if self.made
+            && let Err(error) = std::fs::remove_dir(&self.path)
+        {
+            warn!("{}: {error}", self.path.display());
+        }
+    }
+}
+
+/// FILE, opened one way or the other.
+struct Opened {
+    snapshot: Snapshot,
+    /// What saves it; without one it is read-only.
+    writer: Option<Writer>,
+    /// Why it is read-only, if it is.
+    read_only: Option<String>,
+}
+
+/// Opens FILE, for writing if that is wanted and possible, and finishes what an interrupted save has left.
+fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
+    let Opened {
+        snapshot,
+        writer,
+        read_only,
+    } = match open_for_writing(path, options)? {
+        Ok(opened) => opened,
+        Err(why) => open_for_reading(path, options, why)?,
+    };
+    let layout = snapshot.layout();
+    for finding in &layout.findings {
+        warn!("{}: {}", path.display(), finding.error);
+    }
+    let damage = layout
+        .worst()
+        .filter(|finding| finding.severity == Severity::Damaged);
+    if let Some(finding) = damage.filter(|_| !options.force) {
+        let why = format!(
+            "{}: {}; -o force mounts what can be had",
+            path.display(),
+            finding.error
+        );
+        return Err(Failure::new(Exit::Damaged, why));
+    }
+    if let Some(why) = read_only.as_ref().filter(|_| !options.read_only) {
+        warn!("{}: mounted read-only: {why}", path.display());
+    }
+    let summary = format!(
+        "({}, {} blocks, {} arrays)",
+        if read_only.is_some() { "ro" } else { "rw" },
+        layout.blocks.len(),
+        snapshot.arrays().len()
+    );
+    let options = vfs::Options {
+        uid: options.uid,
+        gid: options.gid,
+        umask: options.umask,
+        read_only,
+        scratch: options.scratch,
+    };
+    let vfs = Vfs::new(path, snapshot, writer, options)
+        .map_err(|error| Failure::reading(path, &error))?;
+    Ok((vfs, summary))
+}
+
+/// How the snapshot is to be read.
+fn reading(path: &Path, options: &Options) -> Result<OpenOptions, Failure> {
+    // other users must not read files that only the one who mounts may read
+    let sandbox = if options.allow_other && options.allow_external.is_none() {
+        None
+    } else {
+        let sandbox = Sandbox::new(path, options.allow_external.as_deref());
+        Some(Arc::new(
+            sandbox.map_err(|error| Failure::reading(path, &error))?,
+        ))
+    };
+    Ok(OpenOptions {
+        force: options.force,
+        sandbox,
+    })
+}
+
+/// Opens FILE for writing, or says why it can only be read.
+fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, String>, Failure> {
+    if options.read_only {
+        return Ok(Err("asked for".to_owned()));
+    }
+    let saving = save::Options {
+        replace: options.save == SaveMode::Replace,
+        grow: options.grow,
+        max_copy: options.max_copy,
+    };
+    let opened = match Writer::open(path, saving) {
+        Ok(opened) => opened,
+        Err(Refusal::Locked { holder }) => {
+            let who = holder.map_or_else(String::new, |pid| format!(" (process {pid})"));
+            let why = format!(
+                "{}: another mount{who} has it; -r mounts it read-only",
+                path.display()
+            );
+            return Err(Failure::new(Exit::Locked, why));
+        }
+        // whatever prevents reading as well is found out, and told, there
+        Err(Refusal::ReadOnly(error) | Refusal::Failed(error)) => {
+            return Ok(Err(error.to_string()));
+        }
+    };
+    tell_recovery(path, &opened.recovery);
+    let file = FileSource::open(Arc::clone(opened.writer.file()))
+        .map_err(|error| Failure::reading(path, &error))?;
+    let file = Arc::new(file);
+    let bytes: Arc<dyn Source> = file.clone();
+    let cache = Cache::new(options.cache);
+    let snapshot = Snapshot::new(file, bytes, opened.scan, cache, reading(path, options)?);
+    Ok(Ok(Opened {
+        snapshot,
+        writer: Some(opened.writer),
+        read_only: None,
+    }))
+}
+
+fn open_for_reading(path: &Path, options: &Options, why: String) -> Result<Opened, Failure> {
+    let fail = |error| Failure::reading(path, &error);
+    let opened = save::open_read_only(path).map_err(fail)?;
+    tell_recovery(path, &opened.recovery);
+    let cache = Cache::new(options.cache);
+    let snapshot =
+        Snapshot::read(opened.file, opened.source, cache, reading(path, options)?).map_err(fail)?;
+    Ok(Opened {
+        snapshot,
+        writer: None,
+        read_only: Some(why),
+    })
+}
+
+fn mount(
+    vfs: &Arc<Vfs>,
+    path: &Path,
+    mountpoint: &Path,
+    options: &Options,
+) -> Result<Mount, Failure> {
+    let fsname = options
+        .fsname
+        .clone()
+        .unwrap_or_else(|| path.display().to_string());
+    let mount_options = MountOptions {
+        fsname,
+        subtype: options.subtype.clone(),
+        read_only: vfs.is_read_only(),
+        allow_other: options.allow_other,
+        allow_root: options.allow_root,
+        auto_unmount: options.auto_unmount,
+        kernel: options.kernel.clone(),
+        threads: options.threads,
+    };
+    Mount::new(vfs, mountpoint, &mount_options).map_err(|error| {
+        if !Path::new("/dev/fuse").exists() {
+            let why = "no /dev/fuse: load the module fuse; in a container, start it with --device /dev/fuse \
+                       --cap-add SYS_ADMIN";
+            return Failure::new(Exit::NoFuse, why);
+        }
+        if error.kind() == std::io::ErrorKind::NotFound {
+            return Failure::new(Exit::NoFuse, "fusermount3 not found: install the package fuse3");
+        }
+        let why = error.to_string();
+        Failure::new(Exit::Refused, format!("{}: {}", mountpoint.display(), why.trim()))
+    })
+}
+
+/// Unmounts when the process is asked to end. Files that are still open are served until they are closed.
+fn unmount_on_signal(mut signals: Signals, mountpoint: PathBuf) -> Result<(), Failure> {
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                info!("signal {signal}: unmounting");
+                if let Err(why) = unmount::unmount(&mountpoint, UnmountFlags::DETACH) {
+                    warn!("{}: {why}", mountpoint.display());
+                }
+            }
+        })
+        .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
+    Ok(())
+}
+
+/// Tells parent, service manager and terminal that the mount can be read, and lets go of them.
+fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Failure> {
+    let fail = |error: std::io::Error| Failure::new(Exit::Other, format!("detaching: {error}"));
+    notify_service_manager();
+    if request.foreground {
+        if on_terminal() && !message.is_empty() {
+            complain(message);
+        }
+        return Ok(());
+    }
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}{message}")
+        .and_then(|()| out.flush())
+        .map_err(fail)?;
+    sink.detach();
+    // a daemon of an interactive shell belongs to nobody's terminal; in a session of its own already, that is so
+    let _ = rustix::process::setsid();
+    std::env::set_current_dir("/").map_err(fail)?;
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(fail)?;
+    rustix::stdio::dup2_stdout(&null).map_err(|error| fail(error.into()))?;
+    rustix::stdio::dup2_stderr(&null).map_err(|error| fail(error.into()))
+}
+
+/// `READY=1` for systemd's `Type=notify`, sd_notify(3).
+fn notify_service_manager() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name),
+        None => SocketAddr::from_pathname(&name),
+    };
+    let sent =
+        address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
+    if let Err(error) = sent {
+        warn!("telling the service manager: {error}");
+    }
+}
+
+/// A file with our process id, removed at the end.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    fn write(path: &Path) -> Result<Self, Failure> {
+        let fail = |error: std::io::Error| {
+            Failure::new(Exit::Other, format!("pid file {}: {error}", path.display()))
+        };
+        std::fs::write(path, format!("{}\n", std::process::id())).map_err(fail)?;
+        Ok(Self(path.canonicalize().map_err(fail)?))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            warn!("{}: {error}", self.0.display());
+        }
+    }
+}
+
+/// Says what an interrupted save had left.
+fn tell_recovery(path: &Path, recovery: &Recovery) {
+    let path = path.display();
+    match recovery {
+        Recovery::Clean => {}
+        Recovery::Redone => warn!("{path}: a save had been interrupted; it has been finished"),
+        Recovery::Dropped => {
+            warn!("{path}: a save had been interrupted before it counted; its remains are gone");
+        }
+        Recovery::Foreign(why) => {
+            warn!("{path}: a save had been interrupted, and the file changed since: {why}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Exit statuses: a contract, listed in the manual.
+
+use std::process::ExitCode;
+
+use crate::error::Error;
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "fuse"),
+    expect(dead_code, reason = "some ends are those of mounts only")
+)]
+pub(super) enum Exit {
+    /// All is well.
+    Ok = 0,
+    /// Something else went wrong; `--check`: repairable or suspicious.
+    Other = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The mountpoint can't be used.
+    Mountpoint = 10,
+    /// FILE can't be opened.
+    File = 11,
+    /// FILE lies under the mountpoint.
+    Overlap = 12,
+    /// Another mount has FILE open for writing.
+    Locked = 13,
+    /// Not an ASDF file.
+    NotAsdf = 20,
+    /// A version of the format that is not known.
+    Version = 21,
+    /// FILE is damaged.
+    Damaged = 23,
+    /// There is no FUSE here.
+    NoFuse = 30,
+    /// The kernel or `fusermount3` refused the mount.
+    Refused = 31,
+    /// Unmounted with a refused tree pending.
+    Pending = 40,
+}
+
+impl Exit {
+    /// The status of a daemon that ended before it could serve.
+    #[cfg(feature = "fuse")]
+    pub(super) fn of_child(code: Option<i32>) -> Self {
+        const FAILURES: [Exit; 12] = [
+            Exit::Usage,
+            Exit::Mountpoint,
+            Exit::File,
+            Exit::Overlap,
+            Exit::Locked,
+            Exit::NotAsdf,
+            Exit::Version,
+            Exit::Damaged,
+            Exit::NoFuse,
+            Exit::Refused,
+            Exit::Pending,
+            Exit::Ok,
+        ];
+        FAILURES
+            .into_iter()
+            .find(|exit| Some(i32::from(exit.status())) == code)
+            .unwrap_or(Self::Other)
+    }
+
+    fn status(self) -> u8 {
+        #[expect(clippy::as_conversions, reason = "the discriminants are the statuses")]
+        let status = self as u8;
+        status
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.status())
+    }
+}
+
+/// A failure: one line for people, and the exit status.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// The status.
+    pub(super) exit: Exit,
+    /// What, where, what to do.
+    pub(super) message: String,
+}
+
+impl Failure {
+    pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            message: message.into(),
+        }
+    }
+
+    /// The failure to read the file at `path`.
+    pub(super) fn reading(path: &std::path::Path, error: &Error) -> Self {
+        let exit = match error {
+            Error::Io { .. } => Exit::File,
+            Error::Unsupported { .. } => Exit::Version,
+            Error::Corrupt { .. } => Exit::NotAsdf,
+            _ => Exit::Other,
+        };
+        Self::new(exit, format!("{}: {error}", path.display()))
+    }
+}

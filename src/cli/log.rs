@@ -1,0 +1,121 @@
+//! Where messages go: to standard error until the daemon detaches, then to syslog or the log file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use env_logger::{Builder, Target};
+use log::{Level, LevelFilter};
+
+use super::exit::{Exit, Failure};
+
+/// The name under which syslog has our messages.
+const IDENT: &str = "asdf-mount";
+/// Syslog's facility for daemons, shifted to its place.
+const FACILITY_DAEMON: u8 = 3 << 3;
+
+enum Place {
+    Stderr,
+    Syslog(UnixDatagram),
+    File(File),
+}
+
+/// Where messages go now.
+#[derive(Clone)]
+pub(super) struct Sink(Arc<Mutex<Place>>);
+
+/// Starts logging to standard error, or to `file`.
+pub(super) fn start(
+    debug: bool,
+    verbose: bool,
+    quiet: bool,
+    file: Option<&Path>,
+) -> Result<Sink, Failure> {
+    let place = match file {
+        None => Place::Stderr,
+        Some(path) => Place::File(
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path)
+                .map_err(|error| {
+                    Failure::new(Exit::Other, format!("log file {}: {error}", path.display()))
+                })?,
+        ),
+    };
+    let sink = Sink(Arc::new(Mutex::new(place)));
+    let level = match (debug, verbose, quiet) {
+        (true, ..) => LevelFilter::Debug,
+        (_, true, _) => LevelFilter::Info,
+        (.., true) => LevelFilter::Error,
+        _ => LevelFilter::Warn,
+    };
+    // in tests a logger may be there already; then that one is used
+    let _ = Builder::new()
+        .filter_level(level)
+        .filter_module(
+            "fuser",
+            level.min(if debug {
+                LevelFilter::Debug
+            } else {
+                LevelFilter::Error
+            }),
+        )
+        .target(Target::Pipe(Box::new(sink.clone())))
+        .format(|out, record| writeln!(out, "<{}>{}", priority(record.level()), record.args()))
+        .try_init();
+    Ok(sink)
+}
+
+impl Sink {
+    /// Goes on to syslog, if messages go to standard error now. Without a syslog they are dropped: a daemon's standard error
+    /// is nobody's terminal.
+    pub(super) fn detach(&self) {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*place, Place::Stderr)
+            && let Ok(socket) = UnixDatagram::unbound()
+            && socket.connect("/dev/log").is_ok()
+        {
+            *place = Place::Syslog(socket);
+        }
+    }
+}
+
+/// Severity of syslog, RFC 5424.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}
+
+/// One record a call, with its severity in front: `<4>text`.
+impl Write for Sink {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(record);
+        let (severity, text) = match text.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+            Some((digit, text)) => (digit.parse().unwrap_or(6), text.trim_end()),
+            None => (6, text.trim_end()),
+        };
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *place {
+            Place::Stderr => writeln!(io::stderr().lock(), "{IDENT}: {text}")?,
+            Place::File(file) => writeln!(file, "{IDENT}[{}]: {text}", std::process::id())?,
+            Place::Syslog(socket) => {
+                let header = FACILITY_DAEMON | severity;
+                // a full syslog queue costs a message, never the mount
+                let _ = socket
+                    .send(format!("<{header}>{IDENT}[{}]: {text}", std::process::id()).as_bytes());
+            }
+        }
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,355 @@
+//! The options behind `-o`.
+
+use std::path::PathBuf;
+
+use super::exit::{Exit, Failure};
+
+/// The most memory that decoded data take by default, in bytes.
+const DEFAULT_CACHE: u64 = 256 << 20;
+/// The part of the machine's memory that decoded data take at most by default.
+const CACHE_PART_OF_MEMORY: u64 = 8;
+/// The least cache that works: a few segments for each of a few readers.
+const LEAST_CACHE: u64 = 16 << 20;
+/// Memory for scratch files by default, in bytes.
+const DEFAULT_SCRATCH: u64 = 64 << 20;
+/// The largest FILE that is copied to make room for a tree by default, in bytes.
+const DEFAULT_MAX_COPY: u64 = 4 << 30;
+/// Threads that serve requests by default.
+const DEFAULT_THREADS: usize = 4;
+/// The most threads that make sense.
+const MOST_THREADS: usize = 64;
+
+/// How a text that fits is saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SaveMode {
+    /// In place, with a journal.
+    InPlace,
+    /// By replacing FILE, so that other readers always see a whole file.
+    Replace,
+}
+
+/// What `-o` asks for.
+#[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of the command line"
+)]
+pub(crate) struct Options {
+    /// `ro`
+    pub(crate) read_only: bool,
+    /// `allow_other`
+    pub(crate) allow_other: bool,
+    /// `allow_root`
+    pub(crate) allow_root: bool,
+    /// `auto_unmount`
+    pub(crate) auto_unmount: bool,
+    /// `force`
+    pub(crate) force: bool,
+    /// `verify`
+    pub(crate) verify: bool,
+    /// `uid=`
+    pub(crate) uid: Option<u32>,
+    /// `gid=`
+    pub(crate) gid: Option<u32>,
+    /// `umask=`, octal
+    pub(crate) umask: u32,
+    /// `cache=`, bytes
+    pub(crate) cache: u64,
+    /// `scratch=`, bytes
+    pub(crate) scratch: u64,
+    /// `threads=`
+    pub(crate) threads: usize,
+    /// `save=`
+    pub(crate) save: SaveMode,
+    /// `grow=`: whether FILE may grow to make room
+    pub(crate) grow: bool,
+    /// `max-copy=`, bytes
+    pub(crate) max_copy: u64,
+    /// `allow_external=`
+    pub(crate) allow_external: Option<PathBuf>,
+    /// `fsname=`
+    pub(crate) fsname: Option<String>,
+    /// `subtype=`
+    pub(crate) subtype: String,
+    /// Options for the kernel.
+    pub(crate) kernel: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            allow_other: false,
+            allow_root: false,
+            auto_unmount: false,
+            force: false,
+            verify: false,
+            uid: None,
+            gid: None,
+            umask: 0,
+            cache: default_cache(),
+            scratch: DEFAULT_SCRATCH,
+            threads: DEFAULT_THREADS,
+            save: SaveMode::InPlace,
+            grow: true,
+            max_copy: DEFAULT_MAX_COPY,
+            allow_external: None,
+            fsname: None,
+            subtype: "asdf-mount".to_owned(),
+            kernel: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    /// Parses the values of all `-o`. What `mount(8)` and fstab add for themselves is accepted and ignored.
+    pub(super) fn parse(lists: &[String]) -> Result<Self, Failure> {
+        let mut options = Self::default();
+        for option in lists.iter().flat_map(|list| split(list)) {
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (option.as_str(), None),
+            };
+            options
+                .set(name, value)
+                .map_err(|why| Failure::new(Exit::Usage, format!("-o {option}: {why}")))?;
+        }
+        if options.allow_other && options.allow_root {
+            let why = "-o allow_other and allow_root exclude each other";
+            return Err(Failure::new(Exit::Usage, why));
+        }
+        if options.auto_unmount && !options.allow_other && !options.allow_root {
+            let why = "-o auto_unmount needs allow_other or allow_root: fusermount3 asks for it";
+            return Err(Failure::new(Exit::Usage, why));
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        match (name, value) {
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            ("allow_other", None) => self.allow_other = true,
+            ("allow_root", None) => self.allow_root = true,
+            ("auto_unmount", None) => self.auto_unmount = true,
+            ("force", None) => self.force = true,
+            ("verify", None) => self.verify = true,
+            ("uid", Some(text)) => self.uid = Some(number(text)?),
+            ("gid", Some(text)) => self.gid = Some(number(text)?),
+            ("umask", Some(text)) => {
+                let octal = u32::from_str_radix(text, 8)
+                    .ok()
+                    .filter(|mask| *mask <= 0o777);
+                self.umask = octal.ok_or("an octal number up to 777 is needed")?;
+            }
+            ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
+            ("scratch", Some(text)) => self.scratch = size(text)?,
+            ("max-copy", Some(text)) => self.max_copy = size(text)?,
+            ("threads", Some(text)) => {
+                let threads = number(text)?;
+                let threads = usize::try_from(threads).unwrap_or(0);
+                if !(1..=MOST_THREADS).contains(&threads) {
+                    return Err(format!("1 to {MOST_THREADS} threads make sense"));
+                }
+                self.threads = threads;
+            }
+            ("save", Some("inplace")) => self.save = SaveMode::InPlace,
+            ("save", Some("replace")) => self.save = SaveMode::Replace,
+            ("save", _) => return Err("inplace or replace?".to_owned()),
+            ("grow", Some("auto")) => self.grow = true,
+            ("grow", Some("never")) => self.grow = false,
+            ("grow", _) => return Err("auto or never?".to_owned()),
+            ("allow_external", Some(text)) => self.allow_external = Some(text.into()),
+            ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
+            ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
+            ("sync" | "async" | "dirsync", None) => self.kernel.push(name.to_owned()),
+            (name, value) if is_ignored(name, value) => {}
+            _ => return Err("unknown option; see the manual, asdf-mount(1)".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// Options that fstab, `mount(8)` and libfuse's helper give to everybody, or that are always on.
+fn is_ignored(name: &str, value: Option<&str>) -> bool {
+    const FLAGS: [&str; 21] = [
+        "_netdev",
+        "nofail",
+        "noauto",
+        "auto",
+        "user",
+        "users",
+        "nouser",
+        "owner",
+        "group",
+        "defaults",
+        "default_permissions",
+        "nosuid",
+        "nodev",
+        "noexec",
+        "suid",
+        "dev",
+        "exec",
+        "atime",
+        "noatime",
+        "relatime",
+        "nodiratime",
+    ];
+    name.starts_with("x-") || name == "comment" || (value.is_none() && FLAGS.contains(&name))
+}
+
+/// Splits at commas; `\,` and `\\` stand for themselves, as in mount(8).
+fn split(list: &str) -> Vec<String> {
+    let mut out = vec![String::new()];
+    let mut chars = list.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            ',' => out.push(String::new()),
+            c => {
+                let c = if c == '\\' {
+                    chars.next().unwrap_or('\\')
+                } else {
+                    c
+                };
+                if let Some(last) = out.last_mut() {
+                    last.push(c);
+                }
+            }
+        }
+    }
+    out.retain(|option| !option.is_empty());
+    out
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| "a whole number is needed".to_owned())
+}
+
+/// A number of bytes, with K, M, G or T for powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let fail = || "a size such as 256M is needed".to_owned();
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text
+        .get(digits.len()..)
+        .unwrap_or_default()
+        .to_ascii_uppercase()
+        .as_str()
+    {
+        "" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        "T" | "TIB" => 40,
+        _ => return Err(fail()),
+    };
+    let number: u64 = digits.parse().map_err(|_| fail())?;
+    number.checked_mul(1 << shift).ok_or_else(fail)
+}
+
+/// [`DEFAULT_CACHE`], or less on a machine or in a control group with little memory.
+fn default_cache() -> u64 {
+    let limits = [
+        std::fs::read_to_string("/sys/fs/cgroup/memory.max")
+            .ok()
+            .and_then(|text| text.trim().parse().ok()),
+        std::fs::read_to_string("/proc/meminfo")
+            .ok()
+            .and_then(|text| total_memory(&text)),
+    ];
+    let memory: u64 = limits.into_iter().flatten().min().unwrap_or(u64::MAX);
+    DEFAULT_CACHE
+        .min(memory.checked_div(CACHE_PART_OF_MEMORY).unwrap_or(0))
+        .max(LEAST_CACHE)
+}
+
+/// `MemTotal` of `/proc/meminfo`, in bytes.
+fn total_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(list: &str) -> Result<Options, String> {
+        Options::parse(&[list.to_owned()]).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, want) in [
+            ("0", 0),
+            ("17", 17),
+            ("4K", 4096),
+            ("256M", 256 << 20),
+            ("2g", 2 << 30),
+            ("1TiB", 1 << 40),
+        ] {
+            assert_eq!(size(text), Ok(want));
+        }
+        for text in ["", "M", "-1", "1X", "99999999999T", "1.5G"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_two_wins() {
+        assert!(!parse("ro,rw").unwrap().read_only);
+        assert!(parse("rw,ro").unwrap().read_only);
+    }
+
+    #[test]
+    fn what_fstab_adds_is_ignored() {
+        assert!(
+            parse("defaults,_netdev,nofail,x-systemd.automount,user,dev,suid,comment=x").is_ok()
+        );
+    }
+
+    #[test]
+    fn an_unknown_option_is_refused_by_name() {
+        assert!(
+            parse("ro,colour=red")
+                .unwrap_err()
+                .starts_with("-o colour=red: unknown option")
+        );
+    }
+
+    #[test]
+    fn a_comma_may_be_escaped() {
+        assert_eq!(
+            parse(r"fsname=a\,b,ro").unwrap().fsname.as_deref(),
+            Some("a,b")
+        );
+    }
+
+    #[test]
+    fn values_are_checked() {
+        for list in [
+            "umask=888",
+            "umask=1000",
+            "threads=0",
+            "threads=x",
+            "cache=",
+            "save=maybe",
+            "uid=-1",
+            "allow_other,allow_root",
+        ] {
+            assert!(parse(list).is_err(), "{list}");
+        }
+        assert_eq!(parse("umask=027").unwrap().umask, 0o027);
+    }
+
+    #[test]
+    fn memory_is_read_from_meminfo() {
+        assert_eq!(
+            total_memory("MemTotal:       16 kB\nMemFree: 1 kB\n"),
+            Some(16384)
+        );
+        assert_eq!(total_memory("nonsense"), None);
+    }
+}

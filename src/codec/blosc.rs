@@ -1,0 +1,414 @@
+//! Blosc: codes `blsc`, `bls2` and `bsc2`.
+//!
+//! | framing | code | who writes it |
+//! |---|---|---|
+//! | `prefixed chunks` | `blsc` | abacusutils: again and again a big-endian length and a Blosc1 chunk of 4 MiB |
+//! | `one chunk` | `blsc`, `bls2` | asdf-compression, asdf-cxx, ASDF.jl: a bare chunk |
+//! | `contiguous frame` | `bls2`, `bsc2` | asdf-cxx, abacusutils: chunks with a table of their offsets |
+//!
+//! Prefixed chunks are tried first, by their length being also the size in the first chunk's header: of a bare chunk that is
+//! never true, whereas for some real prefixed payloads the four bytes where a bare chunk has its size happen to be theirs.
+//!
+//! Every block of every chunk is an entry (see [`chunk`]). Prefixed chunks are found along their headers, up to the offset that is
+//! asked for; this is all that is kept in memory.
+
+mod blosclz;
+mod cframe;
+mod chunk;
+mod filters;
+mod inner;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::chunked::{Entries, Headers, Pending, corrupt, length, read_into, unsupported};
+use super::zstd::Encoder;
+use super::{Codec, Cursor, Opened, Stream};
+use crate::error::{Error, Result};
+use crate::source::{Source, checked_end};
+use cframe::{Cframe, is_cframe};
+use chunk::{BlockDecoder, Chunk};
+
+const PREFIXED: &str = "prefixed chunks";
+const ONE_CHUNK: &str = "one chunk";
+const CFRAME: &str = "contiguous frame";
+
+/// Chunks without data are skipped, but not without end.
+const MAX_IDLE: u32 = 1024;
+
+/// What is written: what abacusutils writes, chunks of 4 MiB in blocks of 512 KiB, each a Zstandard frame of level 1.
+const WRITTEN_CHUNK: usize = 4 << 20;
+const WRITTEN_BLOCK: usize = 512 << 10;
+const WRITTEN_LEVEL: i32 = 1;
+/// Format version 2, codec version 1.
+const WRITTEN_VERSION: [u8; 2] = [2, 1];
+/// Zstandard, blocks not split, byte shuffle: of elements of one byte, so nothing is moved.
+const WRITTEN_FLAGS: u8 = 4 << 5 | 16 | 1;
+const STORED: u8 = 2;
+
+/// The Blosc codecs, by code.
+pub(super) struct Blosc(pub(super) [u8; 4]);
+
+impl Codec for Blosc {
+    fn code(&self) -> [u8; 4] {
+        self.0
+    }
+
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+        let source = stored.as_ref();
+        let (framing, layout) = if is_cframe(source)? {
+            let frame = Cframe::open(source, data_size)?;
+            (CFRAME, Layout::Frame(Box::new(frame)))
+        } else if stored.is_empty() && data_size == 0 || is_prefixed(source)? {
+            (PREFIXED, Layout::Prefixed)
+        } else {
+            (ONE_CHUNK, Layout::Single)
+        };
+        let stream = BloscStream {
+            stored,
+            data_size,
+            layout,
+            walk: Mutex::new(Walk {
+                entries: Entries::new(data_size, 0),
+                frontier: Place::default(),
+            }),
+        };
+        if data_size > 0 {
+            // Whether there is a chunk at all is told now, and not by the first read.
+            stream.locate(0)?;
+        }
+        Ok(Opened {
+            framing,
+            stream: Arc::new(stream),
+        })
+    }
+
+    fn encode(
+        &self,
+        framing: Option<&str>,
+        decoded: &dyn Source,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        if &self.0 != b"blsc" || framing.is_some_and(|framing| framing != PREFIXED) {
+            return Err(unsupported(format!(
+                "writing {} as {}",
+                super::code_text(self.0),
+                framing.unwrap_or("Blosc2")
+            )));
+        }
+        let mut encoder = Encoder::new(WRITTEN_LEVEL)?;
+        let mut input = Vec::new();
+        let mut at = 0;
+        while at < decoded.len() {
+            let len = usize::try_from(decoded.len().saturating_sub(at))
+                .unwrap_or(WRITTEN_CHUNK)
+                .min(WRITTEN_CHUNK);
+            let bytes = read_into(decoded, at, len, &mut input)?;
+            at = at.saturating_add(length(len));
+            let chunk = written_chunk(&mut encoder, bytes);
+            let prefix = u32_len(chunk.len()).to_be_bytes();
+            out.write_all(&prefix)
+                .and_then(|()| out.write_all(&chunk))
+                .map_err(|cause| Error::io("writing Blosc chunks", cause))?;
+        }
+        Ok(())
+    }
+}
+
+/// A length below 2^32, by construction.
+fn u32_len(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// A Blosc1 chunk of `bytes`: packed if that makes it smaller.
+fn written_chunk(encoder: &mut Encoder, bytes: &[u8]) -> Vec<u8> {
+    let header = |flags: u8, len: usize| {
+        let block = WRITTEN_BLOCK.min(bytes.len());
+        let sizes = [bytes.len(), block, len].map(|len| u32_len(len).to_le_bytes());
+        [&WRITTEN_VERSION[..], &[flags, 1], sizes.as_flattened()].concat()
+    };
+    let mut chunk = header(WRITTEN_FLAGS, 0);
+    let mut starts = Vec::new();
+    let mut streams = Vec::new();
+    let table = bytes.len().div_ceil(WRITTEN_BLOCK).saturating_mul(4);
+    let mut packed = vec![0; WRITTEN_BLOCK];
+    for block in bytes.chunks(WRITTEN_BLOCK) {
+        let start = chunk
+            .len()
+            .saturating_add(table)
+            .saturating_add(streams.len());
+        starts.extend(u32_len(start).to_le_bytes());
+        // A stream as long as its block is taken for stored.
+        let space = packed
+            .get_mut(..block.len().saturating_sub(1))
+            .unwrap_or_default();
+        let len = encoder.encode(block, space);
+        let stream = len.and_then(|len| packed.get(..len)).unwrap_or(block);
+        streams.extend(u32_len(stream.len()).to_le_bytes());
+        streams.extend_from_slice(stream);
+    }
+    let len = chunk
+        .len()
+        .saturating_add(table)
+        .saturating_add(streams.len());
+    if len >= chunk.len().saturating_add(bytes.len()) {
+        let len = chunk.len().saturating_add(bytes.len());
+        return [header(WRITTEN_FLAGS | STORED, len).as_slice(), bytes].concat();
+    }
+    chunk = header(WRITTEN_FLAGS, len);
+    chunk.extend(starts);
+    chunk.extend(streams);
+    chunk
+}
+
+/// Whether the payload begins with a length that is also the size of the chunk behind it.
+fn is_prefixed(stored: &dyn Source) -> Result<bool> {
+    if stored.len() < 20 {
+        return Ok(false);
+    }
+    let mut headers = Headers::new(stored);
+    let len = u32::from_be_bytes(headers.array(0)?);
+    let size = u32::from_le_bytes(headers.array(16)?);
+    Ok(len == size && u64::from(len).saturating_add(4) <= stored.len())
+}
+
+/// How the chunks of a payload are found.
+enum Layout {
+    Prefixed,
+    Single,
+    Frame(Box<Cframe>),
+}
+
+/// A chunk's place: decoded offset, and what the layout finds it by: an offset in the payload, or its number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Place {
+    start: u64,
+    mark: u64,
+}
+
+/// A chunk at its place.
+struct Located {
+    start: u64,
+    chunk: Chunk,
+    next: Place,
+}
+
+impl Located {
+    /// Decoded offset behind the chunk.
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.chunk.size)
+    }
+}
+
+/// The chunks that were passed on the way to an offset.
+struct Walk {
+    entries: Entries<u64>,
+    frontier: Place,
+}
+
+/// The decoded bytes of a Blosc payload.
+struct BloscStream {
+    stored: Arc<dyn Source>,
+    data_size: u64,
+    layout: Layout,
+    walk: Mutex<Walk>,
+}
+
+impl BloscStream {
+    /// Reads the header of the chunk at a place, or of the first behind it that has data.
+    fn chunk_at(&self, headers: &mut Headers, mut place: Place) -> Result<Located> {
+        for _ in 0..MAX_IDLE {
+            let located = self.any_chunk_at(headers, place)?;
+            if located.chunk.size > 0 {
+                return Ok(located);
+            }
+            place = located.next;
+        }
+        Err(corrupt(format!(
+            "more than {MAX_IDLE} Blosc chunks without data"
+        )))
+    }
+
+    fn any_chunk_at(&self, headers: &mut Headers, place: Place) -> Result<Located> {
+        let Place { start, mark } = place;
+        let data_room = self.data_size.saturating_sub(start);
+        let (chunk, mark) = match &self.layout {
+            Layout::Single if mark > 0 => {
+                return Err(corrupt("Blosc chunk that ends before the data does"));
+            }
+            Layout::Single => (Chunk::read(headers, 0, self.stored.len(), data_room)?, 1),
+            Layout::Prefixed => {
+                let len = u64::from(u32::from_be_bytes(headers.array(mark)?));
+                let at = mark.saturating_add(4);
+                let room = len.min(self.stored.len().saturating_sub(at));
+                (
+                    Chunk::read(headers, at, room, data_room)?,
+                    at.saturating_add(len),
+                )
+            }
+            Layout::Frame(frame) => {
+                let stored = self.stored.as_ref();
+                (
+                    frame.chunk(headers, stored, start, mark)?,
+                    mark.saturating_add(1),
+                )
+            }
+        };
+        let end = start.saturating_add(chunk.size);
+        Ok(Located {
+            start,
+            chunk,
+            next: Place { start: end, mark },
+        })
+    }
+
+    /// The chunk that holds the byte at `offset`.
+    fn locate(&self, offset: u64) -> Result<Located> {
+        let mut headers = Headers::new(self.stored.as_ref());
+        if let Layout::Frame(frame) = &self.layout
+            && let Some((start, mark)) = frame.find(offset)
+        {
+            return self.chunk_at(&mut headers, Place { start, mark });
+        }
+        let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, mark) = walk.entries.at(offset);
+        let mut place = Place { start, mark };
+        if walk.frontier.start <= offset && walk.frontier.start > start {
+            place = walk.frontier;
+        }
+        loop {
+            let located = self.chunk_at(&mut headers, place)?;
+            if located.end() > offset {
+                return Ok(located);
+            }
+            place = located.next;
+            walk.entries.add(place.start, place.mark);
+            if place.start > walk.frontier.start {
+                walk.frontier = place;
+            }
+        }
+    }
+
+    /// The start of the block that holds `offset`, in the chunk that does.
+    fn entry_in(located: &Located, offset: u64) -> u64 {
+        let within = offset.saturating_sub(located.start);
+        let block = within.checked_div(located.chunk.block).unwrap_or_default();
+        located
+            .start
+            .saturating_add(block.saturating_mul(located.chunk.block))
+    }
+}
+
+impl Stream for BloscStream {
+    fn entry(&self, offset: u64) -> u64 {
+        if let Ok(located) = self.locate(offset) {
+            return Self::entry_in(&located, offset);
+        }
+        // Damage: the entry is where it begins, and a cursor there is an error.
+        if let Layout::Frame(frame) = &self.layout
+            && let Some((start, _)) = frame.find(offset)
+        {
+            return start;
+        }
+        let walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
+        match walk.frontier.start {
+            start if start <= offset => start,
+            _ => walk.entries.at(offset).0,
+        }
+    }
+
+    fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
+        let (position, current) = if offset >= self.data_size {
+            (self.entry(offset), None)
+        } else {
+            let located = self.locate(offset)?;
+            (Self::entry_in(&located, offset), Some(located))
+        };
+        Ok(Box::new(BloscCursor {
+            stream: self,
+            position,
+            current,
+            decoder: BlockDecoder::default(),
+            pending: Pending::default(),
+        }))
+    }
+
+    fn parallel(&self) -> bool {
+        true
+    }
+
+    fn held(&self) -> u64 {
+        let walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = length(size_of_val(walk.entries.rest()));
+        match &self.layout {
+            Layout::Frame(frame) => entries.saturating_add(frame.held()),
+            _ => entries,
+        }
+    }
+}
+
+/// A decoder that runs through the blocks.
+struct BloscCursor {
+    stream: Arc<BloscStream>,
+    position: u64,
+    current: Option<Located>,
+    decoder: BlockDecoder,
+    pending: Pending,
+}
+
+impl Cursor for BloscCursor {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        checked_end(self.position, buf.len(), self.stream.data_size)?;
+        let stream = Arc::clone(&self.stream);
+        let stored = stream.stored.as_ref();
+        let mut done = self.pending.take(buf);
+        self.position = self.position.saturating_add(length(done));
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            // Whole blocks are left behind, so the position is the start of one.
+            let located = self.chunk_here()?;
+            let within = self.position.saturating_sub(located.start);
+            let n = within
+                .checked_div(located.chunk.block)
+                .ok_or_else(|| corrupt("Blosc chunk without blocks"))?;
+            let len = located.chunk.block_len(n);
+            let taken = if let Some(out) = rest.get_mut(..len) {
+                self.decoder.decode(stored, &located.chunk, n, out)?;
+                len
+            } else {
+                let space = self.pending.space(len);
+                self.decoder.decode(stored, &located.chunk, n, space)?;
+                self.pending.keep(len);
+                self.pending.take(rest)
+            };
+            self.current = Some(located);
+            self.position = self.position.saturating_add(length(taken));
+            done = done.saturating_add(taken);
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> u64 {
+        self.pending.held().saturating_add(self.decoder.held())
+    }
+}
+
+impl BloscCursor {
+    /// The chunk at the position, which is the current one or the next.
+    fn chunk_here(&mut self) -> Result<Located> {
+        match self.current.take() {
+            Some(current) if self.position < current.end() => Ok(current),
+            Some(passed) => {
+                let mut headers = Headers::new(self.stream.stored.as_ref());
+                self.stream.chunk_at(&mut headers, passed.next)
+            }
+            None => self.stream.locate(self.position),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

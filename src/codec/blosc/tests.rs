@@ -1,0 +1,257 @@
+//! Tests of the Blosc codecs: chunks and frames recorded from python-blosc and python-blosc2, and our own.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
+use crate::source::Memory;
+
+const BLSC: Blosc = Blosc(*b"blsc");
+const BLS2: Blosc = Blosc(*b"bls2");
+
+/// The chunks of a recorded file with their decoded sizes.
+fn chunks(name: &str) -> Vec<(Vec<u8>, u64)> {
+    let all = recorded(name);
+    let mut rest = all.as_slice();
+    let mut chunks = Vec::new();
+    while let Some((head, tail)) = rest.split_first_chunk::<8>() {
+        let [len, size] = [0, 4].map(|n| u32::from_le_bytes(head[n..n + 4].try_into().unwrap()));
+        let (chunk, tail) = tail.split_at(len as usize);
+        chunks.push((chunk.to_vec(), size.into()));
+        rest = tail;
+    }
+    chunks
+}
+
+/// Abacus' framing of chunks.
+fn prefixed(chunks: &[&[u8]]) -> Vec<u8> {
+    let with_len = |chunk: &&[u8]| [&u32_len(chunk.len()).to_be_bytes()[..], chunk].concat();
+    chunks.iter().flat_map(with_len).collect()
+}
+
+fn open(codec: &Blosc, stored: Vec<u8>, data_size: u64) -> Opened {
+    codec
+        .open(Arc::new(Memory::new(stored)), data_size)
+        .unwrap()
+}
+
+#[test]
+fn chunks_of_the_reference_libraries_are_read() {
+    for (name, codec) in [("blosc1.chunks", BLSC), ("blosc2.chunks", BLS2)] {
+        for (n, (chunk, size)) in chunks(name).into_iter().enumerate() {
+            let about = format!("{name}, record {n}, header {:02x?}", &chunk[..16]);
+            for step in [100_000, 700] {
+                let decoded = decode(&codec, &chunk, size, step);
+                let decoded = decoded.unwrap_or_else(|error| panic!("{about}: {error}"));
+                assert!(decoded == pattern(size as usize), "{about}: wrong bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn any_offset_of_a_chunk_is_entered_at_its_block() {
+    for (chunk, size) in chunks("blosc2.chunks") {
+        let block = u32::from_le_bytes(chunk[8..12].try_into().unwrap());
+        let stored = chunk[2] & 2 != 0;
+        let stream = open(&BLS2, chunk, size).stream;
+        for offset in [size - 1, size / 2, 0] {
+            if !stored {
+                assert_eq!(stream.entry(offset), offset - offset % u64::from(block));
+            }
+            let decoded = decode_from(&stream, offset, size, 999).unwrap();
+            assert!(decoded == pattern(size as usize)[offset as usize..]);
+        }
+    }
+}
+
+#[test]
+fn prefixed_chunks_follow_each_other() {
+    let chunks = chunks("blosc1.chunks");
+    let parts: Vec<&[u8]> = chunks.iter().map(|(chunk, _)| chunk.as_slice()).collect();
+    let expected: Vec<u8> = chunks
+        .iter()
+        .flat_map(|&(_, size)| pattern(size as usize))
+        .collect();
+    let size = expected.len() as u64;
+    let opened = open(&BLSC, prefixed(&parts), size);
+    assert_eq!(opened.framing, PREFIXED);
+    for offset in [size - 1, 0, 5003, 200_000, 1] {
+        let decoded = decode_from(&opened.stream, offset, size, 10_000).unwrap();
+        assert!(decoded == expected[offset as usize..], "from {offset}");
+    }
+}
+
+#[test]
+fn damage_in_one_chunk_leaves_those_before_it() {
+    let chunks = chunks("blosc1.chunks");
+    let parts = [&chunks[5], &chunks[6], &chunks[7]].map(|(chunk, _)| chunk.as_slice());
+    let sizes = [5, 6, 7].map(|n| chunks[n].1);
+    let mut stored = prefixed(&parts);
+    let second = 4 + parts[0].len();
+    stored[second + 4] = 99;
+    let size = sizes.iter().sum();
+    let stream = open(&BLSC, stored, size).stream;
+    assert_eq!(stream.entry(size - 1), sizes[0]);
+    let error = Arc::clone(&stream).cursor(size - 1).err().unwrap();
+    assert_eq!(error.to_string(), "file: Blosc format version 99");
+    let mut first = vec![0; sizes[0] as usize];
+    stream.cursor(0).unwrap().read(&mut first).unwrap();
+    assert!(first == pattern(first.len()));
+}
+
+#[test]
+fn frames_are_read_and_entered_at_any_chunk() {
+    let opened = open(
+        &BLS2,
+        recorded("pattern.b2frame"),
+        200_000 - 20_000 + 20_000,
+    );
+    assert_eq!(opened.framing, CFRAME);
+    for offset in [0, 59_999, 60_000, 199_999, 130_001] {
+        let decoded = decode_from(&opened.stream, offset, 200_000, 7001).unwrap();
+        assert!(
+            decoded == pattern(200_000)[offset as usize..],
+            "from {offset}"
+        );
+    }
+    assert_eq!(opened.stream.entry(130_000), 128_000);
+}
+
+#[test]
+fn runs_of_special_values_are_made_up() {
+    for (name, value) in [
+        ("zero", 0.0),
+        ("uninit", 0.0),
+        ("value", 3.25),
+        ("nan", f64::NAN),
+    ] {
+        let stored = recorded(&format!("{name}.b2frame"));
+        let decoded = decode(&BLS2, &stored, 80_000, 3000).unwrap();
+        let expected = value.to_le_bytes().repeat(10_000);
+        assert!(decoded == expected, "{name}");
+    }
+}
+
+#[test]
+fn streams_of_one_byte_are_made_up() {
+    let decoded = decode(&BLS2, &recorded("constant.b2chunk"), 16_000, 16_000).unwrap();
+    assert!(decoded == 0x0707_0701u32.to_le_bytes().repeat(4000));
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    for size in [
+        0,
+        1,
+        4095,
+        WRITTEN_BLOCK,
+        WRITTEN_CHUNK - 1,
+        WRITTEN_CHUNK,
+        WRITTEN_CHUNK + 1,
+    ] {
+        let decoded = pattern(size);
+        let stored = encode(&BLSC, &decoded);
+        assert!(
+            stored.len() <= size / 20 + 100,
+            "{} for {size}",
+            stored.len()
+        );
+        assert!(decode(&BLSC, &stored, size as u64, 1 << 20).unwrap() == decoded);
+        assert_eq!(open(&BLSC, stored, size as u64).framing, PREFIXED);
+    }
+}
+
+#[test]
+fn incompressible_bytes_are_stored() {
+    let decoded = noise(600_000);
+    let stored = encode(&BLSC, &decoded);
+    assert_eq!(stored.len(), 4 + 16 + 600_000);
+    assert!(decode(&BLSC, &stored, 600_000, 600_000).unwrap() == decoded);
+}
+
+#[test]
+fn other_framings_are_not_written() {
+    let write = |codec: Blosc, framing| {
+        codec
+            .encode(framing, &Memory::new(vec![1]), &mut Vec::new())
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        write(BLSC, Some(ONE_CHUNK)),
+        "file: writing blsc as one chunk"
+    );
+    assert_eq!(write(BLS2, None), "file: writing bls2 as Blosc2");
+}
+
+#[test]
+fn unknown_parts_are_named() {
+    let chunks = chunks("blosc2.chunks");
+    let (chunk, size) = chunks.iter().find(|(chunk, _)| chunk[2] >> 5 == 4).unwrap();
+    let with = |at: usize, byte: u8| {
+        let mut chunk = chunk.clone();
+        chunk[at] = byte;
+        decode(&BLS2, &chunk, *size, 5000).unwrap_err().to_string()
+    };
+    assert_eq!(with(21, 77), "file: Blosc2 filter 77");
+    assert_eq!(
+        with(2, chunk[2] & 31 | 7 << 5),
+        "file: Blosc codec format 7"
+    );
+    assert_eq!(with(0, 6), "file: Blosc format version 6");
+    assert_eq!(with(31, 8), "file: Blosc2 chunk with flags 0x08");
+}
+
+#[test]
+fn a_block_of_a_gigabyte_is_refused() {
+    let mut chunk = chunks("blosc1.chunks")[0].0.clone();
+    chunk[4..12].copy_from_slice(&[0, 0, 0, 64, 0, 0, 0, 64]);
+    let error = decode(&BLSC, &chunk, 1 << 30, 1000).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("Blosc block of 1073741824 bytes"),
+        "{error}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn damaged_chunks_never_panic(
+        which in any::<prop::sample::Index>(),
+        two in any::<bool>(),
+        framed in any::<bool>(),
+        spots in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        head in any::<bool>(),
+        longer in 0u64..10_000,
+    ) {
+        let chunks = chunks(if two { "blosc2.chunks" } else { "blosc1.chunks" });
+        let (mut stored, size) = which.get(&chunks).clone();
+        let len = if head { 44.min(stored.len()) } else { stored.len() };
+        for (spot, byte) in spots {
+            stored[spot.index(len)] = byte;
+        }
+        let stored = if framed { prefixed(&[&stored, &stored]) } else { stored };
+        let size = if longer % 2 == 0 { size } else { size + longer };
+        poke(if two { &BLS2 } else { &BLSC }, &stored, size, size / 2);
+    }
+
+    #[test]
+    fn damaged_frames_never_panic(
+        which in prop::sample::select(vec!["pattern", "nan", "value"]),
+        spots in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        end in any::<bool>(),
+    ) {
+        let mut stored = recorded(&format!("{which}.b2frame"));
+        let len = stored.len().min(160);
+        let from = if end { stored.len() - len } else { 0 };
+        for (spot, byte) in spots {
+            stored[from + spot.index(len)] = byte;
+        }
+        let size = u64::from_be_bytes(stored[30..38].try_into().unwrap());
+        poke(&BLS2, &stored, size.min(1 << 20), size / 2 % (1 << 20));
+    }
+}

@@ -1,0 +1,535 @@
+//! The code `bzp2`: one bzip2 stream; several, one behind the other, are read too.
+//!
+//! A bzip2 stream consists of blocks of up to 900,000 bytes that know nothing of each other. Their lengths are not stored, but
+//! each begins with a mark, at any bit. So several blocks are found and decoded at once, on all cores, and each is taken
+//! for one only if the block before it ends just there: a mark that occurs by chance costs time, nothing else. Where the
+//! blocks are in the decoded bytes is known when they have been decoded once; then each is an entry.
+
+mod batch;
+mod bits;
+mod block;
+mod entries;
+mod runs;
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bzip2::Compression;
+use bzip2::write::BzEncoder;
+
+use self::batch::{Batch, Ready, decode_batch, most_at_once};
+use self::bits::{Bits, Fault, MARK_BITS, Mark};
+use self::block::LEVEL_LEN;
+use self::entries::{Entries, Entry};
+use super::{Codec, Cursor, Opened, SEGMENT, Stream};
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// The code.
+const CODE: [u8; 4] = *b"bzp2";
+
+/// Name of the one framing.
+const FRAMING: &str = "stream";
+
+/// First bytes of a stream; the level follows, `1` to `9`.
+const MAGIC: [u8; 3] = *b"BZh";
+
+/// Length of a stream's header.
+const HEADER_LEN: u64 = 4;
+
+/// A block of 900,000 bytes can stand for 46.6 million, and takes at least 25 bytes.
+const MAX_RATIO: u64 = 2_000_000;
+
+/// Decoded bytes that are compressed at once.
+const ENCODE_LEN: usize = 1 << 20;
+
+/// The codec.
+pub(super) struct Bzp2;
+
+impl Codec for Bzp2 {
+    fn code(&self) -> [u8; 4] {
+        CODE
+    }
+
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+        let first = if data_size == 0 {
+            Entry::default()
+        } else {
+            let level = stream_level(stored.as_ref(), 0)?;
+            Entry {
+                bit: HEADER_LEN.saturating_mul(8),
+                level,
+                ..Entry::default()
+            }
+        };
+        Ok(Opened {
+            framing: FRAMING,
+            stream: Arc::new(Blocks {
+                stored,
+                data_size,
+                entries: Mutex::new(Entries::new(first)),
+            }),
+        })
+    }
+
+    fn max_ratio(&self) -> u64 {
+        MAX_RATIO
+    }
+
+    fn encode(
+        &self,
+        _framing: Option<&str>,
+        decoded: &dyn Source,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        let failed = |cause| Error::io("writing a bzip2 stream", cause);
+        let mut encoder = BzEncoder::new(out, Compression::best());
+        let mut plain = vec![0; ENCODE_LEN];
+        let mut offset = 0;
+        while offset < decoded.len() {
+            let left = decoded.len().saturating_sub(offset);
+            let len = usize::try_from(left).map_or(ENCODE_LEN, |left| left.min(ENCODE_LEN));
+            plain.truncate(len);
+            decoded.read_exact_at(&mut plain, offset)?;
+            encoder.write_all(&plain).map_err(failed)?;
+            offset = offset.saturating_add(len_u64(len));
+        }
+        encoder.finish().map(|_| ()).map_err(failed)
+    }
+}
+
+/// The level of the stream that begins at a stored byte.
+fn stream_level(stored: &dyn Source, at: u64) -> Result<u8> {
+    let mut header = [0; 4];
+    stored.read_exact_at(&mut header, at)?;
+    let [magic @ .., level] = header;
+    if magic == MAGIC && (b'1'..=b'9').contains(&level) {
+        return Ok(level.saturating_sub(b'0'));
+    }
+    Err(Error::corrupt(
+        Place::File,
+        format!(
+            "{} at stored byte {at} is not the start of a bzip2 stream",
+            header.escape_ascii()
+        ),
+    ))
+}
+
+/// Bytes of a block of a level, before the run-length stage.
+fn block_len(level: u8) -> usize {
+    usize::from(level).saturating_mul(LEVEL_LEN)
+}
+
+/// A block's stored bytes as bzip2 blocks.
+struct Blocks {
+    stored: Arc<dyn Source>,
+    data_size: u64,
+    entries: Mutex<Entries>,
+}
+
+impl Blocks {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stream for Blocks {
+    fn entry(&self, offset: u64) -> u64 {
+        self.entries().before(offset).decoded
+    }
+
+    fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
+        let next = self.entries().before(offset);
+        Ok(Box::new(BlockCursor {
+            position: next.decoded,
+            wanted: offset.saturating_add(len_u64(SEGMENT)),
+            next,
+            at_once: 1,
+            ready: VecDeque::new(),
+            blocks: self,
+        }))
+    }
+
+    /// One decoder keeps all cores busy.
+    fn parallel(&self) -> bool {
+        false
+    }
+
+    fn held(&self) -> u64 {
+        self.entries().held()
+    }
+}
+
+/// A decoder under way.
+struct BlockCursor {
+    blocks: Arc<Blocks>,
+    position: u64,
+    /// What it was opened for: as many blocks are decoded at first as reach there.
+    wanted: u64,
+    /// The block, or end of a stream, behind `ready`.
+    next: Entry,
+    /// Blocks to be decoded next time.
+    at_once: usize,
+    /// Blocks decoded but for their run-length stage.
+    ready: VecDeque<Ready>,
+}
+
+impl BlockCursor {
+    /// Decodes some blocks; at the end of a stream goes on to the next.
+    fn refill(&mut self) -> Result<()> {
+        while self.mark()? == Mark::End {
+            self.next_stream()?;
+        }
+        let level = self.next.level;
+        let block_len = len_u64(block_len(level)).max(1);
+        let missing = self.wanted.saturating_sub(self.next.decoded);
+        let to_wanted = usize::try_from(missing.div_ceil(block_len)).unwrap_or(usize::MAX);
+        let batch = Batch {
+            stored: self.blocks.stored.as_ref(),
+            start: self.next.bit,
+            level,
+            count: self.at_once.max(to_wanted).min(most_at_once()),
+        };
+        for ready in decode_batch(&batch)? {
+            self.blocks.entries().add(self.next);
+            self.next = self.next.behind(&ready);
+            self.ready.push_back(ready);
+        }
+        self.at_once = batch.count.saturating_mul(2);
+        Ok(())
+    }
+
+    /// The mark that follows.
+    fn mark(&self) -> Result<Mark> {
+        let byte = self.next.bit.checked_shr(3).unwrap_or(0);
+        let mut bytes = [0; 7];
+        let left = self.blocks.stored.len().saturating_sub(byte);
+        if left.saturating_mul(8) < MARK_BITS.saturating_add(self.next.bit & 7) {
+            return Err(self.short());
+        }
+        let len = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        let bytes = bytes.get_mut(..len).unwrap_or_default();
+        self.blocks.stored.read_exact_at(bytes, byte)?;
+        Bits::new(bytes, self.next.bit & 7)
+            .mark()
+            .map_err(|fault| damaged(self.next.bit, fault))
+    }
+
+    /// Compares the checksum behind the mark of an end, if it is there, and gives the stored byte behind it.
+    fn check_sum(&self) -> Result<u64> {
+        let at = self.next.bit.saturating_add(MARK_BITS);
+        let end = at.saturating_add(32).div_ceil(8);
+        if end > self.blocks.stored.len() {
+            return Ok(end);
+        }
+        let byte = at.checked_shr(3).unwrap_or(0);
+        let mut bytes = [0; 5];
+        let len = usize::try_from(end.saturating_sub(byte)).unwrap_or(0);
+        self.blocks
+            .stored
+            .read_exact_at(bytes.get_mut(..len).unwrap_or_default(), byte)?;
+        let found = Bits::new(&bytes, at & 7).take(32);
+        if found != self.next.combined {
+            return Err(Error::corrupt(
+                Place::File,
+                format!(
+                    "bzip2 checksum {found:08x}, but the blocks give {:08x}",
+                    self.next.combined
+                ),
+            ));
+        }
+        Ok(end)
+    }
+
+    /// Goes from the end of a stream to the start of the one behind it.
+    fn next_stream(&mut self) -> Result<()> {
+        let start = self.check_sum()?;
+        if start >= self.blocks.stored.len() {
+            return Err(self.short());
+        }
+        self.next = Entry {
+            decoded: self.next.decoded,
+            bit: start.saturating_add(HEADER_LEN).saturating_mul(8),
+            level: stream_level(self.blocks.stored.as_ref(), start)?,
+            combined: 0,
+        };
+        Ok(())
+    }
+
+    fn short(&self) -> Error {
+        Error::corrupt(
+            Place::File,
+            format!(
+                "the bzip2 stream ends after {} of {} decoded bytes",
+                self.next.decoded, self.blocks.data_size
+            ),
+        )
+    }
+
+    /// After the last byte: the checksum. If it is cut off, nothing of the data is.
+    fn check_end(&mut self) -> Result<()> {
+        let all_read = self.ready.iter().all(|ready| ready.len() == 0);
+        if all_read && self.mark().is_ok_and(|mark| mark == Mark::End) {
+            self.check_sum()?;
+        }
+        Ok(())
+    }
+}
+
+impl Cursor for BlockCursor {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let Some(ready) = self.ready.front_mut() else {
+                self.refill()?;
+                continue;
+            };
+            let filled = ready.read(rest);
+            if ready.len() == 0 {
+                self.ready.pop_front();
+            }
+            self.position = self.position.saturating_add(len_u64(filled));
+            rest = rest.get_mut(filled..).unwrap_or_default();
+        }
+        if self.position >= self.blocks.data_size {
+            self.check_end()?;
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> u64 {
+        self.ready.iter().map(Ready::held).sum()
+    }
+
+    /// What blocks are decoded from and to; see [`batch`] for what they are decoded in.
+    fn scratch(&self) -> u64 {
+        if self.ahead().saturating_sub(self.position) >= len_u64(SEGMENT) && !self.ready.is_empty()
+        {
+            return 0;
+        }
+        let block_len = len_u64(block_len(self.next.level));
+        len_u64(self.at_once.min(most_at_once()))
+            .saturating_mul(block_len)
+            .saturating_mul(2)
+    }
+
+    fn ahead(&self) -> u64 {
+        if self.ready.is_empty() {
+            let len = block_len(self.next.level).saturating_mul(self.at_once.min(most_at_once()));
+            return self
+                .next
+                .decoded
+                .saturating_add(len_u64(len))
+                .max(self.wanted);
+        }
+        self.next.decoded
+    }
+}
+
+fn damaged(bit: u64, fault: Fault) -> Error {
+    let what = match fault {
+        Fault::Short => "it is cut off",
+        Fault::Bad(what) | Fault::Unsupported(what) => what,
+    };
+    let text = format!(
+        "bzip2 block at bit {} of stored byte {}: {what}",
+        bit & 7,
+        bit.checked_shr(3).unwrap_or(0)
+    );
+    match fault {
+        Fault::Unsupported(_) => Error::unsupported(Place::File, text),
+        Fault::Short | Fault::Bad(_) => Error::corrupt(Place::File, text),
+    }
+}
+
+fn len_u64(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{
+        assert_harmless, assert_reads_like, encoded, image, open, python_decodes, python_encodes,
+        read_all,
+    };
+    use super::*;
+    use crate::source::Memory;
+    use proptest::prelude::*;
+    use std::io::Read;
+
+    fn compressed(plain: &[u8], level: u32) -> Vec<u8> {
+        let mut encoder = BzEncoder::new(Vec::new(), Compression::new(level));
+        encoder.write_all(plain).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// What the crate makes of a stream, up to where it fails.
+    fn oracle(stored: &[u8], len: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        bzip2::read::MultiBzDecoder::new(stored)
+            .take(len as u64)
+            .read_to_end(&mut out)
+            .ok()?;
+        Some(out)
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_here_and_by_python() {
+        for len in [0, 1, 899_980, 900_000, 2_100_000] {
+            let plain = image(len);
+            let stored = encoded(&Bzp2, &plain);
+            assert_reads_like(&open(&Bzp2, &stored, len as u64).unwrap(), &plain);
+            if let Some(found) = python_decodes("bzp2", &stored, len) {
+                assert!(found == plain, "{len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_python_writes_is_read() {
+        let plain = image(1_500_000);
+        if let Some(stored) = python_encodes("bzp2", &plain) {
+            assert_reads_like(&open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
+        }
+    }
+
+    #[test]
+    fn every_level_and_many_blocks_are_read() {
+        let plain = image(1_000_000);
+        for level in [1, 2, 5] {
+            let stored = compressed(&plain, level);
+            assert_reads_like(&open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
+        }
+    }
+
+    #[test]
+    fn runs_are_made_when_they_are_read() {
+        let plain = [image(50_000), vec![0; 30 << 20], image(50_000)].concat();
+        let stored = compressed(&plain, 9);
+        assert!(stored.len() < 120_000);
+        assert_reads_like(&open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
+    }
+
+    #[test]
+    fn several_streams_are_one() {
+        let plain = image(700_000);
+        let (first, second) = plain.split_at(300_000);
+        let stored = [
+            compressed(first, 1),
+            compressed(b"", 9),
+            compressed(second, 3),
+        ]
+        .concat();
+        assert_reads_like(&open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
+    }
+
+    #[test]
+    fn after_one_pass_every_block_is_an_entry() {
+        let plain = image(500_000);
+        let stored = Arc::new(Memory::new(compressed(&plain, 1)));
+        let stream = Bzp2.open(stored, plain.len() as u64).unwrap().stream;
+        assert_eq!(stream.entry(450_000), 0);
+        let mut cursor = Arc::clone(&stream).cursor(0).unwrap();
+        cursor.read(&mut vec![0; plain.len()]).unwrap();
+        for offset in [450_000_u64, 123_456, 250_000, 99_000] {
+            let entry = stream.entry(offset);
+            assert!(
+                entry <= offset && offset - entry < 101_000,
+                "{entry} for {offset}"
+            );
+            let mut cursor = Arc::clone(&stream).cursor(offset).unwrap();
+            assert_eq!(cursor.position(), entry);
+            let mut buf = vec![0; (offset - entry) as usize + 5000];
+            cursor.read(&mut buf).unwrap();
+            assert!(buf == plain[entry as usize..entry as usize + buf.len()]);
+        }
+    }
+
+    #[test]
+    fn a_damaged_block_costs_what_cannot_be_reached_without_it() {
+        let plain = image(600_000);
+        let mut stored = compressed(&plain, 1);
+        let at = stored.len() / 2;
+        stored[at] ^= 0x10;
+        let decoded = open(&Bzp2, &stored, plain.len() as u64).unwrap();
+        let mut buf = vec![0; 190_000];
+        decoded.read_exact_at(&mut buf, 0).unwrap();
+        assert!(buf == plain[..buf.len()]);
+        assert!(
+            read_all(&decoded)
+                .unwrap_err()
+                .to_string()
+                .starts_with("file: bzip2 block at bit")
+        );
+    }
+
+    #[test]
+    fn a_wrong_checksum_of_all_is_an_error_at_the_end() {
+        let plain = image(150_000);
+        let mut stored = compressed(&plain, 1);
+        let last = stored.len() - 3;
+        stored[last] ^= 1;
+        let error = read_all(&open(&Bzp2, &stored, plain.len() as u64).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("but the blocks give"), "{error}");
+        stored.truncate(last - 2);
+        assert!(read_all(&open(&Bzp2, &stored, plain.len() as u64).unwrap()).unwrap() == plain);
+    }
+
+    #[test]
+    fn sizes_that_disagree_cost_only_what_is_not_there() {
+        let plain = image(250_000);
+        let stored = compressed(&plain, 1);
+        assert!(read_all(&open(&Bzp2, &stored, 220_000).unwrap()).unwrap() == plain[..220_000]);
+        let error = read_all(&open(&Bzp2, &stored, 260_000).unwrap()).unwrap_err();
+        let want = "file: the bzip2 stream ends after 250000 of 260000 decoded bytes";
+        assert_eq!(error.to_string(), want);
+        assert!(open(&Bzp2, b"BZh0", 1).is_err());
+        assert!(open(&Bzp2, b"", 1).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn agrees_with_the_crate(
+            runs in prop::collection::vec(
+                (prop::collection::vec(any::<u8>(), 1..30), 1usize..400), 0..40),
+            level in 1u32..=9,
+        ) {
+            let plain: Vec<u8> = runs
+                .iter()
+                .flat_map(|(bytes, times)| bytes.repeat(*times))
+                .collect();
+            let stored = compressed(&plain, level);
+            let decoded = open(&Bzp2, &stored, plain.len() as u64).unwrap();
+            prop_assert!(read_all(&decoded).unwrap() == plain);
+        }
+
+        #[test]
+        fn damaged_bytes_are_harmless_and_never_taken_for_others(
+            len in 1usize..20_000,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in any::<prop::sample::Index>(),
+            size in 0u64..40_000,
+        ) {
+            let mut stored = compressed(&image(len), 1);
+            for (place, value) in changes {
+                let at = place.index(stored.len());
+                stored[at] = value;
+            }
+            stored.truncate(cut.index(stored.len()) + 1);
+            assert_harmless(&Bzp2, &stored, size);
+            if let Some(want) = oracle(&stored, size as usize).filter(|want| want.len() as u64 == size)
+                && let Ok(decoded) = open(&Bzp2, &stored, size)
+                && let Ok(found) = read_all(&decoded)
+            {
+                prop_assert!(found == want);
+            }
+        }
+    }
+}

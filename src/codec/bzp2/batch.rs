@@ -1,0 +1,402 @@
+//! Several blocks of a bzip2 stream decoded at once: found by their marks, spread over the cores, and put in a row again.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::bits::{Fault, Finder, Mark};
+use super::block::{Pointers, follow};
+use super::runs::{Span, measure, span};
+use super::{block_len, damaged};
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// Blocks decoded at once in the whole program; each takes 3.6 MB of memory while it is.
+///
+/// Somebody who has none may decode one all the same, so that nobody waits for another.
+const TABLES: usize = 8;
+
+/// Stored bytes read at once in search of marks.
+const PIECE_LEN: usize = 256 << 10;
+
+/// More than a block can be stored in: 900,000 codes of 20 bits, and what is before them.
+const MAX_STORED: usize = 2_400_000;
+
+/// What a block is stored in as a rule, at most, in percent of its bytes.
+const STORED_PERCENT: usize = 110;
+
+/// Blocks that are decoded at once, at most.
+pub(super) fn most_at_once() -> usize {
+    TABLES
+}
+
+/// What to decode.
+pub(super) struct Batch<'a> {
+    pub(super) stored: &'a dyn Source,
+    /// Bit position of the first block's mark.
+    pub(super) start: u64,
+    /// Level of its stream.
+    pub(super) level: u8,
+    /// Blocks wanted.
+    pub(super) count: usize,
+}
+
+/// A block decoded but for its run-length stage.
+pub(super) struct Ready {
+    bytes: Vec<u8>,
+    /// Bytes taken.
+    taken: usize,
+    /// The span that is being read: its bytes to come, and how often the last of them comes again.
+    literal: Range<usize>,
+    repeat: u8,
+    /// Decoded bytes to come.
+    len: u64,
+    /// Checksum of all of them.
+    pub(super) crc: u32,
+    /// Bit position of what follows.
+    pub(super) end: u64,
+}
+
+impl Ready {
+    /// Decoded bytes to come.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Memory held.
+    pub(super) fn held(&self) -> u64 {
+        u64::try_from(self.bytes.capacity()).unwrap_or(u64::MAX)
+    }
+
+    /// Fills a part of `buf`; gives how much.
+    pub(super) fn read(&mut self, buf: &mut [u8]) -> usize {
+        let mut filled = 0_usize;
+        while let Some(rest) = buf.get_mut(filled..)
+            && !rest.is_empty()
+        {
+            let run = if self.literal.is_empty() {
+                self.repeat_last(rest)
+            } else {
+                self.copy(rest)
+            };
+            filled = filled.saturating_add(run);
+            if run == 0 && !self.next_span() {
+                break;
+            }
+        }
+        self.len = self
+            .len
+            .saturating_sub(u64::try_from(filled).unwrap_or(u64::MAX));
+        filled
+    }
+
+    fn copy(&mut self, rest: &mut [u8]) -> usize {
+        let len = self.literal.len().min(rest.len());
+        let end = self.literal.start.saturating_add(len);
+        let found = self.bytes.get(self.literal.start..end).unwrap_or_default();
+        if let Some(target) = rest.get_mut(..found.len()) {
+            target.copy_from_slice(found);
+        }
+        self.literal.start = end;
+        len
+    }
+
+    fn repeat_last(&mut self, rest: &mut [u8]) -> usize {
+        let last = self.literal.end.checked_sub(1);
+        let byte = last.and_then(|last| self.bytes.get(last)).copied();
+        let len = usize::from(self.repeat).min(rest.len());
+        if let (Some(byte), Some(target)) = (byte, rest.get_mut(..len)) {
+            target.fill(byte);
+        }
+        self.repeat = self
+            .repeat
+            .saturating_sub(u8::try_from(len).unwrap_or(u8::MAX));
+        len
+    }
+
+    /// Goes on to the next span; false if there is none.
+    fn next_span(&mut self) -> bool {
+        let rest = self.bytes.get(self.taken..).unwrap_or_default();
+        if rest.is_empty() {
+            return false;
+        }
+        let Span {
+            literal,
+            repeat,
+            taken,
+        } = span(rest);
+        self.literal = self.taken..self.taken.saturating_add(literal);
+        self.repeat = repeat;
+        self.taken = self.taken.saturating_add(taken);
+        true
+    }
+}
+
+/// Memory to decode blocks in, kept for the next time.
+struct Pool {
+    spare: Vec<Vec<u32>>,
+    /// Tables that are out.
+    out: usize,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool {
+    spare: Vec::new(),
+    out: 0,
+});
+
+/// Tables taken from the pool, or to be allocated; given back when dropped.
+struct Tables {
+    tables: Vec<Vec<u32>>,
+    count: usize,
+}
+
+impl Tables {
+    /// As many as can be had, at least one.
+    fn take(wanted: usize) -> Self {
+        let mut pool = pool();
+        let count = wanted.min(TABLES.saturating_sub(pool.out)).max(1);
+        pool.out = pool.out.saturating_add(count);
+        let kept = pool.spare.len().saturating_sub(count);
+        let mut tables = pool.spare.split_off(kept);
+        tables.resize_with(count, Vec::new);
+        Self { tables, count }
+    }
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        let mut pool = pool();
+        pool.out = pool.out.saturating_sub(self.count);
+        let room = TABLES.saturating_sub(pool.spare.len());
+        let tables = self.tables.drain(..).filter(|table| table.capacity() > 0);
+        pool.spare.extend(tables.take(room));
+    }
+}
+
+fn pool() -> MutexGuard<'static, Pool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stored bytes with the marks in them.
+struct Marked {
+    bytes: Vec<u8>,
+    /// Stored byte of the first.
+    start: u64,
+    /// Bit positions in `bytes` of the blocks.
+    blocks: Vec<u64>,
+    /// Whether these are all there are.
+    to_the_end: bool,
+}
+
+impl Marked {
+    /// Reads on until `count` blocks and the mark behind them are in, or more than that should take.
+    fn read(batch: &Batch<'_>, count: usize, limit: usize) -> Result<Self> {
+        let start = batch.start.checked_shr(3).unwrap_or(0);
+        let mut marked = Self {
+            bytes: Vec::new(),
+            start,
+            blocks: vec![batch.start & 7],
+            to_the_end: false,
+        };
+        let finder = Finder::new();
+        let mut from = (batch.start & 7).saturating_add(1);
+        loop {
+            while let Some((bit, mark)) = finder.find(&marked.bytes, from) {
+                if mark == Mark::End || marked.blocks.len() >= count {
+                    return Ok(marked);
+                }
+                marked.blocks.push(bit);
+                from = bit.saturating_add(1);
+            }
+            let len = marked.bytes.len();
+            // A mark may reach over the end of what was searched.
+            let searched = u64::try_from(len.saturating_sub(6))
+                .unwrap_or(0)
+                .saturating_mul(8);
+            from = from.max(searched);
+            let at = start.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+            let left = batch.stored.len().saturating_sub(at);
+            if left == 0 {
+                marked.to_the_end = true;
+                return Ok(marked);
+            }
+            if len >= limit {
+                // Where the last one ends is not known; the next time it is the first.
+                if marked.blocks.len() > 1 {
+                    marked.blocks.pop();
+                }
+                return Ok(marked);
+            }
+            let more = usize::try_from(left).map_or(PIECE_LEN, |left| left.min(PIECE_LEN));
+            marked.bytes.resize(len.saturating_add(more), 0);
+            let target = marked.bytes.get_mut(len..).unwrap_or_default();
+            batch.stored.read_exact_at(target, at)?;
+        }
+    }
+}
+
+/// Decodes the first block, and those behind it that were decoded beside it.
+pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
+    let mut tables = Tables::take(batch.count);
+    let per_block = block_len(batch.level)
+        .saturating_mul(STORED_PERCENT)
+        .checked_div(100)
+        .unwrap_or(0);
+    let limit = per_block
+        .saturating_mul(tables.count.saturating_add(1))
+        .min(MAX_STORED.saturating_mul(tables.count));
+    let marked = Marked::read(batch, tables.count, limit)?;
+    let to_the_end = marked.to_the_end;
+    let mut found = decode_marked(batch, &marked, &mut tables);
+    if matches!(found, Err(Fault::Short)) && !to_the_end {
+        // A mark by chance, or very long codes.
+        let marked = Marked::read(batch, usize::MAX, MAX_STORED)?;
+        let alone = Marked {
+            blocks: vec![batch.start & 7],
+            ..marked
+        };
+        found = decode_marked(batch, &alone, &mut tables);
+    }
+    let blocks = found.map_err(|fault| damaged(batch.start, fault))?;
+    if blocks.is_empty() {
+        return Err(Error::corrupt(Place::File, "no bzip2 block decoded"));
+    }
+    Ok(blocks)
+}
+
+/// Decodes the blocks that were found, and gives the first and those that follow it without a gap or damage.
+fn decode_marked(
+    batch: &Batch<'_>,
+    marked: &Marked,
+    tables: &mut Tables,
+) -> Result<Vec<Ready>, Fault> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let count = marked.blocks.len();
+    let per_thread = count.div_ceil(cores.min(count).max(1)).max(1);
+    tables
+        .tables
+        .resize_with(count.max(tables.tables.len()), Vec::new);
+    let jobs: Vec<(&[u64], Vec<Vec<u32>>)> = marked
+        .blocks
+        .chunks(per_thread)
+        .map(|blocks| {
+            let kept = tables.tables.len().saturating_sub(blocks.len());
+            (blocks, tables.tables.split_off(kept))
+        })
+        .collect();
+    let done = run(batch, marked, jobs);
+    let mut ready: Vec<Ready> = Vec::new();
+    let mut expected = marked.blocks.first().copied();
+    let mut first_fault = None;
+    for (bit, outcome) in marked
+        .blocks
+        .iter()
+        .zip(done.into_iter().flat_map(|mut done| {
+            tables.tables.append(&mut done.tables);
+            done.outcomes
+        }))
+    {
+        if expected != Some(*bit) {
+            continue;
+        }
+        match outcome {
+            Ok(block) => {
+                expected = Some(block.end);
+                ready.push(block);
+            }
+            Err(fault) => {
+                first_fault = Some(fault);
+                expected = None;
+            }
+        }
+    }
+    match first_fault {
+        Some(fault) if ready.is_empty() => return Err(fault),
+        _ => {}
+    }
+    let before = marked.start.saturating_mul(8);
+    for block in &mut ready {
+        block.end = block.end.saturating_add(before);
+    }
+    Ok(ready)
+}
+
+/// What one thread has done.
+struct Done {
+    outcomes: Vec<Result<Ready, Fault>>,
+    tables: Vec<Vec<u32>>,
+}
+
+/// Runs the jobs, each on a thread of its own but for the first.
+fn run(batch: &Batch<'_>, marked: &Marked, jobs: Vec<(&[u64], Vec<Vec<u32>>)>) -> Vec<Done> {
+    let max_len = block_len(batch.level);
+    let bytes = marked.bytes.as_slice();
+    let mut jobs = jobs.into_iter();
+    let Some((blocks, tables)) = jobs.next() else {
+        return Vec::new();
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = jobs
+            .map(|(blocks, tables)| {
+                let count = blocks.len();
+                let thread = scope.spawn(move || decode_blocks(bytes, blocks, tables, max_len));
+                (thread, count)
+            })
+            .collect();
+        let mut done = vec![decode_blocks(bytes, blocks, tables, max_len)];
+        done.extend(others.into_iter().map(|(thread, count)| {
+            thread.join().unwrap_or_else(|_| Done {
+                outcomes: (0..count)
+                    .map(|_| Err(Fault::Bad("the decoder panicked")))
+                    .collect(),
+                tables: Vec::new(),
+            })
+        }));
+        done
+    })
+}
+
+/// Decodes some blocks on this thread.
+fn decode_blocks(bytes: &[u8], starts: &[u64], tables: Vec<Vec<u32>>, max_len: usize) -> Done {
+    let pointers: Vec<Result<Pointers, Fault>> = starts
+        .iter()
+        .zip(tables)
+        .map(|(&start, table)| Pointers::decode(bytes, start, max_len, table))
+        .collect();
+    let mut faults = Vec::new();
+    let mut good = Vec::new();
+    for block in pointers {
+        faults.push(block.map(|block| good.push(block)));
+    }
+    let mut columns = good.iter().zip(follow(&good));
+    let outcomes = faults
+        .into_iter()
+        .map(|fault| {
+            fault.and_then(|()| {
+                let (block, bytes) = columns.next().ok_or(Fault::Bad("it was not decoded"))?;
+                ready(block, bytes)
+            })
+        })
+        .collect();
+    drop(columns);
+    Done {
+        outcomes,
+        tables: good.into_iter().map(Pointers::into_table).collect(),
+    }
+}
+
+fn ready(block: &Pointers, bytes: Vec<u8>) -> Result<Ready, Fault> {
+    let (len, crc) = measure(&bytes);
+    if crc != block.crc {
+        return Err(Fault::Bad("its checksum is wrong"));
+    }
+    Ok(Ready {
+        bytes,
+        taken: 0,
+        literal: 0..0,
+        repeat: 0,
+        len,
+        crc,
+        end: block.end,
+    })
+}

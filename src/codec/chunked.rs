@@ -1,0 +1,399 @@
+//! What the codecs that walk along the chunks of a payload have in common.
+//!
+//! Knows no format: a table of entries that stays small whatever the payload is, the decoded bytes that a read left over,
+//! and bounded reads of headers.
+
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// The most entries that one table keeps.
+const MAX_ENTRIES: u64 = 1 << 15;
+
+/// The least distance of entries in decoded bytes, also where chunks are smaller.
+const MIN_SPACING: u64 = 64 << 10;
+
+/// Decoded offsets at which a stream can be entered, each with what a decoder needs to start there.
+///
+/// Invariant: the first is at 0, and no two are closer than `spacing`. So a payload of a million tiny chunks costs no more
+/// memory than one of large chunks; a cursor then walks from the entry before.
+pub(super) struct Entries<T> {
+    spacing: u64,
+    first: T,
+    rest: Vec<(u64, T)>,
+}
+
+impl<T: Clone> Entries<T> {
+    /// A table for `data_size` decoded bytes with the entry at 0, for entries as dense as its memory allows.
+    pub(super) fn new(data_size: u64, first: T) -> Self {
+        let spacing = data_size.div_ceil(MAX_ENTRIES).max(MIN_SPACING);
+        Self::spaced(spacing, first)
+    }
+
+    /// A table with the entry at 0 that keeps entries at least `spacing` decoded bytes apart.
+    pub(super) fn spaced(spacing: u64, first: T) -> Self {
+        Self {
+            spacing: spacing.max(1),
+            first,
+            rest: Vec::new(),
+        }
+    }
+
+    /// Whether an entry at `offset` would be kept.
+    pub(super) fn wants(&self, offset: u64) -> bool {
+        let next = self.rest.partition_point(|&(at, _)| at <= offset);
+        let before = next
+            .checked_sub(1)
+            .and_then(|before| self.rest.get(before))
+            .map_or(0, |&(at, _)| at);
+        let after = self.rest.get(next).map_or(u64::MAX, |&(at, _)| at);
+        offset.saturating_sub(before) >= self.spacing
+            && after.saturating_sub(offset) >= self.spacing
+    }
+
+    /// Keeps the entry at `offset`, unless there is one nearby.
+    pub(super) fn add(&mut self, offset: u64, entry: T) {
+        if self.wants(offset) {
+            let next = self.rest.partition_point(|&(at, _)| at <= offset);
+            self.rest.insert(next, (offset, entry));
+        }
+    }
+
+    /// The last entry at or before `offset`.
+    pub(super) fn at(&self, offset: u64) -> (u64, T) {
+        let next = self.rest.partition_point(|&(at, _)| at <= offset);
+        next.checked_sub(1)
+            .and_then(|before| self.rest.get(before))
+            .cloned()
+            .unwrap_or_else(|| (0, self.first.clone()))
+    }
+
+    /// The first entry behind `offset`.
+    #[cfg(feature = "xz")]
+    pub(super) fn after(&self, offset: u64) -> Option<&(u64, T)> {
+        let next = self.rest.partition_point(|&(at, _)| at <= offset);
+        self.rest.get(next)
+    }
+
+    /// The entries behind the one at 0.
+    pub(super) fn rest(&self) -> &[(u64, T)] {
+        &self.rest
+    }
+}
+
+/// Decoded bytes that did not fit into the buffer of the read that decoded them.
+#[cfg(any(feature = "blosc", feature = "lz4f"))]
+#[derive(Default)]
+pub(super) struct Pending {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+#[cfg(any(feature = "blosc", feature = "lz4f"))]
+impl Pending {
+    /// A buffer of `len` bytes to decode into; what was left over before is dropped.
+    ///
+    /// Whoever decodes says with [`Pending::keep`] how many of them count; until then none do.
+    pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
+        self.bytes.resize(len, 0);
+        self.taken = len;
+        &mut self.bytes
+    }
+
+    /// Keeps the first `len` bytes of the space.
+    pub(super) fn keep(&mut self, len: usize) {
+        self.bytes.truncate(len);
+        self.taken = 0;
+    }
+
+    /// Moves as many bytes as there are and fit into `buf`, and says how many.
+    pub(super) fn take(&mut self, buf: &mut [u8]) -> usize {
+        let left = self.bytes.get(self.taken..).unwrap_or_default();
+        let len = left.len().min(buf.len());
+        if let (Some(to), Some(from)) = (buf.get_mut(..len), left.get(..len)) {
+            to.copy_from_slice(from);
+        }
+        self.taken = self.taken.saturating_add(len);
+        len
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn held(&self) -> u64 {
+        length(self.bytes.capacity())
+    }
+}
+
+/// Payloads of one long stream are read in pieces of this size.
+#[cfg(any(feature = "xz", feature = "zstd"))]
+pub(super) const PIECE: usize = 128 << 10;
+
+/// A payload that is read from an offset on, in pieces.
+#[cfg(any(feature = "xz", feature = "zstd"))]
+pub(super) struct Input {
+    /// Offset in the payload behind `bytes`.
+    at: u64,
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+#[cfg(any(feature = "xz", feature = "zstd"))]
+impl Input {
+    /// The payload from `at` on.
+    pub(super) fn new(at: u64) -> Self {
+        Self {
+            at,
+            bytes: Vec::new(),
+            taken: 0,
+        }
+    }
+
+    /// Offset in the payload of the next byte.
+    pub(super) fn position(&self) -> u64 {
+        let left = self.bytes.len().saturating_sub(self.taken);
+        self.at.saturating_sub(length(left))
+    }
+
+    /// Goes to another offset.
+    pub(super) fn seek(&mut self, at: u64) {
+        self.at = at;
+        self.bytes.clear();
+        self.taken = 0;
+    }
+
+    /// The next bytes, none at `end`.
+    pub(super) fn fill(&mut self, stored: &dyn Source, end: u64) -> Result<&[u8]> {
+        if self.taken >= self.bytes.len() {
+            let len = usize::try_from(end.saturating_sub(self.at))
+                .unwrap_or(PIECE)
+                .min(PIECE);
+            read_into(stored, self.at, len, &mut self.bytes)?;
+            self.at = self.at.saturating_add(length(len));
+            self.taken = 0;
+        }
+        Ok(self.bytes.get(self.taken..).unwrap_or_default())
+    }
+
+    /// Moves on by `len` of the bytes that [`Input::fill`] gave.
+    pub(super) fn take(&mut self, len: usize) {
+        self.taken = self.taken.saturating_add(len);
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn held(&self) -> u64 {
+        length(self.bytes.capacity())
+    }
+}
+
+/// The `N` bytes at `offset`.
+///
+/// # Errors
+/// As of the source, a range beyond its end included.
+pub(super) fn array_at<const N: usize>(source: &dyn Source, offset: u64) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    check_end(source, offset, N)?;
+    source.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// A source whose headers are read one after the other: those that lie close together cost one read.
+pub(super) struct Headers<'a> {
+    source: &'a dyn Source,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Headers<'a> {
+    /// Bytes read at once.
+    const PIECE: usize = 4096;
+
+    pub(super) fn new(source: &'a dyn Source) -> Self {
+        Self {
+            source,
+            at: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Length of the source.
+    pub(super) fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    /// The `N` bytes at `offset`.
+    ///
+    /// # Errors
+    /// As of the source, a range beyond its end included.
+    pub(super) fn array<const N: usize>(&mut self, offset: u64) -> Result<[u8; N]> {
+        if let Some(bytes) = self.buffered(offset) {
+            return Ok(bytes);
+        }
+        let len = usize::try_from(self.len().saturating_sub(offset))
+            .unwrap_or(Self::PIECE)
+            .min(Self::PIECE)
+            .max(N);
+        self.at = offset;
+        read_into(self.source, offset, len, &mut self.bytes)?;
+        self.buffered(offset)
+            .ok_or_else(|| corrupt("a header beyond the end"))
+    }
+
+    fn buffered<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
+        let start = usize::try_from(offset.checked_sub(self.at)?).ok()?;
+        self.bytes.get(start..)?.first_chunk().copied()
+    }
+}
+
+/// The `len` bytes at `offset`, in `buf`, which is used again and again.
+///
+/// # Errors
+/// As of the source, a range beyond its end included: checked before `buf` grows.
+pub(super) fn read_into<'a>(
+    source: &dyn Source,
+    offset: u64,
+    len: usize,
+    buf: &'a mut Vec<u8>,
+) -> Result<&'a [u8]> {
+    check_end(source, offset, len)?;
+    buf.resize(len, 0);
+    source.read_exact_at(buf, offset)?;
+    Ok(buf)
+}
+
+/// That a payload has `len` bytes at `offset`.
+///
+/// # Errors
+/// [`Error::Corrupt`] if not; not of a place in the file, because the offset is one in the payload.
+fn check_end(source: &dyn Source, offset: u64, len: usize) -> Result<()> {
+    if offset.saturating_add(length(len)) > source.len() {
+        return Err(corrupt(format!(
+            "{len} bytes wanted at {offset} of the payload, which has {}",
+            source.len()
+        )));
+    }
+    Ok(())
+}
+
+/// A length in memory as a number of a file.
+pub(super) fn length(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// Damage in a payload; the place is made precise by the caller, who knows the block.
+pub(super) fn corrupt(why: impl Into<String>) -> Error {
+    Error::corrupt(Place::File, why)
+}
+
+/// Something a payload uses that is not supported.
+pub(super) fn unsupported(why: impl Into<String>) -> Error {
+    Error::unsupported(Place::File, why)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::codec::{Codec, Stream};
+    use crate::source::Memory;
+    use std::sync::Arc;
+
+    /// What `codec` makes of a payload, read from 0 to its end in steps of `step`.
+    pub(in crate::codec) fn decode(
+        codec: &dyn Codec,
+        stored: &[u8],
+        data_size: u64,
+        step: usize,
+    ) -> Result<Vec<u8>> {
+        let stream = codec
+            .open(Arc::new(Memory::new(stored.to_vec())), data_size)?
+            .stream;
+        decode_from(&stream, 0, data_size, step)
+    }
+
+    /// The bytes from `offset` to the end, through a cursor at the entry before.
+    pub(in crate::codec) fn decode_from(
+        stream: &Arc<dyn Stream>,
+        offset: u64,
+        data_size: u64,
+        step: usize,
+    ) -> Result<Vec<u8>> {
+        let entry = stream.entry(offset);
+        assert!(entry <= offset, "entry {entry} for {offset}");
+        let mut cursor = Arc::clone(stream).cursor(offset)?;
+        assert_eq!(cursor.position(), entry);
+        let mut out = vec![0; usize::try_from(data_size - entry).unwrap()];
+        for part in out.chunks_mut(step) {
+            cursor.read(part)?;
+        }
+        assert_eq!(cursor.position(), data_size);
+        Ok(out.split_off(usize::try_from(offset - entry).unwrap()))
+    }
+
+    /// What `codec` writes for `decoded`.
+    pub(in crate::codec) fn encode(codec: &dyn Codec, decoded: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        codec
+            .encode(None, &Memory::new(decoded.to_vec()), &mut out)
+            .unwrap();
+        out
+    }
+
+    /// Every way to read a payload is tried on damaged bytes; nothing may panic or say more than there is.
+    pub(in crate::codec) fn poke(codec: &dyn Codec, stored: &[u8], data_size: u64, offset: u64) {
+        let Ok(opened) = codec.open(Arc::new(Memory::new(stored.to_vec())), data_size) else {
+            return;
+        };
+        for offset in [0, offset.min(data_size), data_size.saturating_sub(1), 0] {
+            let _ = decode_from(&opened.stream, offset, data_size, 70_000);
+        }
+    }
+
+    /// Little-endian 16-bit numbers that rise slowly with a few outliers, cut to `len` bytes.
+    ///
+    /// `tests/data/codec/make.py` has the same formula.
+    pub(in crate::codec) fn pattern(len: usize) -> Vec<u8> {
+        (0..len.div_ceil(2) as u32)
+            .flat_map(|n| {
+                let outlier = n.wrapping_mul(2_654_435_761) >> 20;
+                let value = (n / 64) ^ if n % 499 == 0 { outlier } else { 0 };
+                (value as u16).to_le_bytes()
+            })
+            .take(len)
+            .collect()
+    }
+
+    /// Bytes that no codec makes smaller: those of a linear congruential generator.
+    pub(in crate::codec) fn noise(len: usize) -> Vec<u8> {
+        let mut state = 1u32;
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..len).map(next).collect()
+    }
+
+    /// A recorded payload of `tests/data/codec`.
+    pub(in crate::codec) fn recorded(name: &str) -> Vec<u8> {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/codec");
+        std::fs::read(dir.join(name)).unwrap()
+    }
+
+    #[test]
+    fn entries_keep_their_distance() {
+        let mut entries = Entries::spaced(10, 'a');
+        for (offset, name) in [(5, 'b'), (10, 'c'), (15, 'd'), (30, 'e'), (20, 'f')] {
+            entries.add(offset, name);
+        }
+        assert_eq!(entries.at(9), (0, 'a'));
+        assert_eq!(entries.at(15), (10, 'c'));
+        assert_eq!(entries.at(29), (20, 'f'));
+        assert_eq!(entries.at(u64::MAX), (30, 'e'));
+        assert_eq!(entries.rest().len(), 3);
+    }
+
+    #[test]
+    fn a_table_of_a_huge_block_is_no_larger_than_that_of_a_big_one() {
+        let mut entries = Entries::new(1 << 40, ());
+        for n in 0..(1u64 << 17) {
+            entries.add(n << 23, ());
+        }
+        assert!(entries.rest().len() <= 1 << 15);
+    }
+}

@@ -1,0 +1,337 @@
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Barrier, LazyLock, mpsc};
+use std::thread;
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes that come again after a prime number of them, so that none can be taken for its neighbours'.
+static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut below = numbers(99);
+    (0..65521).map(|_| below(256) as u8).collect()
+});
+
+/// The bytes that a [`Fake`] has.
+fn model(offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    let mut from = (offset % PATTERN.len() as u64) as usize;
+    while bytes.len() < len {
+        let until = PATTERN.len().min(from + len - bytes.len());
+        bytes.extend_from_slice(&PATTERN[from..until]);
+        from = 0;
+    }
+    bytes
+}
+
+/// A stream that counts what is asked of it.
+struct Fake {
+    entries: u64,
+    parallel: bool,
+    cursor_held: u64,
+    /// Position of the first damaged byte, and of the first good one behind it.
+    damage: (u64, u64),
+    refuse: AtomicBool,
+    opened: AtomicUsize,
+    decoded: AtomicU64,
+    live: Arc<AtomicUsize>,
+    pause: Option<(Barrier, Barrier)>,
+}
+
+struct FakeCursor {
+    stream: Arc<Fake>,
+    position: u64,
+}
+
+impl Fake {
+    fn new(entries: u64) -> Self {
+        Self {
+            entries,
+            parallel: true,
+            cursor_held: 1000,
+            damage: (u64::MAX, u64::MAX),
+            refuse: AtomicBool::new(false),
+            opened: AtomicUsize::new(0),
+            decoded: AtomicU64::new(0),
+            live: Arc::default(),
+            pause: None,
+        }
+    }
+}
+
+impl Stream for Fake {
+    fn entry(&self, offset: u64) -> u64 {
+        offset / self.entries * self.entries
+    }
+
+    fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        self.live.fetch_add(1, Ordering::SeqCst);
+        let position = self.entry(offset);
+        Ok(Box::new(FakeCursor {
+            stream: self,
+            position,
+        }))
+    }
+
+    fn parallel(&self) -> bool {
+        self.parallel
+    }
+}
+
+impl Cursor for FakeCursor {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        if let Some((reached, go)) = &self.stream.pause {
+            reached.wait();
+            go.wait();
+        }
+        if self.stream.refuse.load(Ordering::SeqCst) {
+            return Err(Error::io("reading", std::io::Error::other("not now")));
+        }
+        let end = self.position + buf.len() as u64;
+        let (bad, good) = self.stream.damage;
+        if self.position < good && end > bad {
+            return Err(Error::corrupt(Place::Byte(bad), "damaged"));
+        }
+        buf.copy_from_slice(&model(self.position, buf.len()));
+        self.stream
+            .decoded
+            .fetch_add(buf.len() as u64, Ordering::SeqCst);
+        self.position = end;
+        Ok(())
+    }
+
+    fn held(&self) -> u64 {
+        self.stream.cursor_held
+    }
+}
+
+impl Drop for FakeCursor {
+    fn drop(&mut self) {
+        self.stream.live.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn read(source: &Decoded, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let mut buf = vec![0; len];
+    source.read_exact_at(&mut buf, offset)?;
+    Ok(buf)
+}
+
+/// Pseudo-random numbers, the same in every run.
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |below| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    }
+}
+
+#[test]
+fn many_threads_read_what_a_slice_would_give_within_the_budget() {
+    let len = 40 * MIB + 12345;
+    for entries in [u64::MAX, 4 * MIB, 300_000] {
+        let budget = 16 * MIB;
+        let cache = Cache::new(budget);
+        let decoded = Decoded::new(Arc::new(Fake::new(entries)), len, &cache);
+        thread::scope(|scope| {
+            for seed in 0..6 {
+                let (decoded, cache) = (&decoded, &cache);
+                scope.spawn(move || {
+                    let mut below = numbers(seed);
+                    for _ in 0..12 {
+                        let size = below(200_000) as usize;
+                        let offset = below(len - size as u64);
+                        assert_eq!(read(decoded, offset, size).unwrap(), model(offset, size));
+                        if let Some(Loan::Shared(bytes, range)) = decoded.lend(offset, size) {
+                            assert_eq!(bytes[range], model(offset, size));
+                        }
+                        // What is being decoded at once may be beyond it, if nothing else is left to drop.
+                        assert!(cache.used() <= budget, "{} bytes used", cache.used());
+                    }
+                });
+            }
+        });
+        drop(decoded);
+        while Arc::strong_count(&cache) > 1 {
+            thread::yield_now(); // What was being decoded ahead ends first.
+        }
+        let spare_only = cache.used() % (MIB + 256);
+        assert_eq!(spare_only, 0, "a dropped block leaves nothing but buffers");
+    }
+}
+
+#[test]
+fn a_segment_is_decoded_once_however_many_wait() {
+    let mut fake = Fake::new(MIB);
+    fake.pause = Some((Barrier::new(2), Barrier::new(2)));
+    let fake = Arc::new(fake);
+    let cache = Cache::new(16 * MIB);
+    let decoded = Decoded::new(fake.clone(), 4 * MIB, &cache);
+    let (reached, go) = fake.pause.as_ref().unwrap();
+    let asked = Barrier::new(9);
+    thread::scope(|scope| {
+        for reader in 0..8 {
+            let (decoded, asked) = (&decoded, &asked);
+            scope.spawn(move || {
+                asked.wait();
+                let offset = 2 * MIB + reader * 1000;
+                assert_eq!(read(decoded, offset, 500).unwrap(), model(offset, 500));
+            });
+        }
+        asked.wait();
+        reached.wait();
+        go.wait();
+    });
+    assert_eq!(fake.decoded.load(Ordering::SeqCst), MIB);
+    assert_eq!(fake.opened.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn reading_on_never_starts_over() {
+    for parallel in [false, true] {
+        let mut fake = Fake::new(u64::MAX);
+        fake.parallel = parallel;
+        let fake = Arc::new(fake);
+        let len = 64 * MIB;
+        let cache = Cache::new(8 * MIB);
+        let decoded = Decoded::new(fake.clone(), len, &cache);
+        for offset in (0..len).step_by(128 << 10) {
+            let bytes = read(&decoded, offset, 128 << 10).unwrap();
+            assert_eq!(bytes[..64], model(offset, 64));
+        }
+        assert_eq!(fake.opened.load(Ordering::SeqCst), 1);
+        assert_eq!(fake.decoded.load(Ordering::SeqCst), len);
+        assert!(cache.used() <= cache.budget());
+    }
+}
+
+#[test]
+fn a_long_read_leaves_what_others_use() {
+    let cache = Cache::new(32 * MIB);
+    let small = Arc::new(Fake::new(MIB));
+    let other = Decoded::new(small.clone(), 32 * MIB, &cache);
+    for index in [0, 20, 10, 4, 15] {
+        read(&other, index * MIB, 10).unwrap();
+    }
+    let before = small.decoded.load(Ordering::SeqCst);
+    let long = Decoded::new(Arc::new(Fake::new(MIB)), 100 * MIB, &cache);
+    for offset in (0..100 * MIB).step_by(1 << 20) {
+        read(&long, offset, 1 << 20).unwrap();
+    }
+    for index in [0, 20, 10, 4, 15] {
+        read(&other, index * MIB, 10).unwrap();
+    }
+    assert_eq!(small.decoded.load(Ordering::SeqCst), before);
+}
+
+#[test]
+fn damage_costs_only_what_lies_behind_it_up_to_the_next_entry() {
+    let mut fake = Fake::new(4 * MIB);
+    fake.damage = (5 * MIB + 300_000, 5 * MIB + 300_001);
+    let fake = Arc::new(fake);
+    let cache = Cache::new(32 * MIB);
+    let decoded = Decoded::new(fake.clone(), 12 * MIB, &cache);
+    let bad = 5 * MIB + 300_000;
+    for _again in 0..2 {
+        assert!(read(&decoded, bad - 10, 20).is_err());
+        assert!(decoded.lend(bad - 10, 20).is_none());
+        assert!(read(&decoded, 7 * MIB, 1).is_err(), "behind the damage");
+        let error = read(&decoded, bad, 1).unwrap_err();
+        assert_eq!(error.to_string(), format!("byte {bad}: damaged"));
+        let good = (bad / SALVAGE as u64 * SALVAGE as u64 - 5 * MIB) as usize;
+        assert_eq!(read(&decoded, 5 * MIB, good).unwrap(), model(5 * MIB, good));
+        assert_eq!(read(&decoded, 3 * MIB, 9).unwrap(), model(3 * MIB, 9));
+        assert_eq!(read(&decoded, 8 * MIB, 9).unwrap(), model(8 * MIB, 9));
+    }
+    let opened = fake.opened.load(Ordering::SeqCst);
+    assert!(read(&decoded, bad, 1).is_err() && read(&decoded, 6 * MIB, 1).is_err());
+    assert_eq!(
+        fake.opened.load(Ordering::SeqCst),
+        opened,
+        "a known damage is not decoded again"
+    );
+}
+
+#[test]
+fn what_the_medium_refuses_once_it_may_give_later() {
+    let fake = Arc::new(Fake::new(MIB));
+    let decoded = Decoded::new(fake.clone(), 4 * MIB, &Cache::new(16 * MIB));
+    fake.refuse.store(true, Ordering::SeqCst);
+    assert!(read(&decoded, MIB, 10).is_err());
+    fake.refuse.store(false, Ordering::SeqCst);
+    assert_eq!(read(&decoded, MIB, 10).unwrap(), model(MIB, 10));
+}
+
+#[test]
+fn all_who_wait_for_a_failing_segment_get_its_error() {
+    let mut fake = Fake::new(MIB);
+    fake.damage = (0, u64::MAX);
+    let decoded = Decoded::new(Arc::new(fake), 4 * MIB, &Cache::new(16 * MIB));
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..6)
+            .map(|_| scope.spawn(|| read(&decoded, 100, 10).unwrap_err().to_string()))
+            .collect();
+        for reader in readers {
+            assert_eq!(reader.join().unwrap(), "byte 0: damaged");
+        }
+    });
+}
+
+#[test]
+fn an_absurd_size_costs_nothing_until_it_is_read() {
+    let cache = Cache::new(16 * MIB);
+    let decoded = Decoded::new(Arc::new(Fake::new(MIB)), 1 << 60, &cache);
+    assert_eq!(cache.used(), 0);
+    let last = (1 << 60) - 5;
+    assert_eq!(read(&decoded, last, 5).unwrap(), model(last, 5));
+    assert!(read(&decoded, last, 6).is_err());
+    assert!(read(&decoded, u64::MAX, 1).is_err());
+    assert!(read(&decoded, 1 << 60, 0).unwrap().is_empty());
+}
+
+#[test]
+fn decoders_that_take_memory_are_dropped_before_the_budget_is_passed() {
+    let cache = Cache::new(32 * MIB);
+    let mut blocks = Vec::new();
+    let mut live = Vec::new();
+    for block in 0..16 {
+        let mut fake = Fake::new(u64::MAX);
+        fake.cursor_held = 7 * MIB;
+        live.push(Arc::clone(&fake.live));
+        let decoded = Decoded::new(Arc::new(fake), 16 * MIB, &cache);
+        read(&decoded, block * MIB, 10).unwrap();
+        blocks.push(decoded);
+        assert!(cache.used() <= cache.budget());
+        let alive: usize = live.iter().map(|live| live.load(Ordering::SeqCst)).sum();
+        assert!(alive <= 4, "{alive} decoders alive");
+    }
+    drop(blocks);
+    assert!(live.iter().all(|live| live.load(Ordering::SeqCst) == 0));
+}
+
+#[test]
+fn dropping_all_while_decoding_ahead_ends_in_order() {
+    for round in 0..20 {
+        let fake = Arc::new(Fake::new(MIB));
+        let cache = Cache::new(64 * MIB);
+        let decoded = Decoded::new(fake.clone(), 64 * MIB, &cache);
+        for index in 0..round % 7 {
+            read(&decoded, index * MIB, 1 << 20).unwrap();
+        }
+        drop(decoded);
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            drop(cache);
+            done.send(()).unwrap();
+        });
+        ended
+            .recv_timeout(std::time::Duration::from_secs(20))
+            .unwrap();
+    }
+}

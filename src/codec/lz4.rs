@@ -1,0 +1,452 @@
+//! The code `lz4`: LZ4 blocks with lengths before them, as Python's asdf writes them, or an LZ4 frame, as ASDF.jl may.
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 4 | length of what follows of this chunk, n, big-endian |
+//! | 4 | decoded size of this chunk, little-endian |
+//! | n - 4 | an LZ4 block |
+//!
+//! and so on until all is decoded; chunks have 4 MiB as a rule (ASDF.jl: 8 MiB). The lengths make a table of the chunks,
+//! so that each can be reached without a look at the others' data.
+
+mod long;
+mod table;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+
+use self::long::LongBlock;
+use self::table::{Chunk, Headers, MAX_RATIO, Row, Table};
+use super::{Codec, Cursor, Opened, Stream};
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// The code.
+const CODE: [u8; 4] = *b"lz4\0";
+
+/// The code of the codec for frames.
+const FRAME_CODE: [u8; 4] = *b"lz4f";
+
+/// Name of Python's framing.
+const CHUNKS: &str = "chunks";
+
+/// First bytes of an LZ4 frame.
+const FRAME_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
+
+/// The upper two bits of the byte behind the magic of a frame.
+const FRAME_VERSION: u8 = 0b01;
+
+/// Decoded size of a chunk that we write: Python's default.
+const CHUNK_LEN: usize = 4 << 20;
+
+/// Chunks of more decoded bytes are decoded bit by bit, rather than in one piece of memory.
+const LONG_CHUNK: u32 = 16 << 20;
+
+/// Buffers kept for the next decoder.
+const SPARE_BUFFERS: usize = 2;
+
+/// The codec.
+pub(super) struct Lz4;
+
+impl Codec for Lz4 {
+    fn code(&self) -> [u8; 4] {
+        CODE
+    }
+
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+        let mut start = [0; 5];
+        if stored.len() >= 5 {
+            stored.read_exact_at(&mut start, 0)?;
+        }
+        let [magic @ .., flags] = start;
+        if magic == FRAME_MAGIC && flags.checked_shr(6) == Some(FRAME_VERSION) {
+            return super::codec(FRAME_CODE)?.open(stored, data_size);
+        }
+        let chunks = Chunks {
+            stored,
+            table: Mutex::new(Table::new()),
+            spare: Mutex::default(),
+        };
+        if data_size > 0 {
+            Chunk::read(
+                chunks.stored.as_ref(),
+                &mut Headers::default(),
+                Row::default(),
+            )?;
+        }
+        Ok(Opened {
+            framing: CHUNKS,
+            stream: Arc::new(chunks),
+        })
+    }
+
+    fn max_ratio(&self) -> u64 {
+        MAX_RATIO
+    }
+
+    fn encode(
+        &self,
+        framing: Option<&str>,
+        decoded: &dyn Source,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        if framing.is_some_and(|framing| framing != CHUNKS) {
+            return super::codec(FRAME_CODE)?.encode(framing, decoded, out);
+        }
+        encode_chunks(decoded, out)
+    }
+}
+
+/// A block in Python's framing.
+struct Chunks {
+    stored: Arc<dyn Source>,
+    table: Mutex<Table>,
+    spare: Mutex<Vec<Buffers>>,
+}
+
+/// The memory that a chunk is decoded in.
+#[derive(Default)]
+struct Buffers {
+    stored: Vec<u8>,
+    decoded: Vec<u8>,
+}
+
+impl Chunks {
+    fn locate(&self, offset: u64) -> Row {
+        self.table().locate(self.stored.as_ref(), offset)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Buffers>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stream for Chunks {
+    fn entry(&self, offset: u64) -> u64 {
+        self.locate(offset).decoded
+    }
+
+    fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
+        let next = self.locate(offset);
+        let buffers = self.spare().pop().unwrap_or_default();
+        Ok(Box::new(ChunkCursor {
+            position: next.decoded,
+            next,
+            headers: Headers::default(),
+            piece: Piece::None,
+            buffers,
+            chunks: self,
+        }))
+    }
+
+    fn parallel(&self) -> bool {
+        true
+    }
+
+    fn held(&self) -> u64 {
+        let spare: u64 = self.spare().iter().map(Buffers::held).sum();
+        len_u64(self.table().held()).saturating_add(spare)
+    }
+}
+
+impl Buffers {
+    fn held(&self) -> u64 {
+        len_u64(self.stored.capacity()).saturating_add(len_u64(self.decoded.capacity()))
+    }
+}
+
+/// Where the next bytes of a cursor come from.
+enum Piece {
+    /// The next chunk.
+    None,
+    /// The chunk in the buffers, from this byte on.
+    Decoded(usize),
+    /// A chunk too long for a buffer.
+    Long(Box<LongBlock>),
+}
+
+struct ChunkCursor {
+    chunks: Arc<Chunks>,
+    position: u64,
+    /// The chunk behind `piece`.
+    next: Row,
+    headers: Headers,
+    piece: Piece,
+    buffers: Buffers,
+}
+
+impl ChunkCursor {
+    /// Begins the next chunk; gives how much of `buf` it has filled already.
+    fn begin(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let chunk = Chunk::read(self.chunks.stored.as_ref(), &mut self.headers, self.next)?;
+        self.next = chunk.next();
+        if chunk.size > LONG_CHUNK {
+            let stored = Arc::clone(&self.chunks.stored);
+            let block = LongBlock::new(stored, chunk.block_start(), chunk.len, chunk.size);
+            self.piece = Piece::Long(Box::new(block));
+            return Ok(0);
+        }
+        let size = usize::try_from(chunk.size).map_err(|cause| chunk.damaged(cause))?;
+        let len = usize::try_from(chunk.len).map_err(|cause| chunk.damaged(cause))?;
+        self.buffers.stored.resize(len, 0);
+        self.chunks
+            .stored
+            .read_exact_at(&mut self.buffers.stored, chunk.block_start())?;
+        let (target, filled) = if let Some(target) = buf.get_mut(..size) {
+            (target, size)
+        } else {
+            self.buffers.decoded.resize(size, 0);
+            self.piece = Piece::Decoded(0);
+            (self.buffers.decoded.as_mut_slice(), 0)
+        };
+        let decoded =
+            decompress_into(&self.buffers.stored, target).map_err(|cause| chunk.damaged(cause))?;
+        if decoded != size {
+            return Err(chunk.damaged(format!("{decoded} decoded bytes, {size} announced")));
+        }
+        Ok(filled)
+    }
+
+    /// Fills a part of `buf`; gives how much.
+    fn read_some(&mut self, buf: &mut [u8]) -> Result<usize> {
+        match &mut self.piece {
+            Piece::None => self.begin(buf),
+            Piece::Decoded(from) => {
+                let left = self.buffers.decoded.get(*from..).unwrap_or_default();
+                let len = left.len().min(buf.len());
+                if let (Some(target), Some(bytes)) = (buf.get_mut(..len), left.get(..len)) {
+                    target.copy_from_slice(bytes);
+                }
+                *from = from.saturating_add(len);
+                if left.len() == len {
+                    self.piece = Piece::None;
+                }
+                Ok(len)
+            }
+            Piece::Long(block) => {
+                let len = block.left().min(buf.len());
+                block.read(buf.get_mut(..len).unwrap_or_default())?;
+                if block.left() == 0 {
+                    self.piece = Piece::None;
+                }
+                Ok(len)
+            }
+        }
+    }
+}
+
+impl Cursor for ChunkCursor {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let filled = self.read_some(rest)?;
+            self.position = self.position.saturating_add(len_u64(filled));
+            rest = rest.get_mut(filled..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> u64 {
+        let long = match &self.piece {
+            Piece::Long(block) => block.held(),
+            Piece::None | Piece::Decoded(_) => 0,
+        };
+        self.buffers.held().saturating_add(long)
+    }
+
+    fn scratch(&self) -> u64 {
+        match self.piece {
+            Piece::None => len_u64(CHUNK_LEN)
+                .saturating_mul(2)
+                .saturating_sub(self.buffers.held()),
+            Piece::Decoded(_) | Piece::Long(_) => 0,
+        }
+    }
+}
+
+impl Drop for ChunkCursor {
+    fn drop(&mut self) {
+        let mut spare = self.chunks.spare();
+        if spare.len() < SPARE_BUFFERS {
+            spare.push(std::mem::take(&mut self.buffers));
+        }
+    }
+}
+
+fn encode_chunks(decoded: &dyn Source, out: &mut dyn Write) -> Result<()> {
+    let mut plain = vec![0; CHUNK_LEN];
+    let mut block = vec![0; get_maximum_output_size(CHUNK_LEN)];
+    let mut offset = 0;
+    while offset < decoded.len() {
+        let len = usize::try_from(decoded.len().saturating_sub(offset))
+            .map_or(CHUNK_LEN, |left| left.min(CHUNK_LEN));
+        plain.truncate(len);
+        decoded.read_exact_at(&mut plain, offset)?;
+        let written = compress_into(&plain, &mut block)
+            .map_err(|cause| Error::corrupt(Place::Byte(offset), format!("LZ4: {cause}")))?;
+        let (Some(compressed), Ok(size), Ok(stored_len)) = (
+            block.get(..written),
+            u32::try_from(len),
+            u32::try_from(written.saturating_add(4)),
+        ) else {
+            return Err(Error::corrupt(Place::Byte(offset), "LZ4 block too long"));
+        };
+        for part in [&stored_len.to_be_bytes(), &size.to_le_bytes(), compressed] {
+            out.write_all(part)
+                .map_err(|cause| Error::io("writing an LZ4 chunk", cause))?;
+        }
+        offset = offset.saturating_add(len_u64(len));
+    }
+    Ok(())
+}
+
+fn len_u64(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{
+        assert_harmless, assert_reads_like, encoded, image, open, python_decodes, python_encodes,
+        read_all,
+    };
+    use super::table::TABLE_ROWS;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Chunks of these decoded sizes.
+    fn chunked(plain: &[u8], sizes: impl IntoIterator<Item = usize>) -> Vec<u8> {
+        let mut stored = Vec::new();
+        let mut rest = plain;
+        for size in sizes {
+            let (chunk, behind) = rest.split_at(size.min(rest.len()));
+            let block = lz4_flex::block::compress(chunk);
+            stored.extend((block.len() as u32 + 4).to_be_bytes());
+            stored.extend((chunk.len() as u32).to_le_bytes());
+            stored.extend(block);
+            rest = behind;
+        }
+        assert!(rest.is_empty());
+        stored
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_here_and_by_python() {
+        for len in [0, 1, CHUNK_LEN - 1, CHUNK_LEN, CHUNK_LEN + 1, 9 << 20] {
+            let plain = image(len);
+            let stored = encoded(&Lz4, &plain);
+            let decoded = open(&Lz4, &stored, len as u64).unwrap();
+            assert_reads_like(&decoded, &plain);
+            if let Some(found) = python_decodes("lz4", &stored, len) {
+                assert!(found == plain, "{len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_python_writes_is_read() {
+        let plain = image((9 << 20) + 77);
+        if let Some(stored) = python_encodes("lz4", &plain) {
+            assert_reads_like(&open(&Lz4, &stored, plain.len() as u64).unwrap(), &plain);
+        }
+    }
+
+    #[test]
+    fn a_table_of_too_many_chunks_thins_out_and_still_finds_all() {
+        let plain = image(TABLE_ROWS * 5 + 3);
+        let stored = chunked(&plain, std::iter::repeat_n(2, plain.len().div_ceil(2)));
+        let opened = Lz4
+            .open(
+                Arc::new(crate::source::Memory::new(stored)),
+                plain.len() as u64,
+            )
+            .unwrap();
+        for offset in [plain.len() - 1, 70_001, 5, 0, 131_071] {
+            assert_eq!(opened.stream.entry(offset as u64), offset as u64 / 2 * 2);
+        }
+        assert!(opened.stream.held() <= (TABLE_ROWS * 2 * size_of::<Row>()) as u64);
+        let mut cursor = opened.stream.cursor(150_001).unwrap();
+        let mut buf = [0; 9];
+        cursor.read(&mut buf).unwrap();
+        assert_eq!(buf, plain[150_000..150_009]);
+    }
+
+    #[test]
+    fn a_chunk_too_long_for_memory_is_decoded_in_pieces() {
+        let plain = image(LONG_CHUNK as usize + 100_001);
+        let stored = chunked(&plain, [plain.len() - 1000, 1000]);
+        let decoded = open(&Lz4, &stored, plain.len() as u64).unwrap();
+        assert!(read_all(&decoded).unwrap() == plain);
+    }
+
+    #[test]
+    fn more_than_the_announced_size_is_cut_and_less_is_an_error_where_it_ends() {
+        let plain = image(3 << 20);
+        let stored = chunked(&plain, [1 << 20, 1 << 20, 1 << 20]);
+        let decoded = open(&Lz4, &stored, 2_500_000).unwrap();
+        assert_reads_like(&decoded, &plain[..2_500_000]);
+        let decoded = open(&Lz4, &stored, 4 << 20).unwrap();
+        let mut buf = vec![0; 3 << 20];
+        decoded.read_exact_at(&mut buf, 0).unwrap();
+        assert!(buf == plain);
+        assert!(decoded.read_exact_at(&mut [0], 3 << 20).is_err());
+    }
+
+    #[test]
+    fn a_damaged_chunk_leaves_the_others_readable() {
+        let plain = image(4 << 20);
+        let mut stored = chunked(&plain, [1 << 20; 4]);
+        let second = chunked(&plain[..1 << 20], [1 << 20]).len();
+        stored[second + 20..second + 1000].fill(0xFF);
+        let decoded = open(&Lz4, &stored, plain.len() as u64).unwrap();
+        let mut buf = vec![0; 1 << 20];
+        for (index, piece) in plain.chunks(1 << 20).enumerate() {
+            let outcome = decoded.read_exact_at(&mut buf, (index as u64) << 20);
+            assert_eq!(outcome.is_ok() && buf == piece, index != 1);
+        }
+    }
+
+    #[test]
+    fn a_size_that_no_chunk_can_have_is_refused_at_once() {
+        let stored = [
+            0, 0, 0, 14, 0xFF, 0xFF, 0xFF, 0xFF, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
+        ];
+        let error = open(&Lz4, &stored, 1 << 32).err().unwrap().to_string();
+        assert_eq!(
+            error,
+            "file: LZ4 chunk at stored byte 0: 4294967295 decoded bytes can't come from 10"
+        );
+        assert!(open(&Lz4, &[], 1).is_err());
+        assert!(open(&Lz4, &[], 0).is_ok());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn damaged_bytes_are_harmless(
+            sizes in prop::collection::vec(1usize..3000, 1..9),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            cut in any::<prop::sample::Index>(),
+            size in 0u64..100_000,
+        ) {
+            let plain = image(sizes.iter().sum());
+            let mut stored = chunked(&plain, sizes);
+            for (place, value) in changes {
+                let at = place.index(stored.len());
+                stored[at] = value;
+            }
+            stored.truncate(cut.index(stored.len()) + 1);
+            assert_harmless(&Lz4, &stored, size);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! An LZ4 block decoded piece by piece, with no more memory than the 64 KiB that it may refer back to.
+//!
+//! For blocks that are too long to be decoded in one piece of memory, which is faster.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// How far back a match may reach.
+const WINDOW: usize = 1 << 16;
+
+/// Stored bytes read at once.
+const INPUT_LEN: usize = 1 << 16;
+
+/// The shortest match.
+const MIN_MATCH: u64 = 4;
+
+/// A nibble that says that the length goes on in the next byte.
+const LONG_LENGTH: u8 = 15;
+
+/// A long LZ4 block that is being decoded.
+pub(super) struct LongBlock {
+    stored: Arc<dyn Source>,
+    /// Stored bytes not read yet.
+    next: u64,
+    end: u64,
+    input: Vec<u8>,
+    /// Bytes of `input` that have been used.
+    used: usize,
+    /// Decoded bytes to come.
+    left: u64,
+    /// The last [`WINDOW`] decoded bytes.
+    window: Vec<u8>,
+    /// Literals to come of this sequence.
+    literals: u64,
+    /// Lower nibble of its token, until the match begins.
+    token: Option<u8>,
+    /// Bytes to come of the match, and how far back they are.
+    matched: u64,
+    distance: usize,
+}
+
+impl LongBlock {
+    /// The block of `len` bytes at `start`, which gives `size` bytes.
+    pub(super) fn new(stored: Arc<dyn Source>, start: u64, len: u32, size: u32) -> Self {
+        Self {
+            stored,
+            next: start,
+            end: start.saturating_add(len.into()),
+            input: Vec::new(),
+            used: 0,
+            left: size.into(),
+            window: Vec::new(),
+            literals: 0,
+            token: None,
+            matched: 0,
+            distance: 0,
+        }
+    }
+
+    /// Decoded bytes to come.
+    pub(super) fn left(&self) -> usize {
+        usize::try_from(self.left).unwrap_or(usize::MAX)
+    }
+
+    /// Memory held.
+    pub(super) fn held(&self) -> u64 {
+        u64::try_from(self.input.capacity().saturating_add(self.window.capacity()))
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Fills `buf`, which is at most as long as what is left.
+    pub(super) fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            let (before, rest) = buf.split_at_mut(filled);
+            let len = if self.literals > 0 {
+                self.copy_literals(rest)?
+            } else if self.matched > 0 {
+                self.copy_match(before, rest)?
+            } else {
+                self.next_sequence()?;
+                0
+            };
+            filled = filled.saturating_add(len);
+        }
+        self.left = self
+            .left
+            .saturating_sub(u64::try_from(buf.len()).unwrap_or(u64::MAX));
+        let kept = WINDOW.saturating_sub(buf.len());
+        let dropped = self.window.len().saturating_sub(kept);
+        self.window.drain(..dropped);
+        let from = buf.len().saturating_sub(WINDOW);
+        self.window.extend(buf.get(from..).unwrap_or_default());
+        Ok(())
+    }
+
+    /// Reads on to where literals or a match begin.
+    fn next_sequence(&mut self) -> Result<()> {
+        let Some(token) = self.token.take() else {
+            let token = self.byte()?;
+            self.literals = self.length(token.checked_shr(4).unwrap_or(0))?;
+            self.token = Some(token & LONG_LENGTH);
+            return Ok(());
+        };
+        let distance = u16::from_le_bytes([self.byte()?, self.byte()?]);
+        self.distance = distance.into();
+        self.matched = self.length(token)?.saturating_add(MIN_MATCH);
+        Ok(())
+    }
+
+    fn length(&mut self, nibble: u8) -> Result<u64> {
+        let mut length = u64::from(nibble);
+        if nibble == LONG_LENGTH {
+            loop {
+                let more = self.byte()?;
+                length = length.saturating_add(more.into());
+                if more != u8::MAX {
+                    break;
+                }
+            }
+        }
+        Ok(length)
+    }
+
+    fn copy_literals(&mut self, rest: &mut [u8]) -> Result<usize> {
+        self.fill()?;
+        let literals = usize::try_from(self.literals).unwrap_or(usize::MAX);
+        let found = self.input.get(self.used..).unwrap_or_default();
+        let len = found.len().min(literals).min(rest.len());
+        if let (Some(target), Some(found)) = (rest.get_mut(..len), found.get(..len)) {
+            target.copy_from_slice(found);
+        }
+        self.used = self.used.saturating_add(len);
+        self.literals = self
+            .literals
+            .saturating_sub(u64::try_from(len).unwrap_or(u64::MAX));
+        Ok(len)
+    }
+
+    /// Copies from up to `distance` bytes before `rest`: from `before`, or from the window before that.
+    ///
+    /// The run ends where the bytes it is copied from do, and goes on from there when called again.
+    fn copy_match(&mut self, before: &[u8], rest: &mut [u8]) -> Result<usize> {
+        let from = match before.len().checked_sub(self.distance) {
+            Some(start) => before.get(start..),
+            None => self
+                .window
+                .len()
+                .checked_add(before.len())
+                .and_then(|all| all.checked_sub(self.distance))
+                .and_then(|start| self.window.get(start..)),
+        };
+        let from = from
+            .filter(|from| !from.is_empty())
+            .ok_or_else(|| self.damaged("a match reaches back to before the start"))?;
+        let matched = usize::try_from(self.matched).unwrap_or(usize::MAX);
+        let len = from.len().min(matched).min(rest.len());
+        if let (Some(target), Some(from)) = (rest.get_mut(..len), from.get(..len)) {
+            target.copy_from_slice(from);
+        }
+        self.matched = self
+            .matched
+            .saturating_sub(u64::try_from(len).unwrap_or(u64::MAX));
+        Ok(len)
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        self.fill()?;
+        let byte = self.input.get(self.used).copied();
+        self.used = self.used.saturating_add(1);
+        byte.ok_or_else(|| self.damaged("it ends early"))
+    }
+
+    /// Makes sure that there is input.
+    fn fill(&mut self) -> Result<()> {
+        if self.used < self.input.len() {
+            return Ok(());
+        }
+        let left = self.end.saturating_sub(self.next);
+        if left == 0 {
+            return Err(self.damaged("it ends early"));
+        }
+        let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
+        self.input.resize(len, 0);
+        self.stored.read_exact_at(&mut self.input, self.next)?;
+        self.next = self
+            .next
+            .saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+        self.used = 0;
+        Ok(())
+    }
+
+    fn damaged(&self, why: &str) -> Error {
+        Error::corrupt(
+            Place::File,
+            format!("LZ4 block that ends at stored byte {}: {why}", self.end),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Memory;
+    use proptest::prelude::*;
+
+    fn decode(block: &[u8], size: usize, step: usize) -> Result<Vec<u8>> {
+        let stored = Arc::new(Memory::new([b"xx", block].concat()));
+        let mut long = LongBlock::new(stored, 2, block.len() as u32, size as u32);
+        let mut out = vec![0; size];
+        for piece in out.chunks_mut(step) {
+            long.read(piece)?;
+        }
+        Ok(out)
+    }
+
+    proptest! {
+        #[test]
+        fn decodes_what_the_crate_encodes(
+            runs in prop::collection::vec((prop::collection::vec(0u8..4, 1..40), 1usize..3000), 1..12),
+            step in 1usize..100_000,
+        ) {
+            let plain: Vec<u8> = runs
+                .iter()
+                .flat_map(|(bytes, times)| bytes.repeat(*times))
+                .collect();
+            let block = lz4_flex::block::compress(&plain);
+            prop_assert!(decode(&block, plain.len(), step).unwrap() == plain);
+        }
+
+        #[test]
+        fn agrees_with_the_crate_on_random_bytes(block in prop::collection::vec(any::<u8>(), 1..60)) {
+            let mut want = vec![0; 5000];
+            if let Ok(len) = lz4_flex::block::decompress_into(&block, &mut want) {
+                prop_assert_eq!(decode(&block, len, 7).unwrap(), &want[..len]);
+            }
+        }
+    }
+}

@@ -1,0 +1,547 @@
+//! LZ4 frames: code `lz4f`, and what some writers label `lz4\0`.
+//!
+//! The frame walk is ours, over the block functions of `lz4_flex`, because a frame reader cannot be entered in the middle.
+//! Written from lz4/lz4, doc/lz4_Frame_format.md 1.6.4:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | magic `04 22 4D 18`; `50..5F 2A 4D 18`, length, bytes: a skippable frame |
+//! | 1 | FLG: version (01) in bits 7-6, independent blocks, block checksums, content size, content checksum, 0, dictionary id |
+//! | 1 | BD: greatest decoded size of a block in bits 6-4: 4 to 7 for 64 KiB, 256 KiB, 1 MiB, 4 MiB |
+//! | 8 | content size, if so flagged |
+//! | 1 | second byte of XXH32 of FLG to here |
+//! | 4 n | blocks: size (top bit: stored uncompressed), bytes, XXH32 of the bytes if so flagged; a size of 0 ends the frame |
+//! | 4 | XXH32 of the content, if so flagged |
+//!
+//! Header and block checksums are verified. The content checksum is not: it covers the whole frame, and a reader in the middle
+//! has not seen it; the block header's MD5 serves that purpose.
+//!
+//! Independent blocks are entries at once, because every block but the last of a frame is full; that is proved, not assumed,
+//! by walking the headers to the end and decoding the last block (see [`Frames::scan`]). Linked blocks need the 64 KiB before
+//! them: checkpoints with that dictionary are left behind while decoding.
+
+mod xxh32;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lz4_flex::block;
+
+use super::chunked::{
+    Entries, Headers, Pending, array_at, corrupt, length, read_into, unsupported,
+};
+use super::{Codec, Cursor, Opened, Stream};
+use crate::error::{Error, Result};
+use crate::source::{Source, checked_end};
+use xxh32::xxh32;
+
+const MAGIC: u32 = 0x184D_2204;
+/// Skippable frames have magics from here to here + 15.
+const SKIPPABLE: u32 = 0x184D_2A50;
+const FLG_VERSION: u8 = 0b0100_0000;
+const FLG_VERSION_MASK: u8 = 0b1100_0000;
+const FLG_INDEPENDENT: u8 = 0b0010_0000;
+const FLG_BLOCK_CHECKSUM: u8 = 0b0001_0000;
+const FLG_CONTENT_SIZE: u8 = 0b0000_1000;
+const FLG_CONTENT_CHECKSUM: u8 = 0b0000_0100;
+const FLG_DICTIONARY: u8 = 0b0000_0001;
+/// Set in a block's size: the bytes are stored as they are.
+const STORED: u32 = 1 << 31;
+/// How far back a match can reach.
+const DICTIONARY: usize = 64 << 10;
+/// Frames that hold no data are skipped, but not without end: each costs a read.
+const MAX_IDLE: u32 = 1024;
+/// Distance of the checkpoints in linked blocks, in decoded bytes; more if the block is so large that there would be more
+/// than [`MAX_CHECKPOINTS`].
+const CHECKPOINT_SPACING: u64 = 8 << 20;
+const MAX_CHECKPOINTS: u64 = 256;
+/// What is written: independent blocks of 4 MiB.
+const WRITTEN_BLOCK: usize = 4 << 20;
+const WRITTEN_BD: u8 = 7 << 4;
+
+/// The LZ4 frame codec.
+pub(super) struct Lz4f;
+
+impl Codec for Lz4f {
+    fn code(&self) -> [u8; 4] {
+        *b"lz4f"
+    }
+
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+        let linked = first_frame(stored.as_ref())?.is_some_and(|frame| frame.linked);
+        let spacing = data_size.div_ceil(MAX_CHECKPOINTS).max(CHECKPOINT_SPACING);
+        let frames = Frames {
+            stored,
+            data_size,
+            linked,
+            table: Mutex::new(Table {
+                scanned: linked,
+                entries: Entries::spaced(spacing, Spot::default()),
+            }),
+        };
+        if data_size > 0 && frames.stored.is_empty() {
+            return Err(corrupt("no LZ4 frame"));
+        }
+        Ok(Opened {
+            framing: "frame",
+            stream: Arc::new(frames),
+        })
+    }
+
+    fn encode(
+        &self,
+        _framing: Option<&str>,
+        decoded: &dyn Source,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        let written = |cause| Error::io("writing an LZ4 frame", cause);
+        out.write_all(&written_header(decoded.len()))
+            .map_err(written)?;
+        let mut input = Vec::new();
+        let mut packed = vec![0; block::get_maximum_output_size(WRITTEN_BLOCK)];
+        let mut at = 0;
+        while at < decoded.len() {
+            let len = usize::try_from(decoded.len().saturating_sub(at))
+                .unwrap_or(WRITTEN_BLOCK)
+                .min(WRITTEN_BLOCK);
+            let bytes = read_into(decoded, at, len, &mut input)?;
+            at = at.saturating_add(length(len));
+            let smaller = encode_block(bytes, &mut packed)
+                .and_then(|n| packed.get(..n))
+                .filter(|packed| packed.len() < bytes.len());
+            let (body, flag) = smaller.map_or((bytes, STORED), |packed| (packed, 0));
+            let size = u32::try_from(body.len()).unwrap_or_default() | flag;
+            out.write_all(&size.to_le_bytes()).map_err(written)?;
+            out.write_all(body).map_err(written)?;
+        }
+        out.write_all(&0u32.to_le_bytes()).map_err(written)
+    }
+}
+
+/// Magic and descriptor of the frame that is written.
+fn written_header(content_size: u64) -> Vec<u8> {
+    let mut header = MAGIC.to_le_bytes().to_vec();
+    let mut descriptor = vec![FLG_VERSION | FLG_INDEPENDENT | FLG_CONTENT_SIZE, WRITTEN_BD];
+    descriptor.extend(content_size.to_le_bytes());
+    descriptor.push(header_checksum(&descriptor));
+    header.extend(descriptor);
+    header
+}
+
+fn header_checksum(descriptor: &[u8]) -> u8 {
+    xxh32(descriptor).to_le_bytes()[1]
+}
+
+/// Decodes one LZ4 block into `out`, which may be longer, and gives the decoded length.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the block is damaged or larger than `out`.
+pub(super) fn decode_block(packed: &[u8], out: &mut [u8]) -> Result<usize> {
+    block::decompress_into(packed, out).map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
+}
+
+/// [`decode_block`] for a block that may refer to the bytes `before` it.
+pub(super) fn decode_block_with(packed: &[u8], before: &[u8], out: &mut [u8]) -> Result<usize> {
+    block::decompress_into_with_dict(packed, out, before)
+        .map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
+}
+
+/// Encodes `bytes` as one LZ4 block into `out`, and gives its length; `None` if it does not fit.
+pub(super) fn encode_block(bytes: &[u8], out: &mut [u8]) -> Option<usize> {
+    block::compress_into(bytes, out).ok()
+}
+
+/// What a frame's descriptor says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Frame {
+    linked: bool,
+    block_checksum: bool,
+    content_checksum: bool,
+    /// Greatest decoded size of a block.
+    block_max: usize,
+}
+
+/// A block of a frame, as its header has it.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    frame: Frame,
+    /// Offset of its bytes in the payload.
+    at: u64,
+    len: usize,
+    stored: bool,
+}
+
+/// What a walk along the headers meets.
+enum Item {
+    Block(Block),
+    FrameEnd,
+    End,
+}
+
+/// A position in the payload: at the header of a block, or between frames.
+#[derive(Debug, Clone, Default)]
+struct Walker {
+    at: u64,
+    frame: Option<Frame>,
+    /// Frames without data that were just passed.
+    idle: u32,
+}
+
+impl Walker {
+    /// Reads the next header and moves behind what it heads.
+    fn next(&mut self, headers: &mut Headers) -> Result<Item> {
+        let Some(frame) = self.frame else {
+            return self.enter(headers);
+        };
+        let size = u32::from_le_bytes(headers.array(self.at)?);
+        self.skip(4);
+        if size == 0 {
+            self.skip(if frame.content_checksum { 4 } else { 0 });
+            self.frame = None;
+            return Ok(Item::FrameEnd);
+        }
+        let len = usize::try_from(size & !STORED).unwrap_or(usize::MAX);
+        if len == 0 || len > frame.block_max {
+            return Err(corrupt(format!(
+                "LZ4 block of {len} bytes in a frame of blocks up to {}",
+                frame.block_max
+            )));
+        }
+        let block = Block {
+            frame,
+            at: self.at,
+            len,
+            stored: size & STORED != 0,
+        };
+        self.skip(length(len));
+        self.skip(if frame.block_checksum { 4 } else { 0 });
+        self.idle = 0;
+        Ok(Item::Block(block))
+    }
+
+    /// Reads the header of the next frame; skippable ones are passed by.
+    fn enter(&mut self, headers: &mut Headers) -> Result<Item> {
+        while self.at < headers.len() {
+            self.idle = self.idle.saturating_add(1);
+            if self.idle > MAX_IDLE {
+                return Err(corrupt(format!("more than {MAX_IDLE} frames without data")));
+            }
+            let magic = u32::from_le_bytes(headers.array(self.at)?);
+            self.skip(4);
+            if magic & !0xF == SKIPPABLE {
+                let len = u32::from_le_bytes(headers.array(self.at)?);
+                self.skip(4);
+                self.skip(len.into());
+            } else if magic == MAGIC {
+                self.frame = Some(self.descriptor(headers)?);
+                return self.next(headers);
+            } else {
+                return Err(corrupt(format!(
+                    "magic {magic:08x} is not that of an LZ4 frame"
+                )));
+            }
+        }
+        Ok(Item::End)
+    }
+
+    /// Reads a frame descriptor and moves behind it.
+    fn descriptor(&mut self, headers: &mut Headers) -> Result<Frame> {
+        let [flg, bd] = headers.array(self.at)?;
+        if flg & FLG_VERSION_MASK != FLG_VERSION {
+            return Err(unsupported(format!("LZ4 frame version {}", flg >> 6)));
+        }
+        if flg & FLG_DICTIONARY != 0 {
+            return Err(unsupported("LZ4 frame with an external dictionary"));
+        }
+        let (long, short);
+        let descriptor: &[u8] = if flg & FLG_CONTENT_SIZE != 0 {
+            long = headers.array::<10>(self.at)?;
+            &long
+        } else {
+            short = [flg, bd];
+            &short
+        };
+        self.skip(length(descriptor.len()));
+        let [checksum] = headers.array(self.at)?;
+        self.skip(1);
+        if header_checksum(descriptor) != checksum {
+            return Err(corrupt("LZ4 frame header does not match its checksum"));
+        }
+        let block_max = match (bd >> 4) & 7 {
+            4 => 64 << 10,
+            5 => 256 << 10,
+            6 => 1 << 20,
+            7 => 4 << 20,
+            other => return Err(corrupt(format!("LZ4 block size code {other}"))),
+        };
+        Ok(Frame {
+            linked: flg & FLG_INDEPENDENT == 0,
+            block_checksum: flg & FLG_BLOCK_CHECKSUM != 0,
+            content_checksum: flg & FLG_CONTENT_CHECKSUM != 0,
+            block_max,
+        })
+    }
+
+    fn skip(&mut self, len: u64) {
+        self.at = self.at.saturating_add(len);
+    }
+}
+
+impl Block {
+    /// Decodes the block into `out`, of at least [`Frame::block_max`] bytes, with the decoded bytes before it.
+    fn decode(
+        &self,
+        stored: &dyn Source,
+        before: &[u8],
+        out: &mut [u8],
+        input: &mut Vec<u8>,
+    ) -> Result<usize> {
+        let packed = read_into(stored, self.at, self.len, input)?;
+        if self.frame.block_checksum {
+            let sum = array_at(stored, self.at.saturating_add(length(self.len)))?;
+            if xxh32(packed) != u32::from_le_bytes(sum) {
+                return Err(corrupt("LZ4 block does not match its checksum"));
+            }
+        }
+        if self.stored {
+            let out = out.get_mut(..self.len).unwrap_or_default();
+            out.copy_from_slice(packed);
+            return Ok(self.len);
+        }
+        let decoded = if before.is_empty() {
+            decode_block(packed, out)?
+        } else {
+            decode_block_with(packed, before, out)?
+        };
+        if decoded == 0 {
+            return Err(corrupt("LZ4 block without data"));
+        }
+        Ok(decoded)
+    }
+}
+
+/// Descriptor of the first frame that holds data.
+fn first_frame(stored: &dyn Source) -> Result<Option<Frame>> {
+    let mut headers = Headers::new(stored);
+    let mut walker = Walker::default();
+    loop {
+        match walker.next(&mut headers)? {
+            Item::Block(block) => return Ok(Some(block.frame)),
+            Item::FrameEnd => {}
+            Item::End => return Ok(None),
+        }
+    }
+}
+
+/// Where a decoder can start: a header, and the decoded bytes before it if its block is linked to them.
+#[derive(Clone, Default)]
+struct Spot {
+    walker: Walker,
+    before: Arc<Vec<u8>>,
+}
+
+struct Table {
+    /// Whether [`Frames::scan`] was tried, or would be of no use.
+    scanned: bool,
+    entries: Entries<Spot>,
+}
+
+/// The decoded bytes of a payload of LZ4 frames.
+struct Frames {
+    stored: Arc<dyn Source>,
+    data_size: u64,
+    linked: bool,
+    table: Mutex<Table>,
+}
+
+impl Frames {
+    /// The last entry at or before `offset`, after a scan if that may find more than the first.
+    fn spot(&self, offset: u64) -> (u64, Spot) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if !table.scanned && offset >= length(DICTIONARY) {
+            table.scanned = true;
+            // A payload that is damaged, or has short blocks in the middle, is read from its start.
+            if let Ok(entries) = self.scan() {
+                table.entries = entries;
+            }
+        }
+        table.entries.at(offset)
+    }
+
+    /// The entries of a payload whose blocks are independent.
+    ///
+    /// Block headers have no decoded size, so all blocks of a frame but the last are taken for full, and the last is decoded.
+    /// No block can be longer than full: so if the sum is `data_size`, none was shorter, and every offset is right.
+    fn scan(&self) -> Result<Entries<Spot>> {
+        let mut entries = Entries::new(self.data_size, Spot::default());
+        let mut headers = Headers::new(self.stored.as_ref());
+        let mut walker = Walker::default();
+        let mut last: Option<Block> = None;
+        let mut end = 0u64;
+        let (mut out, mut input) = (Vec::new(), Vec::new());
+        loop {
+            let before = walker.clone();
+            match walker.next(&mut headers)? {
+                Item::Block(block) => {
+                    if let Some(full) = last.replace(block) {
+                        if full.frame.linked {
+                            return Err(unsupported("linked blocks"));
+                        }
+                        end = end.saturating_add(length(full.frame.block_max));
+                    }
+                    entries.add(
+                        end,
+                        Spot {
+                            walker: before,
+                            ..Spot::default()
+                        },
+                    );
+                }
+                Item::FrameEnd => {
+                    if let Some(block) = last.take() {
+                        out.resize(block.frame.block_max, 0);
+                        let len = block.decode(self.stored.as_ref(), &[], &mut out, &mut input)?;
+                        end = end.saturating_add(length(len));
+                    }
+                }
+                Item::End if end == self.data_size => return Ok(entries),
+                Item::End => return Err(corrupt("blocks that are not full")),
+            }
+            if end > self.data_size {
+                return Err(corrupt("more blocks than data"));
+            }
+        }
+    }
+
+    /// Leaves a checkpoint at the block header `walker` with the bytes `before` it, unless there is one nearby.
+    fn remember(&self, offset: u64, walker: &Walker, before: &[u8]) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.entries.wants(offset) {
+            let spot = Spot {
+                walker: walker.clone(),
+                before: Arc::new(before.to_vec()),
+            };
+            table.entries.add(offset, spot);
+        }
+    }
+}
+
+impl Stream for Frames {
+    fn entry(&self, offset: u64) -> u64 {
+        self.spot(offset).0
+    }
+
+    fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
+        let (position, spot) = self.spot(offset);
+        Ok(Box::new(FrameCursor {
+            stream: self,
+            walker: spot.walker,
+            position,
+            history: spot.before.to_vec(),
+            pending: Pending::default(),
+            input: Vec::new(),
+        }))
+    }
+
+    fn parallel(&self) -> bool {
+        !self.linked
+    }
+
+    fn held(&self) -> u64 {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = table.entries.rest();
+        rest.iter()
+            .map(|(_, spot)| length(spot.before.len().saturating_add(size_of::<(u64, Spot)>())))
+            .sum()
+    }
+}
+
+/// A decoder that runs through the blocks.
+struct FrameCursor {
+    stream: Arc<Frames>,
+    walker: Walker,
+    position: u64,
+    /// The last decoded bytes before the buffer of the running read, up to [`DICTIONARY`] of them, if blocks are linked.
+    history: Vec<u8>,
+    pending: Pending,
+    input: Vec<u8>,
+}
+
+impl Cursor for FrameCursor {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        let end = checked_end(self.position, buf.len(), self.stream.data_size)?;
+        let mut done = self.pending.take(buf);
+        let stream = Arc::clone(&self.stream);
+        let source = stream.stored.as_ref();
+        let mut headers = Headers::new(source);
+        // `buf[known..done]` is decoded, and not in `history` yet: a long read looks back into `buf` itself.
+        let mut known = done;
+        while done < buf.len() {
+            let at = self.walker.clone();
+            let block = match self.walker.next(&mut headers)? {
+                Item::Block(block) => block,
+                Item::FrameEnd => {
+                    self.history.clear();
+                    known = done;
+                    continue;
+                }
+                Item::End => return Err(corrupt("LZ4 frames end before the data does")),
+            };
+            let (decoded, rest) = buf.split_at_mut(done);
+            let fresh = decoded.get(known..).unwrap_or_default();
+            let before = if !block.frame.linked {
+                &[]
+            } else if let Some(reach) = fresh.last_chunk::<DICTIONARY>() {
+                reach.as_slice()
+            } else {
+                keep_last(&mut self.history, fresh);
+                known = done;
+                self.history.as_slice()
+            };
+            let offset = self.position.saturating_add(length(done));
+            stream.remember(offset, &at, before);
+            if let Some(out) = rest.get_mut(..block.frame.block_max) {
+                let len = block.decode(source, before, out, &mut self.input)?;
+                done = done.saturating_add(len);
+                continue;
+            }
+            let out = self.pending.space(block.frame.block_max);
+            let len = block.decode(source, before, out, &mut self.input)?;
+            if block.frame.linked {
+                keep_last(&mut self.history, decoded.get(known..).unwrap_or_default());
+                keep_last(&mut self.history, out.get(..len).unwrap_or_default());
+            }
+            self.pending.keep(len);
+            done = done.saturating_add(self.pending.take(rest));
+            known = done;
+        }
+        if self.walker.frame.is_some_and(|frame| frame.linked) {
+            keep_last(&mut self.history, buf.get(known..).unwrap_or_default());
+        }
+        self.position = end;
+        Ok(())
+    }
+
+    fn held(&self) -> u64 {
+        let buffers = self
+            .history
+            .capacity()
+            .saturating_add(self.input.capacity());
+        self.pending.held().saturating_add(length(buffers))
+    }
+}
+
+/// Appends `bytes` to `history`, of which the last [`DICTIONARY`] bytes stay.
+fn keep_last(history: &mut Vec<u8>, bytes: &[u8]) {
+    let tail = bytes.last_chunk::<DICTIONARY>().map_or(bytes, |tail| tail);
+    let room = DICTIONARY.saturating_sub(tail.len());
+    history.drain(..history.len().saturating_sub(room));
+    history.extend_from_slice(tail);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! What the tests of all codecs share.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use super::{Cache, Codec, Decoded};
+use crate::error::Result;
+use crate::source::{Memory, Source};
+
+/// A Python with the packages of the tests' oracle.
+const PYTHON: &str = "/work/conf/venv/bin/python";
+
+/// Pseudo-random numbers, the same in every run.
+pub(super) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |below| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    }
+}
+
+/// `len` bytes like those of a detector: 16-bit integers, a gradient and noise.
+pub(super) fn image(len: usize) -> Vec<u8> {
+    let mut below = numbers(5);
+    (0..len.div_ceil(2))
+        .flat_map(|n| {
+            ((n % 2048) as u64 / 3 + 1000 + below(16) + below(16)).to_le_bytes()[..2].to_vec()
+        })
+        .take(len)
+        .collect()
+}
+
+/// `stored` opened by `codec`, with a cache of its own.
+pub(super) fn open(codec: &dyn Codec, stored: &[u8], data_size: u64) -> Result<Decoded> {
+    let stored: Arc<dyn Source> = Arc::new(Memory::new(stored.to_vec()));
+    let opened = codec.open(stored, data_size)?;
+    Ok(Decoded::new(
+        opened.stream,
+        data_size,
+        &Cache::new(64 << 20),
+    ))
+}
+
+/// All the decoded bytes.
+pub(super) fn read_all(source: &dyn Source) -> Result<Vec<u8>> {
+    crate::source::read_all(source, u64::MAX)
+}
+
+/// `decoded` written by `codec`.
+pub(super) fn encoded(codec: &dyn Codec, decoded: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    codec
+        .encode(None, &Memory::new(decoded.to_vec()), &mut out)
+        .unwrap();
+    out
+}
+
+/// Reads at random, and from start to end in pieces, and compares.
+pub(super) fn assert_reads_like(source: &dyn Source, model: &[u8]) {
+    let mut below = numbers(model.len() as u64);
+    let mut buf = vec![0; 10_000];
+    for _ in 0..20 {
+        let len = below(buf.len() as u64).min(model.len() as u64) as usize;
+        let offset = below((model.len() - len + 1) as u64) as usize;
+        source
+            .read_exact_at(&mut buf[..len], offset as u64)
+            .unwrap();
+        assert!(buf[..len] == model[offset..offset + len], "at {offset}");
+    }
+    let mut offset = 0;
+    for piece in model.chunks(100_000) {
+        let mut buf = vec![0; piece.len()];
+        source.read_exact_at(&mut buf, offset).unwrap();
+        assert!(buf == piece, "at {offset}");
+        offset += piece.len() as u64;
+    }
+}
+
+/// Whatever is read of damaged bytes is right or an error, and comes to an end.
+pub(super) fn assert_harmless(codec: &dyn Codec, stored: &[u8], data_size: u64) {
+    let Ok(decoded) = open(codec, stored, data_size) else {
+        return;
+    };
+    let mut buf = vec![0; 4096];
+    for part in [0, 1, 2, 3] {
+        let offset = data_size / 4 * part;
+        let len = (data_size - offset).min(4096) as usize;
+        let _ = decoded.read_exact_at(&mut buf[..len], offset);
+    }
+    let tail = data_size.min(10) as usize;
+    let _ = decoded.read_exact_at(&mut buf[..tail], data_size - tail as u64);
+}
+
+/// What Python's asdf decodes these bytes to; `None` where there is no such Python.
+pub(super) fn python_decodes(code: &str, stored: &[u8], data_size: usize) -> Option<Vec<u8>> {
+    let program = format!(
+        "class F:\n def read_blocks(self, n):\n  for i in range(0, len(d), 4096): yield d[i:i+4096]\n\
+         o.write(bytes(c.decompress(F(), len(d), {data_size}, '{code}')))"
+    );
+    python(&program, stored)
+}
+
+/// What Python's asdf encodes these bytes to; `None` where there is no such Python.
+pub(super) fn python_encodes(code: &str, plain: &[u8]) -> Option<Vec<u8>> {
+    python(&format!("c.compress(o, d, '{code}')"), plain)
+}
+
+/// What a Python program writes to `o` that has `input` as `d`.
+fn python(program: &str, input: &[u8]) -> Option<Vec<u8>> {
+    if !Path::new(PYTHON).exists() {
+        return None;
+    }
+    let start =
+        "import sys, asdf._compression as c\nd = sys.stdin.buffer.read(); o = sys.stdout.buffer\n";
+    let mut child = Command::new(PYTHON)
+        .args(["-c", &[start, program].concat()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let feeder = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap().unwrap();
+    assert!(output.status.success(), "the Python program failed");
+    Some(output.stdout)
+}

@@ -1,0 +1,482 @@
+//! The xz format: code `xz\0\0`, which ASDF.jl writes. It is read, and not written.
+//!
+//! Payloads of several blocks, as threaded writers make them, are entered at each block, by the index at their end. One block
+//! is one LZMA stream, which runs from its start. Written from tukaani-project/xz, doc/xz-file-format.txt 1.2.1:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 12 | stream header: `FD 37 7A 58 5A 00`, flags, CRC-32 |
+//! | | blocks, each of a multiple of four bytes, with a check of its data (verified by the decoder) |
+//! | | index: 0, number of blocks, for each its unpadded size and its decoded size (variable-length integers), padding, CRC-32 |
+//! | 12 | footer: CRC-32, size of the index / 4 − 1, flags, `YZ`; then zeros up to a multiple of four bytes |
+//!
+//! To start at a block, the decoder is given the stream header and then the block. Without a sound index of one stream there is
+//! one entry, and everything goes through the decoder as it comes.
+
+use std::sync::{Arc, OnceLock};
+
+use lzma_rust2::{Action, XzStream};
+
+use super::chunked::{Entries, Headers, Input, array_at, corrupt, length, unsupported};
+use super::{Codec, Cursor, Opened, Stream};
+use crate::error::Result;
+use crate::source::{Source, checked_end};
+
+const MAGIC: [u8; 6] = *b"\xFD7zXZ\0";
+const FOOTER_MAGIC: [u8; 2] = *b"YZ";
+const HEADER: u64 = 12;
+const FOOTER: u64 = 12;
+/// Most padding behind the stream that is looked through for its footer.
+const MAX_PADDING: u64 = 64 << 10;
+/// Greatest memory of a decoder in KiB: enough for dictionaries of 128 MiB; the best preset of xz takes 64.
+const MEMORY_KIB: u32 = 160 << 10;
+/// Input that may go in without data coming out, beyond what data takes in any case: blocks without data are hostile.
+const MAX_IDLE_INPUT: u64 = 1 << 20;
+
+/// The xz codec.
+pub(super) struct Xz;
+
+impl Codec for Xz {
+    fn code(&self) -> [u8; 4] {
+        *b"xz\0\0"
+    }
+
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+        if data_size > 0 || !stored.is_empty() {
+            let magic = array_at::<6>(stored.as_ref(), 0)?;
+            if magic != MAGIC {
+                return Err(corrupt(format!("xz stream that begins with {magic:02x?}")));
+            }
+        }
+        Ok(Opened {
+            framing: "stream",
+            stream: Arc::new(XzPayload {
+                stored,
+                data_size,
+                index: OnceLock::new(),
+            }),
+        })
+    }
+
+    fn encode(
+        &self,
+        _framing: Option<&str>,
+        _decoded: &dyn Source,
+        _out: &mut dyn std::io::Write,
+    ) -> Result<()> {
+        Err(unsupported("writing xz"))
+    }
+}
+
+/// The blocks of a payload that is one stream.
+struct Index {
+    /// Offsets in the payload, by decoded offset.
+    blocks: Entries<u64>,
+    /// Offset of the index: no block reaches beyond it.
+    at: u64,
+}
+
+/// The decoded bytes of an xz payload.
+struct XzPayload {
+    stored: Arc<dyn Source>,
+    data_size: u64,
+    /// `None` inside if the payload has no sound index, or several streams.
+    index: OnceLock<Option<Index>>,
+}
+
+impl XzPayload {
+    fn index(&self) -> Option<&Index> {
+        self.index
+            .get_or_init(|| read_index(self.stored.as_ref(), self.data_size).ok())
+            .as_ref()
+    }
+
+    /// The part of the payload to decode for `offset`: its decoded start, its place, the end of its place.
+    fn part(&self, offset: u64) -> (u64, u64, u64) {
+        match self.index() {
+            Some(index) => {
+                let (start, at) = index.blocks.at(offset);
+                let next = index.blocks.after(start);
+                (start, at, next.map_or(index.at, |&(_, at)| at))
+            }
+            None => (0, HEADER, self.stored.len()),
+        }
+    }
+}
+
+impl Stream for XzPayload {
+    fn entry(&self, offset: u64) -> u64 {
+        self.part(offset).0
+    }
+
+    fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
+        let mut cursor = XzCursor {
+            stream: self,
+            position: 0,
+            part_end: 0,
+            decoder: decoder(),
+            input: Input::new(0),
+            end: 0,
+            given: 0,
+        };
+        cursor.start(offset)?;
+        Ok(Box::new(cursor))
+    }
+
+    fn parallel(&self) -> bool {
+        self.index()
+            .is_some_and(|index| !index.blocks.rest().is_empty())
+    }
+
+    fn held(&self) -> u64 {
+        let index = self.index.get().and_then(Option::as_ref);
+        index.map_or(0, |index| length(size_of_val(index.blocks.rest())))
+    }
+}
+
+fn decoder() -> XzStream {
+    XzStream::new_mem_limit(true, MEMORY_KIB)
+}
+
+/// A decoder that runs through the blocks.
+struct XzCursor {
+    stream: Arc<XzPayload>,
+    position: u64,
+    /// Decoded offset where the running part ends and the next begins.
+    part_end: u64,
+    decoder: XzStream,
+    input: Input,
+    /// Offset in the payload where the running part ends.
+    end: u64,
+    /// Decoded bytes of the running part that were given.
+    given: u64,
+}
+
+impl Cursor for XzCursor {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        checked_end(self.position, buf.len(), self.stream.data_size)?;
+        let mut done = 0usize;
+        while done < buf.len() {
+            if self.position >= self.part_end {
+                self.start(self.position)?;
+            }
+            let left = usize::try_from(self.part_end.saturating_sub(self.position));
+            let end = done
+                .saturating_add(left.unwrap_or(usize::MAX))
+                .min(buf.len());
+            let out = buf.get_mut(done..end).unwrap_or_default();
+            let given = self.step(out)?;
+            done = done.saturating_add(given);
+            self.position = self.position.saturating_add(length(given));
+            self.given = self.given.saturating_add(length(given));
+            if self.position >= self.part_end {
+                self.finish()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> u64 {
+        let decoder = u64::from(self.decoder.memory_usage().unwrap_or_default());
+        decoder
+            .saturating_mul(1024)
+            .saturating_add(self.input.held())
+    }
+}
+
+impl XzCursor {
+    /// Begins with the part that holds `offset`.
+    fn start(&mut self, offset: u64) -> Result<()> {
+        let (start, at, end) = self.stream.part(offset);
+        let header = array_at::<12>(self.stream.stored.as_ref(), 0);
+        self.decoder = decoder();
+        if self.stream.data_size > 0 {
+            process(&mut self.decoder, &header?, &mut [])?;
+        }
+        self.input.seek(at);
+        (self.position, self.end, self.given) = (start, end, 0);
+        let next = self
+            .stream
+            .index()
+            .and_then(|index| index.blocks.after(start));
+        self.part_end = next.map_or(self.stream.data_size, |&(next, _)| next);
+        Ok(())
+    }
+
+    /// Decodes some input into `out`, and gives the number of bytes.
+    fn step(&mut self, out: &mut [u8]) -> Result<usize> {
+        let input = self.input.fill(self.stream.stored.as_ref(), self.end)?;
+        let (taken, given) = process(&mut self.decoder, input, out)?;
+        self.input.take(taken);
+        let stuck = taken == 0 && given == 0;
+        // Data is stored as it is where it can't be made smaller, so that input hardly ever exceeds it.
+        let most = self
+            .given
+            .saturating_add(self.given >> 3)
+            .saturating_add(MAX_IDLE_INPUT);
+        if stuck || self.decoder.total_in() > most.saturating_add(length(given)) {
+            return Err(corrupt("xz stream that ends before the data does"));
+        }
+        Ok(given)
+    }
+
+    /// Runs the decoder over what is left of the running part: the check of its last block.
+    fn finish(&mut self) -> Result<()> {
+        if self.stream.index().is_none() {
+            return Ok(());
+        }
+        loop {
+            let input = self.input.fill(self.stream.stored.as_ref(), self.end)?;
+            let (taken, given) = process(&mut self.decoder, input, &mut [0])?;
+            if given > 0 {
+                return Err(corrupt("xz block of more bytes than its index says"));
+            }
+            self.input.take(taken);
+            if taken == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// One step of a decoder: bytes taken and given.
+fn process(decoder: &mut XzStream, input: &[u8], out: &mut [u8]) -> Result<(usize, usize)> {
+    match decoder.process(input, out, Action::Run) {
+        Ok(step) => Ok((step.bytes_consumed, step.bytes_produced)),
+        Err(cause) if decoder.memory_usage() > Some(MEMORY_KIB) => {
+            Err(unsupported(format!("xz: {cause}")))
+        }
+        Err(cause) => Err(corrupt(format!("xz: {cause}"))),
+    }
+}
+
+/// Reads the index of a payload that is one stream.
+fn read_index(stored: &dyn Source, data_size: u64) -> Result<Index> {
+    let mut headers = Headers::new(stored);
+    let footer = footer_offset(stored)?;
+    let [c0, c1, c2, c3, body @ .., y, z] = headers.array::<12>(footer)?;
+    let sum = u32::from_le_bytes([c0, c1, c2, c3]);
+    let [s0, s1, s2, s3, f0, f1] = body;
+    let [.., h0, h1, _, _, _, _] = array_at::<12>(stored, 0)?;
+    if [y, z] != FOOTER_MAGIC || [f0, f1] != [h0, h1] || crc32(&body) != sum {
+        return Err(corrupt("xz footer"));
+    }
+    let size = u64::from(u32::from_le_bytes([s0, s1, s2, s3]))
+        .saturating_add(1)
+        .saturating_mul(4);
+    let at = footer
+        .checked_sub(size)
+        .filter(|&at| at >= HEADER)
+        .ok_or_else(|| corrupt("xz index"))?;
+    let mut records = Records {
+        headers,
+        at,
+        crc: Crc32::default(),
+    };
+    let [zero] = [records.byte()?];
+    let count = records.number()?;
+    let mut blocks = Entries::new(data_size, HEADER);
+    let (mut block, mut decoded) = (HEADER, 0u64);
+    for _ in 0..count {
+        blocks.add(decoded, block);
+        let unpadded = records.number()?;
+        block = block.saturating_add(unpadded.saturating_add(3) & !3);
+        decoded = decoded.saturating_add(records.number()?);
+        if block > at || decoded > data_size {
+            return Err(corrupt("xz index of more than there is"));
+        }
+    }
+    while !records.at.saturating_sub(at).is_multiple_of(4) {
+        records.byte()?;
+    }
+    let computed = records.crc.sum();
+    let sum = u32::from_le_bytes(records.headers.array(records.at)?);
+    let whole = records.at.saturating_add(4) == footer;
+    if zero != 0 || !whole || sum != computed || block != at || decoded != data_size {
+        return Err(corrupt("xz index that does not fit its stream"));
+    }
+    Ok(Index { blocks, at })
+}
+
+/// The offset of the footer: before the padding, which is of zeros.
+fn footer_offset(stored: &dyn Source) -> Result<u64> {
+    let mut end = stored.len();
+    let least = end.saturating_sub(MAX_PADDING);
+    while let Some(word) = end.checked_sub(4).filter(|&word| word >= least) {
+        if array_at::<4>(stored, word)? != [0; 4] {
+            break;
+        }
+        end = word;
+    }
+    end.checked_sub(FOOTER)
+        .filter(|&footer| footer >= HEADER)
+        .ok_or_else(|| corrupt("no xz footer"))
+}
+
+/// The bytes of an index, summed up as they are read.
+struct Records<'a> {
+    headers: Headers<'a>,
+    at: u64,
+    crc: Crc32,
+}
+
+impl Records<'_> {
+    fn byte(&mut self) -> Result<u8> {
+        let [byte] = self.headers.array(self.at)?;
+        self.at = self.at.saturating_add(1);
+        self.crc.update(byte);
+        Ok(byte)
+    }
+
+    /// A variable-length integer: seven bits a byte, the lowest first.
+    fn number(&mut self) -> Result<u64> {
+        let mut number = 0u64;
+        for shift in (0..63).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(corrupt("xz index with a number beyond 2^63"))
+    }
+}
+
+/// CRC-32 of IEEE 802.3, bit by bit: indexes are short.
+struct Crc32(u32);
+
+impl Default for Crc32 {
+    fn default() -> Self {
+        Self(u32::MAX)
+    }
+}
+
+impl Crc32 {
+    fn update(&mut self, byte: u8) {
+        self.0 ^= u32::from(byte);
+        for _ in 0..8 {
+            let carry = self.0 & 1;
+            self.0 = (self.0 >> 1) ^ (0xEDB8_8320 & carry.wrapping_neg());
+        }
+    }
+
+    fn sum(&self) -> u32 {
+        !self.0
+    }
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = Crc32::default();
+    for &byte in bytes {
+        crc.update(byte);
+    }
+    crc.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::chunked::tests::{decode, decode_from, pattern, poke, recorded};
+    use crate::source::Memory;
+    use proptest::prelude::*;
+
+    const SIZE: usize = 270_001;
+    const RECORDED: [&str; 3] = ["single.xz", "blocks.xz", "streams.xz"];
+
+    #[test]
+    fn streams_of_the_reference_tool_are_read() {
+        for name in RECORDED {
+            for step in [1000, 65_536, SIZE] {
+                let decoded = decode(&Xz, &recorded(name), SIZE as u64, step).unwrap();
+                assert!(decoded == pattern(SIZE), "{name} in steps of {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_entries_by_the_index() {
+        let stored = recorded("blocks.xz");
+        let opened = Xz.open(Arc::new(Memory::new(stored)), SIZE as u64).unwrap();
+        assert!(opened.stream.parallel());
+        for (offset, entry) in [(269_999, 200_000), (100_000, 100_000), (99_999, 0)] {
+            assert_eq!(opened.stream.entry(offset), entry);
+            let decoded = decode_from(&opened.stream, offset, SIZE as u64, 5000).unwrap();
+            assert!(decoded == pattern(SIZE)[offset as usize..], "from {offset}");
+        }
+    }
+
+    #[test]
+    fn damage_is_found_by_the_check_of_its_block() {
+        for name in ["single.xz", "blocks.xz"] {
+            let stored = recorded(name);
+            for at in (600..stored.len() - 200).step_by(997) {
+                let mut stored = stored.clone();
+                stored[at] ^= 0x10;
+                assert!(
+                    decode(&Xz, &stored, SIZE as u64, SIZE).is_err(),
+                    "{name} at {at}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ends_before_the_data_does_is_an_error() {
+        for name in RECORDED {
+            assert!(decode(&Xz, &recorded(name), SIZE as u64 + 1, SIZE).is_err());
+        }
+    }
+
+    #[test]
+    fn a_dictionary_of_gigabytes_is_refused() {
+        let mut stored = recorded("single.xz");
+        // Block header at 12: size, flags, LZMA2, one property byte: the dictionary; the header's CRC-32 at its end.
+        let header = usize::from(stored[12]) * 4 + 4;
+        let property = stored[12..12 + header]
+            .windows(2)
+            .position(|w| w == [0x21, 1])
+            .unwrap();
+        stored[12 + property + 2] = 38;
+        let sum = crc32(&stored[12..12 + header - 4]).to_le_bytes();
+        stored[12 + header - 4..12 + header].copy_from_slice(&sum);
+        let error = decode(&Xz, &stored, SIZE as u64, SIZE).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "file: xz: needed memory too big for mem_limit_kb"
+        );
+    }
+
+    #[test]
+    fn xz_is_not_written() {
+        let error = Xz
+            .encode(None, &Memory::new(vec![1]), &mut Vec::new())
+            .unwrap_err();
+        assert_eq!(error.to_string(), "file: writing xz");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn damaged_streams_never_panic(
+            which in 0usize..3,
+            spots in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+            place in 0usize..3,
+            cut in any::<prop::sample::Index>(),
+            data_size in prop_oneof![Just(SIZE as u64), 0..SIZE as u64, any::<u64>().prop_map(|n| n % (1 << 22))],
+        ) {
+            let mut stored = recorded(RECORDED[which]);
+            let len = stored.len();
+            for (spot, byte) in spots {
+                let at = [spot.index(len), spot.index(40), len - 1 - spot.index(40)][place];
+                stored[at] = byte;
+            }
+            stored.truncate(1 + cut.index(stored.len() * 4).min(stored.len() - 1));
+            poke(&Xz, &stored, data_size, data_size / 2);
+        }
+    }
+}

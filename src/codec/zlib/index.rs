@@ -1,0 +1,340 @@
+//! Points of a zlib stream that decoding can begin at.
+//!
+//! A point is the end of a DEFLATE block: a bit of the stored bytes, and the 32 KiB decoded before it, which matches behind it
+//! may refer to. Of these only the bytes are kept that the next 32 KiB do refer to, often a few hundred: beyond, no match
+//! reaches back over the point.
+
+use std::sync::Arc;
+
+use super::SEGMENT;
+use crate::error::Result;
+
+/// How far back a match may reach.
+pub(super) const WINDOW: usize = 32 << 10;
+
+/// Bytes that the points of one stream may take; beyond, every second one is dropped.
+const INDEX_LEN: u64 = 16 << 20;
+
+/// What a point takes beside its window.
+const POINT_LEN: u64 = 96;
+
+/// A pair of different bytes is a number to this base.
+const PAIR_BASE: u16 = 255;
+
+/// The lower seven bits of a byte of a number, and the bit that says that there is more of it.
+const NUMBER_BITS: u8 = 0x7F;
+const NUMBER_GOES_ON: u8 = 0x80;
+
+/// A point to begin at.
+pub(super) struct Point {
+    /// Decoded bytes before it.
+    pub(super) decoded: u64,
+    /// Stored bytes before it, a byte that is shared with what lies before counted.
+    pub(super) stored: u64,
+    /// How many bits of that byte come behind the point.
+    pub(super) bits: u8,
+    /// What was decoded before it.
+    pub(super) window: Arc<Window>,
+}
+
+/// Decoded bytes before a point.
+pub(super) enum Window {
+    /// All of them.
+    Whole(Vec<u8>),
+    /// Those that are needed: for each run of them its distance from the run before, its length and the bytes.
+    Sparse {
+        /// Length when expanded.
+        len: usize,
+        /// The runs.
+        runs: Vec<u8>,
+    },
+}
+
+/// The points known of a stream.
+pub(super) struct Index {
+    /// In order.
+    points: Vec<Point>,
+    /// Segments from one point to the next.
+    stride: u64,
+    held: u64,
+    /// Points that are to be made smaller, by their decoded offset.
+    untidy: Vec<u64>,
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        Self {
+            points: Vec::new(),
+            stride: 1,
+            held: 0,
+            untidy: Vec::new(),
+        }
+    }
+
+    /// The last point at or before a decoded offset.
+    pub(super) fn before(&self, offset: u64) -> Option<&Point> {
+        let behind = self.points.partition_point(|point| point.decoded <= offset);
+        self.points.get(behind.checked_sub(1)?)
+    }
+
+    /// Whether a point just before `offset` would be of use: where a segment begins, and no point is known.
+    pub(super) fn wants(&self, offset: u64) -> bool {
+        self.is_mark(offset)
+            && self
+                .before(offset)
+                .is_none_or(|point| mark_of(point.decoded) != offset)
+    }
+
+    fn is_mark(&self, offset: u64) -> bool {
+        let stride = self.stride.saturating_mul(segment_len());
+        offset > 0 && offset.checked_rem(stride) == Some(0)
+    }
+
+    /// Adds a point, if [`Index::wants`] it still.
+    pub(super) fn add(&mut self, point: Point) {
+        let mark = mark_of(point.decoded);
+        if point.decoded == 0 || !self.wants(mark) {
+            return;
+        }
+        self.held = self.held.saturating_add(point.held());
+        self.untidy.push(point.decoded);
+        let at = self
+            .points
+            .partition_point(|other| other.decoded < point.decoded);
+        self.points.insert(at, point);
+        if self.held > INDEX_LEN {
+            self.thin_out();
+        }
+    }
+
+    fn thin_out(&mut self) {
+        self.stride = self.stride.saturating_mul(2);
+        let points = std::mem::take(&mut self.points);
+        self.points = points
+            .into_iter()
+            .filter(|point| self.is_mark(mark_of(point.decoded)))
+            .collect();
+        self.held = self.points.iter().map(Point::held).sum();
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Whether there are points to be made smaller.
+    pub(super) fn is_untidy(&self) -> bool {
+        !self.untidy.is_empty()
+    }
+
+    /// A point to be made smaller.
+    pub(super) fn take_untidy(&mut self) -> Option<(Point, Arc<Window>)> {
+        let decoded = self.untidy.pop()?;
+        let point = self
+            .before(decoded)
+            .filter(|point| point.decoded == decoded)?;
+        Some((point.place(), Arc::clone(&point.window)))
+    }
+
+    /// Changes the window of a point.
+    pub(super) fn replace(&mut self, decoded: u64, window: Window) {
+        let behind = self
+            .points
+            .partition_point(|point| point.decoded <= decoded);
+        if let Some(last) = behind.checked_sub(1)
+            && let Some(point) = self.points.get_mut(last)
+            && point.decoded == decoded
+        {
+            self.held = self.held.saturating_sub(point.held());
+            point.window = Arc::new(window);
+            self.held = self.held.saturating_add(point.held());
+        }
+    }
+}
+
+impl Point {
+    /// The same place, without a window.
+    pub(super) fn place(&self) -> Self {
+        Self {
+            decoded: self.decoded,
+            stored: self.stored,
+            bits: self.bits,
+            window: Arc::new(Window::Whole(Vec::new())),
+        }
+    }
+
+    fn held(&self) -> u64 {
+        let window = match self.window.as_ref() {
+            Window::Whole(bytes) => bytes.capacity(),
+            Window::Sparse { runs, .. } => runs.capacity(),
+        };
+        u64::try_from(window)
+            .unwrap_or(u64::MAX)
+            .saturating_add(POINT_LEN)
+    }
+}
+
+impl Window {
+    /// The bytes, with zeros for those that are not needed.
+    pub(super) fn expand(&self) -> Vec<u8> {
+        match self {
+            Self::Whole(bytes) => bytes.clone(),
+            Self::Sparse { len, runs } => {
+                let mut bytes = Vec::with_capacity(*len);
+                let mut rest = runs.as_slice();
+                while let (Some(gap), Some(run)) = (take_number(&mut rest), take_number(&mut rest))
+                {
+                    bytes.resize(bytes.len().saturating_add(gap), 0);
+                    let (found, behind) = rest.split_at_checked(run).unwrap_or((rest, &[]));
+                    bytes.extend(found);
+                    rest = behind;
+                }
+                bytes.resize(*len, 0);
+                bytes
+            }
+        }
+    }
+
+    /// `plain` with only those bytes that what follows it is made from.
+    ///
+    /// `decode` gives the bytes that follow with another window in its place. What comes from the window, and from where in it,
+    /// shows when it is decoded with two windows that hold their own positions, in such a way that they differ everywhere.
+    pub(super) fn sparse(
+        plain: &[u8],
+        decode: impl Fn(&[u8]) -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<Self>> {
+        let positions = 0..u16::try_from(plain.len()).unwrap_or(u16::MAX);
+        let (high, low): (Vec<u8>, Vec<u8>) = positions.map(pair_of).unzip();
+        let (Some(high), Some(low)) = (decode(&high)?, decode(&low)?) else {
+            return Ok(None);
+        };
+        let mut needed = vec![false; plain.len()];
+        for (high, low) in high.into_iter().zip(low) {
+            if let Some(position) = position_of(high, low)
+                && let Some(needed) = needed.get_mut(usize::from(position))
+            {
+                *needed = true;
+            }
+        }
+        Ok(Some(Self::of_needed(plain, &needed)))
+    }
+
+    fn of_needed(plain: &[u8], needed: &[bool]) -> Self {
+        let mut runs = Vec::new();
+        let mut at = 0_usize;
+        let mut rest = needed;
+        while let Some(gap) = rest.iter().position(|&needed| needed) {
+            let behind = rest.get(gap..).unwrap_or_default();
+            let run = behind
+                .iter()
+                .position(|&needed| !needed)
+                .unwrap_or(behind.len());
+            put_number(&mut runs, gap);
+            put_number(&mut runs, run);
+            let start = at.saturating_add(gap);
+            let end = start.saturating_add(run);
+            runs.extend(plain.get(start..end).unwrap_or_default());
+            at = end;
+            rest = needed.get(end..).unwrap_or_default();
+        }
+        runs.shrink_to_fit();
+        Self::Sparse {
+            len: plain.len(),
+            runs,
+        }
+    }
+}
+
+/// A position in a window as two bytes that are not equal.
+fn pair_of(position: u16) -> (u8, u8) {
+    let [.., high] = position.checked_div(PAIR_BASE).unwrap_or(0).to_be_bytes();
+    let [.., low] = position.checked_rem(PAIR_BASE).unwrap_or(0).to_be_bytes();
+    (high, low.saturating_add(u8::from(low >= high)))
+}
+
+/// The position that [`pair_of`] has made these of; equal bytes are none.
+fn position_of(high: u8, low: u8) -> Option<u16> {
+    if high == low {
+        return None;
+    }
+    let low = low.saturating_sub(u8::from(low > high));
+    u16::from(high)
+        .checked_mul(PAIR_BASE)?
+        .checked_add(low.into())
+}
+
+/// The start of the segment at or behind a decoded offset.
+fn mark_of(decoded: u64) -> u64 {
+    decoded
+        .div_ceil(segment_len())
+        .saturating_mul(segment_len())
+}
+
+fn segment_len() -> u64 {
+    u64::try_from(SEGMENT).unwrap_or(u64::MAX)
+}
+
+/// Appends a number, seven bits to a byte, the lowest first.
+fn put_number(runs: &mut Vec<u8>, number: usize) {
+    let mut rest = number;
+    loop {
+        let low = u8::try_from(rest & usize::from(NUMBER_BITS)).unwrap_or(0);
+        rest = rest.checked_shr(7).unwrap_or(0);
+        if rest == 0 {
+            runs.push(low);
+            return;
+        }
+        runs.push(low | NUMBER_GOES_ON);
+    }
+}
+
+/// Takes such a number from the front; positions within a window have at most three bytes.
+fn take_number(rest: &mut &[u8]) -> Option<usize> {
+    let mut number = 0_usize;
+    for shift in [0, 7, 14] {
+        let (&byte, behind) = rest.split_first()?;
+        *rest = behind;
+        number |= usize::from(byte & NUMBER_BITS).checked_shl(shift)?;
+        if byte & NUMBER_GOES_ON == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_position_of_a_window_is_a_pair_of_its_own() {
+        for position in 0..WINDOW as u16 {
+            let (high, low) = pair_of(position);
+            assert_eq!(position_of(high, low), Some(position));
+        }
+        assert!((0..=255).all(|literal| position_of(literal, literal).is_none()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_sparse_window_has_what_is_needed_and_zeros(
+            runs in prop::collection::vec((0usize..9000, 0usize..400), 0..20),
+            bytes in prop::collection::vec(1u8.., 100..200),
+        ) {
+            let mut needed: Vec<bool> = runs
+                .iter()
+                .flat_map(|&(gap, run)| [vec![false; gap], vec![true; run]].concat())
+                .collect();
+            needed.resize(WINDOW, false);
+            let plain: Vec<u8> = bytes.into_iter().cycle().take(WINDOW).collect();
+            let expanded = Window::of_needed(&plain, &needed).expand();
+            let want: Vec<u8> = plain
+                .iter()
+                .zip(&needed)
+                .map(|(&byte, &needed)| if needed { byte } else { 0 })
+                .collect();
+            prop_assert!(expanded == want);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Headers of Zstandard frames, and the walk along them.
+//!
+//! Written from RFC 8878 §3.1.1 (frames), §3.1.1.2 (blocks), §3.1.2 (skippable frames), and for the seek table from facebook/zstd,
+//! contrib/seekable_format/zstd_seekable_compression_format.md 0.1.0.
+
+use crate::codec::chunked::{Entries, Headers, array_at, corrupt, length, read_into, unsupported};
+use crate::error::Result;
+use crate::source::Source;
+
+const MAGIC: u32 = 0xFD2F_B528;
+/// Skippable frames have magics from here to here + 15.
+const SKIPPABLE: u32 = 0x184D_2A50;
+/// The skippable frame of a seek table, and the last four bytes of it.
+const SEEK_TABLE: u32 = 0x184D_2A5E;
+const SEEKABLE: u32 = 0x8F92_EAB1;
+/// The seek table is read in pieces of so many entries.
+const SEEK_ENTRIES: usize = 4096;
+/// Frames and blocks that hold no data are skipped, but not without end: each costs a read.
+const MAX_IDLE: u32 = 1024;
+/// Greatest window that is decoded: 2^27 bytes, as the library's own default has it.
+const MAX_WINDOW: u64 = 1 << 27;
+const MIN_WINDOW: u64 = 1 << 10;
+
+/// What the header of a frame says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// Bytes that a decoder must remember.
+    pub(super) window: usize,
+    /// Decoded length of the frame, where the writer knew it.
+    pub(super) content_size: Option<u64>,
+    /// Offset of the first block in the payload.
+    blocks: u64,
+    checksum: bool,
+}
+
+/// The frame at `at` or, behind skippable ones, after it: its offset and header; `None` at the end of the payload.
+pub(super) fn next_frame(stored: &dyn Source, mut at: u64) -> Result<Option<(u64, Frame)>> {
+    for _ in 0..MAX_IDLE {
+        if at >= stored.len() {
+            return Ok(None);
+        }
+        let magic = u32::from_le_bytes(array_at(stored, at)?);
+        if magic == MAGIC {
+            return Ok(Some((at, header(stored, at)?)));
+        }
+        if magic & !0xF != SKIPPABLE {
+            return Err(corrupt(format!(
+                "magic {magic:08x} is not that of a zstd frame"
+            )));
+        }
+        let len = u32::from_le_bytes(array_at(stored, at.saturating_add(4))?);
+        at = at.saturating_add(8).saturating_add(len.into());
+    }
+    Err(corrupt(format!("more than {MAX_IDLE} frames without data")))
+}
+
+/// Reads the frame header at `at`, behind the magic.
+fn header(stored: &dyn Source, at: u64) -> Result<Frame> {
+    let mut at = at.saturating_add(4);
+    let mut field = |len: usize| -> Result<u64> {
+        let mut bytes = [0; 8];
+        stored.read_exact_at(bytes.get_mut(..len).unwrap_or_default(), at)?;
+        at = at.saturating_add(length(len));
+        Ok(u64::from_le_bytes(bytes))
+    };
+    let descriptor = field(1)?;
+    let single_segment = descriptor & 0x20 != 0;
+    let window = if single_segment {
+        None
+    } else {
+        Some(field(1)?)
+    };
+    let dictionary = field(match descriptor & 3 {
+        3 => 4,
+        len => usize::try_from(len).unwrap_or_default(),
+    })?;
+    if dictionary != 0 {
+        return Err(unsupported(format!(
+            "zstd frame for dictionary {dictionary}"
+        )));
+    }
+    let content_size = match (descriptor >> 6, single_segment) {
+        (0, false) => None,
+        (0, true) => Some(field(1)?),
+        (1, _) => Some(field(2)?.saturating_add(256)),
+        (2, _) => Some(field(4)?),
+        _ => Some(field(8)?),
+    };
+    let window = match window {
+        None => content_size.unwrap_or_default(),
+        Some(code) => {
+            let base = 1u64 << (10u64.saturating_add(code >> 3));
+            base.saturating_add((base >> 3).saturating_mul(code & 7))
+        }
+    };
+    if window > MAX_WINDOW {
+        return Err(unsupported(format!(
+            "zstd window of {window} bytes, at most {MAX_WINDOW} allowed"
+        )));
+    }
+    Ok(Frame {
+        window: usize::try_from(window.max(MIN_WINDOW)).unwrap_or_default(),
+        content_size,
+        blocks: at,
+        checksum: descriptor & 4 != 0,
+    })
+}
+
+/// The offset behind a frame, found along its block headers.
+fn frame_end(stored: &dyn Source, frame: &Frame) -> Result<u64> {
+    let mut headers = Headers::new(stored);
+    let mut at = frame.blocks;
+    let mut idle = 0u32;
+    loop {
+        let [a, b, c] = headers.array(at)?;
+        let header = u32::from_le_bytes([a, b, c, 0]);
+        let size = u64::from(header >> 3);
+        let stored_size = match (header >> 1) & 3 {
+            1 => 1,
+            3 => return Err(corrupt("zstd block of a reserved type")),
+            _ => size,
+        };
+        at = at.saturating_add(3).saturating_add(stored_size);
+        if header & 1 != 0 {
+            return Ok(at.saturating_add(if frame.checksum { 4 } else { 0 }));
+        }
+        idle = if size == 0 { idle.saturating_add(1) } else { 0 };
+        if idle > MAX_IDLE {
+            return Err(corrupt(format!(
+                "more than {MAX_IDLE} zstd blocks without data"
+            )));
+        }
+    }
+}
+
+/// The starts of frames that are known so far, by decoded offset.
+pub(super) struct Frames {
+    entries: Entries<u64>,
+    /// Decoded offset and offset in the payload of the next frame to look at; `None` if no more can be known from headers.
+    frontier: Option<(u64, u64)>,
+    data_size: u64,
+}
+
+impl Frames {
+    /// Only the start is known.
+    pub(super) fn new(data_size: u64) -> Self {
+        Self {
+            entries: Entries::new(data_size, 0),
+            frontier: Some((0, 0)),
+            data_size,
+        }
+    }
+
+    /// The last frame that is known to start at or before `offset`: its decoded offset and its offset in the payload.
+    ///
+    /// Looks at headers up to there, or once at a seek table.
+    pub(super) fn at(&mut self, stored: &dyn Source, offset: u64) -> (u64, u64) {
+        if self.frontier == Some((0, 0))
+            && offset > 0
+            && let Ok(entries) = seek_table(stored, self.data_size)
+        {
+            self.entries = entries;
+            self.frontier = None;
+        }
+        let mut idle = 0u32;
+        while let Some((decoded, at)) = self.frontier
+            && decoded <= offset
+        {
+            self.entries.add(decoded, at);
+            // Damage is told by the cursor that runs into it.
+            let next = behind(stored, decoded, at, offset).ok().flatten();
+            if next == self.frontier {
+                break;
+            }
+            idle = match next {
+                Some((end, _)) if end == decoded => idle.saturating_add(1),
+                _ => 0,
+            };
+            self.frontier = next.filter(|_| idle < MAX_IDLE);
+        }
+        self.entries.at(offset)
+    }
+
+    /// Keeps the start of a frame that decoding ran into.
+    pub(super) fn add(&mut self, decoded: u64, at: u64) {
+        self.entries.add(decoded, at);
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn held(&self) -> usize {
+        size_of_val(self.entries.rest())
+    }
+}
+
+/// Where the frame behind the one at `at` starts: the same place if that one holds `offset`, `None` if its length is not known.
+fn behind(stored: &dyn Source, decoded: u64, at: u64, offset: u64) -> Result<Option<(u64, u64)>> {
+    let Some((_, frame)) = next_frame(stored, at)? else {
+        return Ok(None);
+    };
+    let Some(size) = frame.content_size else {
+        return Ok(None);
+    };
+    let end = decoded.saturating_add(size);
+    if end > offset {
+        return Ok(Some((decoded, at)));
+    }
+    Ok(Some((end, frame_end(stored, &frame)?)))
+}
+
+/// The frames that a seek table at the end of the payload lists.
+///
+/// Its sums must be the lengths of the payload and of the data; what the entries say besides is checked by the cursors.
+fn seek_table(stored: &dyn Source, data_size: u64) -> Result<Entries<u64>> {
+    let none = || corrupt("no seek table");
+    let footer = stored.len().checked_sub(9).ok_or_else(none)?;
+    let [n0, n1, n2, n3, descriptor, magic @ ..] = array_at::<9>(stored, footer)?;
+    if u32::from_le_bytes(magic) != SEEKABLE || descriptor & 0x7C != 0 {
+        return Err(none());
+    }
+    let count = u64::from(u32::from_le_bytes([n0, n1, n2, n3]));
+    let width: usize = if descriptor & 0x80 != 0 { 12 } else { 8 };
+    let size = count.saturating_mul(length(width));
+    let mut at = footer.checked_sub(size).ok_or_else(none)?;
+    let table = at.checked_sub(8).ok_or_else(none)?;
+    let start = array_at::<8>(stored, table)?;
+    let [magic, len] = [0, 4].map(|n| start.get(n..).and_then(|part| part.first_chunk::<4>()));
+    if magic != Some(&SEEK_TABLE.to_le_bytes())
+        || len.map(|&len| u64::from(u32::from_le_bytes(len))) != Some(size.saturating_add(9))
+    {
+        return Err(none());
+    }
+    let mut entries = Entries::new(data_size, 0);
+    let (mut compressed, mut decoded) = (0u64, 0u64);
+    let mut buf = Vec::new();
+    while at < footer {
+        let len = usize::try_from(footer.saturating_sub(at))
+            .unwrap_or(usize::MAX)
+            .min(SEEK_ENTRIES.saturating_mul(width));
+        for entry in read_into(stored, at, len, &mut buf)?.chunks_exact(width) {
+            if let [a, b, c, d, e, f, g, h, ..] = *entry {
+                entries.add(decoded, compressed);
+                compressed = compressed.saturating_add(u32::from_le_bytes([a, b, c, d]).into());
+                decoded = decoded.saturating_add(u32::from_le_bytes([e, f, g, h]).into());
+            }
+        }
+        at = at.saturating_add(length(len));
+    }
+    if compressed != table || decoded != data_size {
+        return Err(none());
+    }
+    Ok(entries)
+}

@@ -1,0 +1,167 @@
+//! Tests of the Zstandard codec: frames recorded from python-zstandard, and our own.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
+use crate::source::Memory;
+
+const SIZE: usize = 270_001;
+const RECORDED: [&str; 4] = ["single.zst", "unsized.zst", "frames.zst", "seekable.zst"];
+
+fn open(stored: Vec<u8>, data_size: u64) -> Arc<dyn Stream> {
+    let opened = Zstd.open(Arc::new(Memory::new(stored)), data_size);
+    opened.unwrap().stream
+}
+
+/// A frame of 70 MiB with noise here and there, and what it decodes to.
+fn long_frame() -> (Vec<u8>, Vec<u8>) {
+    let unit = [pattern(3 << 20), noise(1000), pattern(1 << 20)].concat();
+    let mut data = Vec::new();
+    for n in 0..18u8 {
+        data.extend_from_slice(&unit);
+        data.extend_from_slice(&noise(usize::from(n) * 100));
+    }
+    let mut encoder = Encoder::new(1).unwrap();
+    let mut out = vec![0; data.len()];
+    let len = encoder.encode(&data, &mut out).unwrap();
+    out.truncate(len);
+    (out, data)
+}
+
+#[test]
+fn frames_of_the_reference_library_are_read() {
+    for name in RECORDED {
+        for step in [1000, 65_536, SIZE] {
+            let decoded = decode(&Zstd, &recorded(name), SIZE as u64, step).unwrap();
+            assert!(decoded == pattern(SIZE), "{name} in steps of {step}");
+        }
+    }
+}
+
+#[test]
+fn any_offset_of_recorded_frames_can_be_entered() {
+    for name in RECORDED {
+        let stream = open(recorded(name), SIZE as u64);
+        for offset in [200_000, 0, 65_535, 100_000, SIZE as u64 - 1] {
+            let decoded = decode_from(&stream, offset, SIZE as u64, 4096).unwrap();
+            assert!(
+                decoded == pattern(SIZE)[offset as usize..],
+                "{name} from {offset}"
+            );
+        }
+    }
+}
+
+#[test]
+fn frames_are_entries_without_decoding() {
+    let stream = open(recorded("frames.zst"), SIZE as u64);
+    assert_eq!(stream.entry(250_000), 200_000);
+    let stream = open(recorded("seekable.zst"), SIZE as u64);
+    assert_eq!(stream.entry(269_999), 210_000);
+}
+
+#[test]
+fn a_long_frame_is_entered_at_snapshots() {
+    let (stored, data) = long_frame();
+    let size = data.len() as u64;
+    let stream = open(stored, size);
+    assert_eq!(stream.entry(size - 1), 0);
+    assert!(decode_from(&stream, 0, size, 1 << 20).unwrap() == data);
+    assert!(stream.entry(size - 1) >= 64 << 20, "no snapshots");
+    assert!(stream.held() > 1 << 20);
+    for offset in [70 << 20, 40 << 20, 100, size - 1] {
+        let part = decode_from(&stream, offset, size, 100_000).unwrap();
+        assert!(part == data[offset as usize..], "from {offset}");
+    }
+}
+
+#[test]
+fn cursors_of_a_long_frame_take_turns() {
+    let (stored, data) = long_frame();
+    let size = data.len() as u64;
+    let stream = open(stored, size);
+    let mut first = Arc::clone(&stream).cursor(0).unwrap();
+    let mut second = Arc::clone(&stream).cursor(0).unwrap();
+    let mut buf = vec![0; 50_000];
+    for n in 0..20 {
+        first.read(&mut buf).unwrap();
+        assert!(buf == data[n * 50_000..][..50_000], "first, {n}");
+        if n % 3 == 0 {
+            let at = second.position() as usize;
+            second.read(&mut buf[..33_333]).unwrap();
+            assert!(buf[..33_333] == data[at..][..33_333], "second, {n}");
+        }
+    }
+    drop(second);
+    first.read(&mut buf).unwrap();
+    assert!(buf == data[1_000_000..][..50_000]);
+}
+
+#[test]
+fn a_state_is_not_put_into_the_decoder_of_another() {
+    let one = Running::new(1 << 20).unwrap();
+    let mut other = Running::new(1 << 20).unwrap();
+    assert!(!other.restore(&one.snapshot()));
+}
+
+#[test]
+fn what_is_written_is_one_frame_with_its_size_and_read_again() {
+    for size in [0, 1, 4095, PIECE - 1, PIECE, PIECE + 1, 3_000_000] {
+        let decoded = pattern(size);
+        let stored = encode(&Zstd, &decoded);
+        let (at, frame) = next_frame(&Memory::new(stored.clone()), 0)
+            .unwrap()
+            .unwrap();
+        assert_eq!((at, frame.content_size), (0, Some(size as u64)));
+        assert!(decode(&Zstd, &stored, size as u64, 1 << 20).unwrap() == decoded);
+    }
+}
+
+#[test]
+fn a_frame_that_ends_before_the_data_does_is_an_error() {
+    let error = decode(&Zstd, &recorded("single.zst"), SIZE as u64 + 1, SIZE).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "file: zstd frames end before the data does"
+    );
+}
+
+#[test]
+fn a_window_of_a_gigabyte_is_refused() {
+    let mut stored = recorded("unsized.zst");
+    stored[5] = 20 << 3;
+    let error = decode(&Zstd, &stored, SIZE as u64, SIZE).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "file: zstd window of 1073741824 bytes, at most 134217728 allowed"
+    );
+}
+
+#[test]
+fn a_frame_of_empty_blocks_ends_in_an_error() {
+    let mut stored = recorded("unsized.zst")[..6].to_vec();
+    stored.resize(4 << 20, 0);
+    assert!(decode(&Zstd, &stored, SIZE as u64, SIZE).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn damaged_frames_never_panic(
+        which in 0usize..4,
+        spots in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        head in any::<bool>(),
+        cut in any::<prop::sample::Index>(),
+        data_size in prop_oneof![Just(SIZE as u64), 0..SIZE as u64, any::<u64>().prop_map(|n| n % (1 << 22))],
+    ) {
+        let mut stored = recorded(RECORDED[which]);
+        let len = if head { 20 } else { stored.len() };
+        for (spot, byte) in spots {
+            stored[spot.index(len)] = byte;
+        }
+        stored.truncate(1 + cut.index(stored.len() * 4).min(stored.len() - 1));
+        poke(&Zstd, &stored, data_size, data_size / 2);
+    }
+}

@@ -1,0 +1,675 @@
+//! The kernel interface: `fuser`'s trait over [`Vfs`], and nothing else.
+//!
+//! Each operation is one call of the file system, then a reply or an errno; the one place that logs a failed request is
+//! [`refused`]. What the operations mean is `vfs`'s.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, Notifier, OpenAccMode,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SessionACL,
+    TimeOrNow, WriteFlags,
+};
+use log::{debug, warn};
+use rustix::fs::OFlags;
+
+use crate::source::Loan;
+use crate::vfs::{
+    Access, Attr, Attributes, Bytes, Call, Error, Invalidation, Kind, Opened, Rename, Vfs,
+};
+
+/// How long the kernel may keep names and attributes. Saves and foreign changes invalidate what they change.
+const TTL: Duration = Duration::from_secs(1);
+/// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
+const MAX_REQUEST: u32 = 1 << 20;
+/// How much the kernel may read ahead, in bytes, where the mount may set it.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// What the mount is to be like; see DESIGN §3.
+#[derive(Debug, Clone, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own"
+)]
+pub struct MountOptions {
+    /// Source that `mount` and `df` show.
+    pub fsname: String,
+    /// Type behind `fuse.` that `mount` shows.
+    pub subtype: String,
+    /// No writing.
+    pub read_only: bool,
+    /// Other users may use the mount.
+    pub allow_other: bool,
+    /// Root may use the mount.
+    pub allow_root: bool,
+    /// Unmount when the daemon dies.
+    pub auto_unmount: bool,
+    /// Options of the kernel that are passed on as they are.
+    pub kernel: Vec<String>,
+    /// Threads that serve requests.
+    pub threads: usize,
+}
+
+/// A mounted file system that is being served in the background.
+pub struct Mount {
+    session: BackgroundSession,
+}
+
+impl Mount {
+    /// Mounts `vfs` at `mountpoint` and begins to serve it.
+    ///
+    /// # Errors
+    /// What the kernel or `fusermount3` says.
+    pub fn new(vfs: &Arc<Vfs>, mountpoint: &Path, options: &MountOptions) -> io::Result<Self> {
+        let mut config = Config::default();
+        config.mount_options = mount_options(options);
+        config.acl = match (options.allow_other, options.allow_root) {
+            (true, _) => SessionACL::All,
+            (false, true) => SessionACL::RootAndOwner,
+            (false, false) => SessionACL::Owner,
+        };
+        config.n_threads = Some(options.threads.max(1));
+        config.clone_fd = options.threads > 1;
+        let session = fuser::spawn_mount(
+            Shim {
+                vfs: Arc::clone(vfs),
+            },
+            mountpoint,
+            &config,
+        )?;
+        invalidate_from_thread(vfs, session.notifier())?;
+        set_read_ahead(mountpoint);
+        Ok(Self { session })
+    }
+
+    /// Serves until the file system is unmounted.
+    ///
+    /// # Errors
+    /// What ended the session, if it was not an unmount.
+    pub fn join(self) -> io::Result<()> {
+        self.session.join()
+    }
+}
+
+fn mount_options(options: &MountOptions) -> Vec<MountOption> {
+    let mut out = vec![
+        MountOption::FSName(options.fsname.clone()),
+        MountOption::Subtype(options.subtype.clone()),
+        MountOption::DefaultPermissions,
+        MountOption::NoSuid,
+        MountOption::NoDev,
+        MountOption::NoExec,
+        MountOption::NoAtime,
+    ];
+    if options.read_only {
+        out.push(MountOption::RO);
+    }
+    if options.auto_unmount {
+        out.push(MountOption::AutoUnmount);
+    }
+    out.extend(options.kernel.iter().map(|option| match option.as_str() {
+        "sync" => MountOption::Sync,
+        "async" => MountOption::Async,
+        "dirsync" => MountOption::DirSync,
+        _ => MountOption::CUSTOM(option.clone()),
+    }));
+    out
+}
+
+/// Tells the kernel what changed, from a thread of its own: from inside the request that changed it, that can deadlock.
+fn invalidate_from_thread(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> {
+    let (sender, receiver) = mpsc::channel();
+    vfs.on_change(sender);
+    std::thread::Builder::new()
+        .name("invalidate".to_owned())
+        .spawn(move || {
+            for change in receiver {
+                let done = match &change {
+                    Invalidation::Inode(ino) => notifier.inval_inode(INodeNo(*ino), 0, 0),
+                    Invalidation::Attributes(ino) => notifier.inval_inode(INodeNo(*ino), -1, 0),
+                    Invalidation::Entry(parent, name) => {
+                        notifier.inval_entry(INodeNo(*parent), name)
+                    }
+                };
+                if let Err(error) = done {
+                    debug!("{change:?}: {error}");
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// Lets the kernel read ahead as far as one request reaches. Only root may; without, the default of 128 KiB stays.
+fn set_read_ahead(mountpoint: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    let set = || -> io::Result<()> {
+        let device = std::fs::metadata(mountpoint)?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        std::fs::write(path, READ_AHEAD_KIB.to_string())
+    };
+    if let Err(error) = set() {
+        debug!("read-ahead stays at the kernel's default: {error}");
+    }
+}
+
+/// The trait's implementation.
+struct Shim {
+    vfs: Arc<Vfs>,
+}
+
+/// The errno of a failed request, logged with what was asked for.
+fn refused(call: Call, ino: INodeNo, error: &Error) -> Errno {
+    let errno = error.errno(call);
+    if error.is_remarkable() {
+        warn!("{call:?} {ino}: {error}");
+    } else {
+        debug!("{call:?} {ino}: {error}");
+    }
+    Errno::from_i32(errno)
+}
+
+fn file_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.ino),
+        size: attr.size,
+        blocks: attr.size.div_ceil(512),
+        atime: attr.mtime,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        crtime: attr.ctime,
+        kind: file_type(attr.kind),
+        perm: attr.perm,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: 0,
+        blksize: 128 << 10,
+        flags: 0,
+    }
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::Directory => FileType::Directory,
+        Kind::File => FileType::RegularFile,
+        Kind::Symlink => FileType::Symlink,
+    }
+}
+
+fn opened(reply: ReplyOpen, opened: &Opened) {
+    reply.opened(FileHandle(opened.fh), open_flags(opened));
+}
+
+fn open_flags(opened: &Opened) -> FopenFlags {
+    let mut flags = FopenFlags::empty();
+    if opened.keep_cache {
+        flags |= FopenFlags::FOPEN_KEEP_CACHE;
+    }
+    if opened.direct {
+        flags |= FopenFlags::FOPEN_DIRECT_IO;
+    }
+    flags
+}
+
+fn access(flags: OpenFlags, req: &Request) -> Access {
+    Access {
+        pid: req.pid(),
+        write: flags.acc_mode() != OpenAccMode::O_RDONLY,
+        truncate: OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::TRUNC),
+    }
+}
+
+fn entry(reply: ReplyEntry, call: Call, parent: INodeNo, found: Result<Attr, Error>) {
+    match found {
+        Ok(attr) => reply.entry(&TTL, &file_attr(&attr), Generation(0)),
+        Err(error) => reply.error(refused(call, parent, &error)),
+    }
+}
+
+fn empty(reply: ReplyEmpty, call: Call, ino: INodeNo, done: Result<(), Error>) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(refused(call, ino, &error)),
+    }
+}
+
+fn xattr(reply: ReplyXattr, ino: INodeNo, size: u32, value: Result<Vec<u8>, Error>) {
+    match value {
+        Ok(value) => match u32::try_from(value.len()) {
+            Ok(len) if size == 0 => reply.size(len),
+            Ok(len) if len <= size => reply.data(&value),
+            _ => reply.error(Errno::ERANGE),
+        },
+        Err(error) => reply.error(refused(Call::Xattr, ino, &error)),
+    }
+}
+
+fn time(time: Option<TimeOrNow>) -> Option<SystemTime> {
+    time.map(|time| match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
+    })
+}
+
+impl Filesystem for Shim {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // each of these is only an improvement: a kernel that lacks it is served without
+        for wanted in [
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+        ] {
+            if let Err(missing) = config.add_capabilities(wanted) {
+                debug!("the kernel lacks {missing:?}");
+            }
+        }
+        // the nearest possible value is as good
+        let _ = config.set_max_write(MAX_REQUEST);
+        let _ = config
+            .set_max_readahead(MAX_REQUEST)
+            .or_else(|most| config.set_max_readahead(most));
+        let _ = config.set_max_background(64);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry(reply, Call::Lookup, parent, self.vfs.lookup(parent.0, name));
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        match self.vfs.getattr(ino.0, fh.map(|fh| fh.0)) {
+            Ok(attr) => reply.attr(&TTL, &file_attr(&attr)),
+            Err(error) => reply.error(refused(Call::Getattr, ino, &error)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = Attributes {
+            mode,
+            uid,
+            gid,
+            size,
+            mtime: time(mtime),
+        };
+        match self.vfs.setattr(ino.0, fh.map(|fh| fh.0), &changes) {
+            Ok(attr) => reply.attr(&TTL, &file_attr(&attr)),
+            Err(error) => reply.error(refused(Call::Setattr, ino, &error)),
+        }
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.vfs.readlink(ino.0) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(refused(Call::Readlink, ino, &error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        entry(
+            reply,
+            Call::Create,
+            parent,
+            self.vfs.mknod(parent.0, name, mode),
+        );
+    }
+
+    fn mkdir(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        entry(
+            reply,
+            Call::Create,
+            parent,
+            Err(self.vfs.mkdir(parent.0, name)),
+        );
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(reply, Call::Unlink, parent, self.vfs.unlink(parent.0, name));
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(
+            reply,
+            Call::Unlink,
+            parent,
+            Err(self.vfs.rmdir(parent.0, name)),
+        );
+    }
+
+    fn symlink(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        entry(
+            reply,
+            Call::Create,
+            parent,
+            self.vfs.symlink(parent.0, name, target),
+        );
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let how = match flags {
+            RenameFlags::RENAME_NOREPLACE => Rename::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => Rename::Exchange,
+            flags if flags.is_empty() => Rename::Replace,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let done = self
+            .vfs
+            .rename((parent.0, name), (newparent.0, newname), how);
+        empty(reply, Call::Rename, parent, done);
+    }
+
+    fn link(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        entry(
+            reply,
+            Call::Create,
+            newparent,
+            self.vfs.link(ino.0, newparent.0, newname),
+        );
+    }
+
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.vfs.open(ino.0, access(flags, req)) {
+            Ok(handle) => opened(reply, &handle),
+            Err(error) => reply.error(refused(Call::Open, ino, &error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.vfs.read(fh.0, offset, size) {
+            Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
+            Ok(Bytes::Lent(Loan::Mapped(slice))) => reply.data(slice.for_kernel()),
+            Ok(Bytes::Lent(Loan::Shared(buffer, range))) => {
+                reply.data(buffer.get(range).unwrap_or_default());
+            }
+            Err(error) => reply.error(refused(Call::Read, ino, &error)),
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.vfs.write(fh.0, offset, data) {
+            Ok(written) => reply.written(written),
+            Err(error) => reply.error(refused(Call::Write, ino, &error)),
+        }
+    }
+
+    fn flush(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        empty(reply, Call::Flush, ino, self.vfs.flush(fh.0, req.pid()));
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(reply, Call::Release, ino, self.vfs.release(fh.0));
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(reply, Call::Fsync, ino, self.vfs.fsync(fh.0));
+    }
+
+    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.vfs.opendir(ino.0) {
+            Ok(handle) => opened(reply, &handle),
+            Err(error) => reply.error(refused(Call::Open, ino, &error)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = self.vfs.readdir(fh.0, offset, &mut |next, name, attr| {
+            reply.add(INodeNo(attr.ino), next, file_type(attr.kind), name)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(refused(Call::Readdir, ino, &error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = self.vfs.readdir(fh.0, offset, &mut |next, name, attr| {
+            reply.add(
+                INodeNo(attr.ino),
+                next,
+                name,
+                &TTL,
+                &file_attr(attr),
+                Generation(0),
+            )
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(refused(Call::Readdir, ino, &error)),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        empty(reply, Call::Release, ino, self.vfs.release(fh.0));
+    }
+
+    fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match self.vfs.statfs() {
+            Ok(fs) => reply.statfs(
+                fs.blocks,
+                fs.free,
+                fs.available,
+                fs.files,
+                fs.files_free,
+                fs.block_size,
+                255,
+                fs.block_size,
+            ),
+            Err(error) => reply.error(refused(Call::Statfs, ino, &error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        _flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        empty(
+            reply,
+            Call::Xattr,
+            ino,
+            self.vfs.setxattr(ino.0, name, value),
+        );
+    }
+
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        xattr(reply, ino, size, self.vfs.getxattr(ino.0, name));
+    }
+
+    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        xattr(reply, ino, size, self.vfs.listxattr(ino.0));
+    }
+
+    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(reply, Call::Xattr, ino, self.vfs.removexattr(ino.0, name));
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        match self
+            .vfs
+            .create(parent.0, name, mode, access(OpenFlags(flags), req))
+        {
+            Ok((attr, handle)) => reply.created(
+                &TTL,
+                &file_attr(&attr),
+                Generation(0),
+                FileHandle(handle.fh),
+                open_flags(&handle),
+            ),
+            Err(error) => reply.error(refused(Call::Create, parent, &error)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.vfs.fallocate(fh.0, offset, length, mode);
+        empty(reply, Call::Fallocate, ino, done);
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: fuser::IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: fuser::ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+}

@@ -1,0 +1,264 @@
+//! Edits in front of a source that does not change: written bytes in a temporary file, everything else from below.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::{Source, checked_end};
+use crate::error::{Error, Place, Result};
+
+/// A source with edits. Memory grows with the number of separate pieces that were written, never with their bytes.
+pub struct Overlay {
+    base: Arc<dyn Source>,
+    /// Written bytes, at the offsets that they have in the edited source.
+    written: File,
+    edits: RwLock<Edits>,
+}
+
+/// Which bytes come from where.
+#[derive(Debug, Clone)]
+struct Edits {
+    len: u64,
+    /// What is still visible of the base; the rest, unless written, is zeros.
+    base_len: u64,
+    /// Written pieces by their start, with their end; apart from each other.
+    pieces: BTreeMap<u64, u64>,
+}
+
+impl Overlay {
+    /// `base` without edits yet. `written` is an empty file that nobody else uses.
+    #[must_use]
+    pub fn new(base: Arc<dyn Source>, written: File) -> Self {
+        let len = base.len();
+        let edits = Edits {
+            len,
+            base_len: len,
+            pieces: BTreeMap::new(),
+        };
+        Self {
+            base,
+            written,
+            edits: RwLock::new(edits),
+        }
+    }
+
+    fn read_edits(&self) -> RwLockReadGuard<'_, Edits> {
+        self.edits.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_edits(&self) -> RwLockWriteGuard<'_, Edits> {
+        self.edits.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes `data` at `offset`; a hole before it reads as zeros.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Corrupt`] beyond 2^63.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let end = checked_end(offset, data.len(), i64::MAX.unsigned_abs())?;
+        let mut edits = self.write_edits();
+        self.written
+            .write_all_at(data, offset)
+            .map_err(|cause| Error::io("writing to the temporary file of an edit", cause))?;
+        edits.add(offset, end);
+        edits.len = edits.len.max(end);
+        Ok(())
+    }
+
+    /// Sets the length; what is added reads as zeros.
+    pub fn resize(&self, len: u64) {
+        let mut edits = self.write_edits();
+        edits.len = len;
+        edits.base_len = edits.base_len.min(len);
+        edits.cut(len);
+    }
+
+    /// The pieces that differ from the base, in order, as start and end; a shorter or longer source is not told by them.
+    #[must_use]
+    pub fn pieces(&self) -> Vec<(u64, u64)> {
+        let edits = self.read_edits();
+        edits
+            .pieces
+            .iter()
+            .map(|(&start, &end)| (start, end))
+            .collect()
+    }
+
+    /// All bytes in order, in parts: start and end of each, and whether it is a part of the base that stands where it stood.
+    #[must_use]
+    pub fn parts(&self) -> Vec<((u64, u64), bool)> {
+        let edits = self.read_edits();
+        let mut out = Vec::new();
+        let mut at = 0;
+        while at < edits.len {
+            let (origin, end) = edits.at(at);
+            out.push(((at, end), matches!(origin, Origin::Base)));
+            at = end;
+        }
+        out
+    }
+
+    /// Whether all bytes of the base are still there or written over.
+    #[must_use]
+    pub fn keeps_length(&self) -> bool {
+        let edits = self.read_edits();
+        edits.len == self.base.len()
+    }
+}
+
+impl Edits {
+    /// Takes in a written piece, joining it with those it touches.
+    fn add(&mut self, mut start: u64, mut end: u64) {
+        if start == end {
+            return;
+        }
+        while let Some((&found, &found_end)) = self.pieces.range(..=end).next_back() {
+            if found_end < start {
+                break;
+            }
+            self.pieces.remove(&found);
+            start = start.min(found);
+            end = end.max(found_end);
+        }
+        self.pieces.insert(start, end);
+    }
+
+    /// Forgets what was written from `len` on.
+    fn cut(&mut self, len: u64) {
+        self.pieces.split_off(&len);
+        if let Some(mut last) = self.pieces.last_entry() {
+            let end = len.min(*last.get());
+            last.insert(end);
+        }
+    }
+
+    /// What lies at `at`, and where that ends at the latest.
+    fn at(&self, at: u64) -> (Origin, u64) {
+        if let Some((_, &end)) = self.pieces.range(..=at).next_back()
+            && at < end
+        {
+            return (Origin::Written, end);
+        }
+        let next = self
+            .pieces
+            .range(at..)
+            .next()
+            .map_or(self.len, |(&start, _)| start);
+        if at < self.base_len {
+            return (Origin::Base, next.min(self.base_len));
+        }
+        (Origin::Zeros, next)
+    }
+}
+
+enum Origin {
+    Written,
+    Base,
+    Zeros,
+}
+
+impl Source for Overlay {
+    fn len(&self) -> u64 {
+        self.read_edits().len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let edits = self.read_edits();
+        checked_end(offset, buf.len(), edits.len)?;
+        let mut at = offset;
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let (origin, end) = edits.at(at);
+            let len = usize::try_from(end.saturating_sub(at))
+                .unwrap_or(usize::MAX)
+                .min(rest.len());
+            if len == 0 {
+                return Err(Error::corrupt(
+                    Place::Byte(at),
+                    "beyond the end of the edit",
+                ));
+            }
+            let (part, behind) = rest.split_at_mut(len);
+            match origin {
+                Origin::Base => self.base.read_exact_at(part, at)?,
+                Origin::Zeros => part.fill(0),
+                Origin::Written => self
+                    .written
+                    .read_exact_at(part, at)
+                    .map_err(|cause| Error::io("reading the temporary file of an edit", cause))?,
+            }
+            at = at.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+            rest = behind;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Memory, read_all};
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Edit {
+        Write(u8, Vec<u8>),
+        Resize(u8),
+    }
+
+    fn edit() -> impl Strategy<Value = Edit> {
+        prop_oneof![
+            (0u8..60, prop::collection::vec(1u8.., 0..20))
+                .prop_map(|(at, data)| Edit::Write(at, data)),
+            (0u8..60).prop_map(Edit::Resize),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn edits_read_back_like_those_of_a_vector(
+            base in prop::collection::vec(1u8.., 0..50),
+            edits in prop::collection::vec(edit(), 0..12),
+        ) {
+            let overlay = Overlay::new(Arc::new(Memory::new(base.clone())), tempfile::tempfile().unwrap());
+            let mut model = base;
+            for edit in edits {
+                match edit {
+                    Edit::Write(at, data) => {
+                        let at = usize::from(at);
+                        overlay.write(at as u64, &data).unwrap();
+                        model.resize(model.len().max(at + data.len()), 0);
+                        model[at..at + data.len()].copy_from_slice(&data);
+                    }
+                    Edit::Resize(len) => {
+                        overlay.resize(u64::from(len));
+                        model.resize(usize::from(len), 0);
+                    }
+                }
+                prop_assert_eq!(&read_all(&overlay, 1000).unwrap(), &model);
+            }
+            let mut at = 0;
+            for ((start, end), _) in overlay.parts() {
+                prop_assert!(start == at && end > start);
+                at = end;
+            }
+            prop_assert_eq!(at, overlay.len());
+            let pieces = overlay.pieces();
+            prop_assert!(pieces.windows(2).all(|two| two[0].1 < two[1].0));
+        }
+    }
+
+    #[test]
+    fn what_was_cut_off_does_not_come_back() {
+        let overlay = Overlay::new(
+            Arc::new(Memory::new(b"secret".to_vec())),
+            tempfile::tempfile().unwrap(),
+        );
+        overlay.write(0, b"SE").unwrap();
+        overlay.resize(1);
+        overlay.resize(6);
+        assert_eq!(read_all(&overlay, 100).unwrap(), b"S\0\0\0\0\0");
+        assert!(overlay.keeps_length());
+    }
+}

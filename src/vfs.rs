@@ -1,0 +1,537 @@
+//! The file system, without the kernel: names, attributes, open files, what may be done to them.
+//!
+//! `fuse` calls these operations and turns their answers into replies; tests call them directly. What the files hold comes from
+//! the [`Snapshot`] of the moment, which never changes: a save publishes a new one, and open handles keep theirs.
+
+mod attr;
+mod catalogue;
+mod commit;
+mod edit;
+mod error;
+mod handle;
+mod info;
+mod node;
+mod root;
+mod spool;
+mod state;
+mod write;
+mod xattr;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use crate::asdf::Snapshot;
+use crate::error::Error as Library;
+use crate::save::Writer;
+use crate::source::{Memory, Source};
+
+pub use attr::{
+    Access, Attr, Attributes, Bytes, Invalidation, Kind, Opened, Options, Rename, Statfs,
+};
+pub use error::{Call, Error};
+pub use node::Node;
+
+use catalogue::Numbers;
+use commit::History;
+use edit::{DataHandle, Drafts};
+use handle::Handles;
+use root::{FileFacts, Root, TextHandle};
+use state::{Listing, State};
+
+/// Result of a file system operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What an open handle is.
+enum Handle {
+    /// A block or an array.
+    Data(DataHandle),
+    /// A text under `info/`, as it was when it was opened.
+    Info(Memory),
+    /// A file of the root.
+    Text(Mutex<TextHandle>),
+    /// A directory, as it was when it was opened.
+    Directory(Arc<State>, Listing),
+}
+
+/// The mounted file.
+pub struct Vfs {
+    path: PathBuf,
+    options: Options,
+    state: RwLock<Arc<State>>,
+    numbers: Mutex<Numbers>,
+    root: Mutex<Root>,
+    handles: Handles<Handle>,
+    drafts: Drafts,
+    writer: Option<Mutex<Writer>>,
+    history: Mutex<History>,
+    changes: OnceLock<Mutex<Sender<Invalidation>>>,
+}
+
+/// The lock's value, whether or not a thread panicked with it: each critical section here leaves its data whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Vfs {
+    /// The file system of a snapshot of the file at `path`; `writer` saves it, without one nothing can be written.
+    ///
+    /// # Errors
+    /// If the file's attributes can't be had.
+    pub fn new(
+        path: &Path,
+        snapshot: Snapshot,
+        writer: Option<Writer>,
+        options: Options,
+    ) -> Result<Self, Library> {
+        let mut numbers = Numbers::default();
+        let state = State::new(Arc::new(snapshot), &mut numbers)?;
+        let facts = FileFacts {
+            perm: permissions(&state.meta, options.umask),
+            uid: options.uid.unwrap_or(state.meta.uid()),
+            gid: options.gid.unwrap_or(state.meta.gid()),
+            mtime: modified(&state.meta),
+        };
+        let root = Root::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
+        Ok(Self {
+            path: path.to_owned(),
+            options,
+            state: RwLock::new(Arc::new(state)),
+            numbers: Mutex::new(numbers),
+            root: Mutex::new(root),
+            handles: Handles::default(),
+            drafts: Drafts::default(),
+            writer: writer.map(Mutex::new),
+            history: Mutex::default(),
+            changes: OnceLock::new(),
+        })
+    }
+
+    /// Whoever tells the kernel what changed; the first call counts.
+    pub fn on_change(&self, sender: Sender<Invalidation>) {
+        let _ = self.changes.set(Mutex::new(sender));
+    }
+
+    /// Has the kernel told.
+    fn tell(&self, change: Invalidation) {
+        if let Some(sender) = self.changes.get() {
+            // without a kernel there is nobody to tell
+            let _ = locked(sender).send(change);
+        }
+    }
+
+    /// Whether nothing can be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.options.read_only.is_some()
+    }
+
+    /// The snapshot of the moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.state().snapshot)
+    }
+
+    fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The node of a name in a directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`].
+    pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Attr> {
+        let state = self.state();
+        let found = match Node::from_ino(parent).ok_or(Error::NotFound)? {
+            Node::Root => ROOT_DIRECTORIES
+                .into_iter()
+                .find(|entry| name == entry.0)
+                .map(|entry| entry.1)
+                .or_else(|| locked(&self.root).lookup(name).map(Node::Text)),
+            Node::Info => INFO_FILES
+                .into_iter()
+                .find(|entry| name == entry.0)
+                .map(|entry| entry.1),
+            Node::Blocks => block_number(name).map(Node::Block),
+            Node::ArrayDir(number) => state.catalogue.lookup(number, name),
+            _ => return Err(Error::NotDirectory),
+        };
+        self.attr(&state, found.ok_or(Error::NotFound)?)
+    }
+
+    /// Attributes of an inode.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn getattr(&self, ino: u64, fh: Option<u64>) -> Result<Attr> {
+        let _ = fh;
+        self.attr(&self.state(), Node::from_ino(ino).ok_or(Error::NotFound)?)
+    }
+
+    fn attr(&self, state: &State, node: Node) -> Result<Attr> {
+        let snapshot = &state.snapshot;
+        let (kind, size, nlink) = match node {
+            Node::Root => (Kind::Directory, 0, 5),
+            Node::Blocks | Node::Info => (Kind::Directory, 0, 2),
+            Node::ArrayDir(number) => {
+                let facts = state
+                    .catalogue
+                    .directory_facts(number)
+                    .ok_or(Error::NotFound)?;
+                (Kind::Directory, 0, facts.1.saturating_add(2))
+            }
+            Node::Status => (Kind::File, self.status_text(state).len(), 1),
+            Node::BlocksTsv => (Kind::File, info::blocks_tsv(snapshot).len(), 1),
+            Node::ArraysTsv => (Kind::File, info::arrays_tsv(snapshot).len(), 1),
+            Node::Block(n) => (Kind::File, self.block_len(state, index(n))?, 1),
+            Node::ArrayBin(number) => (Kind::File, state.array(number)?.bin_len(), 1),
+            Node::ArrayNpy(number) => (Kind::File, state.array(number)?.npy_len(), 1),
+            Node::ArrayLink(number) => {
+                let target = state.catalogue.link(number).ok_or(Error::NotFound)?;
+                (
+                    Kind::Symlink,
+                    u64::try_from(target.len()).unwrap_or(u64::MAX),
+                    1,
+                )
+            }
+            Node::Text(number) => return self.text_attr(number),
+        };
+        let perm = permissions(&state.meta, self.options.umask);
+        let writable = self.options.read_only.is_none()
+            && matches!(
+                node,
+                Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) | Node::Root
+            );
+        let perm = if writable || kind == Kind::Directory {
+            perm
+        } else {
+            perm & !0o222
+        };
+        Ok(Attr {
+            ino: node.ino(),
+            kind,
+            // the kernel's file sizes are signed
+            size: size.min(i64::MAX.unsigned_abs()),
+            perm: match kind {
+                Kind::Directory => with_search_bits(perm),
+                Kind::File => perm,
+                Kind::Symlink => 0o777,
+            },
+            nlink,
+            uid: self.owner(state).0,
+            gid: self.owner(state).1,
+            mtime: modified(&state.meta),
+            ctime: changed(&state.meta),
+        })
+    }
+
+    /// Bytes of a block, as it is being edited.
+    fn block_len(&self, state: &State, n: usize) -> Result<u64> {
+        match self.drafts.get(n) {
+            Some(draft) => Ok(draft.overlay.len()),
+            None => state.snapshot.block_len(n).ok_or(Error::NotFound),
+        }
+    }
+
+    /// Owner and group to show.
+    fn owner(&self, state: &State) -> (u32, u32) {
+        let uid = self.options.uid.unwrap_or(state.meta.uid());
+        (uid, self.options.gid.unwrap_or(state.meta.gid()))
+    }
+
+    fn text_attr(&self, number: u32) -> Result<Attr> {
+        let shown = locked(&self.root).shown(number)?;
+        Ok(Attr {
+            ino: Node::Text(number).ino(),
+            kind: if shown.link {
+                Kind::Symlink
+            } else {
+                Kind::File
+            },
+            size: shown.len,
+            perm: if shown.link { 0o777 } else { shown.facts.perm },
+            nlink: shown.names,
+            uid: shown.facts.uid,
+            gid: shown.facts.gid,
+            mtime: shown.facts.mtime,
+            ctime: shown.facts.mtime,
+        })
+    }
+
+    /// Target of a symlink.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
+    pub fn readlink(&self, ino: u64) -> Result<Vec<u8>> {
+        match Node::from_ino(ino).ok_or(Error::NotFound)? {
+            Node::ArrayLink(number) => {
+                let state = self.state();
+                let target = state.catalogue.link(number).ok_or(Error::NotFound)?;
+                Ok(target.as_bytes().to_vec())
+            }
+            Node::Text(number) => Ok(locked(&self.root).link_target(number)?.as_bytes().to_vec()),
+            _ => Err(Error::Invalid("not a symlink")),
+        }
+    }
+
+    /// Opens a file.
+    ///
+    /// A file whose bytes can't be had opens all the same; reading it says why not.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::ReadOnly`].
+    pub fn open(&self, ino: u64, access: Access) -> Result<Opened> {
+        let state = self.state();
+        let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
+        if access.write || access.truncate {
+            self.check_writable()?;
+        }
+        let text = match node {
+            Node::Text(number) => {
+                let handle = locked(&self.root).open(number, access.truncate, access.pid)?;
+                let fh = self.handles.insert(Handle::Text(Mutex::new(handle)));
+                return Ok(Opened {
+                    fh,
+                    keep_cache: false,
+                    direct: false,
+                });
+            }
+            Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) => {
+                let handle = self.open_data(&state, node, access)?;
+                let fh = self.handles.insert(Handle::Data(handle));
+                return Ok(Opened {
+                    fh,
+                    keep_cache: !access.truncate,
+                    direct: false,
+                });
+            }
+            Node::Status => self.status_text(&state),
+            Node::BlocksTsv => info::blocks_tsv(&state.snapshot),
+            Node::ArraysTsv => info::arrays_tsv(&state.snapshot),
+            Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
+            Node::Root | Node::Blocks | Node::Info | Node::ArrayDir(_) => {
+                return Err(Error::IsDirectory);
+            }
+        };
+        if access.write {
+            return Err(Error::ReadOnly("info is ours"));
+        }
+        let fh = self
+            .handles
+            .insert(Handle::Info(Memory::new(text.into_string().into_bytes())));
+        // these texts change without a save, so that pages of them are not kept
+        Ok(Opened {
+            fh,
+            keep_cache: false,
+            direct: true,
+        })
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.options.read_only {
+            Some(_) => Err(Error::ReadOnly("this mount")),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads at most `len` bytes at `offset`; fewer at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`]; [`Error::Library`] if the bytes can't be had.
+    pub fn read(&self, fh: u64, offset: u64, len: u32) -> Result<Bytes> {
+        let handle = self.handles.get(fh)?;
+        let source = match &*handle {
+            Handle::Data(open) => self.current_source(open)?,
+            Handle::Info(text) => Arc::new(text.clone()),
+            Handle::Text(text) => {
+                let bytes = locked(&self.root).view(&locked(text))?;
+                Arc::new(Memory::shared(bytes))
+            }
+            Handle::Directory(..) => return Err(Error::IsDirectory),
+        };
+        let there = source.len().saturating_sub(offset);
+        let len = usize::try_from(there.min(u64::from(len))).unwrap_or(usize::MAX);
+        if len == 0 {
+            return Ok(Bytes::Owned(Vec::new()));
+        }
+        if let Some(loan) = source.lend(offset, len) {
+            return Ok(Bytes::Lent(loan));
+        }
+        let mut bytes = vec![0; len];
+        source.read_exact_at(&mut bytes, offset)?;
+        Ok(Bytes::Owned(bytes))
+    }
+
+    /// Opens a directory; its listing stays as it is now.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`].
+    pub fn opendir(&self, ino: u64) -> Result<Opened> {
+        let state = self.state();
+        let own = |entries: &[(&str, Node)]| {
+            entries
+                .iter()
+                .map(|&(name, node)| (OsString::from(name), node))
+                .collect::<Vec<_>>()
+        };
+        let listing = match Node::from_ino(ino).ok_or(Error::NotFound)? {
+            Node::Root => {
+                let mut entries = own(&ROOT_DIRECTORIES);
+                let root = locked(&self.root);
+                entries.extend(
+                    root.names()
+                        .map(|(name, n)| (name.to_owned(), Node::Text(n))),
+                );
+                Listing::Few(entries)
+            }
+            Node::Info => Listing::Few(own(&INFO_FILES)),
+            Node::Blocks => {
+                let count = state.snapshot.layout().blocks.len();
+                Listing::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
+            }
+            Node::ArrayDir(number) => {
+                state.catalogue.entries(number).ok_or(Error::NotFound)?;
+                Listing::Arrays(number)
+            }
+            _ => return Err(Error::NotDirectory),
+        };
+        let fh = self.handles.insert(Handle::Directory(state, listing));
+        Ok(Opened {
+            fh,
+            keep_cache: false,
+            direct: false,
+        })
+    }
+
+    /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
+    /// entry, its name and its attributes.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`], [`Error::NotDirectory`].
+    pub fn readdir(
+        &self,
+        fh: u64,
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
+    ) -> Result<()> {
+        let handle = self.handles.get(fh)?;
+        let Handle::Directory(state, listing) = &*handle else {
+            return Err(Error::NotDirectory);
+        };
+        let mut at = offset;
+        loop {
+            let Some((name, node)) = usize::try_from(at)
+                .ok()
+                .and_then(|at| listing.get(state, at))
+            else {
+                return Ok(());
+            };
+            at = at.saturating_add(1);
+            // a name that has gone since the directory was opened is passed over
+            if let Ok(attr) = self.attr(state, node)
+                && add(at, &name, &attr)
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Numbers of FILE's file system.
+    ///
+    /// # Errors
+    /// [`Error::Library`] if they can't be had.
+    pub fn statfs(&self) -> Result<Statfs> {
+        let state = self.state();
+        let found = rustix::fs::fstatvfs(state.snapshot.file().file())
+            .map_err(|errno| Library::io("statfs", errno.into()))?;
+        let block_size = u32::try_from(found.f_frsize).unwrap_or(4096);
+        let (free, available) = match self.options.read_only {
+            Some(_) => (0, 0),
+            None => (found.f_bfree, found.f_bavail),
+        };
+        Ok(Statfs {
+            block_size,
+            blocks: found.f_blocks,
+            free,
+            available,
+            files: found.f_files,
+            files_free: found.f_ffree,
+        })
+    }
+
+    fn status_text(&self, state: &State) -> info::Text {
+        let saves = locked(&self.history).describe(self.options.read_only.as_deref());
+        info::status(&self.path, &state.snapshot, &saves)
+    }
+}
+
+/// The directories of the root.
+const ROOT_DIRECTORIES: [(&str, Node); 3] = [
+    ("arrays", Node::ARRAYS),
+    ("blocks", Node::Blocks),
+    ("info", Node::Info),
+];
+/// The files of `info/`.
+const INFO_FILES: [(&str, Node); 3] = [
+    ("arrays.tsv", Node::ArraysTsv),
+    ("blocks.tsv", Node::BlocksTsv),
+    ("status", Node::Status),
+];
+
+/// `N` of `N.bin`, spelled as it is listed.
+fn block_number(name: &OsStr) -> Option<u32> {
+    let digits = name.to_str()?.strip_suffix(".bin")?;
+    let n = digits.parse::<u32>().ok()?;
+    (n.to_string() == digits).then_some(n)
+}
+
+/// An index into memory; `usize` has at least 32 bits where there is FUSE.
+fn index(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// Permission bits of FILE without set-id, sticky and execute bits.
+fn permissions(meta: &Metadata, umask: u32) -> u16 {
+    u16::try_from(meta.mode() & 0o666 & !umask).unwrap_or(0)
+}
+
+/// A search bit for each read bit.
+fn with_search_bits(perm: u16) -> u16 {
+    perm | ((perm & 0o444) >> 2)
+}
+
+fn modified(meta: &Metadata) -> SystemTime {
+    meta.modified().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn changed(meta: &Metadata) -> SystemTime {
+    let seconds = u64::try_from(meta.ctime()).unwrap_or(0);
+    let nanos = u32::try_from(meta.ctime_nsec()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH
+        .checked_add(Duration::new(seconds, nanos))
+        .unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_names_are_spelled_in_one_way() {
+        for (name, want) in [
+            ("0.bin", Some(0)),
+            ("12.bin", Some(12)),
+            ("012.bin", None),
+            ("+1.bin", None),
+            (".bin", None),
+            ("1", None),
+        ] {
+            assert_eq!(block_number(name.as_ref()), want, "{name}");
+        }
+    }
+}

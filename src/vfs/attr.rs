@@ -1,0 +1,130 @@
+//! The words of the file system's operations: what goes into them and what comes out.
+
+use std::ffi::OsString;
+use std::time::SystemTime;
+
+use crate::source::Loan;
+
+/// Kind of a file of the mount. There are no others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A symlink, relative and inside the mount; or one that an editor made in the root.
+    Symlink,
+}
+
+/// Attributes of a file.
+#[derive(Debug, Clone)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: u64,
+    /// Kind.
+    pub kind: Kind,
+    /// Length in bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub perm: u16,
+    /// Number of names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last change of the data.
+    pub mtime: SystemTime,
+    /// Last change of anything.
+    pub ctime: SystemTime,
+}
+
+/// How a file is to be opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Access {
+    /// For writing.
+    pub write: bool,
+    /// Emptied.
+    pub truncate: bool,
+    /// Process that opens it, 0 if unknown.
+    pub pid: u32,
+}
+
+/// An opened file or directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened {
+    /// Number of the handle.
+    pub fh: u64,
+    /// Whether pages that the kernel has are still right.
+    pub keep_cache: bool,
+    /// Whether the kernel shall not keep pages at all.
+    pub direct: bool,
+}
+
+/// Bytes that were read.
+pub enum Bytes {
+    /// A copy.
+    Owned(Vec<u8>),
+    /// Lent for the reply.
+    Lent(Loan),
+}
+
+/// Attributes to change.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "the names are those of stat(2)")]
+pub struct Attributes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub mtime: Option<SystemTime>,
+}
+
+/// How a rename treats a name that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rename {
+    /// Replaces it.
+    Replace,
+    /// Fails.
+    NoReplace,
+    /// Exchanges the two.
+    Exchange,
+}
+
+/// What the kernel must forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Invalidation {
+    /// Pages and attributes of an inode.
+    Inode(u64),
+    /// Attributes of an inode.
+    Attributes(u64),
+    /// A name in a directory.
+    Entry(u64, OsString),
+}
+
+/// Numbers for `statfs`.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the names are those of statvfs(3)")]
+pub struct Statfs {
+    pub block_size: u32,
+    pub blocks: u64,
+    pub free: u64,
+    pub available: u64,
+    pub files: u64,
+    pub files_free: u64,
+}
+
+/// What the user asked of the mount.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Owner to show instead of FILE's.
+    pub uid: Option<u32>,
+    /// Group to show instead of FILE's.
+    pub gid: Option<u32>,
+    /// Permission bits to take away.
+    pub umask: u32,
+    /// Why the mount is read-only; `None` if it is not.
+    pub read_only: Option<String>,
+    /// Limit of scratch files in bytes.
+    pub scratch: u64,
+}

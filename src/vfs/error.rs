@@ -1,0 +1,156 @@
+//! Errors of the file system, and the one place where they become errno.
+
+use rustix::io::Errno;
+
+use crate::error::Error as Library;
+
+/// Which request failed: the same fault has another errno at another call, because that is what makes programs say something
+/// sensible (facts/editors-and-mounts.md §4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are FUSE's own")]
+pub enum Call {
+    Lookup,
+    Getattr,
+    Setattr,
+    Readlink,
+    Create,
+    Unlink,
+    Rename,
+    Open,
+    Read,
+    Write,
+    Flush,
+    Release,
+    Fsync,
+    Readdir,
+    Statfs,
+    Xattr,
+    Fallocate,
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file can't be read or saved.
+    #[error(transparent)]
+    Library(#[from] Library),
+    /// No such name or inode.
+    #[error("no such file")]
+    NotFound,
+    /// A name that is taken.
+    #[error("it exists already")]
+    Exists,
+    /// A file where a directory is needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory where a file is needed.
+    #[error("it is a directory")]
+    IsDirectory,
+    /// The mount, or this file of it, is read-only.
+    #[error("read-only: {0}")]
+    ReadOnly(&'static str),
+    /// What the mount's layout does not allow.
+    #[error("not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// An argument that makes no sense.
+    #[error("invalid: {0}")]
+    Invalid(&'static str),
+    /// No attribute of that name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// Something the file system does not do.
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
+    /// A handle that is not open.
+    #[error("no such handle")]
+    BadHandle,
+    /// The scratch files have reached their limit.
+    #[error("scratch files are limited to {0} bytes in all; -o scratch=SIZE raises it")]
+    ScratchFull(u64),
+    /// Something that is in use.
+    #[error("busy: {0}")]
+    Busy(&'static str),
+    /// A text or block beyond a limit.
+    #[error("too big: {0}")]
+    TooBig(&'static str),
+}
+
+impl Error {
+    /// The errno for this error at that call.
+    #[must_use]
+    pub fn errno(&self, call: Call) -> i32 {
+        self.kind(call).raw_os_error()
+    }
+
+    fn kind(&self, call: Call) -> Errno {
+        match self {
+            Self::Library(error) => library(error, call),
+            Self::NotFound => Errno::NOENT,
+            Self::Exists => Errno::EXIST,
+            Self::NotDirectory => Errno::NOTDIR,
+            Self::IsDirectory => Errno::ISDIR,
+            Self::ReadOnly(_) => Errno::ROFS,
+            Self::NotPermitted(_) => Errno::PERM,
+            Self::Invalid(_) => Errno::INVAL,
+            Self::NoAttribute => Errno::NODATA,
+            Self::NotSupported(_) => Errno::OPNOTSUPP,
+            Self::BadHandle => Errno::BADF,
+            Self::ScratchFull(_) => Errno::NOSPC,
+            Self::Busy(_) => Errno::BUSY,
+            Self::TooBig(_) => Errno::FBIG,
+        }
+    }
+
+    /// Whether the user should find it in the log: a fault of the file or of a save, not a refused request.
+    #[must_use]
+    pub fn is_remarkable(&self) -> bool {
+        matches!(
+            self,
+            Self::Library(_) | Self::ReadOnly(_) | Self::NotPermitted(_) | Self::ScratchFull(_)
+        )
+    }
+}
+
+fn library(error: &Library, call: Call) -> Errno {
+    match error {
+        Library::Io { cause, .. } => cause
+            .raw_os_error()
+            .map_or(Errno::IO, Errno::from_raw_os_error),
+        Library::Corrupt { .. } | Library::Unsupported { .. } => Errno::IO,
+        // mv takes EINVAL at rename for "a directory into itself", and emacs ignores it at fsync
+        Library::Rejected { .. } => match call {
+            Call::Fsync | Call::Rename => Errno::IO,
+            _ => Errno::INVAL,
+        },
+        Library::Stale { .. } => Errno::STALE,
+        Library::NoRoom { limit: true, .. } => Errno::FBIG,
+        Library::NoRoom { limit: false, .. } => Errno::NOSPC,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Place;
+
+    #[test]
+    fn a_refused_text_says_so_in_the_errno_that_each_call_can_carry() {
+        let rejected = Error::from(Library::Rejected {
+            at: Place::Line { line: 3, column: 1 },
+            why: "x".into(),
+            advice: "y".into(),
+        });
+        let errno = |call| Errno::from_raw_os_error(rejected.errno(call));
+        assert_eq!(errno(Call::Flush), Errno::INVAL);
+        assert_eq!(errno(Call::Fsync), Errno::IO);
+        assert_eq!(errno(Call::Rename), Errno::IO);
+    }
+
+    #[test]
+    fn the_system_errno_is_passed_on() {
+        let full = std::io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error());
+        let error = Error::from(Library::io("writing", full));
+        assert_eq!(error.errno(Call::Flush), Errno::NOSPC.raw_os_error());
+    }
+}

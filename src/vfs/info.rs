@@ -1,0 +1,208 @@
+//! The texts under `info/`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::asdf::layout::{Index, Severity};
+use crate::asdf::{Array, Snapshot};
+use crate::codec::code_text;
+
+/// A text that is being put together.
+#[derive(Debug, Default)]
+pub(super) struct Text(String);
+
+impl Text {
+    /// Adds a line.
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // writing to a string can't fail
+        let _ = self.0.write_fmt(line);
+        self.0.push('\n');
+    }
+
+    /// Length in bytes.
+    pub(super) fn len(&self) -> u64 {
+        u64::try_from(self.0.len()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn into_string(self) -> String {
+        self.0
+    }
+}
+
+/// What the mount can say about saves.
+#[derive(Debug, Default)]
+pub(super) struct Saves<'a> {
+    /// Why the mount is read-only, if it is.
+    pub(super) read_only: Option<&'a str>,
+    /// When the last save was, and what it did.
+    pub(super) last: Option<String>,
+    /// Why the text that `tree.yaml` shows is not saved.
+    pub(super) refused: Option<String>,
+}
+
+/// `info/status`: one screen for people.
+pub(super) fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>) -> Text {
+    let layout = snapshot.layout();
+    let mut text = Text::default();
+    text.line(format_args!("file      {}", path.display()));
+    text.line(format_args!(
+        "format    {} {}, {} bytes",
+        layout.dialect.name, layout.version, layout.len
+    ));
+    let state = match saves.read_only {
+        Some(why) => format!("read-only: {why}"),
+        None => "writable".to_owned(),
+    };
+    text.line(format_args!("mount     {state}"));
+    let room = layout.head().len().saturating_sub(layout.text_end);
+    let tree = match snapshot.tree() {
+        None => "none".to_owned(),
+        Some(Ok(_)) => format!(
+            "{} bytes, {room} bytes of padding behind it",
+            layout.text_end
+        ),
+        Some(Err(error)) => format!("not valid: {error}"),
+    };
+    text.line(format_args!("tree      {tree}"));
+    let index = match &layout.index {
+        Index::Absent => "no index".to_owned(),
+        Index::Valid(_) => "index in order".to_owned(),
+        Index::Wrong(_, why) => format!("index not used: {why}"),
+    };
+    text.line(format_args!("blocks    {}, {index}", layout.blocks.len()));
+    text.line(format_args!("arrays    {}", snapshot.arrays().len()));
+    text.line(format_args!(
+        "cache     {} of {} bytes used",
+        snapshot.cache().used(),
+        snapshot.cache().budget()
+    ));
+    match (&saves.refused, &saves.last) {
+        (Some(why), _) => text.line(format_args!("save      NOT SAVED: {why}")),
+        (None, Some(what)) => text.line(format_args!("save      {what}")),
+        (None, None) => text.line(format_args!(
+            "save      nothing saved since the file was mounted"
+        )),
+    }
+    problems(snapshot, &mut text);
+    text
+}
+
+/// What is wrong with the file, a line each.
+fn problems(snapshot: &Snapshot, text: &mut Text) {
+    for finding in &snapshot.layout().findings {
+        let how = match finding.severity {
+            Severity::Odd => "odd",
+            Severity::Partial => "damaged in part",
+            Severity::Damaged => "damaged",
+        };
+        text.line(format_args!("problem   {how}: {}", finding.error));
+    }
+    if let Some(Ok(tree)) = snapshot.tree() {
+        for (place, warning) in tree.warnings().places(tree) {
+            text.line(format_args!("problem   tree: {place}: {}", warning.message));
+        }
+    }
+    for array in snapshot.arrays() {
+        if let Some(error) = array.problem() {
+            text.line(format_args!("problem   {error}"));
+        }
+    }
+    for n in 0..snapshot.layout().blocks.len() {
+        if let Some(error) = snapshot.block_error(n) {
+            text.line(format_args!("problem   {error}"));
+        }
+    }
+}
+
+/// `info/blocks.tsv`: one line a block.
+pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
+    let mut text = Text::default();
+    text.line(format_args!(
+        "block\toffset\theader_size\tflags\tcompression\tframing\tallocated\tused\tdata_size\tchecksum\tarrays"
+    ));
+    let users = snapshot.block_users();
+    for (n, header) in snapshot.layout().blocks.iter().enumerate() {
+        let arrays: Vec<String> = users
+            .get(n)
+            .into_iter()
+            .flatten()
+            .filter_map(|&i| snapshot.arrays().get(i))
+            .map(|array| field(&array.path()))
+            .collect();
+        text.line(format_args!(
+            "{n}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
+            header.offset,
+            header.header_size,
+            header.flags,
+            code_text(header.compression),
+            snapshot.framing(n).unwrap_or("-"),
+            header.allocated,
+            header.used,
+            snapshot.block_len(n).unwrap_or(0),
+            snapshot.checksum_state(n),
+            arrays.join(",")
+        ));
+    }
+    text
+}
+
+/// `info/arrays.tsv`: one line an array.
+pub(super) fn arrays_tsv(snapshot: &Snapshot) -> Text {
+    let mut text = Text::default();
+    text.line(format_args!(
+        "path\tdatatype\tshape\tbyteorder\tstrides\toffset\tsource\tbytes\tproblem"
+    ));
+    for array in snapshot.arrays() {
+        text.line(format_args!("{}", array_line(array)));
+    }
+    text
+}
+
+fn array_line(array: &Array) -> String {
+    let unknown = || "-".to_owned();
+    [
+        array.path(),
+        array.datatype_text().unwrap_or_else(unknown),
+        array.shape_text().unwrap_or_else(unknown),
+        array.byteorder_text().unwrap_or_else(unknown),
+        array.strides_text().unwrap_or_else(unknown),
+        array.offset().to_string(),
+        array.source_text(),
+        if array.problem().is_some() {
+            unknown()
+        } else {
+            array.bin_len().to_string()
+        },
+        array
+            .problem()
+            .map_or_else(String::new, ToString::to_string),
+    ]
+    .map(|text| field(&text))
+    .join("\t")
+}
+
+/// Text in a field of a TSV: there is no quoting, so that tabs, newlines and commas between paths are percent-encoded.
+fn field(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            for byte in c.to_string().bytes() {
+                // writing to a string can't fail
+                let _ = write!(out, "%{byte:02X}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_holds_no_separator() {
+        assert_eq!(field("a\tb\nc é"), "a%09b%0Ac é");
+    }
+}

@@ -1,0 +1,107 @@
+//! The files of the mount, and their inode numbers.
+//!
+//! An inode number is computed from the node and back, without a table. The upper 32 bits tell the kind, the lower 32 bits
+//! which one of that kind. Numbers of names under `arrays/` come from the list of names in `catalogue`, which only ever
+//! grows by the names that saves add, so that a save changes no inode number.
+
+/// A file or directory of the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// The mount's root.
+    Root,
+    /// `blocks/`
+    Blocks,
+    /// `info/`
+    Info,
+    /// `info/status`
+    Status,
+    /// `info/blocks.tsv`
+    BlocksTsv,
+    /// `info/arrays.tsv`
+    ArraysTsv,
+    /// `blocks/N.bin`
+    Block(u32),
+    /// A directory under `arrays/`; 0 is `arrays/` itself.
+    ArrayDir(u32),
+    /// `arrays/….bin`
+    ArrayBin(u32),
+    /// `arrays/….npy`
+    ArrayNpy(u32),
+    /// A symlink under `arrays/`.
+    ArrayLink(u32),
+    /// A file in the root: 0 is the one that was `tree.yaml` at first, the others are made by users.
+    Text(u32),
+}
+
+impl Node {
+    /// The file that is `tree.yaml` when the file is mounted.
+    pub const TREE: Self = Self::Text(0);
+    /// `arrays/`
+    pub const ARRAYS: Self = Self::ArrayDir(0);
+
+    /// Its inode number.
+    #[must_use]
+    pub fn ino(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Root => (0, 1),
+            Self::Blocks => (0, 2),
+            Self::Info => (0, 3),
+            Self::Status => (0, 4),
+            Self::BlocksTsv => (0, 5),
+            Self::ArraysTsv => (0, 6),
+            Self::Block(n) => (1, n),
+            Self::ArrayDir(n) => (2, n),
+            Self::ArrayBin(n) => (3, n),
+            Self::ArrayNpy(n) => (4, n),
+            Self::ArrayLink(n) => (5, n),
+            Self::Text(n) => (6, n),
+        };
+        (kind << 32) | u64::from(number)
+    }
+
+    /// The node with that inode number, whether it exists or not.
+    #[must_use]
+    pub fn from_ino(ino: u64) -> Option<Self> {
+        let number = u32::try_from(ino & u64::from(u32::MAX)).ok()?;
+        Some(match (ino >> 32, number) {
+            (0, 1) => Self::Root,
+            (0, 2) => Self::Blocks,
+            (0, 3) => Self::Info,
+            (0, 4) => Self::Status,
+            (0, 5) => Self::BlocksTsv,
+            (0, 6) => Self::ArraysTsv,
+            (1, n) => Self::Block(n),
+            (2, n) => Self::ArrayDir(n),
+            (3, n) => Self::ArrayBin(n),
+            (4, n) => Self::ArrayNpy(n),
+            (5, n) => Self::ArrayLink(n),
+            (6, n) => Self::Text(n),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_node_is_found_by_its_inode_number(n: u32) {
+            for node in [
+                Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
+                Node::Block(n), Node::ArrayDir(n), Node::ArrayBin(n), Node::ArrayNpy(n), Node::ArrayLink(n), Node::Text(n),
+            ] {
+                prop_assert_eq!(Node::from_ino(node.ino()), Some(node));
+            }
+        }
+
+        #[test]
+        fn any_number_is_a_node_or_none(ino: u64) {
+            if let Some(node) = Node::from_ino(ino) {
+                prop_assert_eq!(node.ino(), ino);
+            }
+        }
+    }
+}

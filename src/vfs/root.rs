@@ -1,0 +1,550 @@
+//! The files in the mount's root: the name `tree.yaml`, drafts of the text, and scratch files of editors.
+//!
+//! Pure bookkeeping in memory; committing a text is `commit`'s. Three ideas (facts/editors-and-mounts.md §4–5):
+//!
+//! - The committed text belongs to FILE, not to the name `tree.yaml`. An editor may rename it away, unlink it, make it anew
+//!   or move a backup back: whatever file has the name when it is flushed is the text to save.
+//! - Each handle that writes to `tree.yaml` has a draft of its own, made at its first change, so that two writers at once
+//!   do not mix; the draft written last is what the file shows. Scratch files are written directly, like any file.
+//! - A draft without a document (empty, or no `---` yet) is nothing to save. When its last handle is gone it is forgotten, and
+//!   the file shows the committed text again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::error::Error;
+use crate::asdf::text::TEXT_LIMIT;
+
+/// The name of the text of the file.
+pub(super) const TREE_NAME: &str = "tree.yaml";
+/// What a scratch file costs of the limit beside its bytes.
+const FILE_COST: u64 = 1024;
+
+/// Number of a file in the root.
+pub(super) type Number = u32;
+
+/// Owner, mode and times of a file in the root.
+#[derive(Debug, Clone)]
+pub(super) struct FileFacts {
+    /// Permission bits.
+    pub(super) perm: u16,
+    /// Owner.
+    pub(super) uid: u32,
+    /// Group.
+    pub(super) gid: u32,
+    /// Time of the last change of its bytes.
+    pub(super) mtime: SystemTime,
+}
+
+/// What a file in the root is.
+#[derive(Debug, Clone)]
+enum Content {
+    /// Bytes; those shown to every reader.
+    Bytes(Arc<Vec<u8>>),
+    /// A symlink, as emacs makes to lock a file.
+    Link(OsString),
+}
+
+#[derive(Debug)]
+struct File {
+    content: Content,
+    facts: FileFacts,
+    /// Names that it has.
+    names: u32,
+    /// Handles that are open.
+    handles: u32,
+    /// Bytes of the limit that it takes; 0 while it is `tree.yaml`.
+    charged: u64,
+}
+
+/// A handle's own version of the text.
+#[derive(Debug, Clone)]
+struct Draft {
+    bytes: Arc<Vec<u8>>,
+    /// Whether it was changed since it was last saved.
+    touched: bool,
+}
+
+/// An open file of the root. It lives in the handle table; its draft changes under the lock of the root.
+#[derive(Debug)]
+pub(super) struct TextHandle {
+    number: Number,
+    draft: Option<Draft>,
+    opener: u32,
+}
+
+impl TextHandle {
+    /// Process that opened it; 0 if unknown.
+    #[must_use]
+    pub(super) fn opener(&self) -> u32 {
+        self.opener
+    }
+}
+
+/// The names and files of the root.
+#[derive(Debug)]
+pub(super) struct Root {
+    names: BTreeMap<OsString, Number>,
+    files: HashMap<Number, File>,
+    next: Number,
+    used: u64,
+    limit: u64,
+    committed: Arc<Vec<u8>>,
+    /// The text that was refused last and is still shown.
+    pending: Option<Arc<Vec<u8>>>,
+}
+
+/// What a file in the root is, for attributes.
+#[derive(Debug, Clone)]
+pub(super) struct Shown {
+    /// Length in bytes; of a link, of its target.
+    pub(super) len: u64,
+    /// Whether it is a symlink.
+    pub(super) link: bool,
+    /// Owner, mode, times.
+    pub(super) facts: FileFacts,
+    /// Number of names.
+    pub(super) names: u32,
+}
+
+impl Root {
+    /// A root with only `tree.yaml`. `limit` is for all scratch files together, in bytes.
+    #[must_use]
+    pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, limit: u64) -> Self {
+        let tree = File {
+            content: Content::Bytes(Arc::clone(&text)),
+            facts,
+            names: 1,
+            handles: 0,
+            charged: 0,
+        };
+        Self {
+            names: BTreeMap::from([(TREE_NAME.into(), 0)]),
+            files: HashMap::from([(0, tree)]),
+            next: 1,
+            used: 0,
+            limit,
+            committed: text,
+            pending: None,
+        }
+    }
+
+    /// The file of that name.
+    #[must_use]
+    pub(super) fn lookup(&self, name: &OsStr) -> Option<Number> {
+        self.names.get(name).copied()
+    }
+
+    /// All names, sorted.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&OsStr, Number)> {
+        self.names
+            .iter()
+            .map(|(name, &number)| (name.as_os_str(), number))
+    }
+
+    /// Whether that file is `tree.yaml` now.
+    #[must_use]
+    pub(super) fn is_tree(&self, number: Number) -> bool {
+        self.lookup(TREE_NAME.as_ref()) == Some(number)
+    }
+
+    /// The committed text.
+    #[must_use]
+    pub(super) fn committed(&self) -> &Arc<Vec<u8>> {
+        &self.committed
+    }
+
+    /// The refused text that waits to be mended.
+    #[must_use]
+    pub(super) fn pending(&self) -> Option<&Arc<Vec<u8>>> {
+        self.pending.as_ref()
+    }
+
+    fn file(&self, number: Number) -> Result<&File, Error> {
+        self.files.get(&number).ok_or(Error::NotFound)
+    }
+
+    fn file_mut(&mut self, number: Number) -> Result<&mut File, Error> {
+        self.files.get_mut(&number).ok_or(Error::NotFound)
+    }
+
+    /// What the attributes of that file are.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn shown(&self, number: Number) -> Result<Shown, Error> {
+        let file = self.file(number)?;
+        let (len, link) = match &file.content {
+            Content::Bytes(bytes) => (bytes.len(), false),
+            Content::Link(target) => (target.len(), true),
+        };
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        Ok(Shown {
+            len,
+            link,
+            facts: file.facts.clone(),
+            names: file.names,
+        })
+    }
+
+    /// The bytes that every reader of that file sees.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
+    pub(super) fn bytes(&self, number: Number) -> Result<&Arc<Vec<u8>>, Error> {
+        match &self.file(number)?.content {
+            Content::Bytes(bytes) => Ok(bytes),
+            Content::Link(_) => Err(Error::Invalid("a symlink has no bytes")),
+        }
+    }
+
+    /// The target of a symlink.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
+    pub(super) fn link_target(&self, number: Number) -> Result<&OsStr, Error> {
+        match &self.file(number)?.content {
+            Content::Link(target) => Ok(target),
+            Content::Bytes(_) => Err(Error::Invalid("not a symlink")),
+        }
+    }
+
+    /// Makes an empty file. Its number.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::ScratchFull`].
+    pub(super) fn create(&mut self, name: &OsStr, facts: FileFacts) -> Result<Number, Error> {
+        self.add(name, Content::Bytes(Arc::default()), facts)
+    }
+
+    /// Makes a symlink. Its number.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::ScratchFull`]; [`Error::NotPermitted`] as `tree.yaml`.
+    pub(super) fn symlink(
+        &mut self,
+        name: &OsStr,
+        target: &OsStr,
+        facts: FileFacts,
+    ) -> Result<Number, Error> {
+        if name == TREE_NAME {
+            return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
+        }
+        self.add(name, Content::Link(target.to_owned()), facts)
+    }
+
+    fn add(&mut self, name: &OsStr, content: Content, facts: FileFacts) -> Result<Number, Error> {
+        if self.names.contains_key(name) {
+            return Err(Error::Exists);
+        }
+        let number = self.next;
+        let next = self
+            .next
+            .checked_add(1)
+            .ok_or(Error::ScratchFull(self.limit))?;
+        self.files.insert(
+            number,
+            File {
+                content,
+                facts,
+                names: 1,
+                handles: 0,
+                charged: 0,
+            },
+        );
+        self.names.insert(name.to_owned(), number);
+        if let Err(error) = self.charge(number) {
+            self.names.remove(name);
+            self.files.remove(&number);
+            return Err(error);
+        }
+        self.next = next;
+        Ok(number)
+    }
+
+    /// Gives a file another name.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NotFound`].
+    pub(super) fn link(&mut self, number: Number, name: &OsStr) -> Result<(), Error> {
+        if self.names.contains_key(name) {
+            return Err(Error::Exists);
+        }
+        let file = self.file_mut(number)?;
+        file.names = file.names.saturating_add(1);
+        self.names.insert(name.to_owned(), number);
+        self.charge(number)
+    }
+
+    /// Takes a name away. The file goes with its last name and handle; the committed text stays what it is.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn unlink(&mut self, name: &OsStr) -> Result<(), Error> {
+        let number = self.names.remove(name).ok_or(Error::NotFound)?;
+        self.drop_name(number);
+        Ok(())
+    }
+
+    fn drop_name(&mut self, number: Number) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.names = file.names.saturating_sub(1);
+        }
+        // a file that was `tree.yaml` and still has a handle or another name counts from now on
+        let _ = self.charge(number);
+        self.forget_if_gone(number);
+    }
+
+    fn forget_if_gone(&mut self, number: Number) {
+        if let Some(file) = self.files.get(&number)
+            && file.names == 0
+            && file.handles == 0
+        {
+            self.used = self.used.saturating_sub(file.charged);
+            self.files.remove(&number);
+        }
+    }
+
+    /// Renames over whatever has the new name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn rename(&mut self, name: &OsStr, new: &OsStr) -> Result<(), Error> {
+        let number = self.lookup(name).ok_or(Error::NotFound)?;
+        let replaced = self.lookup(new);
+        if replaced == Some(number) {
+            return Ok(());
+        }
+        self.names.remove(name);
+        self.names.insert(new.to_owned(), number);
+        let _ = self.charge(number);
+        if let Some(replaced) = replaced {
+            self.drop_name(replaced);
+        }
+        Ok(())
+    }
+
+    /// Exchanges two names.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn exchange(&mut self, a: &OsStr, b: &OsStr) -> Result<(), Error> {
+        let (first, second) = (self.lookup(a), self.lookup(b));
+        let (first, second) = (
+            first.ok_or(Error::NotFound)?,
+            second.ok_or(Error::NotFound)?,
+        );
+        self.names.insert(a.to_owned(), second);
+        self.names.insert(b.to_owned(), first);
+        let _ = self.charge(first).and(self.charge(second));
+        Ok(())
+    }
+
+    /// Counts a file's bytes against the limit; those of `tree.yaml` do not count.
+    fn charge(&mut self, number: Number) -> Result<(), Error> {
+        let cost = if self.is_tree(number) {
+            0
+        } else {
+            self.shown(number)?.len.saturating_add(FILE_COST)
+        };
+        let limit = self.limit;
+        let before = self.file(number)?.charged;
+        let used = self.used.saturating_sub(before).saturating_add(cost);
+        if used > limit && cost > before {
+            return Err(Error::ScratchFull(limit));
+        }
+        self.used = used;
+        self.file_mut(number)?.charged = cost;
+        Ok(())
+    }
+
+    /// Opens a file. `truncate`: with an empty draft, or, for a scratch file, with its bytes cut.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn open(
+        &mut self,
+        number: Number,
+        truncate: bool,
+        opener: u32,
+    ) -> Result<TextHandle, Error> {
+        let file = self.file_mut(number)?;
+        file.handles = file.handles.saturating_add(1);
+        let mut handle = TextHandle {
+            number,
+            draft: None,
+            opener,
+        };
+        if truncate && let Err(error) = self.change(&mut handle, Vec::clear) {
+            self.release(&mut handle);
+            return Err(error);
+        }
+        Ok(handle)
+    }
+
+    /// The bytes that this handle sees: its own draft, or what the file shows.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn view(&self, handle: &TextHandle) -> Result<Arc<Vec<u8>>, Error> {
+        match &handle.draft {
+            Some(draft) => Ok(Arc::clone(&draft.bytes)),
+            None => self.bytes(handle.number).cloned(),
+        }
+    }
+
+    /// Writes at an offset, filling a hole with zeros.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`], [`Error::ScratchFull`].
+    pub(super) fn write(
+        &mut self,
+        handle: &mut TextHandle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let start = self.checked_len(offset)?;
+        let end = start
+            .checked_add(data.len())
+            .ok_or(Error::TooBig("beyond the limit of a tree"))?;
+        self.checked_len(u64::try_from(end).unwrap_or(u64::MAX))?;
+        self.change(handle, |bytes| {
+            if bytes.len() < end {
+                bytes.resize(end, 0);
+            }
+            if let Some(place) = bytes.get_mut(start..end) {
+                place.copy_from_slice(data);
+            }
+        })
+    }
+
+    /// Sets the length, filling with zeros.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`], [`Error::ScratchFull`].
+    pub(super) fn resize(&mut self, handle: &mut TextHandle, len: u64) -> Result<(), Error> {
+        let len = self.checked_len(len)?;
+        self.change(handle, |bytes| bytes.resize(len, 0))
+    }
+
+    fn checked_len(&self, len: u64) -> Result<usize, Error> {
+        if len > TEXT_LIMIT.max(self.limit) {
+            return Err(Error::TooBig("beyond the limit of a tree"));
+        }
+        usize::try_from(len).map_err(|_| Error::TooBig("beyond the address space"))
+    }
+
+    fn change(
+        &mut self,
+        handle: &mut TextHandle,
+        edit: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Error> {
+        let number = handle.number;
+        if self.is_tree(number) {
+            let shown = Arc::clone(self.bytes(number)?);
+            let draft = handle.draft.get_or_insert(Draft {
+                bytes: shown,
+                touched: false,
+            });
+            self.show(number, Arc::default())?; // so that the draft is the only owner, and is not copied
+            edit(Arc::make_mut(&mut draft.bytes));
+            draft.touched = true;
+            return self.show(number, Arc::clone(&draft.bytes));
+        }
+        handle.draft = None;
+        let mut bytes = std::mem::take(match &mut self.file_mut(number)?.content {
+            Content::Bytes(bytes) => bytes,
+            Content::Link(_) => return Err(Error::Invalid("a symlink has no bytes")),
+        });
+        let before = bytes.len();
+        edit(Arc::make_mut(&mut bytes));
+        self.show(number, bytes)?;
+        self.charge(number).inspect_err(|_| {
+            if let Some(File {
+                content: Content::Bytes(bytes),
+                ..
+            }) = self.files.get_mut(&number)
+            {
+                Arc::make_mut(bytes).truncate(before);
+            }
+        })
+    }
+
+    fn show(&mut self, number: Number, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
+        let file = self.file_mut(number)?;
+        file.content = Content::Bytes(bytes);
+        file.facts.mtime = SystemTime::now();
+        Ok(())
+    }
+
+    /// The text that a flush of this handle would save: `None` if nothing was written since the last save, if no document has
+    /// begun, or if the file is not `tree.yaml`.
+    #[must_use]
+    pub(super) fn text_to_save(&self, handle: &TextHandle) -> Option<Arc<Vec<u8>>> {
+        let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
+        (self.is_tree(handle.number) && has_document(&draft.bytes))
+            .then(|| Arc::clone(&draft.bytes))
+    }
+
+    /// Notes that `text` is now the text of FILE.
+    pub(super) fn saved(&mut self, text: Arc<Vec<u8>>) {
+        self.committed = text;
+        self.pending = None;
+    }
+
+    /// Notes that what this handle had written is saved, unless it has written more since.
+    pub(super) fn saved_through(handle: &mut TextHandle, text: &Arc<Vec<u8>>) {
+        if handle
+            .draft
+            .as_ref()
+            .is_some_and(|draft| draft.bytes == *text)
+        {
+            handle.draft = None;
+        }
+    }
+
+    /// Notes that `text` was refused; it goes on being shown.
+    pub(super) fn refused(&mut self, text: Arc<Vec<u8>>) {
+        self.pending = Some(text);
+    }
+
+    /// Closes a handle. A draft in which no document has begun is forgotten with it.
+    pub(super) fn release(&mut self, handle: &mut TextHandle) {
+        let number = handle.number;
+        if let Some(draft) = handle.draft.take()
+            && self.is_tree(number)
+            && !has_document(&draft.bytes)
+            && self
+                .bytes(number)
+                .is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes))
+        {
+            let text = Arc::clone(self.pending.as_ref().unwrap_or(&self.committed));
+            // the file is there: `bytes` has just found it
+            let _ = self.show(number, text);
+        }
+        if let Some(file) = self.files.get_mut(&number) {
+            file.handles = file.handles.saturating_sub(1);
+        }
+        self.forget_if_gone(number);
+    }
+
+    /// Owner, mode and times to change.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn facts_mut(&mut self, number: Number) -> Result<&mut FileFacts, Error> {
+        Ok(&mut self.file_mut(number)?.facts)
+    }
+}
+
+/// Whether a YAML document has begun: whether a line begins with `---`.
+#[must_use]
+pub(super) fn has_document(text: &[u8]) -> bool {
+    text.split(|&byte| byte == b'\n')
+        .any(|line| line.starts_with(b"---"))
+}
+
+#[cfg(test)]
+mod tests;

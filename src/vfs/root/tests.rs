@@ -1,0 +1,149 @@
+//! How editors use the root.
+
+use super::*;
+
+const TEXT: &[u8] = b"#ASDF 1.0.0\n--- {a: 1}\n...\n";
+const OTHER: &[u8] = b"#ASDF 1.0.0\n--- {a: 2}\n...\n";
+
+fn facts() -> FileFacts {
+    FileFacts {
+        perm: 0o600,
+        uid: 0,
+        gid: 0,
+        mtime: SystemTime::UNIX_EPOCH,
+    }
+}
+
+fn root() -> Root {
+    Root::new(Arc::new(TEXT.to_vec()), facts(), 64 << 10)
+}
+
+fn write_new(root: &mut Root, number: Number, text: &[u8]) -> TextHandle {
+    let mut handle = root.open(number, true, 1).unwrap();
+    root.write(&mut handle, 0, text).unwrap();
+    handle
+}
+
+#[test]
+fn what_is_written_is_what_is_saved() {
+    let mut root = root();
+    let mut handle = write_new(&mut root, 0, OTHER);
+    let text = root.text_to_save(&handle).unwrap();
+    assert_eq!(*text, OTHER);
+    root.saved(Arc::clone(&text));
+    Root::saved_through(&mut handle, &text);
+    assert!(root.text_to_save(&handle).is_none());
+    root.release(&mut handle);
+    assert_eq!(**root.bytes(0).unwrap(), OTHER);
+}
+
+#[test]
+fn an_emptied_text_comes_back() {
+    let mut root = root();
+    let mut handle = root.open(0, true, 1).unwrap();
+    assert_eq!(root.shown(0).unwrap().len, 0);
+    assert!(root.text_to_save(&handle).is_none());
+    root.release(&mut handle);
+    assert_eq!(**root.bytes(0).unwrap(), TEXT);
+}
+
+#[test]
+fn an_open_without_a_change_saves_nothing() {
+    let mut root = root();
+    let handle = root.open(0, false, 1).unwrap();
+    assert!(root.text_to_save(&handle).is_none());
+}
+
+#[test]
+fn two_writers_do_not_mix() {
+    let mut root = root();
+    let mut first = write_new(&mut root, 0, b"#ASDF 1.0.0\n--- {fi");
+    let mut second = write_new(&mut root, 0, b"#ASDF 1.0.0\n--- {second: 2}\n...\n");
+    root.write(&mut first, 19, b"rst: 1}\n...\n").unwrap();
+    assert_eq!(
+        **root.view(&first).unwrap(),
+        *b"#ASDF 1.0.0\n--- {first: 1}\n...\n"[..].to_vec()
+    );
+    let text = root.text_to_save(&second).unwrap();
+    assert!(text.ends_with(b"{second: 2}\n...\n"));
+    root.saved(Arc::clone(&text));
+    Root::saved_through(&mut second, &text);
+    assert!(
+        root.text_to_save(&first)
+            .unwrap()
+            .ends_with(b"{first: 1}\n...\n")
+    );
+}
+
+#[test]
+fn a_patch_starts_from_what_is_shown() {
+    let mut root = root();
+    let mut handle = root.open(0, false, 1).unwrap();
+    root.write(&mut handle, 20, b"2").unwrap();
+    assert_eq!(*root.text_to_save(&handle).unwrap(), OTHER);
+}
+
+#[test]
+fn a_text_renamed_away_is_replaced_by_a_new_file() {
+    let mut root = root();
+    root.rename(TREE_NAME.as_ref(), "tree.yaml~".as_ref())
+        .unwrap();
+    assert_eq!(root.lookup(TREE_NAME.as_ref()), None);
+    let number = root.create(TREE_NAME.as_ref(), facts()).unwrap();
+    let handle = write_new(&mut root, number, OTHER);
+    assert_eq!(*root.text_to_save(&handle).unwrap(), OTHER);
+}
+
+#[test]
+fn scratch_files_are_limited_and_give_their_room_back() {
+    let mut root = root();
+    let number = root.create("s".as_ref(), facts()).unwrap();
+    let mut handle = root.open(number, false, 1).unwrap();
+    assert!(matches!(
+        root.write(&mut handle, 0, &vec![1; 70 << 10]),
+        Err(Error::ScratchFull(_))
+    ));
+    assert_eq!(root.shown(number).unwrap().len, 0);
+    root.write(&mut handle, 0, &vec![1; 60 << 10]).unwrap();
+    assert!(root.create("t".as_ref(), facts()).is_ok());
+    root.unlink("s".as_ref()).unwrap();
+    root.release(&mut handle);
+    let number = root.create("u".as_ref(), facts()).unwrap();
+    let mut handle = root.open(number, false, 1).unwrap();
+    root.write(&mut handle, 0, &vec![1; 50 << 10]).unwrap();
+}
+
+#[test]
+fn an_unlinked_file_lives_until_it_is_closed() {
+    let mut root = root();
+    let number = root.create("s".as_ref(), facts()).unwrap();
+    let mut handle = root.open(number, false, 1).unwrap();
+    root.unlink("s".as_ref()).unwrap();
+    root.write(&mut handle, 0, b"x").unwrap();
+    assert_eq!(*root.view(&handle).unwrap(), b"x");
+    root.release(&mut handle);
+    assert!(root.shown(number).is_err());
+}
+
+#[test]
+fn exchanging_names_changes_which_file_is_the_tree() {
+    let mut root = root();
+    let number = root.create("new".as_ref(), facts()).unwrap();
+    root.exchange("new".as_ref(), TREE_NAME.as_ref()).unwrap();
+    assert!(root.is_tree(number));
+    assert_eq!(root.lookup("new".as_ref()), Some(0));
+}
+
+#[test]
+fn a_refused_text_goes_on_being_shown() {
+    let mut root = root();
+    let bad = b"#ASDF 1.0.0\n--- [\n";
+    let mut handle = write_new(&mut root, 0, bad);
+    let text = root.text_to_save(&handle).unwrap();
+    root.refused(text);
+    root.release(&mut handle);
+    assert_eq!(**root.bytes(0).unwrap(), bad);
+    let mut emptied = root.open(0, true, 1).unwrap();
+    root.release(&mut emptied);
+    assert_eq!(**root.bytes(0).unwrap(), bad);
+}

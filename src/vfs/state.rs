@@ -1,0 +1,131 @@
+//! What the mount shows at one moment: a snapshot, and the names it gives.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::sync::Arc;
+
+use super::catalogue::{Catalogue, Item, Numbers};
+use super::node::Node;
+use super::{Error, Result};
+use crate::asdf::{Array, Snapshot};
+use crate::error::Error as Library;
+
+/// A snapshot, the names it gives, and FILE's attributes when it was taken.
+pub(super) struct State {
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) catalogue: Catalogue,
+    pub(super) meta: Metadata,
+}
+
+/// The names in a directory.
+pub(super) enum Listing {
+    Few(Vec<(OsString, Node)>),
+    Blocks(u32),
+    Arrays(u32),
+}
+
+impl State {
+    /// What `snapshot` shows now.
+    pub(super) fn new(snapshot: Arc<Snapshot>, numbers: &mut Numbers) -> Result<Self, Library> {
+        let catalogue = Catalogue::new(items(&snapshot), numbers);
+        let meta = snapshot.metadata()?;
+        Ok(Self {
+            snapshot,
+            catalogue,
+            meta,
+        })
+    }
+
+    /// Index of the array with that number.
+    pub(super) fn array_index(&self, number: u32) -> Result<usize> {
+        self.catalogue.array(number).ok_or(Error::NotFound)
+    }
+
+    /// The array with that number.
+    pub(super) fn array(&self, number: u32) -> Result<&Array> {
+        self.snapshot
+            .arrays()
+            .get(self.array_index(number)?)
+            .ok_or(Error::NotFound)
+    }
+}
+
+impl Listing {
+    /// The entry at that position.
+    pub(super) fn get<'a>(&'a self, state: &'a State, at: usize) -> Option<(Cow<'a, OsStr>, Node)> {
+        match self {
+            Self::Few(entries) => entries
+                .get(at)
+                .map(|(name, node)| (Cow::Borrowed(name.as_os_str()), *node)),
+            Self::Blocks(count) => {
+                let n = u32::try_from(at).ok().filter(|n| n < count)?;
+                Some((Cow::Owned(format!("{n}.bin").into()), Node::Block(n)))
+            }
+            Self::Arrays(number) => {
+                let (name, node) = state.catalogue.entries(*number)?.get(at)?;
+                Some((Cow::Borrowed(name.as_os_str()), *node))
+            }
+        }
+    }
+}
+
+/// What stands under `arrays/`: the arrays that have files, and the links.
+fn items(snapshot: &Snapshot) -> impl Iterator<Item = (Vec<String>, Item)> {
+    let arrays = snapshot
+        .arrays()
+        .iter()
+        .enumerate()
+        .filter(|(_, array)| array.problem().is_none());
+    let arrays = arrays.map(|(i, array)| (array.file_names().to_vec(), Item::Array(i)));
+    let links = snapshot.links().iter().map(|link| {
+        let target = relative(&link.file_names, &link.target);
+        let item = if link.is_array {
+            Item::ArrayLink(target)
+        } else {
+            Item::DirectoryLink(target)
+        };
+        (link.file_names.clone(), item)
+    });
+    arrays.chain(links)
+}
+
+/// The target of a link, relative to the directory that holds the link.
+fn relative(link: &[String], target: &[String]) -> String {
+    let directory = link
+        .split_last()
+        .map_or(&[][..], |(_, directory)| directory);
+    let common = directory
+        .iter()
+        .zip(target)
+        .take_while(|(a, b)| a == b)
+        .count();
+    let common = common.min(target.len().saturating_sub(1));
+    let up = std::iter::repeat_n("..", directory.len().saturating_sub(common));
+    up.chain(target.iter().skip(common).map(String::as_str))
+        .collect::<Vec<_>>()
+        .join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_relative() {
+        let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
+        for (link, target, want) in [
+            ("b", "a", "a"),
+            ("x/b", "a", "../a"),
+            ("x/b", "x/a", "a"),
+            ("x/y/b", "x/a/c", "../a/c"),
+            ("x/b", "x", "../x"),
+        ] {
+            assert_eq!(
+                relative(&path(link), &path(target)),
+                want,
+                "{link} -> {target}"
+            );
+        }
+    }
+}

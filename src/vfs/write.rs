@@ -1,0 +1,386 @@
+//! Operations that change names and bytes. When a change is saved is decided here; how, in `commit`.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use log::warn;
+
+use super::node::Node;
+use super::root::{FileFacts, Number, Root, TREE_NAME, TextHandle};
+use super::{
+    Access, Attr, Attributes, Error, Handle, Opened, ROOT_DIRECTORIES, Rename, Result, Vfs, locked,
+};
+
+/// `fallocate(2)`: do not change the size.
+const KEEP_SIZE: i32 = 1;
+/// `stat(2)`: the type of a file in its mode, and that of a regular one.
+const TYPE_MASK: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+
+impl Vfs {
+    /// Changes attributes. A new size is a change of the bytes; owner, mode and times of files in the root are kept in memory,
+    /// those of other files are accepted and follow FILE's: editors and `cp -p` complain about anything else.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NotFound`], and those of writing.
+    pub fn setattr(&self, ino: u64, fh: Option<u64>, changes: &Attributes) -> Result<Attr> {
+        self.check_writable()?;
+        let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
+        match node {
+            Node::Text(number) => {
+                if let Some(size) = changes.size {
+                    self.resize_text(number, fh, size)?;
+                }
+                let mut root = locked(&self.root);
+                let facts = root.facts_mut(number)?;
+                if let Some(mode) = changes.mode {
+                    facts.perm = u16::try_from(mode & 0o777).unwrap_or(0);
+                }
+                facts.uid = changes.uid.unwrap_or(facts.uid);
+                facts.gid = changes.gid.unwrap_or(facts.gid);
+                facts.mtime = changes.mtime.unwrap_or(facts.mtime);
+            }
+            Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) => {
+                if let Some(size) = changes.size {
+                    self.resize_data(node, fh, size)?;
+                }
+            }
+            _ => return Err(Error::NotPermitted("this file is not yours to change")),
+        }
+        self.getattr(ino, fh)
+    }
+
+    /// Through a handle its draft is resized; by path the text is, and saved at once if it is one.
+    fn resize_text(&self, number: Number, fh: Option<u64>, size: u64) -> Result<()> {
+        if let Some(handle) = fh.map(|fh| self.handles.get(fh)).transpose()?
+            && let Handle::Text(text) = &*handle
+        {
+            return locked(&self.root).resize(&mut locked(text), size);
+        }
+        let mut handle = locked(&self.root).open(number, false, 0)?;
+        let resized = locked(&self.root).resize(&mut handle, size);
+        let text = locked(&self.root).text_to_save(&handle);
+        let saved = match (resized, text) {
+            (Ok(()), Some(text)) => self.save_text(&text),
+            (resized, _) => resized,
+        };
+        locked(&self.root).release(&mut handle);
+        saved
+    }
+
+    /// Makes a file; see [`Vfs::create`].
+    ///
+    /// # Errors
+    /// As there; [`Error::NotPermitted`] for anything but a regular file.
+    pub fn mknod(&self, parent: u64, name: &OsStr, mode: u32) -> Result<Attr> {
+        if mode & TYPE_MASK != REGULAR && mode & TYPE_MASK != 0 {
+            return Err(Error::NotPermitted("only regular files can be made"));
+        }
+        let node = self.make(parent, name, mode)?;
+        self.getattr(node.ino(), None)
+    }
+
+    /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Exists`], [`Error::ScratchFull`]; [`Error::NotPermitted`] elsewhere.
+    pub fn create(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        access: Access,
+    ) -> Result<(Attr, Opened)> {
+        let node = self.make(parent, name, mode)?;
+        let opened = self.open(
+            node.ino(),
+            Access {
+                truncate: false,
+                ..access
+            },
+        )?;
+        Ok((self.getattr(node.ino(), Some(opened.fh))?, opened))
+    }
+
+    fn make(&self, parent: u64, name: &OsStr, mode: u32) -> Result<Node> {
+        self.check_writable()?;
+        match Node::from_ino(parent).ok_or(Error::NotFound)? {
+            Node::Root => {
+                check_root_name(name)?;
+                let facts = self.new_facts(mode);
+                Ok(Node::Text(locked(&self.root).create(name, facts)?))
+            }
+            Node::Blocks => self.make_block(name),
+            _ => Err(Error::NotPermitted(
+                "files can be made in the root and in blocks only",
+            )),
+        }
+    }
+
+    fn new_facts(&self, mode: u32) -> FileFacts {
+        let state = self.state();
+        let (uid, gid) = self.owner(&state);
+        FileFacts {
+            perm: u16::try_from(mode & 0o777).unwrap_or(0),
+            uid,
+            gid,
+            mtime: SystemTime::now(),
+        }
+    }
+
+    /// There are no directories but those that the file makes.
+    pub fn mkdir(&self, _parent: u64, _name: &OsStr) -> Error {
+        self.check_writable()
+            .err()
+            .unwrap_or(Error::NotPermitted("directories follow the tree"))
+    }
+
+    /// There are no directories to remove.
+    pub fn rmdir(&self, parent: u64, name: &OsStr) -> Error {
+        self.mkdir(parent, name)
+    }
+
+    /// Makes a symlink in the root.
+    ///
+    /// # Errors
+    /// As [`Vfs::create`].
+    pub fn symlink(&self, parent: u64, name: &OsStr, target: &Path) -> Result<Attr> {
+        self.check_writable()?;
+        if Node::from_ino(parent) != Some(Node::Root) {
+            return Err(Error::NotPermitted("links can be made in the root only"));
+        }
+        check_root_name(name)?;
+        let facts = self.new_facts(0o777);
+        let number = locked(&self.root).symlink(name, target.as_os_str(), facts)?;
+        self.getattr(Node::Text(number).ino(), None)
+    }
+
+    /// Gives a file of the root another name there.
+    ///
+    /// # Errors
+    /// As [`Vfs::create`]; what refuses the text if the name is `tree.yaml`.
+    pub fn link(&self, ino: u64, parent: u64, name: &OsStr) -> Result<Attr> {
+        self.check_writable()?;
+        let (Some(Node::Text(number)), Some(Node::Root)) =
+            (Node::from_ino(ino), Node::from_ino(parent))
+        else {
+            return Err(Error::NotPermitted("links can be made in the root only"));
+        };
+        check_root_name(name)?;
+        if name == TREE_NAME {
+            self.save_file(number)?;
+        }
+        locked(&self.root).link(number, name)?;
+        self.getattr(ino, None)
+    }
+
+    /// Takes a name away: of a file in the root, or the last block.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::Busy`] for a block that arrays use.
+    pub fn unlink(&self, parent: u64, name: &OsStr) -> Result<()> {
+        self.check_writable()?;
+        match Node::from_ino(parent).ok_or(Error::NotFound)? {
+            Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
+                Err(Error::IsDirectory)
+            }
+            Node::Root => locked(&self.root).unlink(name),
+            Node::Blocks => self.remove_block(name),
+            _ => Err(Error::NotPermitted("arrays and info follow the tree")),
+        }
+    }
+
+    /// Renames in the root. A file that gets the name `tree.yaml` is saved first; if it is refused, both names stay.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::Exists`], [`Error::NotPermitted`]; what refuses the text.
+    pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), how: Rename) -> Result<()> {
+        self.check_writable()?;
+        if [from.0, to.0].map(Node::from_ino) != [Some(Node::Root); 2] {
+            return Err(Error::NotPermitted("only files in the root can be renamed"));
+        }
+        check_root_name(from.1)?;
+        check_root_name(to.1)?;
+        let (first, second) = {
+            let root = locked(&self.root);
+            (
+                root.lookup(from.1).ok_or(Error::NotFound)?,
+                root.lookup(to.1),
+            )
+        };
+        match how {
+            Rename::NoReplace if second.is_some() => return Err(Error::Exists),
+            Rename::Exchange if second.is_none() => return Err(Error::NotFound),
+            _ => {}
+        }
+        if to.1 == TREE_NAME {
+            self.save_file(first)?;
+        } else if let (Rename::Exchange, Some(second)) = (how, second)
+            && from.1 == TREE_NAME
+        {
+            self.save_file(second)?;
+        }
+        let mut root = locked(&self.root);
+        match how {
+            Rename::Exchange => root.exchange(from.1, to.1),
+            Rename::Replace | Rename::NoReplace => root.rename(from.1, to.1),
+        }
+    }
+
+    /// Saves the bytes of a file that is about to be `tree.yaml`. The committed text again is no save: it is how editors put a
+    /// backup back.
+    fn save_file(&self, number: Number) -> Result<()> {
+        let text = {
+            let root = locked(&self.root);
+            if root.is_tree(number) {
+                return Ok(());
+            }
+            let text = Arc::clone(root.bytes(number)?);
+            if text == *root.committed() {
+                return Ok(());
+            }
+            text
+        };
+        self.save_text(&text)
+            .inspect_err(|error| self.keep_refused(&text, error, false))
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`], [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
+    pub fn write(&self, fh: u64, offset: u64, data: &[u8]) -> Result<u32> {
+        self.check_writable()?;
+        let handle = self.handles.get(fh)?;
+        match &*handle {
+            Handle::Text(text) => locked(&self.root).write(&mut locked(text), offset, data)?,
+            Handle::Data(open) => self.write_data(open, offset, data)?,
+            Handle::Info(_) => return Err(Error::ReadOnly("info is ours")),
+            Handle::Directory(..) => return Err(Error::IsDirectory),
+        }
+        Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
+    }
+
+    /// `close(2)` of one descriptor: saves what was written through the handle since the last save.
+    ///
+    /// A handle may be flushed many times, by processes that merely inherited it (`{ a; b; } > tree.yaml`): half a text from one
+    /// of those is no fault of it, and is left for the opener's own flush.
+    ///
+    /// # Errors
+    /// What refuses the text, or prevents the save.
+    pub fn flush(&self, fh: u64, pid: u32) -> Result<()> {
+        let handle = self.handles.get(fh)?;
+        let (saved, opener) = match &*handle {
+            Handle::Text(text) => {
+                let opener = locked(text).opener();
+                (self.save_handle(text), opener)
+            }
+            Handle::Data(open) => (self.save_data(open), open.opener()),
+            Handle::Info(_) | Handle::Directory(..) => return Ok(()),
+        };
+        match saved {
+            Err(Error::Library(crate::error::Error::Rejected { .. }))
+                if pid != 0 && opener != 0 && pid != opener =>
+            {
+                Ok(())
+            }
+            saved => saved,
+        }
+    }
+
+    /// `fsync(2)`: as a flush, but whoever asks wants to know.
+    ///
+    /// # Errors
+    /// As [`Vfs::flush`].
+    pub fn fsync(&self, fh: u64) -> Result<()> {
+        let handle = self.handles.get(fh)?;
+        match &*handle {
+            Handle::Text(text) => self.save_handle(text),
+            Handle::Data(open) => self.save_data(open),
+            Handle::Info(_) | Handle::Directory(..) => Ok(()),
+        }
+    }
+
+    /// Closes a handle for good. What a map wrote after the last flush is saved now; a fault reaches nobody but the log and
+    /// `info/status`.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`].
+    pub fn release(&self, fh: u64) -> Result<()> {
+        let handle = self.handles.remove(fh).ok_or(Error::BadHandle)?;
+        let saved = match &*handle {
+            Handle::Text(text) => {
+                let saved = self.save_handle(text);
+                locked(&self.root).release(&mut locked(text));
+                saved
+            }
+            Handle::Data(open) => self.close_data(open),
+            Handle::Info(_) | Handle::Directory(..) => Ok(()),
+        };
+        if let Err(error) = saved {
+            warn!("closed with unsaved bytes: {error}");
+        }
+        Ok(())
+    }
+
+    fn save_handle(&self, handle: &Mutex<TextHandle>) -> Result<()> {
+        let text = {
+            let root = locked(&self.root);
+            root.text_to_save(&locked(handle))
+        };
+        let Some(text) = text else { return Ok(()) };
+        match self.save_text(&text) {
+            Ok(()) => {
+                Root::saved_through(&mut locked(handle), &text);
+                Ok(())
+            }
+            Err(error) => {
+                self.keep_refused(&text, &error, true);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes room in an open file, `fallocate(2)`.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for holes and the like; as [`Vfs::write`].
+    pub fn fallocate(&self, fh: u64, offset: u64, len: u64, mode: i32) -> Result<()> {
+        self.check_writable()?;
+        let end = offset
+            .checked_add(len)
+            .ok_or(Error::TooBig("beyond 2^64"))?;
+        if mode == KEEP_SIZE {
+            return Ok(());
+        }
+        if mode != 0 {
+            return Err(Error::NotSupported("only making a file longer"));
+        }
+        let handle = self.handles.get(fh)?;
+        match &*handle {
+            Handle::Text(text) => {
+                let mut root = locked(&self.root);
+                let mut text = locked(text);
+                let now = u64::try_from(root.view(&text)?.len()).unwrap_or(u64::MAX);
+                if end > now {
+                    root.resize(&mut text, end)
+                } else {
+                    Ok(())
+                }
+            }
+            Handle::Data(open) => self.extend_data(open, end),
+            Handle::Info(_) => Err(Error::ReadOnly("info is ours")),
+            Handle::Directory(..) => Err(Error::IsDirectory),
+        }
+    }
+}
+
+/// The names of our directories are not for files.
+fn check_root_name(name: &OsStr) -> Result<()> {
+    if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) {
+        return Err(Error::NotPermitted("arrays, blocks and info are ours"));
+    }
+    Ok(())
+}

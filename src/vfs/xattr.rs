@@ -1,0 +1,205 @@
+//! Extended attributes `user.asdf.*`: what is known of a file of the mount beside its bytes.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+
+use super::node::Node;
+use super::{Error, Result, State, Vfs, index, locked};
+use crate::codec::{code_text, codec};
+
+/// What our attributes begin with.
+const PREFIX: &str = "user.asdf.";
+
+impl Vfs {
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`], [`Error::NotFound`].
+    pub fn getxattr(&self, ino: u64, name: &OsStr) -> Result<Vec<u8>> {
+        let wanted = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX))
+            .ok_or(Error::NoAttribute)?;
+        let all = self.attributes_of(ino)?;
+        let found = all.into_iter().find(|(name, _)| *name == wanted);
+        Ok(found.ok_or(Error::NoAttribute)?.1.into_bytes())
+    }
+
+    /// The names of all attributes, each with a NUL behind it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn listxattr(&self, ino: u64) -> Result<Vec<u8>> {
+        let names = self.attributes_of(ino)?;
+        Ok(names
+            .iter()
+            .flat_map(|(name, _)| format!("{PREFIX}{name}\0").into_bytes())
+            .collect())
+    }
+
+    /// Sets an attribute: `user.asdf.compression` of a block encodes it anew.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::NotSupported`] for any other attribute.
+    pub fn setxattr(&self, ino: u64, name: &OsStr, value: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        match Node::from_ino(ino).ok_or(Error::NotFound)? {
+            Node::Block(n) if name == "user.asdf.compression" => {
+                self.recompress(index(n), compression_code(value)?)
+            }
+            _ => Err(Error::NotSupported(
+                "only user.asdf.compression of a block can be set",
+            )),
+        }
+    }
+
+    /// Our attributes can't be removed, and there are no others.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NoAttribute`].
+    pub fn removexattr(&self, ino: u64, name: &OsStr) -> Result<()> {
+        self.check_writable()?;
+        self.getxattr(ino, name)?;
+        Err(Error::NotPermitted("user.asdf attributes follow the file"))
+    }
+
+    fn attributes_of(&self, ino: u64) -> Result<Vec<(&'static str, String)>> {
+        let state = self.state();
+        Ok(match Node::from_ino(ino).ok_or(Error::NotFound)? {
+            Node::Root => self.root_attributes(&state),
+            Node::Block(n) => block_attributes(&state, index(n))?,
+            Node::ArrayBin(n) | Node::ArrayNpy(n) => array_attributes(&state, n)?,
+            Node::Text(number) => self.text_attributes(number),
+            _ => Vec::new(),
+        })
+    }
+
+    /// Of `tree.yaml`: why it is not saved.
+    fn text_attributes(&self, number: u32) -> Vec<(&'static str, String)> {
+        let history = locked(&self.history);
+        let why = history
+            .refused()
+            .filter(|_| locked(&self.root).is_tree(number));
+        why.map(|why| ("error", why.to_owned()))
+            .into_iter()
+            .collect()
+    }
+
+    fn root_attributes(&self, state: &State) -> Vec<(&'static str, String)> {
+        let layout = state.snapshot.layout();
+        let mut out = vec![
+            ("file", self.path.display().to_string()),
+            ("version", layout.version.to_string()),
+            ("container", layout.dialect.name.to_owned()),
+            ("cache_used", state.snapshot.cache().used().to_string()),
+            ("pid", std::process::id().to_string()),
+        ];
+        if let Some(standard) = standard(state.snapshot.text()) {
+            out.push(("standard", standard));
+        }
+        out
+    }
+}
+
+/// The compression code that a value names: `none`, or up to four bytes as in a block header.
+fn compression_code(value: &[u8]) -> Result<[u8; 4]> {
+    let value = value.trim_ascii_end();
+    if value == b"none" {
+        return Ok([0; 4]);
+    }
+    let mut code = [0; 4];
+    let place = code.get_mut(..value.len()).filter(|_| !value.is_empty());
+    place
+        .ok_or(Error::Invalid("a compression code has one to four bytes"))?
+        .copy_from_slice(value);
+    codec(code).map_err(|_| Error::Invalid("a compression that is not known"))?;
+    Ok(code)
+}
+
+fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String)>> {
+    let snapshot = &state.snapshot;
+    let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
+    let mut out = vec![
+        ("compression", code_text(header.compression)),
+        ("checksum", hex(&header.checksum)),
+        ("checksum_state", snapshot.checksum_state(n).to_string()),
+        ("allocated_size", header.allocated.to_string()),
+        ("used_size", header.used.to_string()),
+        ("data_size", snapshot.block_len(n).unwrap_or(0).to_string()),
+        ("offset", header.offset.to_string()),
+        ("flags", header.flags.to_string()),
+    ];
+    if let Some(error) = snapshot.block_error(n) {
+        out.push(("error", error.to_string()));
+    }
+    Ok(out)
+}
+
+fn array_attributes(state: &State, number: u32) -> Result<Vec<(&'static str, String)>> {
+    let array = state.array(number)?;
+    let optional = [
+        ("datatype", array.datatype_text()),
+        ("shape", array.shape_text()),
+        ("byteorder", array.byteorder_text()),
+        ("strides", array.strides_text()),
+        ("unit", array.unit().map(str::to_owned)),
+    ];
+    let mut out: Vec<_> = optional
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect();
+    out.push(("source", array.source_text()));
+    out.push(("tag", array.tag().to_owned()));
+    out.push(("path", array.path()));
+    Ok(out)
+}
+
+/// The version behind `#ASDF_STANDARD`.
+fn standard(text: &[u8]) -> Option<String> {
+    text.split(|&byte| byte == b'\n')
+        .take_while(|line| line.starts_with(b"#"))
+        .find_map(|line| {
+            let version = line.strip_prefix(b"#ASDF_STANDARD")?.trim_ascii();
+            Some(String::from_utf8_lossy(version).into_owned())
+        })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        // writing to a string can't fail
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_standard_is_read_from_its_line() {
+        assert_eq!(
+            standard(b"#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\r\n%YAML 1.1\n").as_deref(),
+            Some("1.5.0")
+        );
+        assert_eq!(
+            standard(b"#ASDF 1.0.0\n%YAML 1.1\n#ASDF_STANDARD 9\n"),
+            None
+        );
+    }
+
+    #[test]
+    fn bytes_are_written_in_hex() {
+        assert_eq!(hex(&[0, 255, 16]), "00ff10");
+    }
+
+    #[test]
+    fn compressions_are_named_by_their_code() {
+        assert_eq!(compression_code(b"none").unwrap(), [0; 4]);
+        assert_eq!(compression_code(b"zlib\n").unwrap(), *b"zlib");
+        assert_eq!(compression_code(b"lz4").unwrap(), *b"lz4\0");
+        for bad in [&b""[..], b"nope", b"zlib2"] {
+            assert!(matches!(compression_code(bad), Err(Error::Invalid(_))));
+        }
+    }
+}

@@ -1,0 +1,288 @@
+"""What scripts/bench runs: every comparison side by side in one run, its rounds interleaved; medians and ratios."""
+import argparse
+import fnmatch
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+import samples
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+import mounting  # noqa: E402
+
+PROGRAM = str(ROOT / "target/release/asdf-mount")
+MEASURE = str(ROOT / "target/release/examples/measure")
+DATA = ROOT / "target/bench"
+MIB = 1 << 20
+# How each native tool decodes the stored bytes on standard input to standard output.
+NATIVE = {
+    "zlib": ["rapidgzip", "-d", "-c", "-P", "0"],
+    "bzp2": ["lbzip2", "-d", "-c"],
+    "lz4 frame": ["lz4", "-d", "-c"],
+    "zstd": ["zstd", "-d", "-c"],
+}
+
+rows = []
+
+
+def timed(action):
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def run(*command, **options):
+    return subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, **options).stdout
+
+
+def cat(path):
+    """Seconds that `cat` takes."""
+    return timed(lambda: subprocess.run(["cat", str(path)], check=True, stdout=subprocess.DEVNULL))
+
+
+def drop_caches():
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+class Served(mounting.Mount):
+    """A mount whose peak memory is known afterwards."""
+
+    peak = 0
+
+    def __init__(self, file, options=(), cpu=None):
+        super().__init__(PROGRAM, file, ["-r", *options])
+        self.cpu = cpu
+
+    def __enter__(self):
+        before = os.sched_getaffinity(0)
+        if self.cpu is not None:
+            os.sched_setaffinity(0, {self.cpu})
+        try:
+            return super().__enter__()
+        finally:
+            os.sched_setaffinity(0, before)
+
+    def __exit__(self, *details):
+        status = pathlib.Path(f"/proc/{self.daemon}/status").read_text()
+        self.peak = int(status.split("VmHWM:")[1].split()[0]) >> 10
+        super().__exit__(*details)
+
+    def read_ahead(self, kib):
+        pathlib.Path(f"/sys/class/bdi/{mounting.mounted(self.dir)}/read_ahead_kb").write_text(str(kib))
+
+
+def compare(name, unit, sides, rounds, work=None):
+    """Run each side once a round. A side gives seconds, or (seconds, peak MiB). The first is ours, the ratio is each
+    other's seconds by ours: above 1 we are faster."""
+    seconds, peaks = {side: [] for side in sides}, {}
+    for _ in range(rounds):
+        for side in list(seconds):
+            try:
+                got = sides[side]()
+            except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
+                print(f"{name:38} {side:26} not possible: {str(error)[:70]}")
+                del seconds[side]
+                continue
+            took, peak = got if isinstance(got, tuple) else (got, None)
+            seconds[side].append(took)
+            if peak is not None:
+                peaks[side] = max(peaks.get(side, 0), peak)
+    if not seconds:
+        return
+    medians = {side: statistics.median(values) for side, values in seconds.items()}
+    ours = next(iter(medians.values()))
+    for side, median in medians.items():
+        value = work / median if work else median * (1e6 if unit == "µs" else 1e3)
+        row = {"what": name, "side": side, "value": round(value, 4), "unit": unit, "ratio": round(median / ours, 3),
+               "seconds": [round(s, 6) for s in seconds[side]], "peak_mib": peaks.get(side)}
+        rows.append(row)
+        peak = f"{row['peak_mib']:8}" if row["peak_mib"] is not None else " " * 8
+        print(f"{name if side == next(iter(medians)) else '':38} {side:26} {value:10.2f} {unit:6} {row['ratio']:8.2f} {peak}", flush=True)
+
+
+def python(action, path):
+    return tuple(json.loads(run(sys.executable, HERE / "samples.py", action, path)))
+
+
+def served(file, action, options=(), cpu=None):
+    """What `action(mount)` measures, and the peak memory of the daemon."""
+    with Served(file, options, cpu) as mount:
+        seconds = action(mount)
+    return seconds, mount.peak
+
+
+# ---------------------------------------------------------------- the comparisons
+
+def raw_reads(sizes, rounds):
+    path = DATA / f"raw-{sizes['raw']}.asdf"
+    offset, length = samples.single(path, None, sizes["raw"])
+    work = length / MIB
+
+    def warm(mount):
+        cat(path)
+        cat(mount.dir / "blocks/0.bin")
+        return cat(mount.dir / "blocks/0.bin")
+
+    def warm_file():
+        cat(path)
+        return cat(path)
+
+    def uncached(mount):
+        cat(path)
+        return cat(mount.dir / "blocks/0.bin")
+
+    def cold(kib):
+        def action(mount):
+            if kib:
+                mount.read_ahead(kib)
+            drop_caches()
+            return cat(mount.dir / "blocks/0.bin")
+        return action
+
+    def cold_file():
+        drop_caches()
+        return cat(path)
+
+    yield "raw sequential, warm", lambda name: compare(name, "MB/s", {
+        "mount": lambda: served(path, warm), "cat of the file": warm_file, "mount, first read": lambda: served(path, uncached)}, rounds, work=work)
+    yield "raw sequential, cold", lambda name: compare(name, "MB/s", {
+        "mount": lambda: served(path, cold(None)), "mount, read-ahead 128 KiB": lambda: served(path, cold(128)),
+        "mount, read-ahead 1 MiB": lambda: served(path, cold(1024)), "cat of the file": cold_file}, rounds, work=work)
+    count = sizes["reads"]
+
+    def random(file, at):
+        return float(run(MEASURE, "random", file, at, length, count)) / count
+
+    def random_warm(mount):
+        cat(mount.dir / "blocks/0.bin")
+        return random(mount.dir / "blocks/0.bin", 0)
+
+    yield "raw random 4 KiB, warm", lambda name: compare(name, "µs", {
+        "mount": lambda: served(path, random_warm), "mount, first touch": lambda: served(path, lambda m: random(m.dir / "blocks/0.bin", 0)),
+        "pread of the file": lambda: (cat(path), random(path, offset))[1]}, rounds)
+
+
+def codecs(sizes, rounds):
+    size = sizes["codec"]
+    work = size / MIB
+    for framing in samples.FRAMINGS:
+        path = DATA / f"{framing.replace(chr(32), chr(45))}-{size}.asdf"
+        yield f"{framing} sequential", lambda name, f=framing, p=path: codec_sequential(name, f, p, size, work, rounds)
+        yield f"{framing} 4 KiB", lambda name, f=framing, p=path: codec_random(name, f, p, size, sizes["codec_reads"], rounds)
+
+
+def codec_sequential(name, framing, path, size, work, rounds):
+    offset, length = samples.single(path, framing, size)
+    whole = lambda mount: cat(mount.dir / "blocks/0.bin")  # noqa: E731
+    sides = {"mount": lambda: served(path, whole), "mount on one core": lambda: served(path, whole, cpu=0)}
+    if framing in ("zlib", "bzp2", "lz4"):
+        sides["codec alone"] = lambda: float(run(MEASURE, "codec", framing, path, offset, length))
+    if framing.startswith("bl"):
+        sides["Python " + ("blosc2" if framing.startswith("bls2") else "blosc")] = lambda: python(framing.split()[0], path)
+    else:
+        sides["Python asdf"] = lambda: python("read", path)
+    if tool := NATIVE.get(framing):
+        if program := shutil.which(tool[0]) or shutil.which(tool[0], path=str(pathlib.Path(sys.executable).parent)):
+            stored = DATA / "stored"
+            with open(path, "rb") as file, open(stored, "wb") as out:
+                file.seek(offset)
+                shutil.copyfileobj(file, out, MIB)
+            sides[tool[0]] = lambda: timed(lambda: subprocess.run([program, *tool[1:]], stdin=open(stored, "rb"), stdout=subprocess.DEVNULL, check=True))
+    compare(name, "MB/s", sides, rounds, work=work)
+
+
+def codec_random(name, framing, path, size, count, rounds):
+    samples.single(path, framing, size)
+
+    def touch(at):
+        def action(mount):
+            with open(mount.dir / "blocks/0.bin", "rb", buffering=0) as file:
+                return timed(lambda: os.pread(file.fileno(), 4096, at))
+        return action
+
+    def after_a_pass(mount):
+        block = mount.dir / "blocks/0.bin"
+        cat(block)
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("1")
+        return float(run(MEASURE, "random", block, 0, size, count)) / count
+
+    compare(name, "ms", {
+        "first touch, in the middle": lambda: served(path, touch(size // 2)),
+        "first touch, at the end": lambda: served(path, touch(size - 4096)),
+        "after one pass, cache=64M": lambda: served(path, after_a_pass, ["-o", "cache=64M"]),
+    }, max(1, rounds // 2))
+
+
+def opening(sizes, rounds):
+    files = {}
+    for name, make in {
+        "open 1 block": lambda p: samples.many_blocks(p, 1, True),
+        f"open {sizes['blocks']} blocks, index": lambda p: samples.many_blocks(p, sizes["blocks"], True),
+        f"open {sizes['blocks']} blocks, no index": lambda p: samples.many_blocks(p, sizes["blocks"], False),
+        f"open a tree of {sizes['tree'] // MIB} MiB": lambda p: samples.large_tree(p, sizes["tree"]),
+    }.items():
+        files[name] = DATA / (name.replace(" ", "-").replace(",", "") + ".asdf")
+        yield name, lambda name, make=make, path=files[name]: open_once(name, make, path, rounds)
+    listed = DATA / f"listed-{sizes['blocks']}.asdf"
+
+    def listing(name):
+        samples.many_blocks(listed, sizes["blocks"], True)
+        ls = lambda mount: timed(lambda: subprocess.run(["ls", "-lR", str(mount.dir / "arrays")], stdout=subprocess.DEVNULL, check=True))  # noqa: E731
+        compare(name, "ms", {"mount": lambda: served(listed, ls), "the same in a directory": lambda: plain_listing(sizes["blocks"])}, rounds)
+
+    yield f"ls -lR of {sizes['blocks']} arrays", listing
+
+
+def open_once(name, make, path, rounds):
+    make(path)
+
+    def mount_time():
+        mount = Served(path)
+        seconds = timed(mount.__enter__)
+        os.listdir(mount.dir / "arrays")
+        mount.__exit__(None, None, None)
+        return seconds, mount.peak
+
+    compare(name, "ms", {"mount": mount_time, "asdf.open": lambda: python("open", path)}, rounds)
+
+
+def plain_listing(count):
+    folder = DATA / "plain"
+    if not folder.exists():
+        (folder / "arrays").mkdir(parents=True)
+        for n in range(count):
+            (folder / "arrays" / f"{n}.bin").write_bytes(b"")
+            (folder / "arrays" / f"{n}.npy").write_bytes(b"")
+    return timed(lambda: subprocess.run(["ls", "-lR", str(folder)], stdout=subprocess.DEVNULL, check=True))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, two rounds: shows that it runs, not how fast it is")
+    parser.add_argument("--only", default="*", help="glob on the names of the comparisons")
+    parser.add_argument("--rounds", type=int)
+    args = parser.parse_args()
+    sizes = {"raw": 1024 * MIB, "codec": 256 * MIB, "reads": 50_000, "codec_reads": 200, "blocks": 10_000, "tree": 20 * MIB}
+    if args.quick:
+        sizes = {"raw": 64 * MIB, "codec": 16 * MIB, "reads": 2_000, "codec_reads": 20, "blocks": 1_000, "tree": 2 * MIB}
+    rounds = args.rounds or (2 if args.quick else 5)
+    DATA.mkdir(parents=True, exist_ok=True)
+    print(f"{'what':38} {'side':26} {'median':>10} {'':6} {'time/ours':>8} {'peak MiB':>8}")
+    for group in (raw_reads, codecs, opening):
+        for name, comparison in group(sizes, rounds):
+            if fnmatch.fnmatch(name, args.only):
+                comparison(name)
+    result = {"machine": {"cpus": os.cpu_count(), "kernel": os.uname().release}, "sizes": sizes, "rounds": rounds, "rows": rows}
+    (ROOT / "target/bench.json").write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

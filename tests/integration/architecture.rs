@@ -1,0 +1,293 @@
+//! The shape of `src/` as DESIGN §8 has it: the staircase of modules, one place for each crate, short files and functions.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A module may use what stands to its right, and itself.
+const STAIRCASE: [&str; 9] = [
+    "main", "cli", "fuse", "vfs", "save", "asdf", "codec", "source", "error",
+];
+
+/// Each crate, by the name that code calls it, and the files that may use it; a folder stands for all files in it.
+const CRATES: &[(&str, &[&str])] = &[
+    ("bzip2", &["codec/bzp2.rs"]),
+    ("clap", &["cli.rs"]),
+    ("clap_complete", &["cli.rs"]),
+    ("env_logger", &["cli/log.rs"]),
+    ("flate2", &["codec/blosc/inner.rs"]),
+    ("fuser", &["fuse.rs"]),
+    (
+        "libc",
+        &["cli/", "fuse.rs", "save/store.rs", "source/file.rs"],
+    ),
+    ("libyaml_rs", &["asdf/yaml.rs"]),
+    ("libz_rs_sys", &["codec/zlib.rs", "codec/zlib/"]),
+    ("log", &[""]),
+    ("lru", &["codec/cache.rs"]),
+    ("lz4_flex", &["codec/lz4.rs", "codec/lz4/", "codec/lz4f.rs"]),
+    ("lzma_rust2", &["codec/xz.rs"]),
+    ("md5", &["asdf/checksum.rs"]),
+    ("memmap2", &["source/file.rs"]),
+    // system calls, by the modules that talk to the system
+    (
+        "rustix",
+        &[
+            "asdf/external.rs",
+            "cli/",
+            "fuse.rs",
+            "save.rs",
+            "save/",
+            "source/file.rs",
+            "vfs.rs",
+            "vfs/",
+        ],
+    ),
+    ("sha2", &["save/digest.rs"]),
+    ("signal_hook", &["cli/daemon.rs"]),
+    ("thiserror", &["error.rs", "vfs/error.rs"]),
+    ("zstd_safe", &["codec/zstd/native.rs"]),
+];
+
+const FILE_LINES: usize = 600;
+const FUNCTION_LINES: usize = 70;
+
+/// One file of `src/`: its path below it, and its lines without comments.
+struct Code {
+    path: String,
+    lines: Vec<String>,
+}
+
+impl Code {
+    /// The module of the staircase that the file belongs to.
+    fn module(&self) -> &str {
+        let first = self.path.split('/').next().unwrap();
+        first.strip_suffix(".rs").unwrap_or(first)
+    }
+
+    /// The lines above the unit tests; none of a file that only tests use.
+    fn without_tests(&self) -> impl Iterator<Item = &String> {
+        let tests_only = self.path.ends_with("/sample.rs");
+        self.lines
+            .iter()
+            .take_while(move |line| !tests_only && line.as_str() != "#[cfg(test)]")
+    }
+
+    fn may_use(&self, places: &[&str]) -> bool {
+        places.iter().any(|place| {
+            self.path == *place
+                || place.is_empty()
+                || (place.ends_with('/') && self.path.starts_with(place))
+        })
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Everything in `src/`.
+fn sources() -> Vec<Code> {
+    let src = root().join("src");
+    let mut folders = vec![src.clone()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push(Code {
+                    path: path
+                        .strip_prefix(&src)
+                        .unwrap()
+                        .to_str()
+                        .unwrap()
+                        .to_owned(),
+                    lines: text.lines().map(without_comment).collect(),
+                });
+            }
+        }
+    }
+    assert!(found.len() > 5, "src/ was not found");
+    found
+}
+
+/// The line up to its comment; a `//` within a string ends it too, which costs nothing here.
+fn without_comment(line: &str) -> String {
+    line.split("//").next().unwrap().to_owned()
+}
+
+/// What follows each `name::` in the line that is not itself the tail of a path or a longer name.
+fn paths_from<'a>(line: &'a str, name: &str) -> Vec<&'a str> {
+    let wanted = format!("{name}::");
+    line.match_indices(&wanted)
+        .filter(|(at, _)| {
+            !line[..*at]
+                .ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '$')
+        })
+        .map(|(at, _)| &line[at + wanted.len()..])
+        .collect()
+}
+
+/// The first names of a path's rest: of `a::b` that is `a`, of `{a::b, c}` they are `a` and `c`.
+fn first_names(rest: &str) -> Vec<&str> {
+    let list = rest
+        .strip_prefix('{')
+        .map_or(rest, |list| list.trim_end_matches("};"));
+    let parts = if rest.starts_with('{') {
+        list.split(',').collect()
+    } else {
+        vec![list]
+    };
+    parts
+        .into_iter()
+        .map(|part| {
+            let part = part.trim();
+            let end = part
+                .find(|c: char| !c.is_alphanumeric() && c != '_')
+                .unwrap_or(part.len());
+            &part[..end]
+        })
+        .collect()
+}
+
+#[test]
+fn a_module_uses_only_what_stands_to_its_right() {
+    let place = |name: &str| STAIRCASE.iter().position(|step| *step == name);
+    let mut wrong = Vec::new();
+    for code in sources() {
+        let Some(own) = place(code.module()) else {
+            assert_eq!(code.path, "lib.rs", "a file outside of the staircase");
+            continue;
+        };
+        for (number, line) in code.lines.iter().enumerate() {
+            let ours = ["crate", "asdf_mount"]
+                .iter()
+                .flat_map(|name| paths_from(line, name));
+            for name in ours.flat_map(first_names) {
+                assert!(
+                    !name.is_empty(),
+                    "src/{}:{}: one `use` a module, please",
+                    code.path,
+                    number + 1
+                );
+                if place(name).is_some_and(|used| used < own) {
+                    wrong.push(format!("src/{}:{} uses {name}", code.path, number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn main_uses_nothing_but_cli() {
+    let main = sources()
+        .into_iter()
+        .find(|code| code.path == "main.rs")
+        .unwrap();
+    let used: Vec<_> = main
+        .lines
+        .iter()
+        .flat_map(|line| paths_from(line, "asdf_mount"))
+        .flat_map(first_names)
+        .collect();
+    assert!(used.iter().all(|name| *name == "cli"), "main uses {used:?}");
+}
+
+#[test]
+fn each_crate_is_used_in_its_own_place() {
+    // Unit tests may use any crate: that is where expected values come from.
+    let mut wrong = Vec::new();
+    for code in sources() {
+        for (name, places) in CRATES.iter().filter(|(_, places)| !code.may_use(places)) {
+            for (number, line) in code.without_tests().enumerate() {
+                if !paths_from(line, name).is_empty() || line.contains(&format!("use {name};")) {
+                    wrong.push(format!(
+                        "src/{}:{} uses {name}, whose place is {places:?}",
+                        code.path,
+                        number + 1
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn each_dependency_has_its_place_in_the_table() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let section = manifest.split("\n[dependencies]\n").nth(1).unwrap();
+    let section = section.split("\n[").next().unwrap();
+    for line in section
+        .lines()
+        .filter(|line| line.contains('=') && !line.starts_with('#'))
+    {
+        let package = line.split('=').next().unwrap().trim();
+        let name = if package == "md-5" {
+            "md5".to_owned()
+        } else {
+            package.replace('-', "_")
+        };
+        assert!(
+            CRATES.iter().any(|(known, _)| *known == name),
+            "{package} is not in the table of crates"
+        );
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_its_limit() {
+    for code in sources() {
+        let lines = code.lines.len();
+        assert!(
+            lines <= FILE_LINES,
+            "src/{} has {lines} lines, at most {FILE_LINES} allowed",
+            code.path
+        );
+    }
+}
+
+#[test]
+fn no_function_is_longer_than_its_limit() {
+    let mut wrong = Vec::new();
+    for code in sources() {
+        for (number, line) in code.lines.iter().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            let is_function = line.trim_start().starts_with("fn ")
+                || line.contains(" fn ") && line.trim_end().ends_with(['(', '{']);
+            let end = format!("{}}}", " ".repeat(indent));
+            let lines = code.lines[number..]
+                .iter()
+                .position(|l| l.trim_end() == end)
+                .map_or(0, |n| n + 1);
+            // A declaration without a body ends before any closing brace could.
+            let declared = code.lines[number..]
+                .iter()
+                .take(lines)
+                .any(|l| l.trim_end().ends_with(';') && l.len() - l.trim_start().len() == indent);
+            if is_function && !declared && lines > FUNCTION_LINES {
+                wrong.push(format!(
+                    "src/{}:{} has {lines} lines, at most {FUNCTION_LINES} allowed",
+                    code.path,
+                    number + 1
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_paths_of_a_line_are_found() {
+    assert_eq!(
+        paths_from("use crate::error::Error;", "crate"),
+        ["error::Error;"]
+    );
+    assert_eq!(first_names("{asdf::Tree, codec};"), ["asdf", "codec"]);
+    assert_eq!(first_names("error::Error;"), ["error"]);
+    assert!(paths_from("let x = bzip2::read(my_lz4::y)", "lz4").is_empty());
+    assert!(paths_from("a::bzip2::b", "bzip2").is_empty());
+}

@@ -1,0 +1,431 @@
+//! The command as DESIGN §3 has it: options, exit codes, messages, and how it comes and goes.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{
+    Mount, Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
+    is_root, is_running, mount_options, mounted_at, run,
+};
+use crate::sample::{Block, Index, Sample, array, noise};
+
+/// The user without privileges.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn a_missing_file_exits_with_11() {
+    let place = Place::new();
+    fs::remove_file(&place.file).unwrap();
+    assert_refused(&place.mount(&[]), 11, "sample.asdf");
+}
+
+#[test]
+fn a_directory_as_file_exits_with_11() {
+    let mut place = Place::new();
+    place.file = place.dir.path().to_owned();
+    assert_refused(&place.mount(&[]), 11, place.dir.path().to_str().unwrap());
+}
+
+#[test]
+fn a_missing_mountpoint_exits_with_10() {
+    let place = Place::new();
+    fs::remove_dir(&place.mnt).unwrap();
+    assert_refused(&place.mount(&[]), 10, "mnt");
+}
+
+#[test]
+fn a_file_as_mountpoint_exits_with_10() {
+    let place = Place::new();
+    fs::remove_dir(&place.mnt).unwrap();
+    fs::write(&place.mnt, "").unwrap();
+    assert_refused(&place.mount(&[]), 10, "mnt");
+}
+
+#[test]
+fn a_file_below_its_mountpoint_exits_with_12() {
+    let place = Place::new();
+    let below = place.mnt.join("sample.asdf");
+    fs::rename(&place.file, &below).unwrap();
+    let said = run(Command::new(PROGRAM).arg(&below).arg(&place.mnt));
+    assert_refused(&said, 12, "sample.asdf");
+}
+
+#[test]
+fn a_file_that_is_not_asdf_exits_with_20() {
+    let place = Place::of(&Sample::of_text(b"SIMPLE  =                    T"));
+    assert_refused(&place.mount(&[]), 20, "sample.asdf");
+}
+
+#[test]
+fn a_greater_major_version_exits_with_21_unless_forced() {
+    if !can_mount() {
+        return;
+    }
+    let text = Sample::new("a: 1\n").tree().to_vec();
+    let newer = String::from_utf8(text)
+        .unwrap()
+        .replace("#ASDF 1.0.0", "#ASDF 2.0.0");
+    let place = Place::of(&Sample::of_text(newer.as_bytes()));
+    assert_refused(&place.mount(&[]), 21, "2.0.0");
+    let mount = Mount::new(&place.file, &["-o", "force"]);
+    assert_eq!(mount.read("tree.yaml").unwrap(), newer.as_bytes());
+}
+
+#[test]
+fn a_file_whose_blocks_cannot_be_counted_exits_with_23_unless_forced() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("flux", 0, "uint8", "[5]"))
+        .block(Block::raw(b"hello"))
+        .block(Block::raw(&noise(5000)).header_size(20))
+        .block(Block::raw(b"lost"))
+        .index(Index::Absent);
+    let place = Place::of(&sample);
+    assert_refused(&place.mount(&[]), 23, "force");
+    let mount = Mount::new(&place.file, &["-o", "force"]);
+    assert_eq!(mount.read("blocks/0.bin").unwrap(), b"hello");
+    assert!(mount_options(&mount.dir).starts_with("ro,"));
+    assert!(
+        mount.said.stderr.contains("read-only"),
+        "{}",
+        mount.said.stderr
+    );
+}
+
+#[test]
+fn a_file_that_was_cut_short_mounts_and_says_which_block_it_costs() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::of(
+        &Sample::new("a: 1\n")
+            .block(Block::raw(b"hello"))
+            .block(Block::raw(&noise(5000))),
+    );
+    let whole = fs::read(&place.file).unwrap();
+    fs::write(&place.file, &whole[..whole.len() - 3000]).unwrap();
+    let mount = Mount::new(&place.file, &[]);
+    assert_eq!(mount.read("blocks/0.bin").unwrap(), b"hello");
+    assert_eq!(
+        mount.read("blocks/1.bin").unwrap_err().raw_os_error(),
+        Some(5)
+    );
+    assert!(
+        mount.said.stderr.contains("block 1"),
+        "{}",
+        mount.said.stderr
+    );
+}
+
+/// Runs a script, in which `$@` are these arguments, where mounts are seen by nobody else.
+fn in_private_mounts<S: AsRef<OsStr>>(
+    script: &str,
+    arguments: impl IntoIterator<Item = S>,
+) -> Outcome {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-ec", script, "sh"])
+        .args(arguments);
+    run(&mut command)
+}
+
+#[test]
+fn without_a_fuse_device_it_exits_with_30_and_says_how_to_get_one() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let script = "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; exec \"$@\"";
+    let said = in_private_mounts(script, [Path::new(PROGRAM), &place.file, &place.mnt]);
+    assert_refused(&said, 30, "/dev/fuse");
+}
+
+#[test]
+fn a_mount_that_the_kernel_refuses_exits_with_31() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let said = run(Command::new("setpriv")
+        .args([
+            "--bounding-set=-sys_admin",
+            "--inh-caps=-sys_admin",
+            PROGRAM,
+        ])
+        .args([&place.file, &place.mnt]));
+    assert_refused(&said, 31, "mnt");
+}
+
+#[test]
+fn it_returns_when_the_mount_is_readable_and_says_nothing_off_a_terminal() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let said = place.mount(&[]);
+    let tree = fs::read(place.mnt.join("tree.yaml"));
+    place.unmount();
+    assert_eq!(
+        (said.code, said.stdout.as_str(), said.stderr.as_str()),
+        (0, "", "")
+    );
+    assert!(tree.unwrap().starts_with(b"#ASDF 1.0.0\n"));
+}
+
+#[test]
+fn a_mountpoint_it_made_is_named_after_the_file_and_goes_with_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let made = fs::canonicalize(place.dir.path()).unwrap().join("sample");
+    let said = run(Command::new(PROGRAM)
+        .arg("sample.asdf")
+        .current_dir(place.dir.path()));
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert!(made.join("tree.yaml").exists());
+    assert_eq!(asdf_mount([Path::new("-u"), &made]).code, 0);
+    assert!(!made.exists(), "the directory stayed");
+}
+
+#[test]
+fn a_mountpoint_it_made_goes_when_the_mount_fails() {
+    let place = Place::of(&Sample::of_text(b"not asdf at all"));
+    let said = run(Command::new(PROGRAM)
+        .arg("sample.asdf")
+        .current_dir(place.dir.path()));
+    assert_refused(&said, 20, "sample.asdf");
+    assert!(!place.dir.path().join("sample").exists());
+}
+
+#[test]
+fn unmounting_what_is_not_mounted_exits_with_10() {
+    let place = Place::new();
+    let said = run(Command::new(PROGRAM).arg("-u").arg(&place.mnt));
+    assert_refused(&said, 10, "mnt");
+}
+
+#[test]
+fn several_mountpoints_are_unmounted_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let (one, two) = (Place::new(), Place::new());
+    assert_eq!((one.mount(&[]).code, two.mount(&[]).code), (0, 0));
+    let said = run(Command::new(PROGRAM).arg("-u").args([&one.mnt, &two.mnt]));
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert!(mounted_at(&one.mnt).is_none() && mounted_at(&two.mnt).is_none());
+}
+
+#[test]
+fn in_the_foreground_it_stays_until_the_unmount_and_exits_with_0() {
+    if !can_mount() {
+        return;
+    }
+    for flag in ["-f", "-d"] {
+        let place = Place::new();
+        let mut child = Command::new(PROGRAM)
+            .arg(flag)
+            .args([&place.file, &place.mnt])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("mounted", || mounted_at(&place.mnt).is_some());
+        eventually("readable", || place.mnt.join("tree.yaml").exists());
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "{flag} left the foreground"
+        );
+        assert!(run(Command::new("umount").arg(&place.mnt)).code == 0);
+        let mut status = None;
+        eventually("ended", || {
+            status = child.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(0));
+    }
+}
+
+#[test]
+fn signals_unmount_in_order() {
+    if !can_mount() {
+        return;
+    }
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let place = Place::new();
+        assert_eq!(place.mount(&[]).code, 0);
+        let daemons = daemons_of(&place.mnt);
+        assert_eq!(daemons.len(), 1, "one daemon a mount");
+        kill_process(Pid::from_raw(daemons[0]).unwrap(), signal).unwrap();
+        eventually("unmounted", || mounted_at(&place.mnt).is_none());
+        eventually("gone", || !is_running(daemons[0]));
+    }
+}
+
+#[test]
+fn the_pid_file_names_the_daemon_and_the_log_file_its_complaints() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::of(&Sample::new("a: 1\n").block(Block::coded(*b"zlib", noise(100), 100)));
+    let (pid, log) = (place.dir.path().join("pid"), place.dir.path().join("log"));
+    let said = place.mount(&[
+        "--pid-file",
+        pid.to_str().unwrap(),
+        "--log-file",
+        log.to_str().unwrap(),
+    ]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let named: i32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    let daemons = daemons_of(&place.mnt);
+    let failed = fs::read(place.mnt.join("blocks/0.bin")).unwrap_err();
+    place.unmount();
+    assert_eq!(daemons, [named]);
+    assert_eq!(failed.raw_os_error(), Some(5));
+    assert!(
+        fs::read_to_string(&log).unwrap().contains("block 0"),
+        "the log does not say which block"
+    );
+}
+
+#[test]
+fn read_only_is_asked_for_in_three_ways() {
+    if !can_mount() {
+        return;
+    }
+    for options in [&["-r"][..], &["--read-only"], &["-o", "ro"]] {
+        let place = Place::new();
+        let mount = Mount::new(&place.file, options);
+        assert!(
+            mount_options(&mount.dir).starts_with("ro,"),
+            "{options:?}: {}",
+            mount_options(&mount.dir)
+        );
+        let refused = fs::write(mount.path("tree.yaml"), "x").unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    }
+}
+
+#[test]
+fn a_mount_grants_nothing_that_it_need_not() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&Place::new().file, &[]);
+    let options = mount_options(&mount.dir);
+    for wanted in ["nosuid", "nodev", "noexec", "default_permissions"] {
+        assert!(
+            options.split(',').any(|option| option == wanted),
+            "{wanted} is not in {options}"
+        );
+    }
+    assert!(!options.contains("allow_other"), "{options}");
+}
+
+#[test]
+fn owner_and_mode_can_be_given_as_options() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    fs::set_permissions(&place.file, fs::Permissions::from_mode(0o644)).unwrap();
+    let mount = Mount::new(
+        &place.file,
+        &["-o", "ro,uid=1234", "-o", "gid=77,umask=027"],
+    );
+    for (name, mode) in [
+        ("tree.yaml", 0o640),
+        ("blocks", 0o750),
+        ("blocks/0.bin", 0o640),
+    ] {
+        let found = fs::metadata(mount.path(name)).unwrap();
+        assert_eq!(
+            (found.uid(), found.gid(), found.mode() & 0o7777 & !0o222),
+            (1234, 77, mode & !0o222),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn options_that_are_not_for_us_are_ignored() {
+    if !can_mount() {
+        return;
+    }
+    let options = "defaults,_netdev,nofail,noauto,user,users,x-systemd.automount,noatime,ro";
+    Mount::new(&Place::new().file, &["-o", options]).unmount();
+}
+
+#[test]
+fn options_may_stand_behind_the_names() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let said = run(Command::new(PROGRAM)
+        .args([&place.file, &place.mnt])
+        .args(["-o", "ro"]));
+    let options = mount_options(&place.mnt);
+    place.unmount();
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert!(options.starts_with("ro,"), "{options}");
+}
+
+#[test]
+fn it_can_stand_in_fstab() {
+    if !can_mount() || !is_root() || !Path::new("/sbin/mount.fuse").exists() {
+        return;
+    }
+    let place = Place::new();
+    let fstab = place.dir.path().join("fstab");
+    let line = format!(
+        "{} {} fuse.asdf-mount ro,noauto,nofail,_netdev 0 0\n",
+        place.file.display(),
+        place.mnt.display()
+    );
+    fs::write(&fstab, line).unwrap();
+    // installed, as far as this script sees; mount(8) looks for helpers in the standard places only
+    let script =
+        "mount -t tmpfs none /usr/local/bin; cp \"$1\" /usr/local/bin; mount -T \"$2\" \"$3\"
+        ls \"$3\"; grep -F \" $3 \" /proc/self/mounts; asdf-mount -u \"$3\"";
+    let said = in_private_mounts(script, [Path::new(PROGRAM), &fstab, &place.mnt]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    let mounted = format!(
+        "tree.yaml\n{} {} fuse",
+        place.file.display(),
+        place.mnt.display()
+    );
+    assert!(said.stdout.contains(&mounted), "{}", said.stdout);
+}
+
+#[test]
+fn a_user_without_privileges_mounts_through_fusermount() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let program = place.dir.path().join("asdf-mount");
+    fs::copy(PROGRAM, &program).unwrap();
+    for path in [place.dir.path(), &place.mnt, &place.file] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    // a /dev/fuse with the permissions that udev gives it
+    let script =
+        "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/fuse c 10 229
+        as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
+        as_nobody \"$@\"; as_nobody head -n 1 \"$3/tree.yaml\"; grep -F \" $3 \" /proc/self/mounts
+        as_nobody fusermount3 -u \"$3\"";
+    let said = in_private_mounts(script, [&program, &place.file, &place.mnt]);
+    eventually("the daemon is gone", || daemons_of(&place.mnt).is_empty());
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert!(said.stdout.starts_with("#ASDF 1.0.0\n"), "{}", said.stdout);
+    assert!(said.stdout.contains("user_id=65534"), "{}", said.stdout);
+}

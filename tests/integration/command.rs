@@ -1,0 +1,121 @@
+//! What the command does without mounting: help, refusal of wrong usage, `--list`, `--check`, completions.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{PROGRAM, Place, asdf_mount, mounted_at, run};
+use crate::sample::{Block, Index, Sample, array, noise};
+
+#[test]
+fn version_and_help_go_to_standard_output() {
+    let version = asdf_mount(["-V"]);
+    assert_eq!(
+        (version.code, version.stdout.trim()),
+        (0, concat!("asdf-mount ", env!("CARGO_PKG_VERSION")))
+    );
+    for flag in ["-h", "--help"] {
+        let help = asdf_mount([flag]);
+        assert_eq!((help.code, help.stderr.as_str()), (0, ""));
+        assert!(help.stdout.contains("MOUNTPOINT"), "{}", help.stdout);
+    }
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
+    let place = Place::new();
+    for options in [
+        &["--nonsense"][..],
+        &["-o", "nonsense"],
+        &["-o", "cache=many"],
+        &["--completions", "csh"],
+    ] {
+        let said = place.mount(options);
+        assert_eq!(said.code, 2, "{options:?}: {}", said.stderr);
+        assert!(!said.stderr.is_empty());
+        assert!(mounted_at(&place.mnt).is_none());
+    }
+    assert_eq!(asdf_mount(Vec::<&str>::new()).code, 2);
+}
+
+#[test]
+fn an_unknown_mount_option_is_named() {
+    assert!(
+        Place::new()
+            .mount(&["-o", "ro,nonsense"])
+            .stderr
+            .contains("nonsense")
+    );
+}
+
+#[test]
+fn the_list_shows_what_a_mount_would_show() {
+    let place = Place::new();
+    let said = run(Command::new(PROGRAM).arg("--list").arg(&place.file));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    for word in [
+        "tree.yaml",
+        "blocks",
+        "0.bin",
+        "arrays",
+        "flux.bin",
+        "flux.npy",
+        "20",
+    ] {
+        assert!(
+            said.stdout.contains(word),
+            "{word} is not in {}",
+            said.stdout
+        );
+    }
+}
+
+#[test]
+fn a_check_of_a_clean_file_exits_with_0() {
+    let said = asdf_mount([Path::new("--check"), &Place::new().file]);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+}
+
+#[test]
+fn a_check_names_what_is_suspicious_and_exits_with_1() {
+    let wrong_index = Sample::new("a: 1\n")
+        .block(Block::raw(&noise(20)))
+        .index(Index::Of(vec![7]));
+    let said = asdf_mount([Path::new("--check"), &Place::of(&wrong_index).file]);
+    assert_eq!(said.code, 1, "{}{}", said.stdout, said.stderr);
+    assert!(said.stdout.contains("index"), "{}", said.stdout);
+}
+
+#[test]
+fn a_check_of_a_damaged_file_exits_with_23() {
+    let wrong_checksum = Sample::new("a: 1\n").block(Block::raw(&noise(20)).checksum([1; 16]));
+    let outside = Sample::new(&array("flux", 0, "int32", "[500]")).block(Block::raw(&noise(20)));
+    let cut_short = Place::new();
+    let whole = fs::read(&cut_short.file).unwrap();
+    let start = whole
+        .windows(4)
+        .position(|bytes| bytes == b"\xd3BLK")
+        .unwrap();
+    fs::write(&cut_short.file, &whole[..start + 60]).unwrap();
+    for (place, word) in [
+        (Place::of(&wrong_checksum), "checksum"),
+        (Place::of(&outside), "flux"),
+        (cut_short, "block 0"),
+    ] {
+        let said = asdf_mount([Path::new("--check"), &place.file]);
+        assert_eq!(said.code, 23, "{}{}", said.stdout, said.stderr);
+        assert!(said.stdout.contains(word), "{word}: {}", said.stdout);
+    }
+}
+
+#[test]
+fn completions_exist_for_three_shells() {
+    for shell in ["bash", "zsh", "fish"] {
+        let said = asdf_mount(["--completions", shell]);
+        assert_eq!(said.code, 0);
+        assert!(
+            said.stdout.contains("asdf-mount") && said.stdout.contains("read-only"),
+            "{shell}"
+        );
+    }
+}

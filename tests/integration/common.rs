@@ -1,0 +1,347 @@
+//! Running the program and mounting with it, in ways that never hang: everything has a deadline, and a mount that does not
+//! answer is aborted.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::sample::{Block, Sample, array, noise};
+
+/// How long anything may take before it counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program under test.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_asdf-mount");
+
+/// What a command said and how it ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Whether this machine can mount; says so when it can't.
+pub(crate) fn can_mount() -> bool {
+    let can = Path::new("/dev/fuse").exists();
+    if !can {
+        println!("skipped: no /dev/fuse here");
+    }
+    can
+}
+
+/// Whether the tests run as root, which some of them need; says so when they don't.
+pub(crate) fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: needs root");
+    }
+    root
+}
+
+/// The condition, asked again until it holds or time is up.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    assert!(
+        within(PATIENCE, &mut holds),
+        "still not true after {PATIENCE:?}: {what}"
+    );
+}
+
+fn within(limit: Duration, holds: &mut dyn FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        if holds() {
+            return true;
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// Runs a command to its end. Its output goes through files, because a daemon it leaves behind may keep it open.
+pub(crate) fn run(command: &mut Command) -> Outcome {
+    let dir = TempDir::new().unwrap();
+    let (out, err) = (dir.path().join("out"), dir.path().join("err"));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(File::create(&out).unwrap())
+        .stderr(File::create(&err).unwrap())
+        .spawn()
+        .unwrap();
+    let mut status: Option<ExitStatus> = None;
+    let ended = within(PATIENCE, &mut || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    let text = |path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+    if !ended {
+        child.kill().unwrap();
+        panic!(
+            "{command:?} did not end within {PATIENCE:?}; stderr: {}",
+            text(&err)
+        );
+    }
+    Outcome {
+        code: status.and_then(|s| s.code()).unwrap_or(-1),
+        stdout: text(&out),
+        stderr: text(&err),
+    }
+}
+
+/// Runs the program with these arguments.
+pub(crate) fn asdf_mount<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Outcome {
+    run(Command::new(PROGRAM).args(args))
+}
+
+/// The `major:minor` of what is mounted at exactly this path.
+pub(crate) fn mounted_at(path: &Path) -> Option<String> {
+    let wanted = path.to_str().unwrap().replace(' ', "\\040");
+    fs::read_to_string("/proc/self/mountinfo")
+        .unwrap()
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .filter(|fields| fields[4] == wanted)
+        .map(|fields| fields[2].to_owned())
+        .next_back()
+}
+
+/// The options of what is mounted at exactly this path: those of the mount and those of the filesystem.
+pub(crate) fn mount_options(path: &Path) -> String {
+    let wanted = path.to_str().unwrap();
+    fs::read_to_string("/proc/self/mounts")
+        .unwrap()
+        .lines()
+        .rev()
+        .find(|line| line.split(' ').nth(1) == Some(wanted))
+        .and_then(|line| line.split(' ').nth(3))
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// The processes of the program under test that have this path among their arguments.
+pub(crate) fn daemons_of(mountpoint: &Path) -> Vec<i32> {
+    let program = fs::canonicalize(PROGRAM).unwrap();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
+            continue;
+        };
+        let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let ours = fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program);
+        if ours
+            && arguments
+                .split(|&b| b == 0)
+                .any(|a| a == mountpoint.as_os_str().as_bytes())
+        {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Ends a mount that may not answer any more: fails its requests, then detaches it.
+fn force_off(mountpoint: &Path) {
+    if let Some(device) = mounted_at(mountpoint) {
+        let minor = device.split(':').nth(1).unwrap();
+        let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+        let _ = Command::new("umount").arg("-l").arg(mountpoint).output();
+    }
+}
+
+/// A mounted file. Unmounted, and its daemon waited for, when dropped; aborted when it does not answer for too long.
+pub(crate) struct Mount {
+    pub(crate) dir: PathBuf,
+    /// What the command said when it mounted.
+    pub(crate) said: Outcome,
+    _place: TempDir,
+    /// Held to tell the watchdog, by its drop, that the mount is over.
+    watch: Option<mpsc::Sender<()>>,
+}
+
+impl Mount {
+    /// Mounts `file` with these options in front.
+    pub(crate) fn new(file: &Path, options: &[&str]) -> Self {
+        let place = TempDir::new().unwrap();
+        let dir = fs::canonicalize(place.path()).unwrap().join("mnt");
+        fs::create_dir(&dir).unwrap();
+        let (watch, over) = mpsc::channel::<()>();
+        let guarded = dir.clone();
+        std::thread::spawn(move || {
+            if over.recv_timeout(2 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                force_off(&guarded);
+            }
+        });
+        let said = run(Command::new(PROGRAM).args(options).arg(file).arg(&dir));
+        let mount = Self {
+            dir,
+            said,
+            _place: place,
+            watch: Some(watch),
+        };
+        assert_eq!(mount.said.code, 0, "mounting: {}", mount.said.stderr);
+        assert!(
+            mounted_at(&mount.dir).is_some(),
+            "exit status 0, but nothing is mounted"
+        );
+        mount
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.path(name))
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        String::from_utf8(self.read(name).unwrap()).unwrap()
+    }
+
+    /// The names in a directory of the mount, sorted.
+    pub(crate) fn names(&self, dir: &str) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(self.path(dir))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// A table of `info/`: its header line, and its lines, in fields.
+    pub(crate) fn table(&self, name: &str) -> Vec<Vec<String>> {
+        self.text(name)
+            .lines()
+            .map(|line| line.split('\t').map(str::to_owned).collect())
+            .collect()
+    }
+
+    /// An extended attribute.
+    pub(crate) fn attribute(&self, name: &str, attribute: &str) -> Option<String> {
+        let mut value = vec![0; 4096];
+        let len = rustix::fs::getxattr(self.path(name), attribute, &mut value).ok()?;
+        value.truncate(len);
+        Some(String::from_utf8(value).unwrap())
+    }
+
+    /// Unmounts and waits until the daemon is gone.
+    pub(crate) fn unmount(self) {
+        drop(self);
+    }
+}
+
+/// The sample in a folder of its own, mounted read-only.
+pub(crate) fn mounted(sample: &Sample) -> (TempDir, Mount) {
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&sample.write(dir.path()), &["-r"]);
+    (dir, mount)
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let daemons = daemons_of(&self.dir);
+        let gone = within(PATIENCE, &mut || {
+            mounted_at(&self.dir).is_none()
+                || Command::new("umount")
+                    .arg(&self.dir)
+                    .output()
+                    .is_ok_and(|o| o.status.success())
+                || Command::new("fusermount3")
+                    .arg("-u")
+                    .arg(&self.dir)
+                    .output()
+                    .is_ok_and(|o| o.status.success())
+        });
+        if !gone {
+            force_off(&self.dir);
+        }
+        let ended = within(PATIENCE, &mut || {
+            daemons.iter().all(|pid| !is_running(*pid))
+        });
+        drop(self.watch.take());
+        if !std::thread::panicking() {
+            assert!(gone, "could not unmount {}", self.dir.display());
+            assert!(ended, "the daemon outlives its mount");
+        }
+    }
+}
+
+/// Whether the process exists and is not a zombie that only waits for its parent.
+pub(crate) fn is_running(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        !stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .trim_start()
+            .starts_with('Z')
+    })
+}
+
+/// A folder with an ASDF file and an empty directory in it.
+pub(crate) struct Place {
+    pub(crate) dir: TempDir,
+    pub(crate) file: PathBuf,
+    pub(crate) mnt: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self::of(&Sample::new(&array("flux", 0, "int32", "[5]")).block(Block::raw(&noise(20))))
+    }
+
+    pub(crate) fn of(sample: &Sample) -> Self {
+        let dir = TempDir::new().unwrap();
+        let file = sample.write(dir.path());
+        let mnt = fs::canonicalize(dir.path()).unwrap().join("mnt");
+        fs::create_dir(&mnt).unwrap();
+        Self { dir, file, mnt }
+    }
+
+    /// The program on this file and mountpoint.
+    pub(crate) fn mount(&self, options: &[&str]) -> Outcome {
+        run(Command::new(PROGRAM)
+            .args(options)
+            .arg(&self.file)
+            .arg(&self.mnt))
+    }
+
+    /// Takes the mount away and waits for its daemon.
+    pub(crate) fn unmount(&self) {
+        let said = run(Command::new(PROGRAM).arg("-u").arg(&self.mnt));
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        assert!(mounted_at(&self.mnt).is_none());
+        assert!(
+            daemons_of(&self.mnt).is_empty(),
+            "-u returned before the daemon was gone"
+        );
+    }
+}
+
+/// A refusal has this exit status, one line that says so much, and leaves nothing mounted.
+#[track_caller]
+pub(crate) fn assert_refused(said: &Outcome, code: i32, words: &str) {
+    assert_eq!(said.code, code, "stderr: {}", said.stderr);
+    assert_eq!(
+        said.stderr.lines().count(),
+        1,
+        "not one line: {:?}",
+        said.stderr
+    );
+    assert!(said.stderr.starts_with("asdf-mount: "), "{:?}", said.stderr);
+    assert!(
+        said.stderr.contains(words),
+        "{words:?} is not in {:?}",
+        said.stderr
+    );
+    assert_eq!(said.stdout, "");
+}

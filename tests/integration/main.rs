@@ -1,0 +1,30 @@
+//! Tests from outside: the shape of the sources, the command, and real mounts.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::print_stdout,
+    clippy::format_collect,
+    reason = "a test may panic: that is how it fails"
+)]
+#![cfg_attr(
+    not(feature = "fuse"),
+    allow(dead_code, reason = "without the kernel interface nothing is mounted")
+)]
+
+mod architecture;
+#[cfg(feature = "fuse")]
+mod arrays;
+#[cfg(feature = "fuse")]
+mod cli;
+mod command;
+mod common;
+#[cfg(feature = "fuse")]
+mod corpus;
+mod manual;
+#[cfg(feature = "fuse")]
+mod mount;
+mod sample;
