@@ -1,4 +1,90 @@
-//! Saving.
+//! Saving: how FILE changes on disk, and why no moment of a crash loses anything.
+//!
+//! A save is data. An [`Edit`](edit::Edit) says what changes in the words of the format, a [`Plan`](plan::Plan) is the next
+//! file as runs of the old one and new bytes, computed without looking at a disk, and a [`Writer`] makes FILE what the plan
+//! says. Only this module writes FILE, each system call of it through a [`Store`](store::Store), so that a test can put a
+//! disk there that loses power.
+//!
+//! # Promise
+//!
+//! When [`Writer::commit`] returns, the new file is durable. Whatever moment the process, the kernel or the power dies at
+//! before, FILE is the old file or the new one, or is made one of them by the next mount, without a question. The medium is
+//! taken to write sectors of 512 bytes whole, in any order, and to keep what a successful sync covered.
+//!
+//! # Choosing
+//!
+//! 1. Nothing would change: nothing is written.
+//! 2. No block moves, and a journal can hold the changes: **J**, in place. With `save=replace` rather R.
+//! 3. Otherwise **R**, a new file: sharing the blocks of the old one where the filesystem can, else copying up to `max-copy`.
+//!    Not if FILE has more than one name, its directory can't be written, or its owner and attributes can't be given to a
+//!    copy.
+//! 4. Otherwise, if all that changes and moves fits into a journal, J again.
+//! 5. Otherwise [`NoRoom`](Error::NoRoom), with FILE untouched. `grow=never` comes here as soon as a block would move.
+//!
+//! Data of raw blocks are written without a journal, as those of any file; but their checksum is set to "not verified" first,
+//! through J, and set again at the end. A crash leaves a valid file and never a false checksum.
+//!
+//! # J: in place, with a redo journal
+//!
+//! - J1 Space is reserved behind the end of FILE and a record of all changes written there ([`journal`]).
+//! - J2 `fdatasync`. This is the commit.
+//! - J3 The changes are written. J4 `fdatasync`. J5 FILE is cut to its new length, `fsync`.
+//!
+//! A record in a sidecar, `.NAME.asdf-mount-journal`, where FILE's tail will not do: its last block is streamed or cut short
+//! and would have the record for data; or FILE gets shorter, which some filesystems do in several steps, so that a crash could
+//! take the record and leave some of what was to go. The sidecar is written under another name, synced, renamed, and its
+//! directory synced, which is the commit; then J3, J4 and, if shorter, `fsync`; then it is unlinked and the directory synced.
+//!
+//! Why this is right:
+//! - Before the commit no byte of the old file changes.
+//! - The commit means that the whole record is durable; a sidecar under its name.
+//! - From then until J4 only bytes inside the recorded ranges change. So writing the ranges again gives exactly the new file,
+//!   from any mixture of old and new sectors and any number of times: a crash inside the recovery is nothing new.
+//! - The record goes only when J4 has made the new file durable. What a crash may leave of it is known by the tag of each of
+//!   its sectors, and the witness in its first one says whether FILE is old, and the record was never whole, or new.
+//!
+//! Another program that reads FILE in the microseconds of J3, or between a crash and the next mount, may see a mixture.
+//!
+//! # R: replace
+//!
+//! - R1 `.NAME.asdf-mount-RANDOM` is made for the owner alone and locked. R2 It is filled; holes stay holes. FILE must not
+//!   change meanwhile: it is begun again up to three times. R3 It gets owner, ACL, attributes and permissions. R4 `fsync`.
+//!   R5 It is read back: text and every block header are where they were planned.
+//! - R6 Name and content of FILE are still what they were. R7 The two exchange their names; a plain rename where that can't be
+//!   had. R8 Was FILE written in that moment? Then they exchange them back. R9 The directory is synced. R10 The old file is
+//!   unlinked.
+//!
+//! The name means the old file or a new one that is wholly durable, at any moment and for everybody.
+//!
+//! # Recovery
+//!
+//! At each mount for writing, under the lock, before anything is served; a mount for reading shows the same bytes without
+//! writing them ([`open_read_only`]).
+//! - A whole record that explains FILE (each sector of its ranges old, new, or cut from both): J3 to J5 again.
+//! - A whole record that does not, while FILE parses: somebody else has changed FILE. Nothing is touched, a record in the tail
+//!   is copied to `NAME.asdf-mount-rescued`, and FILE can only be read.
+//! - Parts of a record behind everything that belongs to FILE: cut off.
+//! - Temporary files of R that nobody has locked: removed, if FILE parses.
+//!
+//! # When things fail
+//!
+//! A sync that failed is not just asked again, because the system may have dropped what it could not write: it is all written
+//! again from memory and synced once more. If that fails after the commit, or where it can't be known whether the commit has
+//! happened, the writer is [broken](Writer::broken): nothing more is written, and the next mount finds old or new. All other
+//! errors leave FILE as it was. Space is reserved before the first byte of the old file changes.
+//!
+//! # Other hands
+//!
+//! FILE is locked (`flock`) for as long as it is open for writing. Before each save a lease is asked for, which tells whether
+//! another program has it open for writing (`EBUSY`), and FILE is compared with what was read: name, length, and SHA-256 of
+//! everything in front of the first block and of all block headers. Different times alone are no change; anything else is
+//! [`Stale`](Error::Stale).
+//!
+//! # Evidence
+//!
+//! `crash` cuts every kind of save at every operation, loses, keeps or mixes what was not durable, recovers, and crashes inside
+//! the recovery. It also shows that each sync is needed, by leaving it out, and lets each operation fail. `trial` does saves
+//! on real files.
 
 mod baseline;
 pub mod digest;
@@ -10,6 +96,7 @@ pub mod plan;
 mod recovery;
 mod replace;
 pub mod rope;
+pub mod sector;
 mod spool;
 pub mod store;
 mod view;

@@ -7,10 +7,11 @@ use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 
-use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record, SECTOR, len_of};
+use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record, len_of};
 use super::name;
 use super::rope::Segment;
-use super::store::Store;
+use super::sector::SECTOR;
+use super::store::{Stat, Store, impossible};
 use super::view::{Appender, write_all};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Result};
@@ -19,10 +20,18 @@ use crate::source::Source;
 /// How a save failed, by what is to be thought of FILE.
 #[derive(Debug)]
 pub(super) enum Failure {
+    /// This can't be done to this file here, or not by us: why. FILE is as it was.
+    Impossible(String),
     /// FILE is as it was.
     Refused(Error),
     /// FILE is old or new, or its journal waits for the next mount: nothing more may be written.
     Broken(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
 }
 
 /// One save in place.
@@ -156,17 +165,14 @@ impl<S: Store> InPlace<'_, S> {
     pub(super) fn with_sidecar(&self) -> Result<(), Failure> {
         let temporary = name::temporary(self.name);
         let sidecar = name::sidecar(self.name);
-        self.prepare_sidecar(&temporary)
-            .and_then(|()| {
-                self.store
-                    .rename(&temporary, &sidecar)
-                    .map_err(|cause| self.error("writing the journal", cause))
-            })
-            .map_err(|error| {
-                // it may never have been made; a leftover goes at the next mount
-                let _ = self.store.unlink(&temporary);
-                Failure::Refused(error)
-            })?;
+        let renamed = self.prepare_sidecar(&temporary).and_then(|()| {
+            let renamed = self.store.rename(&temporary, &sidecar);
+            renamed.map_err(|cause| self.refusal("writing the journal", cause))
+        });
+        renamed.inspect_err(|_| {
+            // it may never have been made; a leftover goes at the next mount
+            let _ = self.store.unlink(&temporary);
+        })?;
         self.durable(|| Ok(()), || self.store.sync_dir())
             .map_err(|error| {
                 // whether it will be found is not known: hence no more saves
@@ -176,24 +182,31 @@ impl<S: Store> InPlace<'_, S> {
         self.finish_sidecar().map_err(Failure::Broken)
     }
 
-    fn prepare_sidecar(&self, temporary: &OsStr) -> Result<()> {
+    fn prepare_sidecar(&self, temporary: &OsStr) -> Result<(), Failure> {
         let grown = Extent {
             start: self.record.old_len,
             end: self.record.new_len.max(self.record.old_len),
         };
         self.reserve(grown)?;
         self.reserve_ranges()?;
-        let journal = self
-            .store
-            .create(temporary, None)
-            .map_err(|cause| self.error("making the journal", cause))?;
+        let made = self.store.create(temporary, None);
+        let journal = made.map_err(|cause| self.refusal("making a journal beside it", cause))?;
+        let stat = self.store.stat(&journal);
+        let stat = stat.map_err(|cause| self.error("making a journal beside it", cause))?;
+        if !is_ours(&stat, self.store.user(), stat.uid) {
+            let why = format!(
+                "{}: no journal can be made beside it for us alone",
+                self.name.display()
+            );
+            return Err(Failure::Impossible(why));
+        }
         let fill = || {
             let mut out = Appender::new(&**self.store, &journal, 0);
             self.record.write(&mut |part| out.put(part))?;
             out.flush()
         };
         fill()?;
-        self.durable(fill, || self.store.sync_all(&journal))
+        Ok(self.durable(fill, || self.store.sync_all(&journal))?)
     }
 
     /// What follows the commit: the ranges, then the sidecar goes.
@@ -262,9 +275,25 @@ impl<S: Store> InPlace<'_, S> {
             .map_err(|cause| self.error("reserving space", cause))
     }
 
+    fn refusal(&self, what: &str, cause: io::Error) -> Failure {
+        if impossible(&cause) {
+            Failure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
+        } else {
+            self.error(what, cause).into()
+        }
+    }
+
     fn error(&self, what: &str, cause: io::Error) -> Error {
         Error::io(format!("{}: {what}", self.name.display()), cause)
     }
+}
+
+/// Whether a sidecar is one that this program made, for `user` or for the owner of FILE.
+pub(super) fn is_ours(sidecar: &Stat, user: u32, owner: u32) -> bool {
+    const OWNER_ONLY: u32 = 0o100_600;
+    sidecar.mode == OWNER_ONLY
+        && sidecar.links == 1
+        && (sidecar.uid == user || sidecar.uid == owner)
 }
 
 /// Bytes that a save in place writes, its record included.

@@ -32,33 +32,19 @@
 //! some filesystems do in several steps, and FILE is new. The witness is the first sector that differs, so it tells.
 
 use super::digest::{Digest, Hasher};
+use super::sector::{FOOTER_LEN, Fields, Frames, SECTOR, TAG_LEN, Tag, framed, padding, unframed};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
 /// The most new bytes that a record may hold.
 pub const JOURNAL_LIMIT: u64 = 64 << 20;
-/// Where a record in FILE's tail may begin: at a multiple of this many bytes.
-pub const ALIGNMENT: u64 = 4096;
 /// The most ranges that a record may hold.
 pub const RANGE_LIMIT: usize = 1 << 16;
-/// The smallest unit that a disk writes whole, in bytes.
-pub const SECTOR: u64 = 512;
-/// The longest record, in bytes: old and new bytes, what describes them, and the tags of the sectors.
-pub const RECORD_LIMIT: u64 = 144 << 20;
-const MAGIC: [u8; 8] = *b"\x89ASDFjrn";
 const FOOTER_MAGIC: [u8; 8] = *b"nrjFDSA\x89";
 const VERSION: u32 = 1;
-/// Bytes of a sector.
-pub(super) const SECTOR_LEN: usize = 512;
-/// Bytes in front of each sector's part of the body.
-const TAG_LEN: usize = 24;
-/// Bytes of the body in each sector.
-const PART: u64 = 488;
 /// Bytes in front of the ranges.
 const HEAD_LEN: u64 = 80;
-/// Bytes of the footer.
-const FOOTER_LEN: u64 = 48;
 
 /// Bytes that a save writes at one place of FILE.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,51 +68,6 @@ pub struct Record {
     pub id: (u64, u64),
     /// The ranges, in the order of FILE and apart from each other.
     pub ranges: Vec<Range>,
-}
-
-/// What each sector of a record says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
-    /// Length of FILE before.
-    pub old_len: u64,
-    /// Length of FILE after.
-    pub new_len: u64,
-}
-
-impl Tag {
-    /// Parses the start of a sector; `None` if it is not one of a record.
-    #[must_use]
-    pub fn parse(sector: &[u8]) -> Option<Self> {
-        let mut fields = Fields(sector);
-        if fields.take(8)? != MAGIC {
-            return None;
-        }
-        Some(Self {
-            old_len: fields.u64()?,
-            new_len: fields.u64()?,
-        })
-    }
-
-    fn bytes(&self) -> [u8; TAG_LEN] {
-        let mut out = [0; TAG_LEN];
-        let fields = [
-            MAGIC,
-            self.old_len.to_be_bytes(),
-            self.new_len.to_be_bytes(),
-        ];
-        for (to, from) in out.iter_mut().zip(fields.as_flattened()) {
-            *to = *from;
-        }
-        out
-    }
-
-    /// Where a record with these lengths begins when it is in FILE's tail.
-    #[must_use]
-    pub fn base(&self) -> Option<u64> {
-        self.old_len
-            .max(self.new_len)
-            .checked_next_multiple_of(ALIGNMENT)
-    }
 }
 
 /// What the first sector of a record says, besides.
@@ -163,14 +104,6 @@ impl Head {
     pub fn record_len(&self) -> Option<u64> {
         framed(self.body_len)
     }
-}
-
-/// Length in bytes of the sectors that a body with its footer takes; `None` beyond all bounds.
-fn framed(body_len: u64) -> Option<u64> {
-    let sectors = body_len.checked_add(FOOTER_LEN)?.div_ceil(PART);
-    sectors
-        .checked_mul(SECTOR)
-        .filter(|&len| len <= RECORD_LIMIT)
 }
 
 /// A run of FILE that is new once a record has been applied, and was not before.
@@ -394,58 +327,6 @@ impl Record {
     }
 }
 
-/// Zeros between a body and its footer.
-fn padding(body_len: u64) -> Vec<u8> {
-    let over = body_len
-        .saturating_add(FOOTER_LEN)
-        .checked_rem(PART)
-        .unwrap_or(0);
-    let len = if over == 0 {
-        0
-    } else {
-        PART.saturating_sub(over)
-    };
-    vec![0; usize::try_from(len).unwrap_or(0)]
-}
-
-/// Cuts a body into sectors.
-struct Frames<'a> {
-    tag: [u8; TAG_LEN],
-    sector: Vec<u8>,
-    out: &'a mut dyn FnMut(&[u8]) -> Result<()>,
-}
-
-impl Frames<'_> {
-    fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            if self.sector.is_empty() {
-                self.sector.extend_from_slice(&self.tag);
-            }
-            let room = SECTOR_LEN
-                .saturating_sub(self.sector.len())
-                .min(bytes.len());
-            let (now, later) = bytes.split_at(room);
-            self.sector.extend_from_slice(now);
-            bytes = later;
-            if self.sector.len() == SECTOR_LEN {
-                (self.out)(&self.sector)?;
-                self.sector.clear();
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The body in sectors; `None` if one of them has another tag.
-fn unframed(sectors: &[u8], tag: Tag) -> Option<Vec<u8>> {
-    let tag = tag.bytes();
-    let mut body = Vec::with_capacity(sectors.len());
-    for sector in sectors.chunks(SECTOR_LEN) {
-        body.extend_from_slice(sector.strip_prefix(&tag)?);
-    }
-    Some(body)
-}
-
 fn parse_footer(footer: &[u8]) -> Option<(u64, Digest)> {
     let mut fields = Fields(footer);
     if fields.take(8)? != FOOTER_MAGIC {
@@ -488,29 +369,6 @@ fn cut_from_both(found: &[u8], a: &[u8], b: &[u8]) -> bool {
     let common = |with: &[u8]| found.iter().zip(with).take_while(|(x, y)| x == y).count();
     let tail = |with: &[u8], from: usize| found.get(from..) == with.get(from..);
     tail(b, common(a)) || tail(a, common(b))
-}
-
-/// Bytes that fields are taken off the front of.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, len: u64) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take(4)?
-            .first_chunk()
-            .map(|bytes| u32::from_be_bytes(*bytes))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take(8)?
-            .first_chunk()
-            .map(|bytes| u64::from_be_bytes(*bytes))
-    }
 }
 
 /// `usize` is never wider than 64 bits.

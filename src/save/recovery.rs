@@ -5,19 +5,17 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use super::inplace::InPlace;
-use super::journal::{Head, RECORD_LIMIT, Record, SECTOR, SECTOR_LEN, Tag};
+use super::inplace::{InPlace, is_ours};
+use super::journal::{Head, Record};
 use super::name;
 use super::rope::{Rope, Segment, Segments};
+use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag};
 use super::store::{Access, Store};
 use super::view::{View, write_all};
-use crate::asdf::layout::{Extent, Region};
+use crate::asdf::layout::{Extent, Index, Region};
 use crate::asdf::scan::scan;
 use crate::error::{Error, Result};
 use crate::source::{Source, Window, read_all};
-
-/// The rights of a sidecar that is ours.
-const OWNER_ONLY: u32 = 0o100_600;
 
 /// What was found, and done where FILE may be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,10 +88,7 @@ fn find_sidecar<S: Store>(
         store.stat(&journal).map_err(failed)?,
         store.stat(file).map_err(failed)?,
     );
-    if ours.mode != OWNER_ONLY
-        || ours.links != 1
-        || (ours.uid != store.user() && ours.uid != its.uid)
-    {
+    if !is_ours(&ours, store.user(), its.uid) {
         return wrong("not made by this program");
     }
     let Some((record, 0)) = Record::read(&View::open(store, &journal)?)? else {
@@ -143,7 +138,12 @@ fn find_unfinished(file: &Arc<dyn Source>) -> Result<Found> {
     };
     let earliest = file.len().saturating_sub(RECORD_LIMIT);
     for (region, extent) in found.layout.regions() {
-        if matches!(region, Region::Text | Region::Block(_)) {
+        let known = match region {
+            Region::Text | Region::Block(_) => true,
+            Region::Index => matches!(found.layout.index, Index::Valid(_)),
+            Region::Padding | Region::Gap | Region::Trailer => false,
+        };
+        if known {
             continue;
         }
         let mut next = extent.start.max(earliest).checked_next_multiple_of(SECTOR);

@@ -39,21 +39,6 @@ pub(super) struct Replace<'a, S: Store> {
     pub(super) grain: Option<u64>,
 }
 
-/// Why FILE was not replaced.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// This can't be done to this file here, or not by us: why.
-    Impossible(String),
-    /// It was tried and failed.
-    Failed(Failure),
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self::Failed(Failure::Refused(error))
-    }
-}
-
 /// What has been done.
 pub(super) struct Replaced<F> {
     /// The new FILE, open for reading and locked.
@@ -71,15 +56,15 @@ struct Copy<F> {
 }
 
 impl<S: Store> Replace<'_, S> {
-    pub(super) fn run(&self) -> Result<Replaced<S::File>, Refusal> {
+    pub(super) fn run(&self) -> Result<Replaced<S::File>, Failure> {
         let stat = self.stat(self.file)?;
         if stat.links > 1 {
             let why = format!("{} has {} names", self.name.display(), stat.links);
-            return Err(Refusal::Impossible(why));
+            return Err(Failure::Impossible(why));
         }
         let copy = self.copy()?;
         let done = self.publish(&copy);
-        if let Err(Refusal::Impossible(_) | Refusal::Failed(Failure::Refused(_))) = &done {
+        if let Err(Failure::Impossible(_) | Failure::Refused(_)) = &done {
             self.remove(&copy.name);
         }
         done?;
@@ -90,7 +75,7 @@ impl<S: Store> Replace<'_, S> {
     }
 
     /// R1 to R5, again if FILE changes meanwhile.
-    fn copy(&self) -> Result<Copy<S::File>, Refusal> {
+    fn copy(&self) -> Result<Copy<S::File>, Failure> {
         for _ in 0..ATTEMPTS {
             let before = self.unchanged()?;
             let name = name::temporary(self.name);
@@ -119,7 +104,7 @@ impl<S: Store> Replace<'_, S> {
         }
     }
 
-    fn build(&self, name: &OsStr) -> Result<Copy<S::File>, Refusal> {
+    fn build(&self, name: &OsStr) -> Result<Copy<S::File>, Failure> {
         let made = self.store.create(name, Some(self.file));
         let writer = made.map_err(|cause| self.refusal("making a file beside it", cause))?;
         let opened = self.store.open(name, Access::Read);
@@ -273,7 +258,7 @@ impl<S: Store> Replace<'_, S> {
     }
 
     /// R6 to R10.
-    fn publish(&self, copy: &Copy<S::File>) -> Result<(), Refusal> {
+    fn publish(&self, copy: &Copy<S::File>) -> Result<(), Failure> {
         let before = self.unchanged()?;
         let swapped = self
             .store
@@ -290,9 +275,9 @@ impl<S: Store> Replace<'_, S> {
             renamed.map_err(|cause| self.refusal("taking its name", cause))?;
         }
         if self.store.sync_dir().is_err() {
-            self.store.sync_dir().map_err(|cause| {
-                Refusal::Failed(Failure::Broken(self.failed("writing to disk", cause)))
-            })?;
+            self.store
+                .sync_dir()
+                .map_err(|cause| Failure::Broken(self.failed("writing to disk", cause)))?;
         }
         if swapped {
             self.remove(&copy.name);
@@ -301,17 +286,15 @@ impl<S: Store> Replace<'_, S> {
     }
 
     /// FILE was written in the very moment of R7: it gets its name back.
-    fn swap_back(&self, copy: &Copy<S::File>) -> Refusal {
+    fn swap_back(&self, copy: &Copy<S::File>) -> Failure {
         let why = format!("{} has been changed during the save", self.name.display());
         let error = Error::Stale { why };
         let back = self.store.exchange(&copy.name, self.name);
         // the copy must not go before its name is known to be the temporary one again
-        Refusal::Failed(
-            match back.and_then(|back| self.store.sync_dir().map(|()| back)) {
-                Ok(true) => Failure::Refused(error),
-                _ => Failure::Broken(error),
-            },
-        )
+        match back.and_then(|back| self.store.sync_dir().map(|()| back)) {
+            Ok(true) => Failure::Refused(error),
+            _ => Failure::Broken(error),
+        }
     }
 
     /// Removes a temporary file; one that stays is removed at the next mount.
@@ -339,9 +322,9 @@ impl<S: Store> Replace<'_, S> {
         Error::io(format!("{}: {what}", self.name.display()), cause)
     }
 
-    fn refusal(&self, what: &str, cause: io::Error) -> Refusal {
+    fn refusal(&self, what: &str, cause: io::Error) -> Failure {
         if impossible(&cause) {
-            Refusal::Impossible(format!("{}: {what}: {cause}", self.name.display()))
+            Failure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
         } else {
             self.failed(what, cause).into()
         }

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Mutex;
 
-use super::journal::SECTOR;
+use super::sector::SECTOR;
 use super::store::{Access, Stat, Store};
 use crate::asdf::layout::Extent;
 

@@ -17,9 +17,11 @@ use crate::error::{Error, Result};
 const NAMES: u32 = 1000;
 
 /// The file that holds the refused text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Spool {
     kept: Option<Kept>,
+    /// Where it goes if FILE's directory can't be written.
+    state: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -30,6 +32,11 @@ struct Kept {
 }
 
 impl Spool {
+    /// `state` is the directory for files that can't be beside FILE.
+    pub(super) fn new(state: Option<PathBuf>) -> Self {
+        Self { kept: None, state }
+    }
+
     /// Puts the text on disk, in the place of the one before. The name of the file, with its directory if that is not FILE's.
     pub(super) fn keep<S: Store>(
         &mut self,
@@ -57,8 +64,8 @@ impl Spool {
                 Err(cause) => return Err(failed(&name::beside(file, ENDING), cause)),
             }
         }
-        let path = state_dir()
-            .ok_or_else(|| failed(&"$XDG_STATE_HOME", io::ErrorKind::NotFound.into()))?;
+        let missing = || failed(&"$XDG_STATE_HOME", io::ErrorKind::NotFound.into());
+        let path = self.state.clone().ok_or_else(missing)?;
         let held = self.kept.as_ref().filter(|kept| kept.elsewhere.is_some());
         let made = std::fs::create_dir_all(&path).and_then(|()| Disk::open_dir(&path));
         let name = made
@@ -135,7 +142,7 @@ fn free_name<S: Store>(store: &S, file: &OsStr) -> io::Result<OsString> {
 }
 
 /// `$XDG_STATE_HOME/asdf-mount`, by default in `~/.local/state`.
-fn state_dir() -> Option<PathBuf> {
+pub(super) fn state_dir() -> Option<PathBuf> {
     let set = |name| {
         std::env::var_os(name)
             .map(PathBuf::from)
@@ -143,4 +150,34 @@ fn state_dir() -> Option<PathBuf> {
     };
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     Some(state.join("asdf-mount"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::save::sim::Sim;
+
+    #[test]
+    fn a_text_that_can_not_be_kept_beside_the_file_is_kept_elsewhere() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join("asdf-mount");
+        let file = OsStr::new("f.asdf");
+        let mut sim = Sim::new(file, b"");
+        sim.sealed = true;
+        let sim = Arc::new(sim);
+        let mut spool = Spool::new(Some(path.clone()));
+        for text in ["one", "two"] {
+            assert_eq!(
+                spool.keep(&sim, file, text.as_bytes()).unwrap(),
+                path.join("f.asdf.rejected.yaml")
+            );
+        }
+        assert_eq!(
+            std::fs::read(path.join("f.asdf.rejected.yaml")).unwrap(),
+            b"two"
+        );
+        spool.clear(&sim).unwrap();
+        assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
+        assert!(Spool::new(None).keep(&sim, file, b"three").is_err());
+    }
 }

@@ -83,6 +83,13 @@ fn content(bytes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
 }
 
 #[test]
+fn a_writer_can_be_shared_between_threads() {
+    fn sendable<T: Send>() {}
+    sendable::<Writer>();
+    sendable::<super::plan::Plan>();
+}
+
+#[test]
 fn a_text_that_fits_is_saved_in_the_same_inode() {
     let trial = Trial::new(&padded());
     let inode = fs::metadata(trial.path()).unwrap().ino();

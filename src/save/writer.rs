@@ -1,26 +1,29 @@
 //! The one that writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
+mod session;
+
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::baseline::{Baseline, Drift};
-use super::edit::{BlockEdit, Edit};
+use super::edit::Edit;
 use super::inplace::{self, Failure, InPlace};
 use super::journal::Record;
 use super::plan::Plan;
 use super::recovery::{self, Recovery};
-use super::replace::{self, Replace, bytes_to_copy};
-use super::spool::Spool;
-use super::store::{Access, Disk, Store, busy, impossible, lock_holder, read_only};
-use super::view::{View, write_all};
+use super::replace::{Replace, bytes_to_copy};
+use super::spool::{Spool, state_dir};
+use super::store::{Access, Disk, Store, busy, lock_holder, read_only};
+use super::view::View;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Layout, Severity};
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
+
+use session::Session;
 
 /// What the user allows a save to do.
 #[derive(Debug, Clone, Copy)]
@@ -109,13 +112,6 @@ pub struct Writer<S: Store = Disk> {
     session: Option<Session<S::File>>,
 }
 
-/// Raw blocks whose data are being written.
-struct Session<F> {
-    /// FILE, open for writing.
-    file: F,
-    blocks: BTreeSet<usize>,
-}
-
 impl Writer<Disk> {
     /// Opens FILE for writing: locks it, finishes what a crash has left, and reads its layout.
     ///
@@ -162,7 +158,7 @@ impl<S: Store> Writer<S> {
             options,
             grain: OnceCell::new(),
             broken: None,
-            spool: Spool::default(),
+            spool: Spool::new(state_dir()),
             session: None,
         };
         Ok(Opened {
@@ -238,14 +234,18 @@ impl<S: Store> Writer<S> {
         self.alone()?;
         let done = match record {
             Some(record) if self.options.replace => match self.replace(plan) {
-                Err(replace::Refusal::Impossible(_)) => self.in_place(record),
-                other => failures(other),
+                Err(Failure::Impossible(_)) => self.in_place(record),
+                done => done,
             },
-            Some(record) => self.in_place(record),
+            Some(record) => match self.in_place(record) {
+                Err(Failure::Impossible(_)) => self.replace(plan),
+                done => done,
+            },
             None => self.make_room(plan, &*old),
         };
         match done {
             Ok((method, written)) => Ok(self.done(next, method, written)),
+            Err(Failure::Impossible(why)) => Err(Error::NoRoom { why, limit: false }),
             Err(Failure::Refused(error)) => Err(error),
             Err(Failure::Broken(error)) => {
                 self.broken = Some(error.clone());
@@ -297,7 +297,7 @@ impl<S: Store> Writer<S> {
         let file = if let Some(session) = &self.session {
             &session.file
         } else {
-            opened = self.open_writable().map_err(Failure::Refused)?;
+            opened = self.open_writable()?;
             &opened
         };
         let written = inplace::written(&record);
@@ -305,11 +305,9 @@ impl<S: Store> Writer<S> {
         if only_beside || record.new_len < record.old_len {
             record.id = self.baseline.stat.id;
             match self.journaled(file, &record).with_sidecar() {
-                Err(Failure::Refused(Error::Io { cause, .. }))
-                    if !only_beside && impossible(&cause) => {}
+                Err(Failure::Impossible(_)) if !only_beside => record.id = (0, 0),
                 done => return done.map(|()| (Method::InPlace, written)),
             }
-            record.id = (0, 0);
         }
         self.journaled(file, &record).with_tail()?;
         Ok((Method::InPlace, written))
@@ -335,28 +333,25 @@ impl<S: Store> Writer<S> {
 
     /// The ways to save when blocks move, or more changes than a journal holds.
     fn make_room(&mut self, plan: &Plan, old: &dyn Source) -> Result<(Method, u64), Failure> {
-        let no_room = |why: String, limit| Failure::Refused(Error::NoRoom { why, limit });
-        let moves = plan.in_place().is_none();
-        if moves && !self.options.grow {
-            let why = "the edit needs more space in the file, which -o grow=never forbids";
-            return Err(no_room(why.to_owned(), true));
+        if plan.in_place().is_none() && !self.options.grow {
+            let why =
+                "the edit needs more space in the file, which -o grow=never forbids".to_owned();
+            return Err(Error::NoRoom { why, limit: true }.into());
         }
-        let (why, limit) = match self.copy_limit(plan).map_err(Failure::Refused)? {
+        let (why, limit) = match self.copy_limit(plan)? {
             Some(why) => (why, true),
             None => match self.replace(plan) {
-                Err(replace::Refusal::Impossible(why)) => (why, false),
-                other => return failures(other),
+                Err(Failure::Impossible(why)) => (why, false),
+                done => return done,
             },
         };
         // few bytes may move in place, all of them in the journal
         let changes = plan.segments().changes();
-        match inplace::record(old, changes, plan.layout().len).map_err(Failure::Refused)? {
-            Some(record) => self.in_place(record),
-            None => Err(no_room(
-                format!("the edit needs a new copy of the file, but {why}"),
-                limit,
-            )),
+        if let Some(record) = inplace::record(old, changes, plan.layout().len)? {
+            return self.in_place(record);
         }
+        let why = format!("the edit needs a new copy of the file, but {why}");
+        Err(Error::NoRoom { why, limit }.into())
     }
 
     /// Why the file may not be copied, if that is because of its size.
@@ -372,7 +367,7 @@ impl<S: Store> Writer<S> {
     }
 
     /// R.
-    fn replace(&mut self, plan: &Plan) -> Result<(Method, u64), replace::Refusal> {
+    fn replace(&mut self, plan: &Plan) -> Result<(Method, u64), Failure> {
         let grain = self.grain();
         let done = Replace {
             store: &self.store,
@@ -389,7 +384,7 @@ impl<S: Store> Writer<S> {
             let file = self.store.open(&self.name, Access::Write);
             session.file = file.map_err(|cause| {
                 let error = Error::io(format!("{}: opening it again", self.name.display()), cause);
-                replace::Refusal::Failed(Failure::Broken(error))
+                Failure::Broken(error)
             })?;
         }
         Ok((Method::Replaced, done.written))
@@ -469,102 +464,6 @@ impl<S: Store> Writer<S> {
         self.file = file;
         self.session = None;
         Ok(scan)
-    }
-
-    /// Prepares for writing into the data of raw block `n`: its checksum, if it has one, is set to "not verified" first.
-    ///
-    /// # Errors
-    /// Those of [`Writer::commit`]; [`Error::Rejected`] if there is no such block or its data are compressed.
-    pub fn begin_block_writes(&mut self, n: usize) -> Result<Committed<S::File>> {
-        let raw = |block: &BlockHeader| block.compression == [0; 4];
-        if !self.layout.blocks.get(n).is_some_and(raw) {
-            return Err(super::edit::no_such_block(n, "no raw block"));
-        }
-        let committed = self.set_checksum(n, [0; 16])?;
-        if self.session.is_none() {
-            self.session = Some(Session {
-                file: self.open_writable()?,
-                blocks: BTreeSet::new(),
-            });
-        }
-        if let Some(session) = &mut self.session {
-            session.blocks.insert(n);
-        }
-        Ok(committed)
-    }
-
-    fn set_checksum(&mut self, n: usize, md5: [u8; 16]) -> Result<Committed<S::File>> {
-        self.save(&Edit::block(BlockEdit::Header {
-            n,
-            checksum: Some(md5),
-            data_size: None,
-        }))
-    }
-
-    /// Writes `bytes` at `offset` of the data of block `n`. Not durable before [`Writer::sync_data`].
-    ///
-    /// # Errors
-    /// [`Error::Rejected`] beyond the end of the data, or if the block has not been prepared; [`Error::Io`].
-    pub fn write_block_data(&mut self, n: usize, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.check_writable()?;
-        let session = self
-            .session
-            .as_ref()
-            .filter(|session| session.blocks.contains(&n));
-        let (Some(session), Some(block)) = (session, self.layout.blocks.get(n)) else {
-            return Err(super::edit::no_such_block(
-                n,
-                "not prepared for being written",
-            ));
-        };
-        crate::source::checked_end(offset, bytes.len(), self.layout.stored_len(n))
-            .map_err(|error| error.at(Place::Block(n)))?;
-        let at = block.data_offset().saturating_add(offset);
-        write_all(&*self.store, &session.file, bytes, at)
-    }
-
-    /// Makes what was written into blocks durable.
-    ///
-    /// # Errors
-    /// [`Error::Stale`] if FILE has been replaced meanwhile. [`Error::Io`] if the system may have lost what was written: no more
-    /// saves then, see [`Writer::broken`].
-    pub fn sync_data(&mut self) -> Result<()> {
-        self.check_writable()?;
-        let Some(session) = &self.session else {
-            return Ok(());
-        };
-        let named = self.store.stat_name(&self.name);
-        if !named.is_ok_and(|named| named.id == self.baseline.stat.id) {
-            let why = format!("{} has been replaced by another file", self.name.display());
-            return Err(Error::Stale { why });
-        }
-        if let Err(cause) = self.store.sync_data(&session.file) {
-            let error = self.error("writing to disk", cause);
-            self.broken = Some(error.clone());
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    /// Ends writing into block `n`: its data become durable, then its checksum, `None` if it is to have none.
-    ///
-    /// # Errors
-    /// Those of [`Writer::sync_data`] and [`Writer::commit`].
-    pub fn end_block_writes(
-        &mut self,
-        n: usize,
-        md5: Option<[u8; 16]>,
-    ) -> Result<Committed<S::File>> {
-        self.sync_data()?;
-        let committed = self.set_checksum(n, md5.unwrap_or([0; 16]))?;
-        let done = self.session.as_mut().is_some_and(|session| {
-            session.blocks.remove(&n);
-            session.blocks.is_empty()
-        });
-        if done {
-            self.session = None;
-        }
-        Ok(committed)
     }
 
     /// Keeps a text that was refused in a file beside FILE, or where the user's state is. The path, from FILE's directory.
@@ -648,12 +547,4 @@ fn writable(layout: &Layout) -> Result<()> {
         Some(finding) if finding.severity == Severity::Damaged => Err(finding.error.clone()),
         _ => Ok(()),
     }
-}
-
-/// Without the difference that matters only where there is another way to go.
-fn failures<T>(done: Result<T, replace::Refusal>) -> Result<T, Failure> {
-    done.map_err(|refusal| match refusal {
-        replace::Refusal::Failed(failure) => failure,
-        replace::Refusal::Impossible(why) => Failure::Refused(Error::NoRoom { why, limit: false }),
-    })
 }

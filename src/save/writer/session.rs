@@ -1,0 +1,117 @@
+//! Writing into the data of raw blocks: no journal for the data, as for any file, but never a false checksum.
+//!
+//! The checksum is "not verified" on disk before the first byte changes, and is set again when all of them are durable.
+
+use std::collections::BTreeSet;
+
+use super::{Committed, Writer};
+use crate::asdf::header::BlockHeader;
+use crate::error::{Error, Place, Result};
+use crate::save::edit::{BlockEdit, Edit, no_such_block};
+use crate::save::store::Store;
+use crate::save::view::write_all;
+use crate::source::checked_end;
+
+/// Raw blocks whose data are being written.
+pub(super) struct Session<F> {
+    /// FILE, open for writing.
+    pub(super) file: F,
+    blocks: BTreeSet<usize>,
+}
+
+impl<S: Store> Writer<S> {
+    /// Prepares for writing into the data of raw block `n`: its checksum, if it has one, is set to "not verified" first.
+    ///
+    /// # Errors
+    /// Those of [`Writer::commit`]; [`Error::Rejected`] if there is no such block or its data are compressed.
+    pub fn begin_block_writes(&mut self, n: usize) -> Result<Committed<S::File>> {
+        let raw = |block: &BlockHeader| block.compression == [0; 4];
+        if !self.layout.blocks.get(n).is_some_and(raw) {
+            return Err(no_such_block(n, "no raw block"));
+        }
+        self.check_writable()?;
+        self.alone()?;
+        let committed = self.set_checksum(n, [0; 16])?;
+        if self.session.is_none() {
+            self.session = Some(Session {
+                file: self.open_writable()?,
+                blocks: BTreeSet::new(),
+            });
+        }
+        if let Some(session) = &mut self.session {
+            session.blocks.insert(n);
+        }
+        Ok(committed)
+    }
+
+    fn set_checksum(&mut self, n: usize, md5: [u8; 16]) -> Result<Committed<S::File>> {
+        self.save(&Edit::block(BlockEdit::Header {
+            n,
+            checksum: Some(md5),
+            data_size: None,
+        }))
+    }
+
+    /// Writes `bytes` at `offset` of the data of block `n`. Not durable before [`Writer::sync_data`].
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] beyond the end of the data, or if the block has not been prepared; [`Error::Io`].
+    pub fn write_block_data(&mut self, n: usize, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        let session = self
+            .session
+            .as_ref()
+            .filter(|session| session.blocks.contains(&n));
+        let (Some(session), Some(block)) = (session, self.layout.blocks.get(n)) else {
+            return Err(no_such_block(n, "not prepared for being written"));
+        };
+        checked_end(offset, bytes.len(), self.layout.stored_len(n))
+            .map_err(|error| error.at(Place::Block(n)))?;
+        let at = block.data_offset().saturating_add(offset);
+        write_all(&*self.store, &session.file, bytes, at)
+    }
+
+    /// Makes what was written into blocks durable.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if FILE has been replaced meanwhile. [`Error::Io`] if the system may have lost what was written: no more
+    /// saves then, see [`Writer::broken`].
+    pub fn sync_data(&mut self) -> Result<()> {
+        self.check_writable()?;
+        let Some(session) = &self.session else {
+            return Ok(());
+        };
+        let named = self.store.stat_name(&self.name);
+        if !named.is_ok_and(|named| named.id == self.baseline.stat.id) {
+            let why = format!("{} has been replaced by another file", self.name.display());
+            return Err(Error::Stale { why });
+        }
+        if let Err(cause) = self.store.sync_data(&session.file) {
+            let error = self.error("writing to disk", cause);
+            self.broken = Some(error.clone());
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Ends writing into block `n`: its data become durable, then its checksum, `None` if it is to have none.
+    ///
+    /// # Errors
+    /// Those of [`Writer::sync_data`] and [`Writer::commit`].
+    pub fn end_block_writes(
+        &mut self,
+        n: usize,
+        md5: Option<[u8; 16]>,
+    ) -> Result<Committed<S::File>> {
+        self.sync_data()?;
+        let committed = self.set_checksum(n, md5.unwrap_or([0; 16]))?;
+        let done = self.session.as_mut().is_some_and(|session| {
+            session.blocks.remove(&n);
+            session.blocks.is_empty()
+        });
+        if done {
+            self.session = None;
+        }
+        Ok(committed)
+    }
+}
