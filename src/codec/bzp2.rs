@@ -354,7 +354,7 @@ fn len_u64(len: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{
-        assert_harmless, assert_reads_like, encoded, image, open, python_decodes, python_encodes,
+        assert_harmless, assert_reads_like, encoded, image, open, python_agrees, python_encodes,
         read_all,
     };
     use super::*;
@@ -380,19 +380,19 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again_here_and_by_python() {
-        for len in [0, 1, 899_980, 900_000, 2_100_000] {
+        let mut cases = Vec::new();
+        for len in [0, 1, 899_981, 1_900_000] {
             let plain = image(len);
             let stored = encoded(&Bzp2, &plain);
             assert_reads_like(&open(&Bzp2, &stored, len as u64).unwrap(), &plain);
-            if let Some(found) = python_decodes("bzp2", &stored, len) {
-                assert!(found == plain, "{len} bytes");
-            }
+            cases.push((stored, plain));
         }
+        assert!(python_agrees("bzp2", &cases));
     }
 
     #[test]
     fn what_python_writes_is_read() {
-        let plain = image(1_500_000);
+        let plain = image(1_000_000);
         if let Some(stored) = python_encodes("bzp2", &plain) {
             assert_reads_like(&open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
         }

@@ -132,15 +132,27 @@ impl Ready {
     }
 }
 
-/// Memory to decode blocks in, kept for the next time.
+impl Drop for Ready {
+    fn drop(&mut self) {
+        let mut pool = pool();
+        if pool.columns.len() < TABLES {
+            pool.columns.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// Memory to decode blocks in, kept for the next time: the allocator would keep it anyway, and in more places.
 struct Pool {
     spare: Vec<Vec<u32>>,
+    /// Memory for decoded blocks.
+    columns: Vec<Vec<u8>>,
     /// Tables that are out.
     out: usize,
 }
 
 static POOL: Mutex<Pool> = Mutex::new(Pool {
     spare: Vec::new(),
+    columns: Vec::new(),
     out: 0,
 });
 
@@ -228,6 +240,7 @@ impl Marked {
                 return Ok(marked);
             }
             let more = usize::try_from(left).map_or(PIECE_LEN, |left| left.min(PIECE_LEN));
+            marked.bytes.reserve_exact(more);
             marked.bytes.resize(len.saturating_add(more), 0);
             let target = marked.bytes.get_mut(len..).unwrap_or_default();
             batch.stored.read_exact_at(target, at)?;
@@ -368,7 +381,11 @@ fn decode_blocks(bytes: &[u8], starts: &[u64], tables: Vec<Vec<u32>>, max_len: u
     for block in pointers {
         faults.push(block.map(|block| good.push(block)));
     }
-    let mut columns = good.iter().zip(follow(&good));
+    let memory = good
+        .iter()
+        .map(|_| pool().columns.pop().unwrap_or_default())
+        .collect();
+    let mut columns = good.iter().zip(follow(&good, memory));
     let outcomes = faults
         .into_iter()
         .map(|fault| {
