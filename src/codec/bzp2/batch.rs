@@ -146,6 +146,8 @@ struct Pool {
     spare: Vec<Vec<u32>>,
     /// Memory for decoded blocks.
     columns: Vec<Vec<u8>>,
+    /// Memory for stored bytes.
+    stored: Vec<Vec<u8>>,
     /// Tables that are out.
     out: usize,
 }
@@ -153,6 +155,7 @@ struct Pool {
 static POOL: Mutex<Pool> = Mutex::new(Pool {
     spare: Vec::new(),
     columns: Vec::new(),
+    stored: Vec::new(),
     out: 0,
 });
 
@@ -204,8 +207,10 @@ impl Marked {
     /// Reads on until `count` blocks and the mark behind them are in, or more than that should take.
     fn read(batch: &Batch<'_>, count: usize, limit: usize) -> Result<Self> {
         let start = batch.start.checked_shr(3).unwrap_or(0);
+        let mut bytes = pool().stored.pop().unwrap_or_default();
+        bytes.clear();
         let mut marked = Self {
-            bytes: Vec::new(),
+            bytes,
             start,
             blocks: vec![batch.start & 7],
             to_the_end: false,
@@ -248,6 +253,15 @@ impl Marked {
     }
 }
 
+impl Drop for Marked {
+    fn drop(&mut self) {
+        let mut pool = pool();
+        if pool.stored.is_empty() {
+            pool.stored.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
 /// Decodes the first block, and those behind it that were decoded beside it.
 pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
     let mut tables = Tables::take(batch.count);
@@ -263,11 +277,8 @@ pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
     let mut found = decode_marked(batch, &marked, &mut tables);
     if matches!(found, Err(Fault::Short)) && !to_the_end {
         // A mark by chance, or very long codes.
-        let marked = Marked::read(batch, usize::MAX, MAX_STORED)?;
-        let alone = Marked {
-            blocks: vec![batch.start & 7],
-            ..marked
-        };
+        let mut alone = Marked::read(batch, usize::MAX, MAX_STORED)?;
+        alone.blocks.truncate(1);
         found = decode_marked(batch, &alone, &mut tables);
     }
     let blocks = found.map_err(|fault| damaged(batch.start, fault))?;
