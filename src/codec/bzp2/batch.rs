@@ -16,7 +16,8 @@ use crate::source::Source;
 /// Somebody who has none may decode one all the same, so that nobody waits for another.
 const TABLES: usize = 8;
 
-/// Stored bytes read at once in search of marks.
+/// Stored bytes read at once in search of marks: few at first, as there may be thousands of tiny blocks.
+const FIRST_PIECE_LEN: usize = 4 << 10;
 const PIECE_LEN: usize = 256 << 10;
 
 /// More than a block can be stored in: 900,000 codes of 20 bits, and what is before them.
@@ -244,7 +245,8 @@ impl Marked {
                 }
                 return Ok(marked);
             }
-            let more = usize::try_from(left).map_or(PIECE_LEN, |left| left.min(PIECE_LEN));
+            let piece = len.clamp(FIRST_PIECE_LEN, PIECE_LEN);
+            let more = usize::try_from(left).map_or(piece, |left| left.min(piece));
             marked.bytes.reserve_exact(more);
             marked.bytes.resize(len.saturating_add(more), 0);
             let target = marked.bytes.get_mut(len..).unwrap_or_default();
