@@ -85,11 +85,16 @@ pub trait Cursor: Send {
         0
     }
 
-    /// The decoded offset up to which the bytes are decoded already, or will be by the next [`Cursor::read`] however short.
-    ///
-    /// Whoever wants bytes before it had better wait for this cursor than decode them on another one.
-    fn ahead(&self) -> u64 {
+    /// The decoded offset up to which the bytes are decoded already, and only need to be read.
+    fn ready(&self) -> u64 {
         self.position()
+    }
+
+    /// The decoded offset up to which they will be when the next segment is read: more, if several pieces are decoded at once.
+    ///
+    /// While that goes on, whoever wants bytes before it had better wait than decode them on another cursor.
+    fn ahead(&self) -> u64 {
+        self.ready()
     }
 }
 

@@ -238,7 +238,7 @@ impl Shared {
             .map(|flight| flight.from)
             .max();
         let parked = self.cache.unpark(self.key, start, |cursor| {
-            leads(cursor.position(), cursor.ahead())
+            leads(cursor.position(), cursor.ready())
                 && nearest.is_none_or(|flying| cursor.position() > flying)
         });
         match (parked, nearest) {

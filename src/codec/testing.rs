@@ -95,13 +95,21 @@ pub(super) fn assert_harmless(codec: &dyn Codec, stored: &[u8], data_size: u64) 
     let _ = decoded.read_exact_at(&mut buf[..tail], data_size - tail as u64);
 }
 
-/// What Python's asdf decodes these bytes to; `None` where there is no such Python.
-pub(super) fn python_decodes(code: &str, stored: &[u8], data_size: usize) -> Option<Vec<u8>> {
+/// Whether Python's asdf decodes each of these to the bytes beside it; true where there is no such Python.
+pub(super) fn python_agrees(code: &str, cases: &[(Vec<u8>, Vec<u8>)]) -> bool {
     let program = format!(
-        "class F:\n def read_blocks(self, n):\n  for i in range(0, len(d), 4096): yield d[i:i+4096]\n\
-         o.write(bytes(c.decompress(F(), len(d), {data_size}, '{code}')))"
+        "class F:\n def read_blocks(self, n):\n  for i in range(0, n, 65536): yield s[i:min(i+65536, n)]\n\
+         while d:\n  n, m = (int.from_bytes(d[k:k+8], 'little') for k in (0, 8))\n  s = d[16:16+n]; d = d[16+n:]\n  \
+         o.write(bytes(c.decompress(F(), n, m, '{code}')))"
     );
-    python(&program, stored)
+    let mut input = Vec::new();
+    for (stored, plain) in cases {
+        input.extend((stored.len() as u64).to_le_bytes());
+        input.extend((plain.len() as u64).to_le_bytes());
+        input.extend(stored);
+    }
+    let want: Vec<u8> = cases.iter().flat_map(|(_, plain)| plain.clone()).collect();
+    python(&program, &input).is_none_or(|found| found == want)
 }
 
 /// What Python's asdf encodes these bytes to; `None` where there is no such Python.

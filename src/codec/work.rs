@@ -17,6 +17,9 @@ const QUEUE_LEN: usize = 64;
 /// The least number of decodes that may run at once.
 const LEAST_AT_ONCE: usize = 4;
 
+/// How often a job in advance lets others pass; somebody may be waiting for it by now.
+const PATIENCE: u32 = 8;
+
 /// Something to be done in advance.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
@@ -63,8 +66,10 @@ impl Work {
         if urgent {
             state.waiting = state.waiting.saturating_add(1);
         }
-        while state.running >= self.at_once || (!urgent && state.waiting > 0) {
+        let mut patience = if urgent { 0 } else { PATIENCE };
+        while state.running >= self.at_once || (state.waiting > 0 && patience > 0) {
             state = self.wait(state);
+            patience = patience.saturating_sub(1);
         }
         if urgent {
             state.waiting = state.waiting.saturating_sub(1);

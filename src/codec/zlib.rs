@@ -373,7 +373,7 @@ fn len_u64(len: usize) -> u64 {
 mod tests {
     use super::super::inflate::ordinary_stream;
     use super::super::testing::{
-        assert_harmless, assert_reads_like, encoded, image, open, python_decodes, python_encodes,
+        assert_harmless, assert_reads_like, encoded, image, open, python_agrees, python_encodes,
         read_all,
     };
     use super::*;
@@ -397,19 +397,19 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again_here_and_by_python() {
-        for len in [0, 1, SEGMENT - 1, SEGMENT, SEGMENT + 1, 5_000_000] {
+        let mut cases = Vec::new();
+        for len in [0, 1, SEGMENT, SEGMENT + 1, 3_000_000] {
             let plain = image(len);
             let stored = encoded(&Zlib, &plain);
             assert_reads_like(&open(&Zlib, &stored, len as u64).unwrap(), &plain);
-            if let Some(found) = python_decodes("zlib", &stored, len) {
-                assert!(found == plain, "{len} bytes");
-            }
+            cases.push((stored, plain));
         }
+        assert!(python_agrees("zlib", &cases));
     }
 
     #[test]
     fn what_python_writes_is_read() {
-        let plain = image(3_333_333);
+        let plain = image(2_222_222);
         if let Some(stored) = python_encodes("zlib", &plain) {
             assert_reads_like(&open(&Zlib, &stored, plain.len() as u64).unwrap(), &plain);
         }

@@ -16,7 +16,8 @@ use crate::source::Source;
 /// Somebody who has none may decode one all the same, so that nobody waits for another.
 const TABLES: usize = 8;
 
-/// Stored bytes read at once in search of marks.
+/// Stored bytes read at once in search of marks: few at first, as there may be thousands of tiny blocks.
+const FIRST_PIECE_LEN: usize = 4 << 10;
 const PIECE_LEN: usize = 256 << 10;
 
 /// More than a block can be stored in: 900,000 codes of 20 bits, and what is before them.
@@ -132,15 +133,30 @@ impl Ready {
     }
 }
 
-/// Memory to decode blocks in, kept for the next time.
+impl Drop for Ready {
+    fn drop(&mut self) {
+        let mut pool = pool();
+        if pool.columns.len() < TABLES {
+            pool.columns.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// Memory to decode blocks in, kept for the next time: the allocator would keep it anyway, and in more places.
 struct Pool {
     spare: Vec<Vec<u32>>,
+    /// Memory for decoded blocks.
+    columns: Vec<Vec<u8>>,
+    /// Memory for stored bytes.
+    stored: Vec<Vec<u8>>,
     /// Tables that are out.
     out: usize,
 }
 
 static POOL: Mutex<Pool> = Mutex::new(Pool {
     spare: Vec::new(),
+    columns: Vec::new(),
+    stored: Vec::new(),
     out: 0,
 });
 
@@ -192,8 +208,10 @@ impl Marked {
     /// Reads on until `count` blocks and the mark behind them are in, or more than that should take.
     fn read(batch: &Batch<'_>, count: usize, limit: usize) -> Result<Self> {
         let start = batch.start.checked_shr(3).unwrap_or(0);
+        let mut bytes = pool().stored.pop().unwrap_or_default();
+        bytes.clear();
         let mut marked = Self {
-            bytes: Vec::new(),
+            bytes,
             start,
             blocks: vec![batch.start & 7],
             to_the_end: false,
@@ -227,10 +245,21 @@ impl Marked {
                 }
                 return Ok(marked);
             }
-            let more = usize::try_from(left).map_or(PIECE_LEN, |left| left.min(PIECE_LEN));
+            let piece = len.clamp(FIRST_PIECE_LEN, PIECE_LEN);
+            let more = usize::try_from(left).map_or(piece, |left| left.min(piece));
+            marked.bytes.reserve_exact(more);
             marked.bytes.resize(len.saturating_add(more), 0);
             let target = marked.bytes.get_mut(len..).unwrap_or_default();
             batch.stored.read_exact_at(target, at)?;
+        }
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        let mut pool = pool();
+        if pool.stored.is_empty() {
+            pool.stored.push(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -250,11 +279,8 @@ pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
     let mut found = decode_marked(batch, &marked, &mut tables);
     if matches!(found, Err(Fault::Short)) && !to_the_end {
         // A mark by chance, or very long codes.
-        let marked = Marked::read(batch, usize::MAX, MAX_STORED)?;
-        let alone = Marked {
-            blocks: vec![batch.start & 7],
-            ..marked
-        };
+        let mut alone = Marked::read(batch, usize::MAX, MAX_STORED)?;
+        alone.blocks.truncate(1);
         found = decode_marked(batch, &alone, &mut tables);
     }
     let blocks = found.map_err(|fault| damaged(batch.start, fault))?;
@@ -368,7 +394,11 @@ fn decode_blocks(bytes: &[u8], starts: &[u64], tables: Vec<Vec<u32>>, max_len: u
     for block in pointers {
         faults.push(block.map(|block| good.push(block)));
     }
-    let mut columns = good.iter().zip(follow(&good));
+    let memory = good
+        .iter()
+        .map(|_| pool().columns.pop().unwrap_or_default())
+        .collect();
+    let mut columns = good.iter().zip(follow(&good, memory));
     let outcomes = faults
         .into_iter()
         .map(|fault| {

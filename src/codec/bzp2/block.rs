@@ -306,12 +306,11 @@ struct Lane<'a> {
     out: &'a mut [u8],
 }
 
-/// The bytes of several blocks, in order.
-pub(super) fn follow(blocks: &[Pointers]) -> Vec<Vec<u8>> {
-    let mut outs: Vec<Vec<u8>> = blocks
-        .iter()
-        .map(|block| vec![0; block.table.len()])
-        .collect();
+/// The bytes of several blocks, in order, each in one of `outs`.
+pub(super) fn follow(blocks: &[Pointers], mut outs: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    for (block, out) in blocks.iter().zip(&mut outs) {
+        out.resize(block.table.len(), 0);
+    }
     let mut lanes: Vec<Lane<'_>> = blocks
         .iter()
         .zip(&mut outs)
