@@ -275,16 +275,14 @@ impl Drop for Mount {
     }
 }
 
-/// Whether the process exists and is not a zombie that only waits for its parent.
+/// Whether any thread of the process still lives, and with it what the process has open and locked.
 pub(crate) fn is_running(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        !stat
-            .rsplit(')')
-            .next()
-            .unwrap()
-            .trim_start()
-            .starts_with('Z')
-    })
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    let ended = fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        let state = stat.rsplit(')').next().unwrap().trim_start();
+        state.starts_with('Z')
+    });
+    threads > 1 || threads == 1 && !ended
 }
 
 /// A folder with an ASDF file and an empty directory in it.
