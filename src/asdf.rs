@@ -57,6 +57,8 @@ pub struct OpenOptions {
     pub force: bool,
     /// Where external sources may be read from; `None` for nowhere.
     pub sandbox: Option<Arc<Sandbox>>,
+    /// Verify the checksum of each block when it is first opened; a block whose checksum is wrong can't be read.
+    pub verify: bool,
 }
 
 /// One state of an ASDF file.
@@ -165,6 +167,31 @@ impl Snapshot {
             }
         }
         Ok(next)
+    }
+
+    /// The snapshot of the same file as it is now.
+    ///
+    /// # Errors
+    /// As [`scan::scan`].
+    pub fn read_again(&self) -> Result<Self> {
+        let file = Arc::clone(self.file.file());
+        Self::open(file, Arc::clone(&self.cache), self.options.clone())
+    }
+
+    /// The snapshot of a file that has been changed by somebody else, or has taken this one's place.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file's size can't be had.
+    pub fn replaced_by(&self, file: Arc<File>, scan: Scan) -> Result<Self> {
+        let file = Arc::new(FileSource::open(file)?);
+        let bytes: Arc<dyn Source> = file.clone();
+        Ok(Self::new(
+            file,
+            bytes,
+            scan,
+            Arc::clone(&self.cache),
+            self.options.clone(),
+        ))
     }
 
     /// Where everything lies.

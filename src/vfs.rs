@@ -11,6 +11,7 @@ mod error;
 mod handle;
 mod info;
 mod node;
+mod refresh;
 mod root;
 mod spool;
 mod state;
@@ -25,7 +26,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
@@ -72,6 +73,8 @@ pub struct Vfs {
     writer: Option<Mutex<Writer>>,
     history: Mutex<History>,
     changes: OnceLock<Mutex<Sender<Invalidation>>>,
+    /// When FILE was last compared with the snapshot.
+    checked: Mutex<Option<Instant>>,
     /// Inodes whose pages the kernel has not been told to forget yet.
     stale: Mutex<HashSet<u64>>,
 }
@@ -112,6 +115,7 @@ impl Vfs {
             writer: writer.map(Mutex::new),
             history: Mutex::default(),
             changes: OnceLock::new(),
+            checked: Mutex::default(),
             stale: Mutex::default(),
         })
     }
@@ -160,6 +164,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Attr> {
+        self.refresh();
         let state = self.state();
         let found = match Node::from_ino(parent).ok_or(Error::NotFound)? {
             Node::Root => ROOT_DIRECTORIES
@@ -184,6 +189,7 @@ impl Vfs {
     /// [`Error::NotFound`].
     pub fn getattr(&self, ino: u64, fh: Option<u64>) -> Result<Attr> {
         let _ = fh;
+        self.refresh();
         self.attr(&self.state(), Node::from_ino(ino).ok_or(Error::NotFound)?)
     }
 

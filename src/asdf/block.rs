@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Snapshot;
+use super::checksum::ChecksumState;
 use super::header::BlockHeader;
 use crate::codec;
 use crate::error::{Error, Place, Result};
@@ -29,12 +30,21 @@ impl Snapshot {
         Some(header.data_size)
     }
 
-    /// The decoded bytes of block `n`. Decodes nothing yet.
+    /// The decoded bytes of block `n`. Decodes nothing yet, unless checksums are to be verified.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if its sizes contradict each other or the payload is not what its code says,
     /// [`Error::Unsupported`] for a compression that is not known.
     pub fn block(&self, n: usize) -> Result<Arc<dyn Source>> {
+        if self.options.verify && self.verify_checksum(n, &mut |_| {})? == ChecksumState::Wrong {
+            let why = "the checksum does not match; without -o verify it can be read";
+            return Err(Error::corrupt(Place::Block(n), why));
+        }
+        self.unverified_block(n)
+    }
+
+    /// The decoded bytes of block `n`, whatever its checksum.
+    pub(super) fn unverified_block(&self, n: usize) -> Result<Arc<dyn Source>> {
         self.opened_block(n)?.data.clone()
     }
 

@@ -120,7 +120,9 @@ impl Snapshot {
             return Ok(ChecksumState::Wrong);
         }
         // a block that can't be decoded has no checksum of decoded bytes
-        let decoded = self.block(n).and_then(|block| md5(&*block, progress));
+        let decoded = self
+            .unverified_block(n)
+            .and_then(|block| md5(&*block, progress));
         Ok(match decoded {
             Ok(found) if found == header.checksum => ChecksumState::Decoded,
             _ => ChecksumState::Wrong,

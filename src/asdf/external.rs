@@ -54,10 +54,7 @@ impl Sandbox {
     /// [`Error::Corrupt`] for one that is not an ASDF file with a block.
     pub fn first_block(&self, uri: &str, cache: &Arc<Cache>) -> Result<Arc<dyn Source>> {
         let file = self.open(uri)?;
-        let options = OpenOptions {
-            force: false,
-            sandbox: None,
-        };
+        let options = OpenOptions::default();
         let told = |error: Error| match error {
             Error::Corrupt { why, .. } => Error::corrupt(Place::File, format!("{uri}: {why}")),
             Error::Unsupported { why, .. } => {

@@ -238,6 +238,7 @@ fn reading(path: &Path, options: &Options) -> Result<OpenOptions, Failure> {
     Ok(OpenOptions {
         force: options.force,
         sandbox,
+        verify: options.verify,
     })
 }
 

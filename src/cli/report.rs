@@ -29,6 +29,7 @@ pub(super) fn read(path: &Path, options: &Options) -> Result<Snapshot, Failure> 
     let open = OpenOptions {
         force: options.force,
         sandbox,
+        verify: options.verify,
     };
     Snapshot::open(
         Arc::new(File::open(&full).map_err(fail)?),

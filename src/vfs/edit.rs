@@ -83,6 +83,13 @@ impl Drafts {
         locked(&self.by_block).get(&block)?.draft.clone()
     }
 
+    /// Whether any block is being edited.
+    pub(super) fn any(&self) -> bool {
+        locked(&self.by_block)
+            .values()
+            .any(|slot| slot.draft.is_some())
+    }
+
     fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }

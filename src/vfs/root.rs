@@ -494,6 +494,14 @@ impl Root {
         self.pending = None;
     }
 
+    /// Notes that FILE has another text now, from somebody else. The number of the file that shows it, unless that is open.
+    pub(super) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<Number> {
+        self.committed = Arc::clone(&text);
+        let number = self.lookup(TREE_NAME.as_ref())?;
+        let idle = self.file(number).is_ok_and(|file| file.handles == 0);
+        (idle && self.show(number, text).is_ok()).then_some(number)
+    }
+
     /// Notes that what this handle had written is saved, unless it has written more since.
     pub(super) fn saved_through(handle: &mut TextHandle, text: &Arc<Vec<u8>>) {
         if handle

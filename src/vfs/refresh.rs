@@ -1,0 +1,86 @@
+//! Other people's hands on FILE: noticing that somebody else has changed it, and showing what it is now.
+//!
+//! FILE's times are compared when something is looked at, at most once a second. While an edit is not saved nothing is reloaded:
+//! the save then says that FILE has changed (`ESTALE`), and both versions are kept.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use log::{info, warn};
+
+use super::node::Node;
+use super::{Invalidation, State, Vfs, locked};
+use crate::asdf::Snapshot;
+use crate::error::Result;
+
+/// How often FILE is looked at.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+impl Vfs {
+    /// Shows FILE as it is now, if somebody else has changed it.
+    pub(super) fn refresh(&self) {
+        let Ok(mut checked) = self.checked.try_lock() else {
+            return;
+        };
+        if checked.is_some_and(|at| at.elapsed() < INTERVAL) {
+            return;
+        }
+        *checked = Some(Instant::now());
+        let state = self.state();
+        let Ok(meta) = state.snapshot.metadata() else {
+            return;
+        };
+        let same = meta.size() == state.meta.size()
+            && (meta.mtime(), meta.mtime_nsec()) == (state.meta.mtime(), state.meta.mtime_nsec());
+        if same || self.drafts.any() || self.has_refused_text() {
+            return;
+        }
+        match self.reloaded(&state) {
+            Ok(Some(snapshot)) => self.replace_state(&state, snapshot),
+            Ok(None) => {}
+            Err(error) => warn!(
+                "{} has changed, and can't be read now: {error}",
+                self.path.display()
+            ),
+        }
+    }
+
+    /// The snapshot of FILE as it is now; `None` if nothing but its times has changed, or a save is going on.
+    fn reloaded(&self, state: &State) -> Result<Option<Snapshot>> {
+        let Some(writer) = &self.writer else {
+            return state.snapshot.read_again().map(Some);
+        };
+        let Ok(mut writer) = writer.try_lock() else {
+            return Ok(None);
+        };
+        let Some(scan) = writer.reload()? else {
+            return Ok(None);
+        };
+        let file = Arc::clone(writer.file());
+        state.snapshot.replaced_by(file, scan).map(Some)
+    }
+
+    fn replace_state(&self, old: &State, snapshot: Snapshot) {
+        let text = Arc::clone(snapshot.text());
+        let new = match State::new(Arc::new(snapshot), &mut locked(&self.numbers)) {
+            Ok(new) => new,
+            Err(error) => return warn!("{}: {error}", self.path.display()),
+        };
+        info!("{} was changed by another program", self.path.display());
+        for (directory, name) in old.catalogue.missing_in(&new.catalogue) {
+            self.tell(Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
+        }
+        for (number, _) in new.catalogue.arrays() {
+            self.tell(Invalidation::Inode(Node::ArrayBin(number).ino()));
+            self.tell(Invalidation::Inode(Node::ArrayNpy(number).ino()));
+        }
+        for n in (0..).take(new.snapshot.layout().blocks.len()) {
+            self.tell(Invalidation::Inode(Node::Block(n).ino()));
+        }
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        if let Some(number) = locked(&self.root).reloaded(text) {
+            self.tell(Invalidation::Inode(Node::Text(number).ino()));
+        }
+    }
+}
