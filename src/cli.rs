@@ -59,6 +59,9 @@ struct Args {
     /// Verify structure, block index, checksums and tree of each FILE
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "list")]
     check: Vec<PathBuf>,
+    /// With --check: finish interrupted saves, and write a wrong block index anew
+    #[arg(long, requires = "check")]
+    repair: bool,
     /// Print what a mount of FILE would show, with sizes
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
@@ -117,7 +120,11 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         return Ok(unmount::all(&args.unmount));
     }
     if !args.check.is_empty() {
-        return Ok(check::check(&args.check, &Options::parse(&args.options)?));
+        return Ok(check::check(
+            &args.check,
+            &Options::parse(&args.options)?,
+            args.repair,
+        ));
     }
     if let Some(file) = &args.list {
         return report::list(file, &Options::parse(&args.options)?);

@@ -2,14 +2,18 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::progress::Progress;
-use super::{report, say_bytes};
+use super::report::{self, Looked};
+use super::say_bytes;
 use crate::asdf::Snapshot;
 use crate::asdf::checksum::ChecksumState;
-use crate::asdf::layout::Severity;
+use crate::asdf::layout::{Index, Severity};
+use crate::save::edit::Edit;
+use crate::save::{self, Recovery, Refusal, Writer};
 
 /// How bad a file is, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,12 +43,12 @@ impl Findings<'_> {
     }
 }
 
-/// Checks each file. The status is that of the worst.
-pub(super) fn check(paths: &[PathBuf], options: &Options) -> Exit {
+/// Checks each file, after repairing what can be if that is wanted. The status is that of the worst.
+pub(super) fn check(paths: &[PathBuf], options: &Options, repair: bool) -> Exit {
     let mut worst = Verdict::Clean;
     let mut failed = None;
     for path in paths {
-        match check_file(path, options) {
+        match check_file(path, options, repair) {
             Ok(verdict) => worst = worst.max(verdict),
             Err(failure) => {
                 super::complain(&failure.message);
@@ -60,13 +64,17 @@ pub(super) fn check(paths: &[PathBuf], options: &Options) -> Exit {
     }
 }
 
-fn check_file(path: &Path, options: &Options) -> Result<Verdict, Failure> {
-    let snapshot = report::read(path, options)?;
+fn check_file(path: &Path, options: &Options, repair: bool) -> Result<Verdict, Failure> {
     let mut findings = Findings {
         path,
         verdict: Verdict::Clean,
         lines: Vec::new(),
     };
+    if repair {
+        mend(path, &mut findings)?;
+    }
+    let Looked { snapshot, recovery } = report::read(path, options)?;
+    check_recovery(&recovery, &mut findings);
     check_structure(&snapshot, &mut findings);
     check_tree(&snapshot, &mut findings);
     check_blocks(&snapshot, &mut findings);
@@ -81,6 +89,49 @@ fn check_file(path: &Path, options: &Options) -> Result<Verdict, Failure> {
     }
     say_bytes(&findings.lines)?;
     Ok(findings.verdict)
+}
+
+/// Finishes an interrupted save, and writes a block index that is wrong anew. Checksums are never changed: one that does not
+/// match says that data may be damaged, and must go on saying it.
+fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
+    let mut opened = match Writer::open(path, save::Options::default()) {
+        Ok(opened) => opened,
+        Err(Refusal::Locked { .. }) => {
+            let why = format!("{}: mounted; unmount it to repair it", path.display());
+            return Err(Failure::new(Exit::Locked, why));
+        }
+        Err(Refusal::ReadOnly(error) | Refusal::Failed(error)) => {
+            return Err(Failure::reading(path, &error));
+        }
+    };
+    if opened.recovery == Recovery::Redone {
+        findings.note(Verdict::Clean, "the interrupted save has been finished");
+    }
+    if matches!(opened.scan.layout.index, Index::Wrong(..)) {
+        let edit = Edit::text(Arc::new(opened.scan.text));
+        let saved = opened.writer.save(&edit);
+        saved.map_err(|error| Failure::reading(path, &error))?;
+        findings.note(Verdict::Clean, "the block index has been written anew");
+    }
+    Ok(())
+}
+
+fn check_recovery(recovery: &Recovery, findings: &mut Findings<'_>) {
+    match recovery {
+        Recovery::Clean => {}
+        Recovery::Redone => findings.note(
+            Verdict::Suspicious,
+            "a save was interrupted; the next mount, or --repair, finishes it",
+        ),
+        Recovery::Dropped => findings.note(
+            Verdict::Suspicious,
+            "a save was interrupted before it counted; the next mount, or --repair, clears it away",
+        ),
+        Recovery::Foreign(why) => {
+            let text = format!("a save was interrupted, and the file changed since: {why}");
+            findings.note(Verdict::Damaged, &text);
+        }
+    }
 }
 
 fn check_structure(snapshot: &Snapshot, findings: &mut Findings<'_>) {

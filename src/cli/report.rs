@@ -1,7 +1,6 @@
 //! `--list`: what a mount would show. (`--check` is in `check`.)
 
 use std::fmt::Write;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,37 +10,44 @@ use super::say_bytes;
 use crate::asdf::external::Sandbox;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
+use crate::error::Error;
+use crate::save::{self, Recovery};
 
-/// Reads a file without changing or locking it.
-pub(super) fn read(path: &Path, options: &Options) -> Result<Snapshot, Failure> {
-    let fail =
-        |error: std::io::Error| Failure::new(Exit::File, format!("{}: {error}", path.display()));
-    let full = path.canonicalize().map_err(fail)?;
+/// A file that is only looked at.
+pub(super) struct Looked {
+    pub(super) snapshot: Snapshot,
+    /// What an interrupted save has left.
+    pub(super) recovery: Recovery,
+}
+
+/// Reads a file without changing it. An interrupted save is shown finished.
+pub(super) fn read(path: &Path, options: &Options) -> Result<Looked, Failure> {
+    let fail = |error| Failure::reading(path, &error);
+    let full = path
+        .canonicalize()
+        .map_err(|error| fail(Error::io("opening", error)))?;
     if !full.is_file() {
-        return Err(Failure::new(
-            Exit::File,
-            format!("{}: not a regular file", path.display()),
-        ));
+        let why = format!("{}: not a regular file", path.display());
+        return Err(Failure::new(Exit::File, why));
     }
-    let sandbox = Sandbox::new(&full, options.allow_external.as_deref())
-        .ok()
-        .map(Arc::new);
+    let sandbox = Sandbox::new(&full, options.allow_external.as_deref()).map_err(fail)?;
     let open = OpenOptions {
         force: options.force,
-        sandbox,
+        sandbox: Some(Arc::new(sandbox)),
         verify: options.verify,
     };
-    Snapshot::open(
-        Arc::new(File::open(&full).map_err(fail)?),
-        Cache::new(options.cache),
-        open,
-    )
-    .map_err(|error| Failure::reading(path, &error))
+    let opened = save::open_read_only(&full).map_err(fail)?;
+    let cache = Cache::new(options.cache);
+    let snapshot = Snapshot::read(opened.file, opened.source, cache, open).map_err(fail)?;
+    Ok(Looked {
+        snapshot,
+        recovery: opened.recovery,
+    })
 }
 
 /// Prints the files of a mount with their sizes, one a line.
 pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
-    let snapshot = read(path, options)?;
+    let Looked { snapshot, .. } = read(path, options)?;
     let mut out = String::new();
     let mut line = |size: u64, name: &str, note: &str| {
         // writing to a string can't fail
