@@ -83,6 +83,8 @@ struct Failure {
 struct Demand {
     /// Somebody waits for it.
     urgent: bool,
+    /// It will be asked for again, by somebody who reads the block sequentially.
+    unread: bool,
     /// The block is being read sequentially.
     streaming: bool,
 }
@@ -91,6 +93,7 @@ impl Demand {
     /// Nobody waits for it yet, but a sequential reader will.
     const AHEAD: Self = Self {
         urgent: false,
+        unread: true,
         streaming: true,
     };
 }
@@ -143,6 +146,7 @@ impl Source for Decoded {
         let streaming = self.note(segment_of(offset), segment_of(end.saturating_sub(1)));
         let demand = Demand {
             urgent: true,
+            unread: false,
             streaming,
         };
         let mut offset = offset;
@@ -172,6 +176,7 @@ impl Source for Decoded {
         }
         let demand = Demand {
             urgent: true,
+            unread: false,
             streaming: self.note(index, index),
         };
         let segment = self.shared.segment(index, demand).ok()?;
@@ -279,7 +284,7 @@ impl Shared {
                     trip.arrive(Ok(Arc::clone(&bytes)));
                     if segment == index {
                         if whole {
-                            self.cache.park(cursor, self.whose(demand));
+                            self.land(trip, cursor, segment, demand);
                         }
                         return Ok(bytes);
                     }
@@ -296,6 +301,31 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Parks a decoder, after keeping what it has decoded beyond `segment` already, if a sequential reader will want it.
+    fn land(&self, mut trip: Trip<'_>, mut cursor: Box<dyn Cursor>, segment: u64, demand: Demand) {
+        let demand = Demand {
+            unread: true,
+            ..demand
+        };
+        let mut next = segment.saturating_add(1);
+        while demand.streaming
+            && start_of(next) < self.len
+            && cursor.ready() >= start_of(next.saturating_add(1)).min(self.len)
+            && self.cache.has_room_ahead()
+            && !self.cache.contains(self.key, next)
+        {
+            trip.move_on(next, cursor.as_ref());
+            let outcome = self.step(cursor.as_mut(), next, demand);
+            let failed = outcome.is_err();
+            trip.arrive(outcome);
+            if failed {
+                return;
+            }
+            next = next.saturating_add(1);
+        }
+        self.cache.park(cursor, self.whose(demand));
     }
 
     fn open(&self, start: u64, demand: Demand) -> Result<Box<dyn Cursor>> {
@@ -319,8 +349,7 @@ impl Shared {
     }
 
     fn keep(&self, segment: u64, buffer: Buffer<'_>, demand: Demand) -> Arc<Vec<u8>> {
-        let unread = !demand.urgent;
-        let bytes = self.cache.insert(self.key, segment, buffer, unread);
+        let bytes = self.cache.insert(self.key, segment, buffer, demand.unread);
         self.recount(&mut self.lock(), self.whose(demand));
         bytes
     }

@@ -67,7 +67,8 @@ impl Codec for Lz4 {
         let chunks = Chunks {
             stored,
             table: Mutex::new(Table::new()),
-            spare: Mutex::default(),
+            stored_spare: Arc::default(),
+            decoded_spare: Arc::default(),
         };
         if data_size > 0 {
             Chunk::read(
@@ -103,14 +104,47 @@ impl Codec for Lz4 {
 struct Chunks {
     stored: Arc<dyn Source>,
     table: Mutex<Table>,
-    spare: Mutex<Vec<Buffers>>,
+    stored_spare: Arc<Spare>,
+    decoded_spare: Arc<Spare>,
 }
 
-/// The memory that a chunk is decoded in.
+/// Buffers of one kind that nobody uses just now.
 #[derive(Default)]
-struct Buffers {
-    stored: Vec<u8>,
-    decoded: Vec<u8>,
+struct Spare(Mutex<Vec<Vec<u8>>>);
+
+/// A buffer that goes back when it is dropped.
+struct Taken {
+    bytes: Vec<u8>,
+    home: Arc<Spare>,
+}
+
+impl Spare {
+    fn list(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A buffer of `len` bytes of any content.
+    fn take(self: &Arc<Self>, len: usize) -> Taken {
+        let mut bytes = self.list().pop().unwrap_or_default();
+        bytes.resize(len, 0);
+        Taken {
+            bytes,
+            home: Arc::clone(self),
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.list().iter().map(Vec::capacity).sum()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut list = self.home.list();
+        if list.len() < SPARE_BUFFERS {
+            list.push(std::mem::take(&mut self.bytes));
+        }
+    }
 }
 
 impl Chunks {
@@ -121,10 +155,6 @@ impl Chunks {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn spare(&self) -> MutexGuard<'_, Vec<Buffers>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Stream for Chunks {
@@ -134,13 +164,11 @@ impl Stream for Chunks {
 
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
         let next = self.locate(offset);
-        let buffers = self.spare().pop().unwrap_or_default();
         Ok(Box::new(ChunkCursor {
             position: next.decoded,
             next,
             headers: Headers::default(),
             piece: Piece::None,
-            buffers,
             chunks: self,
         }))
     }
@@ -150,14 +178,11 @@ impl Stream for Chunks {
     }
 
     fn held(&self) -> u64 {
-        let spare: u64 = self.spare().iter().map(Buffers::held).sum();
-        len_u64(self.table().held()).saturating_add(spare)
-    }
-}
-
-impl Buffers {
-    fn held(&self) -> u64 {
-        len_u64(self.stored.capacity()).saturating_add(len_u64(self.decoded.capacity()))
+        let spare = self
+            .stored_spare
+            .held()
+            .saturating_add(self.decoded_spare.held());
+        len_u64(self.table().held().saturating_add(spare))
     }
 }
 
@@ -165,8 +190,8 @@ impl Buffers {
 enum Piece {
     /// The next chunk.
     None,
-    /// The chunk in the buffers, from this byte on.
-    Decoded(usize),
+    /// A chunk in memory, from this byte on.
+    Decoded(Taken, usize),
     /// A chunk too long for a buffer.
     Long(Box<LongBlock>),
 }
@@ -178,7 +203,6 @@ struct ChunkCursor {
     next: Row,
     headers: Headers,
     piece: Piece,
-    buffers: Buffers,
 }
 
 impl ChunkCursor {
@@ -194,19 +218,21 @@ impl ChunkCursor {
         }
         let size = usize::try_from(chunk.size).map_err(|cause| chunk.damaged(cause))?;
         let len = usize::try_from(chunk.len).map_err(|cause| chunk.damaged(cause))?;
-        self.buffers.stored.resize(len, 0);
+        let mut stored = self.chunks.stored_spare.take(len);
         self.chunks
             .stored
-            .read_exact_at(&mut self.buffers.stored, chunk.block_start())?;
-        let (target, filled) = if let Some(target) = buf.get_mut(..size) {
-            (target, size)
-        } else {
-            self.buffers.decoded.resize(size, 0);
-            self.piece = Piece::Decoded(0);
-            (self.buffers.decoded.as_mut_slice(), 0)
+            .read_exact_at(&mut stored.bytes, chunk.block_start())?;
+        let decode = |target: &mut [u8]| {
+            decompress_into(&stored.bytes, target).map_err(|cause| chunk.damaged(cause))
         };
-        let decoded =
-            decompress_into(&self.buffers.stored, target).map_err(|cause| chunk.damaged(cause))?;
+        let (decoded, filled) = if let Some(target) = buf.get_mut(..size) {
+            (decode(target)?, size)
+        } else {
+            let mut whole = self.chunks.decoded_spare.take(size);
+            let decoded = decode(&mut whole.bytes)?;
+            self.piece = Piece::Decoded(whole, 0);
+            (decoded, 0)
+        };
         if decoded != size {
             return Err(chunk.damaged(format!("{decoded} decoded bytes, {size} announced")));
         }
@@ -217,8 +243,8 @@ impl ChunkCursor {
     fn read_some(&mut self, buf: &mut [u8]) -> Result<usize> {
         match &mut self.piece {
             Piece::None => self.begin(buf),
-            Piece::Decoded(from) => {
-                let left = self.buffers.decoded.get(*from..).unwrap_or_default();
+            Piece::Decoded(whole, from) => {
+                let left = whole.bytes.get(*from..).unwrap_or_default();
                 let len = left.len().min(buf.len());
                 if let (Some(target), Some(bytes)) = (buf.get_mut(..len), left.get(..len)) {
                     target.copy_from_slice(bytes);
@@ -257,28 +283,24 @@ impl Cursor for ChunkCursor {
     }
 
     fn held(&self) -> u64 {
-        let long = match &self.piece {
+        match &self.piece {
+            Piece::None => 0,
+            Piece::Decoded(whole, _) => len_u64(whole.bytes.capacity()),
             Piece::Long(block) => block.held(),
-            Piece::None | Piece::Decoded(_) => 0,
-        };
-        self.buffers.held().saturating_add(long)
+        }
     }
 
     fn scratch(&self) -> u64 {
         match self.piece {
-            Piece::None => len_u64(CHUNK_LEN)
-                .saturating_mul(2)
-                .saturating_sub(self.buffers.held()),
-            Piece::Decoded(_) | Piece::Long(_) => 0,
+            Piece::None => len_u64(CHUNK_LEN).saturating_mul(2),
+            Piece::Decoded(..) | Piece::Long(_) => 0,
         }
     }
-}
 
-impl Drop for ChunkCursor {
-    fn drop(&mut self) {
-        let mut spare = self.chunks.spare();
-        if spare.len() < SPARE_BUFFERS {
-            spare.push(std::mem::take(&mut self.buffers));
+    fn ready(&self) -> u64 {
+        match &self.piece {
+            Piece::Decoded(..) => self.next.decoded,
+            Piece::None | Piece::Long(_) => self.position,
         }
     }
 }
