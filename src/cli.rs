@@ -22,6 +22,13 @@ use clap_complete::Shell;
 use exit::{Exit, Failure};
 use options::Options;
 
+/// The ways to call the program.
+const USAGE: &str = "\
+asdf-mount [OPTIONS] FILE [MOUNTPOINT]
+       asdf-mount -u MOUNTPOINT...
+       asdf-mount --check [--repair] FILE...
+       asdf-mount --list FILE";
+
 /// What `--help` says behind the options.
 const AFTER_HELP: &str = "\
 Unmount with `umount MOUNTPOINT`, `fusermount3 -u MOUNTPOINT` or `asdf-mount -u MOUNTPOINT`.
@@ -29,7 +36,13 @@ The manual, asdf-mount(1), has all -o options, the layout of the mount and the e
 
 /// Mounts an ASDF file as a directory: the tree as a text file, blocks and arrays as data files.
 #[derive(Debug, Parser)]
-#[command(name = "asdf-mount", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(
+    name = "asdf-mount",
+    version,
+    override_usage = USAGE,
+    after_help = AFTER_HELP,
+    max_term_width = 100
+)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag of the command line"
@@ -54,17 +67,17 @@ struct Args {
     #[arg(short, long)]
     verbose: bool,
     /// Unmount each MOUNTPOINT and wait until its daemon is gone
-    #[arg(short, long, value_name = "MOUNTPOINT", num_args = 1.., conflicts_with_all = ["check", "list"])]
-    unmount: Vec<PathBuf>,
+    #[arg(short, long, group = "action")]
+    unmount: bool,
     /// Verify structure, block index, checksums and tree of each FILE
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "list")]
-    check: Vec<PathBuf>,
+    #[arg(long, group = "action")]
+    check: bool,
     /// With --check: finish interrupted saves, and write a wrong block index anew
     #[arg(long, requires = "check")]
     repair: bool,
     /// Print what a mount of FILE would show, with sizes
-    #[arg(long, value_name = "FILE")]
-    list: Option<PathBuf>,
+    #[arg(long, group = "action")]
+    list: bool,
     /// Write the daemon's process id to this file
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
@@ -74,12 +87,9 @@ struct Args {
     /// Print a completion script
     #[arg(long, value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
     completions: Option<String>,
-    /// The ASDF file
-    #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// An empty directory; without it, one named after FILE is made here
-    #[arg(value_name = "MOUNTPOINT")]
-    mountpoint: Option<PathBuf>,
+    /// The ASDF file, and an empty directory; without that, one named after FILE is made here
+    #[arg(value_name = "FILE] [MOUNTPOINT")]
+    paths: Vec<PathBuf>,
 }
 
 /// Runs the program. Its exit status.
@@ -116,26 +126,31 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     if let Some(shell) = &args.completions {
         return completions(shell);
     }
-    if !args.unmount.is_empty() {
-        return Ok(unmount::all(&args.unmount));
+    let which =
+        |what: &str| Failure::new(Exit::Usage, format!("which {what}? Try asdf-mount --help"));
+    if args.unmount || args.check {
+        if args.paths.is_empty() {
+            return Err(which(if args.check { "FILE" } else { "MOUNTPOINT" }));
+        }
+        if args.unmount {
+            return Ok(unmount::all(&args.paths));
+        }
+        let options = Options::parse(&args.options)?;
+        return Ok(check::check(&args.paths, &options, args.repair));
     }
-    if !args.check.is_empty() {
-        return Ok(check::check(
-            &args.check,
-            &Options::parse(&args.options)?,
-            args.repair,
-        ));
-    }
-    if let Some(file) = &args.list {
+    let (file, mountpoint) = match args.paths.as_slice() {
+        [] => return Err(which("FILE")),
+        [file] => (file, None),
+        [file, mountpoint] if !args.list => (file, Some(mountpoint)),
+        [_, .., last] => {
+            let why = format!("{}: one argument too many", last.display());
+            return Err(Failure::new(Exit::Usage, why));
+        }
+    };
+    if args.list {
         return report::list(file, &Options::parse(&args.options)?);
     }
-    let Some(file) = &args.file else {
-        return Err(Failure::new(
-            Exit::Usage,
-            "which FILE? Try asdf-mount --help",
-        ));
-    };
-    mount(args, file, arguments)
+    mount(args, file, mountpoint.map(PathBuf::as_path), arguments)
 }
 
 fn completions(shell: &str) -> Result<Exit, Failure> {
@@ -149,7 +164,12 @@ fn completions(shell: &str) -> Result<Exit, Failure> {
 }
 
 #[cfg(not(feature = "fuse"))]
-fn mount(_args: &Args, _file: &Path, _arguments: &[OsString]) -> Result<Exit, Failure> {
+fn mount(
+    _args: &Args,
+    _file: &Path,
+    _mountpoint: Option<&Path>,
+    _arguments: &[OsString],
+) -> Result<Exit, Failure> {
     Err(Failure::new(
         Exit::NoFuse,
         "built without FUSE: only --check and --list work",
@@ -157,7 +177,12 @@ fn mount(_args: &Args, _file: &Path, _arguments: &[OsString]) -> Result<Exit, Fa
 }
 
 #[cfg(feature = "fuse")]
-fn mount(args: &Args, file: &Path, arguments: &[OsString]) -> Result<Exit, Failure> {
+fn mount(
+    args: &Args,
+    file: &Path,
+    mountpoint: Option<&Path>,
+    arguments: &[OsString],
+) -> Result<Exit, Failure> {
     let mut options = Options::parse(&args.options)?;
     options.read_only |= args.read_only;
     let foreground = args.foreground || args.debug;
@@ -172,7 +197,7 @@ fn mount(args: &Args, file: &Path, arguments: &[OsString]) -> Result<Exit, Failu
     )?;
     let request = daemon::Request {
         file,
-        mountpoint: args.mountpoint.as_deref(),
+        mountpoint,
         options: &options,
         pid_file: args.pid_file.as_deref(),
         quiet: args.quiet,
@@ -218,7 +243,7 @@ mod tests {
     fn options_may_stand_behind_the_files() {
         let line = ["asdf-mount", "a.asdf", "/mnt", "-o", "ro,cache=1M", "-f"];
         let args = Args::try_parse_from(line).unwrap();
-        assert_eq!(args.mountpoint.as_deref(), Some(Path::new("/mnt")));
+        assert_eq!(args.paths, ["a.asdf", "/mnt"].map(PathBuf::from));
         assert_eq!(args.options, ["ro,cache=1M"]);
         assert!(args.foreground);
     }

@@ -3,6 +3,8 @@
 //! Each operation is one call of the file system, then a reply or an errno; the one place that logs a failed request is
 //! [`refused`]. What the operations mean is `vfs`'s.
 
+mod options;
+
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
@@ -13,14 +15,16 @@ use std::time::{Duration, SystemTime};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, Notifier, OpenAccMode,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SessionACL,
-    TimeOrNow, WriteFlags,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SessionACL, TimeOrNow,
+    WriteFlags,
 };
 use log::{debug, warn};
 use rustix::fs::OFlags;
 
 use crate::source::Loan;
+pub use options::MountOptions;
+
 use crate::vfs::{
     Access, Attr, Attributes, Bytes, Call, Error, Invalidation, Kind, Opened, Rename, Vfs,
 };
@@ -29,34 +33,6 @@ use crate::vfs::{
 const TTL: Duration = Duration::from_secs(1);
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
 const MAX_REQUEST: u32 = 1 << 20;
-/// How much the kernel may read ahead, in bytes, where the mount may set it.
-const READ_AHEAD_KIB: u32 = 1024;
-
-/// What the mount is to be like; see DESIGN §3.
-#[derive(Debug, Clone, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is an option of its own"
-)]
-pub struct MountOptions {
-    /// Source that `mount` and `df` show.
-    pub fsname: String,
-    /// Type behind `fuse.` that `mount` shows.
-    pub subtype: String,
-    /// No writing.
-    pub read_only: bool,
-    /// Other users may use the mount.
-    pub allow_other: bool,
-    /// Root may use the mount.
-    pub allow_root: bool,
-    /// Unmount when the daemon dies.
-    pub auto_unmount: bool,
-    /// Options of the kernel that are passed on as they are.
-    pub kernel: Vec<String>,
-    /// Threads that serve requests.
-    pub threads: usize,
-}
-
 /// A mounted file system that is being served in the background.
 pub struct Mount {
     session: BackgroundSession,
@@ -85,7 +61,6 @@ impl Mount {
             &config,
         )?;
         invalidate_from_thread(vfs, session.notifier())?;
-        set_read_ahead(mountpoint);
         Ok(Self { session })
     }
 
@@ -150,20 +125,6 @@ fn invalidate_from_thread(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> 
     Ok(())
 }
 
-/// Lets the kernel read ahead as far as one request reaches. Only root may; without, the default of 128 KiB stays.
-fn set_read_ahead(mountpoint: &Path) {
-    use std::os::unix::fs::MetadataExt;
-    let set = || -> io::Result<()> {
-        let device = std::fs::metadata(mountpoint)?.dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-        std::fs::write(path, READ_AHEAD_KIB.to_string())
-    };
-    if let Err(error) = set() {
-        debug!("read-ahead stays at the kernel's default: {error}");
-    }
-}
-
 /// The trait's implementation.
 struct Shim {
     vfs: Arc<Vfs>,
@@ -208,8 +169,18 @@ fn file_type(kind: Kind) -> FileType {
     }
 }
 
-fn opened(reply: ReplyOpen, opened: &Opened) {
-    reply.opened(FileHandle(opened.fh), open_flags(opened));
+fn opened(reply: ReplyOpen, ino: INodeNo, opened: Result<Opened, Error>) {
+    match opened {
+        Ok(handle) => reply.opened(FileHandle(handle.fh), open_flags(&handle)),
+        Err(error) => reply.error(refused(Call::Open, ino, &error)),
+    }
+}
+
+fn attr(reply: ReplyAttr, call: Call, ino: INodeNo, found: Result<Attr, Error>) {
+    match found {
+        Ok(attr) => reply.attr(&TTL, &file_attr(&attr)),
+        Err(error) => reply.error(refused(call, ino, &error)),
+    }
 }
 
 fn open_flags(opened: &Opened) -> FopenFlags {
@@ -256,13 +227,6 @@ fn xattr(reply: ReplyXattr, ino: INodeNo, size: u32, value: Result<Vec<u8>, Erro
     }
 }
 
-fn time(time: Option<TimeOrNow>) -> Option<SystemTime> {
-    time.map(|time| match time {
-        TimeOrNow::SpecificTime(time) => time,
-        TimeOrNow::Now => SystemTime::now(),
-    })
-}
-
 impl Filesystem for Shim {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // each of these is only an improvement: a kernel that lacks it is served without
@@ -270,7 +234,6 @@ impl Filesystem for Shim {
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_CACHE_SYMLINKS,
         ] {
@@ -292,10 +255,12 @@ impl Filesystem for Shim {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.vfs.getattr(ino.0, fh.map(|fh| fh.0)) {
-            Ok(attr) => reply.attr(&TTL, &file_attr(&attr)),
-            Err(error) => reply.error(refused(Call::Getattr, ino, &error)),
-        }
+        attr(
+            reply,
+            Call::Getattr,
+            ino,
+            self.vfs.getattr(ino.0, fh.map(|fh| fh.0)),
+        );
     }
 
     fn setattr(
@@ -321,12 +286,13 @@ impl Filesystem for Shim {
             uid,
             gid,
             size,
-            mtime: time(mtime),
+            mtime: mtime.map(|time| match time {
+                TimeOrNow::SpecificTime(time) => time,
+                TimeOrNow::Now => SystemTime::now(),
+            }),
         };
-        match self.vfs.setattr(ino.0, fh.map(|fh| fh.0), &changes) {
-            Ok(attr) => reply.attr(&TTL, &file_attr(&attr)),
-            Err(error) => reply.error(refused(Call::Setattr, ino, &error)),
-        }
+        let done = self.vfs.setattr(ino.0, fh.map(|fh| fh.0), &changes);
+        attr(reply, Call::Setattr, ino, done);
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -346,12 +312,8 @@ impl Filesystem for Shim {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        entry(
-            reply,
-            Call::Create,
-            parent,
-            self.vfs.mknod(parent.0, name, mode),
-        );
+        let done = self.vfs.mknod(parent.0, name, mode);
+        entry(reply, Call::Create, parent, done);
     }
 
     fn mkdir(
@@ -363,12 +325,8 @@ impl Filesystem for Shim {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        entry(
-            reply,
-            Call::Create,
-            parent,
-            Err(self.vfs.mkdir(parent.0, name)),
-        );
+        let done = Err(self.vfs.mkdir(parent.0, name));
+        entry(reply, Call::Create, parent, done);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -376,12 +334,8 @@ impl Filesystem for Shim {
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(
-            reply,
-            Call::Unlink,
-            parent,
-            Err(self.vfs.rmdir(parent.0, name)),
-        );
+        let done = Err(self.vfs.rmdir(parent.0, name));
+        empty(reply, Call::Unlink, parent, done);
     }
 
     fn symlink(
@@ -392,12 +346,8 @@ impl Filesystem for Shim {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        entry(
-            reply,
-            Call::Create,
-            parent,
-            self.vfs.symlink(parent.0, name, target),
-        );
+        let done = self.vfs.symlink(parent.0, name, target);
+        entry(reply, Call::Create, parent, done);
     }
 
     fn rename(
@@ -430,19 +380,12 @@ impl Filesystem for Shim {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        entry(
-            reply,
-            Call::Create,
-            newparent,
-            self.vfs.link(ino.0, newparent.0, newname),
-        );
+        let done = self.vfs.link(ino.0, newparent.0, newname);
+        entry(reply, Call::Create, newparent, done);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.vfs.open(ino.0, access(flags, req)) {
-            Ok(handle) => opened(reply, &handle),
-            Err(error) => reply.error(refused(Call::Open, ino, &error)),
-        }
+        opened(reply, ino, self.vfs.open(ino.0, access(flags, req)));
     }
 
     fn read(
@@ -520,27 +463,7 @@ impl Filesystem for Shim {
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.vfs.opendir(ino.0) {
-            Ok(handle) => opened(reply, &handle),
-            Err(error) => reply.error(refused(Call::Open, ino, &error)),
-        }
-    }
-
-    fn readdir(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let listed = self.vfs.readdir(fh.0, offset, &mut |next, name, attr| {
-            reply.add(INodeNo(attr.ino), next, file_type(attr.kind), name)
-        });
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(refused(Call::Readdir, ino, &error)),
-        }
+        opened(reply, ino, self.vfs.opendir(ino.0));
     }
 
     fn readdirplus(
@@ -604,12 +527,8 @@ impl Filesystem for Shim {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        empty(
-            reply,
-            Call::Xattr,
-            ino,
-            self.vfs.setxattr(ino.0, name, value),
-        );
+        let done = self.vfs.setxattr(ino.0, name, value);
+        empty(reply, Call::Xattr, ino, done);
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -661,19 +580,5 @@ impl Filesystem for Shim {
     ) {
         let done = self.vfs.fallocate(fh.0, offset, length, mode);
         empty(reply, Call::Fallocate, ino, done);
-    }
-
-    fn ioctl(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _flags: fuser::IoctlFlags,
-        _cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
-        reply: fuser::ReplyIoctl,
-    ) {
-        reply.error(Errno::ENOTTY);
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use log::{info, warn};
+use log::{debug, info, warn};
 use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -92,6 +92,7 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
         mountpoint.path.display()
     );
     info!("{message}");
+    set_read_ahead(&mountpoint.path);
     let pid_file = request.pid_file.map(PidFile::write).transpose()?;
     unmount_on_signal(signals, mountpoint.path.clone())?;
     announce(request, sink, if request.quiet { "" } else { &message })?;
@@ -189,9 +190,6 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
         Err(why) => open_for_reading(path, options, why)?,
     };
     let layout = snapshot.layout();
-    for finding in &layout.findings {
-        warn!("{}: {}", path.display(), finding.error);
-    }
     let damage = layout
         .worst()
         .filter(|finding| finding.severity == Severity::Damaged);
@@ -202,6 +200,9 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
             finding.error
         );
         return Err(Failure::new(Exit::Damaged, why));
+    }
+    for finding in &layout.findings {
+        warn!("{}: {}", path.display(), finding.error);
     }
     if let Some(why) = read_only.as_ref().filter(|_| !options.read_only) {
         warn!("{}: mounted read-only: {why}", path.display());
@@ -315,17 +316,23 @@ fn mount(
         kernel: options.kernel.clone(),
         threads: options.threads,
     };
+    if !Path::new("/dev/fuse").exists() {
+        let why = "no /dev/fuse: load the module fuse; in a container, start it with --device \
+                   /dev/fuse --cap-add SYS_ADMIN";
+        return Err(Failure::new(Exit::NoFuse, why));
+    }
     Mount::new(vfs, mountpoint, &mount_options).map_err(|error| {
-        if !Path::new("/dev/fuse").exists() {
-            let why = "no /dev/fuse: load the module fuse; in a container, start it with --device /dev/fuse \
-                       --cap-add SYS_ADMIN";
-            return Failure::new(Exit::NoFuse, why);
-        }
         if error.kind() == std::io::ErrorKind::NotFound {
-            return Failure::new(Exit::NoFuse, "fusermount3 not found: install the package fuse3");
+            return Failure::new(
+                Exit::NoFuse,
+                "fusermount3 not found: install the package fuse3",
+            );
         }
         let why = error.to_string();
-        Failure::new(Exit::Refused, format!("{}: {}", mountpoint.display(), why.trim()))
+        Failure::new(
+            Exit::Refused,
+            format!("{}: {}", mountpoint.display(), why.trim()),
+        )
     })
 }
 
@@ -423,5 +430,22 @@ fn tell_recovery(path: &Path, recovery: &Recovery) {
         Recovery::Foreign(why) => {
             warn!("{path}: a save had been interrupted, and the file changed since: {why}");
         }
+    }
+}
+
+/// How much the kernel may read ahead, in bytes, where the mount may set it.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// Lets the kernel read ahead as far as one request reaches. Only root may; without, the default of 128 KiB stays.
+fn set_read_ahead(mountpoint: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    let set = || -> std::io::Result<()> {
+        let device = std::fs::metadata(mountpoint)?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        std::fs::write(path, READ_AHEAD_KIB.to_string())
+    };
+    if let Err(error) = set() {
+        debug!("read-ahead stays at the kernel's default: {error}");
     }
 }

@@ -6,7 +6,7 @@
 //! goes to the cache, and where it stops it is parked, so that reading on never starts over.
 //!
 //! A failed decode is told to all who wait for it. If the payload is damaged the place is remembered: the segments before it
-//! stay readable, down to [`SALVAGE`] bytes before the damage, and so do those behind it that can be reached by another entry.
+//! stay readable, and so do those behind it that can be reached by another entry. A segment is had whole or not at all.
 
 mod ahead;
 
@@ -17,9 +17,6 @@ use super::readers::Readers;
 use super::{Cache, Cursor, Stream};
 use crate::error::{Error, Place, Result};
 use crate::source::{Loan, Source, checked_end};
-
-/// Step by which the bytes before a damage are searched for.
-const SALVAGE: usize = 4096;
 
 /// Damages that are remembered for a block.
 const FAILURES: usize = 64;
@@ -73,8 +70,6 @@ struct Flight {
 struct Failure {
     segment: u64,
     from: u64,
-    /// Bytes of the segment before the damage.
-    good: usize,
     error: Error,
 }
 
@@ -159,7 +154,7 @@ impl Source for Decoded {
             let segment = self.shared.segment(index, demand)?;
             let found = segment
                 .get(within..within.saturating_add(len))
-                .ok_or_else(|| self.shared.damage(index))?;
+                .ok_or_else(|| misplaced(start_of(index)))?;
             part.copy_from_slice(found);
             rest = behind;
             offset = offset.saturating_add(u64_of(len));
@@ -264,7 +259,7 @@ impl Shared {
         let mut cursor = match cursor {
             Some(cursor) => cursor,
             None => self.open(start, demand).inspect_err(|error| {
-                self.remember(index, self.stream.entry(start), 0, error);
+                self.remember(index, self.stream.entry(start), error);
             })?,
         };
         loop {
@@ -280,24 +275,17 @@ impl Shared {
             };
             match self.step(cursor.as_mut(), segment, demand) {
                 Ok(bytes) => {
-                    let whole = bytes.len() == self.whole_len(segment);
                     trip.arrive(Ok(Arc::clone(&bytes)));
                     if segment == index {
-                        if whole {
-                            self.land(trip, cursor, segment, demand);
-                        }
+                        self.land(trip, cursor, segment, demand);
                         return Ok(bytes);
                     }
                 }
                 Err(error) => {
                     drop(cursor);
-                    let outcome = self.salvage(segment, from, error.clone(), demand);
-                    trip.arrive(outcome.clone());
-                    return if segment == index {
-                        outcome
-                    } else {
-                        Err(error)
-                    };
+                    self.remember(segment, from, &error);
+                    trip.arrive(Err(error.clone()));
+                    return Err(error);
                 }
             }
         }
@@ -335,7 +323,7 @@ impl Shared {
 
     /// Decodes one segment with a decoder that stands at most one segment before it.
     fn step(&self, cursor: &mut dyn Cursor, segment: u64, demand: Demand) -> Result<Arc<Vec<u8>>> {
-        let len = self.readable_len(segment);
+        let len = self.segment_len(segment);
         let pass = self.cache.work().enter(demand.urgent);
         let mut buffer = self.cache.buffer(len, self.whose(demand));
         let room = self.cache.room(
@@ -354,43 +342,8 @@ impl Shared {
         bytes
     }
 
-    /// What can be had of a segment that can't be decoded whole: its bytes before the damage, if there are any.
-    ///
-    /// Only damage is remembered: what the medium refuses now it may give later.
-    fn salvage(
-        &self,
-        segment: u64,
-        from: u64,
-        error: Error,
-        demand: Demand,
-    ) -> Result<Arc<Vec<u8>>> {
-        if !matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. }) {
-            return Err(error);
-        }
-        let mut buffer = self
-            .cache
-            .buffer(self.readable_len(segment), self.whose(demand));
-        let mut good = 0_usize;
-        if let Ok(mut cursor) = self.open(start_of(segment), demand) {
-            let _pass = self.cache.work().enter(demand.urgent);
-            if skip_to(cursor.as_mut(), start_of(segment)).is_ok() {
-                for piece in buffer.chunks_mut(SALVAGE) {
-                    if cursor.read(piece).is_err() {
-                        break;
-                    }
-                    good = good.saturating_add(piece.len());
-                }
-            }
-        }
-        self.remember(segment, from, good, &error);
-        if good == 0 {
-            return Err(error);
-        }
-        buffer.truncate(good);
-        Ok(self.keep(segment, buffer, demand))
-    }
-
-    fn remember(&self, segment: u64, from: u64, good: usize, error: &Error) {
+    /// Remembers a damage, and only that: what the medium refuses now it may give later.
+    fn remember(&self, segment: u64, from: u64, error: &Error) {
         if !matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. }) {
             return;
         }
@@ -402,7 +355,6 @@ impl Shared {
         state.failures.push(Failure {
             segment,
             from,
-            good,
             error: error.clone(),
         });
     }
@@ -412,38 +364,17 @@ impl Shared {
         let mut failures = state.failures.iter();
         failures
             .find(|failure| {
-                if failure.segment == index {
-                    failure.good == 0
-                } else {
-                    failure.segment < index && self.stream.entry(start_of(index)) <= failure.from
-                }
+                failure.segment == index
+                    || (failure.segment < index
+                        && self.stream.entry(start_of(index)) <= failure.from)
             })
             .map(|failure| failure.error.clone())
     }
 
-    /// The damage that cuts a segment short.
-    fn damage(&self, index: u64) -> Error {
-        self.lock()
-            .failures
-            .iter()
-            .find(|failure| failure.segment == index)
-            .map_or_else(|| misplaced(start_of(index)), |found| found.error.clone())
-    }
-
-    /// Length of a segment by the block's size.
-    fn whole_len(&self, index: u64) -> usize {
+    /// Length of a segment.
+    fn segment_len(&self, index: u64) -> usize {
         usize::try_from(self.len.saturating_sub(start_of(index)))
             .map_or(SEGMENT, |len| len.min(SEGMENT))
-    }
-
-    /// Length of a segment as far as it is not known to be damaged.
-    fn readable_len(&self, index: u64) -> usize {
-        let whole = self.whole_len(index);
-        self.lock()
-            .failures
-            .iter()
-            .find(|failure| failure.segment == index && failure.good > 0)
-            .map_or(whole, |failure| failure.good.min(whole))
     }
 
     /// Counts what the stream holds now.

@@ -203,27 +203,42 @@ fn stored(pieces: Vec<Piece>, data_size: usize, tight: bool) -> Stored {
     }
 }
 
+impl Block {
+    /// A new raw block.
+    fn raw(stored: Vec<u8>) -> Self {
+        Self {
+            header_size: 48,
+            streamed: false,
+            code: [0; 4],
+            data_size: stored.len() as u64,
+            stored,
+            checksum: [5; 16],
+            slack: Vec::new(),
+            gap: Vec::new(),
+        }
+    }
+
+    /// Other stored bytes, raw.
+    fn replace(&mut self, to: Vec<u8>) {
+        if !self.streamed {
+            self.code = [0; 4];
+            self.checksum = [5; 16];
+            self.data_size = to.len() as u64;
+        }
+        self.stored = to;
+    }
+}
+
 impl Change {
     /// Applies the change to the model, and gives the edit that says the same; `None` if it makes no sense there.
     pub(super) fn apply(&self, model: &mut Model) -> Option<BlockEdit> {
         let count = model.blocks.len();
         let open = model.blocks.last().is_some_and(|last| last.streamed);
         let pick = |n: &prop::sample::Index| (count > 0).then(|| n.index(count));
-        let replaced = |block: &mut Block, to: Vec<u8>| {
-            if !block.streamed {
-                *block = Block {
-                    code: [0; 4],
-                    checksum: [5; 16],
-                    data_size: to.len() as u64,
-                    ..block.clone()
-                };
-            }
-            block.stored = to;
-        };
         Some(match self {
             Self::Replace(n, to, tight) => {
                 let n = pick(n)?;
-                replaced(&mut model.blocks[n], to.clone());
+                model.blocks[n].replace(to.clone());
                 BlockEdit::Replace {
                     n,
                     stored: stored(vec![Piece::New(source(to))], to.len(), *tight),
@@ -238,14 +253,14 @@ impl Change {
                     Piece::New(source(more)),
                 ];
                 let edit = stored(pieces, to.len(), false);
-                replaced(&mut model.blocks[n], to);
+                model.blocks[n].replace(to);
                 BlockEdit::Replace { n, stored: edit }
             }
             Self::Cut(n, to) => {
                 let n = pick(n)?;
                 let to = to.index(model.blocks[n].stored.len() + 1);
                 let kept = model.blocks[n].stored[..to].to_vec();
-                replaced(&mut model.blocks[n], kept);
+                model.blocks[n].replace(kept);
                 let pieces = vec![Piece::Old(Extent {
                     start: 0,
                     end: to as u64,
@@ -265,16 +280,7 @@ impl Change {
                 }
             }
             Self::Append(to) if !open => {
-                model.blocks.push(Block {
-                    header_size: 48,
-                    streamed: false,
-                    code: [0; 4],
-                    stored: to.clone(),
-                    data_size: to.len() as u64,
-                    checksum: [5; 16],
-                    slack: Vec::new(),
-                    gap: Vec::new(),
-                });
+                model.blocks.push(Block::raw(to.clone()));
                 BlockEdit::Append(stored(vec![Piece::New(source(to))], to.len(), false))
             }
             Self::RemoveLast if count > 0 => {
