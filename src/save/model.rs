@@ -204,28 +204,36 @@ fn stored(pieces: Vec<Piece>, data_size: usize, tight: bool) -> Stored {
 }
 
 impl Block {
-    /// A new raw block.
-    fn raw(stored: Vec<u8>) -> Self {
+    /// A block of these bytes with nothing about it.
+    fn of(stored: &[u8]) -> Self {
         Self {
             header_size: 48,
             streamed: false,
             code: [0; 4],
+            stored: stored.to_vec(),
             data_size: stored.len() as u64,
-            stored,
             checksum: [5; 16],
             slack: Vec::new(),
             gap: Vec::new(),
         }
     }
 
-    /// Other stored bytes, raw.
-    fn replace(&mut self, to: Vec<u8>) {
+    /// Gives the block other bytes: the first `kept` of those it has, and then `new`. The edit that does so.
+    fn replace(&mut self, kept: usize, new: &[u8], tight: bool) -> Stored {
+        let to = [&self.stored[..kept], new].concat();
+        let end = kept as u64;
+        let pieces = vec![
+            Piece::Old(Extent { start: 0, end }),
+            Piece::New(source(new)),
+        ];
+        let edit = stored(pieces, to.len(), tight);
         if !self.streamed {
-            self.code = [0; 4];
-            self.checksum = [5; 16];
-            self.data_size = to.len() as u64;
+            let plain = Self::of(&to);
+            (self.code, self.checksum, self.data_size) =
+                (plain.code, plain.checksum, plain.data_size);
         }
         self.stored = to;
+        edit
     }
 }
 
@@ -238,37 +246,20 @@ impl Change {
         Some(match self {
             Self::Replace(n, to, tight) => {
                 let n = pick(n)?;
-                model.blocks[n].replace(to.clone());
-                BlockEdit::Replace {
-                    n,
-                    stored: stored(vec![Piece::New(source(to))], to.len(), *tight),
-                }
+                let stored = model.blocks[n].replace(0, to, *tight);
+                BlockEdit::Replace { n, stored }
             }
             Self::Grow(n, more) => {
                 let n = pick(n)?;
-                let end = model.blocks[n].stored.len() as u64;
-                let to = [&model.blocks[n].stored[..], more].concat();
-                let pieces = vec![
-                    Piece::Old(Extent { start: 0, end }),
-                    Piece::New(source(more)),
-                ];
-                let edit = stored(pieces, to.len(), false);
-                model.blocks[n].replace(to);
-                BlockEdit::Replace { n, stored: edit }
+                let kept = model.blocks[n].stored.len();
+                let stored = model.blocks[n].replace(kept, more, false);
+                BlockEdit::Replace { n, stored }
             }
             Self::Cut(n, to) => {
                 let n = pick(n)?;
-                let to = to.index(model.blocks[n].stored.len() + 1);
-                let kept = model.blocks[n].stored[..to].to_vec();
-                model.blocks[n].replace(kept);
-                let pieces = vec![Piece::Old(Extent {
-                    start: 0,
-                    end: to as u64,
-                })];
-                BlockEdit::Replace {
-                    n,
-                    stored: stored(pieces, to, false),
-                }
+                let kept = to.index(model.blocks[n].stored.len() + 1);
+                let stored = model.blocks[n].replace(kept, b"", false);
+                BlockEdit::Replace { n, stored }
             }
             Self::Checksum(n, md5) => {
                 let n = pick(n)?;
@@ -280,7 +271,7 @@ impl Change {
                 }
             }
             Self::Append(to) if !open => {
-                model.blocks.push(Block::raw(to.clone()));
+                model.blocks.push(Block::of(to));
                 BlockEdit::Append(stored(vec![Piece::New(source(to))], to.len(), false))
             }
             Self::RemoveLast if count > 0 => {
