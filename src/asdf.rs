@@ -6,6 +6,7 @@
 mod array;
 mod block;
 pub mod buffers;
+mod chain;
 pub mod check;
 pub mod checksum;
 mod copy;
