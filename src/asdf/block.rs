@@ -26,7 +26,7 @@ impl Snapshot {
     pub fn block_len(&self, n: usize) -> Option<u64> {
         let header = self.layout.blocks.get(n)?;
         if header.streamed() {
-            return Some(Tail::new(Arc::clone(&self.file), header.data_offset()).len());
+            return Some(self.tail(header).map_or(0, |tail| tail.len()));
         }
         if header.encoding != [0; 16] {
             // the drafts that name an encoding in the header do not write down how long the decoded data is
@@ -102,9 +102,8 @@ impl Snapshot {
             if header.encoded() || chain.is_some() {
                 return corrupt("streamed and encoded".to_owned());
             }
-            let tail = Tail::new(Arc::clone(&self.file), header.data_offset());
             return Ok(Block {
-                data: Ok(Arc::new(tail)),
+                data: Ok(self.tail(header)?),
                 framing: None,
             });
         }
@@ -149,6 +148,17 @@ impl Snapshot {
             framing: None,
         })
     }
+    /// The data of a streamed block: it grows with the file, but not inside of a FITS file.
+    fn tail(&self, header: &BlockHeader) -> Result<Arc<dyn Source>> {
+        if self.fits.is_none() {
+            let file = Arc::clone(&self.file);
+            return Ok(Arc::new(Tail::new(file, header.data_offset())));
+        }
+        let start = header.data_offset();
+        let len = self.bytes.len().saturating_sub(start);
+        Ok(Arc::new(Window::new(Arc::clone(&self.bytes), start, len)?))
+    }
+
     /// An encoded block of the drafts: with the chain of its encoding name, or the one in front of its data.
     fn open_encoded(
         &self,
