@@ -6,6 +6,7 @@
 mod array;
 mod block;
 pub mod buffers;
+mod chain;
 pub mod check;
 pub mod checksum;
 mod copy;
@@ -14,6 +15,7 @@ pub mod decl;
 pub mod dialect;
 pub mod external;
 mod find;
+pub mod fits;
 pub mod gather;
 pub mod header;
 pub mod inline;
@@ -46,7 +48,8 @@ use block::Block;
 use buffers::Buffers;
 use checksum::ChecksumState;
 use external::Sandbox;
-use layout::Layout;
+use fits::Fits;
+use layout::{Finding, Layout, Severity};
 use scan::Scan;
 use tree::Tree;
 
@@ -65,6 +68,7 @@ pub struct OpenOptions {
 pub struct Snapshot {
     file: Arc<FileSource>,
     bytes: Arc<dyn Source>,
+    fits: Option<Fits>,
     layout: Layout,
     text: Arc<Vec<u8>>,
     tree: Option<Result<Tree>>,
@@ -101,8 +105,18 @@ impl Snapshot {
         cache: Arc<Cache>,
         options: OpenOptions,
     ) -> Result<Self> {
-        let scan = scan::scan(&*bytes, options.force)?;
-        Ok(Self::new(file, bytes, scan, cache, options))
+        let fits = Fits::open(&bytes)?;
+        let bytes = match &fits {
+            Some(fits) => fits.embedded()?,
+            None => bytes,
+        };
+        let mut scan = scan::scan(&*bytes, options.force)?;
+        let problems = fits.iter().flat_map(|fits| &fits.problems);
+        scan.layout.findings.extend(problems.map(|error| Finding {
+            severity: Severity::Odd,
+            error: error.clone(),
+        }));
+        Ok(Self::build(file, bytes, fits, scan, cache, options))
     }
 
     /// The snapshot of a file that has been scanned already.
@@ -110,6 +124,17 @@ impl Snapshot {
     pub fn new(
         file: Arc<FileSource>,
         bytes: Arc<dyn Source>,
+        scan: Scan,
+        cache: Arc<Cache>,
+        options: OpenOptions,
+    ) -> Self {
+        Self::build(file, bytes, None, scan, cache, options)
+    }
+
+    fn build(
+        file: Arc<FileSource>,
+        bytes: Arc<dyn Source>,
+        fits: Option<Fits>,
         scan: Scan,
         cache: Arc<Cache>,
         options: OpenOptions,
@@ -124,6 +149,7 @@ impl Snapshot {
             buffers: Buffers::new(buffers::DEFAULT_BUDGET),
             file,
             bytes,
+            fits,
             layout,
             text,
             tree,
@@ -210,6 +236,19 @@ impl Snapshot {
     #[must_use]
     pub fn tree(&self) -> Option<Result<&Tree, &Error>> {
         self.tree.as_ref().map(Result::as_ref)
+    }
+
+    /// The kind of file, for people.
+    #[must_use]
+    pub fn container(&self) -> String {
+        let inside = if self.fits.is_some() { " in FITS" } else { "" };
+        format!("{}{inside}", self.layout.dialect.name)
+    }
+
+    /// The FITS file around the ASDF file, if it is in one.
+    #[must_use]
+    pub fn fits(&self) -> Option<&Fits> {
+        self.fits.as_ref()
     }
 
     /// The arrays that the tree declares, in its order.

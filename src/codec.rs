@@ -35,6 +35,7 @@ use crate::source::Source;
 
 pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
+pub use zlib::decoded_len as zlib_len;
 
 /// The decoded bytes of one block, seen by how they can be reached.
 pub trait Stream: Send + Sync {

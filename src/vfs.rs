@@ -9,6 +9,7 @@ mod commit;
 mod edit;
 mod error;
 mod handle;
+mod hdus;
 mod info;
 mod node;
 mod refresh;
@@ -53,8 +54,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 enum Handle {
     /// A block or an array.
     Data(DataHandle),
-    /// A text under `info/`, as it was when it was opened.
-    Info(Memory),
+    /// A text under `info/`, as it was when it was opened, or a file of `hdus/`.
+    Info(Arc<dyn Source>),
     /// A file of the root.
     Text(Mutex<TextHandle>),
     /// A directory, as it was when it was opened.
@@ -167,7 +168,7 @@ impl Vfs {
         self.refresh();
         let state = self.state();
         let found = match Node::from_ino(parent).ok_or(Error::NotFound)? {
-            Node::Root => ROOT_DIRECTORIES
+            Node::Root => root_directories(&state)
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1)
@@ -177,6 +178,7 @@ impl Vfs {
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1),
             Node::Blocks => block_number(name).map(Node::Block),
+            Node::Hdus => hdus::lookup(&state.snapshot, name),
             Node::ArrayDir(number) => state.catalogue.lookup(number, name),
             _ => return Err(Error::NotDirectory),
         };
@@ -196,8 +198,15 @@ impl Vfs {
     fn attr(&self, state: &State, node: Node) -> Result<Attr> {
         let snapshot = &state.snapshot;
         let (kind, size, nlink) = match node {
-            Node::Root => (Kind::Directory, 0, 5),
-            Node::Blocks | Node::Info => (Kind::Directory, 0, 2),
+            Node::Root => {
+                let directories = root_directories(state).len();
+                let names = u32::try_from(directories).unwrap_or(u32::MAX);
+                (Kind::Directory, 0, names.saturating_add(2))
+            }
+            Node::HduHeader(_) | Node::HduBin(_) => {
+                (Kind::File, hdus::source(snapshot, node)?.len(), 1)
+            }
+            Node::Blocks | Node::Info | Node::Hdus => (Kind::Directory, 0, 2),
             Node::ArrayDir(number) => {
                 let facts = state
                     .catalogue
@@ -330,20 +339,27 @@ impl Vfs {
                     direct: false,
                 });
             }
+            Node::HduHeader(_) | Node::HduBin(_) => {
+                let source = hdus::source(&state.snapshot, node)?;
+                return Ok(Opened {
+                    fh: self.handles.insert(Handle::Info(source)),
+                    keep_cache: true,
+                    direct: false,
+                });
+            }
             Node::Status => self.status_text(&state),
             Node::BlocksTsv => info::blocks_tsv(&state.snapshot),
             Node::ArraysTsv => info::arrays_tsv(&state.snapshot),
             Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
-            Node::Root | Node::Blocks | Node::Info | Node::ArrayDir(_) => {
+            Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => {
                 return Err(Error::IsDirectory);
             }
         };
         if access.write {
             return Err(Error::ReadOnly("info is ours"));
         }
-        let fh = self
-            .handles
-            .insert(Handle::Info(Memory::new(text.into_string().into_bytes())));
+        let text = Memory::new(text.into_string().into_bytes());
+        let fh = self.handles.insert(Handle::Info(Arc::new(text)));
         // these texts change without a save, so that pages of them are not kept
         Ok(Opened {
             fh,
@@ -367,7 +383,7 @@ impl Vfs {
         let handle = self.handles.get(fh)?;
         let source = match &*handle {
             Handle::Data(open) => self.current_source(open)?,
-            Handle::Info(text) => Arc::new(text.clone()),
+            Handle::Info(source) => Arc::clone(source),
             Handle::Text(text) => {
                 let bytes = locked(&self.root).view(&locked(text))?;
                 Arc::new(Memory::shared(bytes))
@@ -401,7 +417,7 @@ impl Vfs {
         };
         let listing = match Node::from_ino(ino).ok_or(Error::NotFound)? {
             Node::Root => {
-                let mut entries = own(&ROOT_DIRECTORIES);
+                let mut entries = own(&root_directories(&state));
                 let root = locked(&self.root);
                 entries.extend(
                     root.names()
@@ -409,6 +425,7 @@ impl Vfs {
                 );
                 Listing::Few(entries)
             }
+            Node::Hdus => Listing::Few(hdus::entries(&state.snapshot)),
             Node::Info => Listing::Few(own(&INFO_FILES)),
             Node::Blocks => {
                 let count = state.snapshot.layout().blocks.len();
@@ -496,6 +513,14 @@ const ROOT_DIRECTORIES: [(&str, Node); 3] = [
     ("blocks", Node::Blocks),
     ("info", Node::Info),
 ];
+/// The directories of the root, with that of a FITS file around the ASDF file.
+fn root_directories(state: &State) -> Vec<(&'static str, Node)> {
+    let mut directories = ROOT_DIRECTORIES.to_vec();
+    if state.snapshot.fits().is_some() {
+        directories.push((hdus::NAME, Node::Hdus));
+    }
+    directories
+}
 /// The files of `info/`.
 const INFO_FILES: [(&str, Node); 3] = [
     ("arrays.tsv", Node::ArraysTsv),

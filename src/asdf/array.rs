@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::Snapshot;
 use super::datatype::{ByteOrder, Datatype};
 use super::gather::Strided;
 use super::inline::Elements;
 use super::npy;
 use super::view::View;
+use super::{Snapshot, fits};
 use crate::error::{Error, Place, Result};
 use crate::source::{Joined, Memory, Source};
 
@@ -20,6 +20,8 @@ pub enum Origin {
     Inline,
     /// In the first block of another ASDF file.
     External(String),
+    /// In another unit of the FITS file around this one; with the reference in the tree.
+    Fits(String, fits::Elements),
     /// Not known, because the declaration is broken.
     Unknown,
 }
@@ -161,6 +163,7 @@ impl Array {
             Origin::Block(n) => n.to_string(),
             Origin::Inline => "inline".to_owned(),
             Origin::External(uri) => uri.clone(),
+            Origin::Fits(reference, _) => format!("fits:{reference}"),
             Origin::Unknown => "-".to_owned(),
         }
     }
@@ -228,6 +231,7 @@ impl Snapshot {
         let block = match &array.origin {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
+            Origin::Fits(_, elements) => self.fits_elements(*elements)?,
             Origin::Inline | Origin::Unknown => return self.inline_bytes(array),
         };
         self.array_over(i, block)
@@ -253,6 +257,7 @@ impl Snapshot {
         let block = match &array.origin {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
+            Origin::Fits(_, elements) => self.fits_elements(*elements)?,
             Origin::Inline | Origin::Unknown => {
                 let header = Memory::new(array.npy_header()?);
                 return Ok(Arc::new(Joined::new(
@@ -311,6 +316,12 @@ impl Snapshot {
                 "an array without source or data",
             )),
         }
+    }
+
+    fn fits_elements(&self, elements: fits::Elements) -> Result<Arc<dyn Source>> {
+        let outside = || Error::corrupt(Place::File, "not in a FITS file");
+        let fits = self.fits.as_ref().ok_or_else(outside)?;
+        fits.open_elements(elements)
     }
 
     fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {

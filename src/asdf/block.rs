@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Snapshot;
+use super::chain::{Around, Chain, Encoded};
 use super::checksum::ChecksumState;
 use super::header::BlockHeader;
 use crate::codec;
@@ -20,12 +21,17 @@ pub(super) struct Block {
 
 impl Snapshot {
     /// Bytes of decoded data in block `n`, known without decoding: what its header says, or for a streamed block what the
-    /// file has at the moment. `None` if there is no such block.
+    /// file has at the moment. Only the encoding names of the drafts want one look at all data. `None` if there is no such
+    /// block.
     #[must_use]
     pub fn block_len(&self, n: usize) -> Option<u64> {
         let header = self.layout.blocks.get(n)?;
         if header.streamed() {
-            return Some(Tail::new(Arc::clone(&self.file), header.data_offset()).len());
+            return Some(self.tail(header).map_or(0, |tail| tail.len()));
+        }
+        if header.encoding != [0; 16] {
+            // the drafts that name an encoding in the header do not write down how long the decoded data is
+            return Some(self.block(n).map_or(header.data_size, |block| block.len()));
         }
         Some(header.data_size)
     }
@@ -98,26 +104,16 @@ impl Snapshot {
 
     fn open_block(&self, n: usize, header: &BlockHeader) -> Result<Block> {
         let corrupt = |why: String| Err(Error::corrupt(Place::Block(n), why));
-        if header.encoded() {
-            return Err(Error::unsupported(
-                Place::Block(n),
-                "encoding chains of the ASDF 0.1.0 draft",
-            ));
-        }
-        if header.encoding != [0; 16] {
-            let name = header.encoding.escape_ascii().to_string();
-            return Err(Error::unsupported(
-                Place::Block(n),
-                format!("encoding {name}"),
-            ));
-        }
+        let chain = Chain::named(header.encoding)?;
         if header.streamed() {
             if header.compression != [0; 4] {
                 return corrupt("streamed and compressed".to_owned());
             }
-            let tail = Tail::new(Arc::clone(&self.file), header.data_offset());
+            if header.encoded() || chain.is_some() {
+                return corrupt("streamed and encoded".to_owned());
+            }
             return Ok(Block {
-                data: Ok(Arc::new(tail)),
+                data: Ok(self.tail(header)?),
                 framing: None,
             });
         }
@@ -128,6 +124,9 @@ impl Snapshot {
             ));
         }
         let stored = self.stored(n)?;
+        if header.encoded() || chain.is_some() {
+            return self.open_encoded(header, chain, stored);
+        }
         if header.compression != [0; 4] {
             let (framing, decoded) =
                 codec::decode(header.compression, stored, header.data_size, &self.cache)?;
@@ -157,6 +156,40 @@ impl Snapshot {
         Ok(Block {
             data: Ok(stored),
             framing: None,
+        })
+    }
+    /// The data of a streamed block: it grows with the file, but not inside of a FITS file.
+    fn tail(&self, header: &BlockHeader) -> Result<Arc<dyn Source>> {
+        if self.fits.is_none() {
+            let file = Arc::clone(&self.file);
+            return Ok(Arc::new(Tail::new(file, header.data_offset())));
+        }
+        let start = header.data_offset();
+        let len = self.bytes.len().saturating_sub(start);
+        Ok(Arc::new(Window::new(Arc::clone(&self.bytes), start, len)?))
+    }
+
+    /// An encoded block of the drafts: with the chain of its encoding name, or the one in front of its data.
+    fn open_encoded(
+        &self,
+        header: &BlockHeader,
+        named: Option<Chain>,
+        stored: Arc<dyn Source>,
+    ) -> Result<Block> {
+        let around = Around {
+            cache: Arc::clone(&self.cache),
+            buffers: Arc::clone(&self.buffers),
+        };
+        let (chain, stored, len) = if let Some(chain) = named {
+            let len = chain.decoded_len(&stored, &around)?;
+            (chain, stored, len)
+        } else {
+            let (chain, data) = Chain::read(stored)?;
+            (chain, data, header.data_size)
+        };
+        Ok(Block {
+            data: Ok(Arc::new(Encoded::new(chain, stored, len, around)?)),
+            framing: Some("encoding chain"),
         })
     }
 }

@@ -88,6 +88,38 @@ const DRAFT_SHAPES: &[(u16, Shape)] = &[
     (36, Shape::Draft36),
 ];
 
+/// [`FINF_0`] with blocks as the text of the draft has them.
+static FINF_0_TEXT: Dialect = Dialect {
+    magics: &[FINF_MAGIC],
+    ..FINF_0
+};
+
+/// [`FINF_0`] with blocks as programs wrote them.
+static FINF_0_CODE: Dialect = Dialect {
+    magics: &[BLOCK_MAGIC],
+    ..FINF_0
+};
+
+/// [`ASDF_0_PERCENT`], likewise.
+static ASDF_0_PERCENT_TEXT: Dialect = Dialect {
+    magics: &[FINF_MAGIC],
+    ..ASDF_0_PERCENT
+};
+
+/// [`ASDF_0_PERCENT`], likewise.
+static ASDF_0_PERCENT_CODE: Dialect = Dialect {
+    magics: &[BLOCK_MAGIC],
+    ..ASDF_0_PERCENT
+};
+
+/// The dialects of files whose first block has shown which of two magics they use.
+static NARROWED: [&Dialect; 4] = [
+    &FINF_0_TEXT,
+    &FINF_0_CODE,
+    &ASDF_0_PERCENT_TEXT,
+    &ASDF_0_PERCENT_CODE,
+];
+
 static DIALECTS: [&Dialect; 4] = [&ASDF_1, &ASDF_0, &ASDF_0_PERCENT, &FINF_0];
 
 /// Version numbers of the first line.
@@ -175,6 +207,15 @@ impl FirstLine {
 }
 
 impl Dialect {
+    /// The same dialect for a file whose first block begins with `magic`: all its blocks do, and the other magic is data.
+    #[must_use]
+    pub fn of_magic(&'static self, magic: [u8; 4]) -> &'static Self {
+        let narrowed = NARROWED
+            .into_iter()
+            .find(|dialect| dialect.signature == self.signature && dialect.magics.contains(&magic));
+        narrowed.filter(|_| self.magics.len() > 1).unwrap_or(self)
+    }
+
     /// The shape of a block header of that many bytes, if there is one.
     #[must_use]
     pub fn shape(&self, header_size: u16) -> Option<Shape> {

@@ -2,8 +2,11 @@
 
 use super::Snapshot;
 use super::array::{Array, Link, Origin};
+use super::datatype::Datatype;
 use super::decl::{ArrayDecl, Declared, Dim, Inline, Storage, Stored};
-use super::inline::Elements;
+use super::fits::Elements;
+use super::inline;
+
 use super::names::Names;
 use super::outline::{Component, Outline, PlaceId, What};
 use super::tree::{Node, Tree};
@@ -20,6 +23,9 @@ pub(super) trait Blocks {
 
     /// Bytes of decoded data in the first block of another file.
     fn external_size(&self, uri: &str) -> Result<u64>;
+
+    /// Elements of that type in the FITS file around this one.
+    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements>;
 }
 
 /// The arrays of a tree, and what leads to them.
@@ -169,8 +175,9 @@ fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Resul
         }
         Storage::Fits(name) => {
             array.origin = Origin::External(format!("fits:{name}"));
-            let why = format!("fits:{name} wanted, but this is no FITS file");
-            return Err(Error::unsupported(Place::File, why));
+            let elements = blocks.fits_elements(name, &stored.datatype)?;
+            array.origin = Origin::Fits(name.clone(), elements);
+            Some(elements.len)
         }
     };
     let size = stored
@@ -187,6 +194,13 @@ fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Resul
         stored.offset,
         block_len.unwrap_or(u64::MAX),
     )?;
+    if let (Origin::Fits(..), Some(len)) = (&array.origin, block_len)
+        && view.extent() != (0..len)
+    {
+        let reached = view.extent().end;
+        let why = format!("the array reaches over {reached} bytes, but the FITS unit has {len}");
+        return Err(corrupt(why));
+    }
     array.fortran = view.is_fortran_dense() && !view.is_dense();
     array.len = view.len();
     Ok(())
@@ -233,7 +247,7 @@ fn resolved_shape(
 fn fill_inline(array: &mut Array, tree: &Tree, declared: &Inline) -> Result<()> {
     array.origin = Origin::Inline;
     array.datatype.clone_from(&declared.datatype);
-    let elements = Elements::new(tree, declared)?;
+    let elements = inline::Elements::new(tree, declared)?;
     array.len = elements.len();
     array.datatype = Some(elements.datatype().clone());
     array.shape = Some(elements.shape().to_vec());
@@ -252,6 +266,16 @@ impl Blocks for Snapshot {
 
     fn external_size(&self, uri: &str) -> Result<u64> {
         Ok(self.external_block(uri)?.len())
+    }
+
+    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements> {
+        self.fits().map_or_else(
+            || {
+                let why = format!("fits:{reference} wanted, but this is no FITS file");
+                Err(Error::unsupported(Place::File, why))
+            },
+            |fits| fits.elements(reference, datatype),
+        )
     }
 }
 

@@ -206,6 +206,12 @@ impl BlockHeader {
         self.flags & ENCODED != 0 && self.shape == Shape::Draft36
     }
 
+    /// Whether the data has to be decoded: it is compressed or, in drafts, encoded.
+    #[must_use]
+    pub fn is_transformed(&self) -> bool {
+        self.compression != [0; 4] || self.encoded() || self.encoding != [0; 16]
+    }
+
     /// Byte offset of the first data byte from the start of the file, saturating.
     #[must_use]
     pub fn data_offset(&self) -> u64 {

@@ -6,7 +6,7 @@
 //! other readers accept is accepted (facts/asdf-ecosystem.md §3.5), with a finding.
 
 use super::dialect::{Dialect, FIRST_LINE_LIMIT, FirstLine};
-use super::header::{BlockHeader, FIELDS_LEN, PREFIX_LEN};
+use super::header::BlockHeader;
 use super::layout::{Extent, Finding, INDEX_HEADER, Index, Layout, Severity, parse_index};
 use super::text::{CHUNK, position_of_magic, read_text, read_up_to, to_u64};
 use crate::error::{Error, Place, Result};
@@ -20,6 +20,10 @@ pub const GAP_LIMIT: u64 = 16 << 20;
 pub const BLOCK_LIMIT: usize = 1 << 20;
 /// The longest block index that is read, in bytes: 20 digits and two blanks for each of the most blocks.
 pub const INDEX_LIMIT: u64 = 32 << 20;
+/// The most places that are tried for the first block of a draft with two magics.
+const CANDIDATE_LIMIT: usize = 1000;
+/// Bytes of the longest block header whose fields are known, magic included.
+const LONGEST_HEADER: usize = 54;
 /// What a scan gives: the layout, and the text it had to read.
 #[derive(Debug)]
 pub struct Scan {
@@ -62,12 +66,12 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
         );
     }
     let from = layout.text_end;
-    if let Some(first_block) = find_magic(source, layout.dialect, from, PADDING_LIMIT)? {
-        Walk {
-            source,
-            layout: &mut layout,
-        }
-        .run(first_block)?;
+    let mut walk = Walk {
+        source,
+        layout: &mut layout,
+    };
+    if let Some(first_block) = walk.first_block(from)? {
+        walk.run(first_block)?;
     } else if len.saturating_sub(from) > PADDING_LIMIT {
         let why = format!(
             "no block in the first {PADDING_LIMIT} bytes after the tree; what follows is not looked at"
@@ -117,6 +121,34 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// The offset of the first block, at or after `from`.
+    ///
+    /// In drafts with two magics a file uses one of them: that of the first header that can be one.
+    fn first_block(&mut self, from: u64) -> Result<Option<u64>> {
+        let limit = from.saturating_add(PADDING_LIMIT);
+        let dialect = self.layout.dialect;
+        let first = find_magic(self.source, dialect, from, PADDING_LIMIT)?;
+        if dialect.magics.len() < 2 {
+            return Ok(first);
+        }
+        let mut found = first;
+        for _ in 0..CANDIDATE_LIMIT {
+            let Some(at) = found.filter(|&at| !self.plausible(at)) else {
+                break;
+            };
+            let behind = at.saturating_add(1);
+            found = find_magic(self.source, dialect, behind, limit.saturating_sub(behind))?;
+        }
+        let Some(at) = found.or(first) else {
+            return Ok(None);
+        };
+        let magic = read_up_to(self.source, at, 4)?;
+        if let Some(magic) = magic.first_chunk() {
+            self.layout.dialect = dialect.of_magic(*magic);
+        }
+        Ok(Some(at))
+    }
+
     fn run(&mut self, first: u64) -> Result<()> {
         let mut next = Some(first);
         while let Some(at) = next {
@@ -130,10 +162,7 @@ impl Walk<'_> {
 
     /// Takes in the block whose magic is at `at`. The offset behind it, or `None` if nothing can follow.
     fn block(&mut self, at: u64) -> Result<Option<u64>> {
-        let fields = usize::try_from(PREFIX_LEN)
-            .unwrap_or(0)
-            .saturating_add(usize::from(FIELDS_LEN));
-        let bytes = read_up_to(self.source, at, fields)?;
+        let bytes = read_up_to(self.source, at, LONGEST_HEADER)?;
         let header = BlockHeader::parse(&bytes, at, self.layout.dialect).and_then(|header| {
             if header.data_offset() > self.layout.len {
                 return Err(Error::corrupt(
@@ -266,10 +295,7 @@ impl Walk<'_> {
 
     /// Whether a block header that fits into the file is at `at`: a magic alone may be chance.
     fn plausible(&self, at: u64) -> bool {
-        let fields = usize::try_from(PREFIX_LEN)
-            .unwrap_or(0)
-            .saturating_add(usize::from(FIELDS_LEN));
-        let header = read_up_to(self.source, at, fields)
+        let header = read_up_to(self.source, at, LONGEST_HEADER)
             .and_then(|bytes| BlockHeader::parse(&bytes, at, self.layout.dialect));
         header.is_ok_and(|header| {
             header.streamed() || header.end().is_some_and(|end| end <= self.layout.len)
@@ -486,6 +512,28 @@ mod tests {
         let found = scanned(&bytes);
         assert_eq!(sizes(&found), [3]);
         assert_eq!(found.layout.worst().unwrap().severity, Severity::Damaged);
+    }
+
+    #[test]
+    fn a_draft_file_uses_one_of_its_two_magics() {
+        let block = |magic: &[u8], data: &[u8]| {
+            let len = (data.len() as u64).to_be_bytes();
+            [magic, &[0, 40], &len, &len, &[0; 24], data].concat()
+        };
+        for (own, other) in [(b"\x89BLK", b"\xd3BLK"), (b"\xd3BLK", b"\x89BLK")] {
+            let bytes = [
+                &b"%FINF 0.1.0\n---\n...\n"[..],
+                other,
+                &[0; 60],
+                &block(own, b"abc"),
+                &block(own, other),
+            ]
+            .concat();
+            let found = scanned(&bytes);
+            assert_eq!(sizes(&found), [3, 4]);
+            assert_eq!(found.layout.dialect.magics, [*own]);
+            assert!(found.layout.findings.is_empty());
+        }
     }
 
     #[test]

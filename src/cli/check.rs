@@ -183,7 +183,7 @@ fn check_blocks(snapshot: &Snapshot, findings: &mut Findings<'_>) {
             }
             Ok(_) => {}
         }
-        if header.compression != [0; 4]
+        if header.is_transformed()
             && snapshot.checksum_state(n) != ChecksumState::Decoded
             && let Err(error) = snapshot
                 .block(n)

@@ -289,6 +289,10 @@ fn open_for_reading(path: &Path, options: &Options, why: String) -> Result<Opene
     let cache = Cache::new(options.cache);
     let snapshot =
         Snapshot::read(opened.file, opened.source, cache, reading(path, options)?).map_err(fail)?;
+    let why = match snapshot.fits() {
+        Some(_) if !options.read_only => "ASDF in FITS is only read".to_owned(),
+        _ => why,
+    };
     Ok(Opened {
         snapshot,
         writer: None,

@@ -8,6 +8,8 @@ use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::say_bytes;
 use crate::asdf::external::Sandbox;
+use crate::asdf::fits::Fits;
+use crate::asdf::names::encode;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
 use crate::error::Error;
@@ -65,6 +67,11 @@ pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
             &format!("blocks/{n}.bin"),
             &code_text(header.compression),
         );
+    }
+    for (n, hdu) in (0..).zip(snapshot.fits().map_or(&[][..], Fits::hdus)) {
+        let stem = encode(&hdu.file_stem(n));
+        line(hdu.header.len(), &format!("hdus/{stem}.hdr"), "");
+        line(hdu.data.len(), &format!("hdus/{stem}.bin"), "");
     }
     for array in snapshot.arrays() {
         let name = format!("arrays/{}", array.file_names().join("/"));

@@ -83,6 +83,33 @@ impl Codec for Zlib {
     }
 }
 
+/// Bytes that a zlib stream decodes to, where that is written down nowhere: decodes it once, and keeps nothing.
+///
+/// # Errors
+/// [`Error::Corrupt`] if it is damaged or ends early; of reading it.
+pub fn decoded_len(stored: &dyn Source) -> Result<u64> {
+    let mut inflate = Inflate::zlib()?;
+    let mut input = vec![0; INPUT_LEN];
+    let mut output = vec![0; INPUT_LEN];
+    let (mut at, mut decoded) = (0_u64, 0_u64);
+    loop {
+        let left = stored.len().saturating_sub(at);
+        let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
+        let input = input.get_mut(..len).unwrap_or_default();
+        stored.read_exact_at(input, at)?;
+        let turn = inflate.run(input, &mut output, false)?;
+        at = at.saturating_add(len_u64(turn.used));
+        decoded = decoded.saturating_add(len_u64(turn.filled));
+        if turn.stop == Stop::End {
+            return Ok(decoded);
+        }
+        if turn.used == 0 && turn.filled == 0 {
+            let why = format!("the zlib stream does not end; {decoded} bytes were decoded");
+            return Err(Error::corrupt(Place::File, why));
+        }
+    }
+}
+
 /// A zlib stream.
 struct Deflated {
     stored: Arc<dyn Source>,

@@ -47,7 +47,9 @@ pub(super) fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>) -> Tex
     text.line(format_args!("file      {}", path.display()));
     text.line(format_args!(
         "format    {} {}, {} bytes",
-        layout.dialect.name, layout.version, layout.len
+        snapshot.container(),
+        layout.version,
+        layout.len
     ));
     let state = match saves.read_only {
         Some(why) => format!("read-only: {why}"),

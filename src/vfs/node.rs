@@ -19,6 +19,8 @@ pub enum Node {
     BlocksTsv,
     /// `info/arrays.tsv`
     ArraysTsv,
+    /// `hdus/`, in a FITS file
+    Hdus,
     /// `blocks/N.bin`
     Block(u32),
     /// A directory under `arrays/`; 0 is `arrays/` itself.
@@ -31,6 +33,10 @@ pub enum Node {
     ArrayLink(u32),
     /// A file in the root: 0 is the one that was `tree.yaml` at first, the others are made by users.
     Text(u32),
+    /// `hdus/N-….hdr`
+    HduHeader(u32),
+    /// `hdus/N-….bin`
+    HduBin(u32),
 }
 
 impl Node {
@@ -49,12 +55,15 @@ impl Node {
             Self::Status => (0, 4),
             Self::BlocksTsv => (0, 5),
             Self::ArraysTsv => (0, 6),
+            Self::Hdus => (0, 7),
             Self::Block(n) => (1, n),
             Self::ArrayDir(n) => (2, n),
             Self::ArrayBin(n) => (3, n),
             Self::ArrayNpy(n) => (4, n),
             Self::ArrayLink(n) => (5, n),
             Self::Text(n) => (6, n),
+            Self::HduHeader(n) => (7, n),
+            Self::HduBin(n) => (8, n),
         };
         (kind << 32) | u64::from(number)
     }
@@ -70,12 +79,15 @@ impl Node {
             (0, 4) => Self::Status,
             (0, 5) => Self::BlocksTsv,
             (0, 6) => Self::ArraysTsv,
+            (0, 7) => Self::Hdus,
             (1, n) => Self::Block(n),
             (2, n) => Self::ArrayDir(n),
             (3, n) => Self::ArrayBin(n),
             (4, n) => Self::ArrayNpy(n),
             (5, n) => Self::ArrayLink(n),
             (6, n) => Self::Text(n),
+            (7, n) => Self::HduHeader(n),
+            (8, n) => Self::HduBin(n),
             _ => return None,
         })
     }
@@ -91,6 +103,7 @@ mod tests {
         fn a_node_is_found_by_its_inode_number(n: u32) {
             for node in [
                 Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
+                Node::Hdus, Node::HduHeader(n), Node::HduBin(n),
                 Node::Block(n), Node::ArrayDir(n), Node::ArrayBin(n), Node::ArrayNpy(n), Node::ArrayLink(n), Node::Text(n),
             ] {
                 prop_assert_eq!(Node::from_ino(node.ino()), Some(node));

@@ -90,7 +90,7 @@ impl Vfs {
         let mut out = vec![
             ("file", self.path.display().to_string()),
             ("version", layout.version.to_string()),
-            ("container", layout.dialect.name.to_owned()),
+            ("container", state.snapshot.container()),
             ("cache_used", state.snapshot.cache().used().to_string()),
             ("pid", std::process::id().to_string()),
         ];

@@ -1,0 +1,307 @@
+//! Encoding chains of the ASDF 0.1.0 draft: the YAML list in front of a block's data, and the decoders it names.
+//!
+//! ASDF 0.1.0 draft, "Block encoding". A chain is applied from its first entry to its last to encode. Of every entry that is
+//! known, the length of what it was given follows from the length of the decoded block or from its arguments; only what comes
+//! out of `quantize` or `zlib` has a length of its own, found by going through it once. Where the draft leaves a choice
+//! (conformance/NOTES.md N23 to N25): chunk and tree end alike, edge tiles hold padding in C order, and the floating-point
+//! numbers that `quantize` gives are big-endian, like all else in such a block.
+
+mod quantize;
+mod tile;
+
+use std::sync::{Arc, OnceLock};
+
+use self::quantize::{Quantize, Quantized};
+use self::tile::Tiling;
+use super::buffers::Buffers;
+use super::text::{read_up_to, to_u64};
+use super::tree::{Kind, Node, Tree};
+use crate::codec::{self, Cache};
+use crate::error::{Error, Place, Result};
+use crate::source::{Loan, Source, Window, checked_end};
+
+/// The longest encoding chain that is read, in bytes.
+const CHAIN_LIMIT: usize = 64 << 10;
+/// The most entries of a chain.
+const ENTRY_LIMIT: usize = 16;
+
+/// One entry of a chain.
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Tile(Tiling),
+    Quantize(Quantize),
+    Zlib,
+}
+
+/// An encoding chain.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Chain(Vec<Step>);
+
+impl Chain {
+    /// The chain of one entry that a 16-byte encoding name of the drafts stands for; none if it is all zero.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a name that is not known. Entries that need arguments have no such name.
+    pub(super) fn named(name: [u8; 16]) -> Result<Option<Self>> {
+        let len = name.iter().rposition(|&byte| byte != 0);
+        let name = name
+            .get(..len.map_or(0, |last| last.saturating_add(1)))
+            .unwrap_or_default();
+        match name {
+            b"" => Ok(None),
+            b"zlib" => Ok(Some(Self(vec![Step::Zlib]))),
+            other => Err(unknown(&other.escape_ascii().to_string())),
+        }
+    }
+
+    /// Reads the chain in front of the data of a block, and gives the data behind it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there is no chain or an entry makes no sense, [`Error::Unsupported`] naming an unknown encoding.
+    pub(super) fn read(stored: Arc<dyn Source>) -> Result<(Self, Arc<dyn Source>)> {
+        let head = read_up_to(&*stored, 0, CHAIN_LIMIT)?;
+        let len =
+            chain_len(&head).ok_or_else(|| corrupt("the encoding chain has no `...` line"))?;
+        let tree =
+            Tree::parse(head.get(..len).unwrap_or_default()).map_err(|error| inside(&error))?;
+        let list = tree
+            .root()
+            .filter(|root| root.kind() == Kind::Sequence)
+            .ok_or_else(|| corrupt("the encoding chain is not a list"))?;
+        if list.len() > ENTRY_LIMIT {
+            let why = format!("an encoding chain of more than {ENTRY_LIMIT} entries");
+            return Err(Error::unsupported(Place::File, why));
+        }
+        let steps = list.items().map(step).collect::<Result<_>>()?;
+        let rest = stored.len().saturating_sub(to_u64(len));
+        Ok((
+            Self(steps),
+            Arc::new(Window::new(stored, to_u64(len), rest)?),
+        ))
+    }
+
+    /// Checks what can be checked without decoding: that the arguments fit a block of `len` decoded bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if they do not.
+    pub(super) fn check(&self, len: u64) -> Result<()> {
+        let mut known = Some(len);
+        for step in &self.0 {
+            known = match step {
+                Step::Tile(tiling) => {
+                    expect_len("tile", tiling.len()?, known)?;
+                    Some(tiling.tiled_len()?)
+                }
+                Step::Quantize(_) | Step::Zlib => None,
+            };
+        }
+        Ok(())
+    }
+
+    /// Bytes of the decoded data, found by going through `stored` once.
+    ///
+    /// # Errors
+    /// Of decoding it.
+    pub(super) fn decoded_len(&self, stored: &Arc<dyn Source>, around: &Around) -> Result<u64> {
+        Ok(undo_all(&self.0, Arc::clone(stored), around)?.len())
+    }
+}
+
+/// What decoders need of the snapshot around them.
+#[derive(Clone)]
+pub(super) struct Around {
+    pub(super) cache: Arc<Cache>,
+    pub(super) buffers: Arc<Buffers>,
+}
+
+/// The decoded bytes of an encoded block. Nothing is decoded before the first read.
+pub(super) struct Encoded {
+    chain: Chain,
+    stored: Arc<dyn Source>,
+    len: u64,
+    around: Around,
+    decoded: OnceLock<Result<Arc<dyn Source>>>,
+}
+
+impl Encoded {
+    /// `stored` decoded by `chain` to `len` bytes.
+    ///
+    /// # Errors
+    /// As [`Chain::check`].
+    pub(super) fn new(
+        chain: Chain,
+        stored: Arc<dyn Source>,
+        len: u64,
+        around: Around,
+    ) -> Result<Self> {
+        chain.check(len)?;
+        Ok(Self {
+            chain,
+            stored,
+            len,
+            around,
+            decoded: OnceLock::new(),
+        })
+    }
+
+    fn decoded(&self) -> Result<&Arc<dyn Source>> {
+        let decoded = self.decoded.get_or_init(|| {
+            let stored = Arc::clone(&self.stored);
+            undo(&self.chain.0, stored, self.len, &self.around)
+        });
+        decoded.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl Source for Encoded {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        checked_end(offset, buf.len(), self.len)?;
+        self.decoded()?.read_exact_at(buf, offset)
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+        self.decoded().ok()?.lend(offset, len)
+    }
+}
+
+/// What `steps` were given when they made `stored`, if that was `len` bytes.
+fn undo(
+    steps: &[Step],
+    stored: Arc<dyn Source>,
+    len: u64,
+    around: &Around,
+) -> Result<Arc<dyn Source>> {
+    let Some((step, later)) = steps.split_first() else {
+        expect_len("the stored data", stored.len(), Some(len))?;
+        return Ok(stored);
+    };
+    match step {
+        Step::Tile(tiling) => {
+            expect_len("tile", tiling.len()?, Some(len))?;
+            let tiles = undo(later, stored, tiling.tiled_len()?, around)?;
+            tiling.undo(tiles, &around.buffers)
+        }
+        Step::Quantize(quantize) => {
+            let packed = undo_all(later, stored, around)?;
+            Ok(Arc::new(Quantized::new(packed, quantize, len)?))
+        }
+        Step::Zlib => {
+            let packed = undo_all(later, stored, around)?;
+            let (_, decoded) = codec::decode(*b"zlib", packed, len, &around.cache)?;
+            Ok(Arc::new(decoded))
+        }
+    }
+}
+
+/// What `steps` were given when they made `stored`, however long that was.
+fn undo_all(steps: &[Step], stored: Arc<dyn Source>, around: &Around) -> Result<Arc<dyn Source>> {
+    let Some((step, later)) = steps.split_first() else {
+        return Ok(stored);
+    };
+    let len = match step {
+        Step::Tile(tiling) => tiling.len()?,
+        Step::Quantize(quantize) => quantize.len()?,
+        Step::Zlib => {
+            let packed = undo_all(later, stored, around)?;
+            let len = codec::zlib_len(&*packed)?;
+            let (_, decoded) = codec::decode(*b"zlib", packed, len, &around.cache)?;
+            return Ok(Arc::new(decoded));
+        }
+    };
+    undo(steps, stored, len, around)
+}
+
+/// An entry: `name`, `[name]` or `[name, {arguments}]`.
+fn step(entry: Node<'_>) -> Result<Step> {
+    let entry = entry.follow();
+    let (name, arguments) = match entry.kind() {
+        Kind::Sequence if entry.len() <= 2 => {
+            let mut items = entry.items();
+            (
+                items.next().map(Node::follow),
+                items.next().map(Node::follow),
+            )
+        }
+        _ => (Some(entry), None),
+    };
+    let name = name
+        .and_then(Node::text)
+        .ok_or_else(|| corrupt("an entry of the encoding chain has no name"))?;
+    match name {
+        "zlib" => Ok(Step::Zlib),
+        "tile" => Ok(Step::Tile(Tiling::read(arguments)?)),
+        "quantize" => Ok(Step::Quantize(Quantize::read(arguments)?)),
+        other => Err(unknown(other)),
+    }
+}
+
+/// Bytes of the chain with the newline of its `...` line.
+fn chain_len(head: &[u8]) -> Option<usize> {
+    let mut end = 0_usize;
+    for line in head.split_inclusive(|&byte| byte == b'\n') {
+        end = end.saturating_add(line.len());
+        if line
+            .strip_prefix(b"...")
+            .is_some_and(|tail| tail.trim_ascii().is_empty())
+        {
+            return Some(end);
+        }
+    }
+    None
+}
+
+/// An argument of an entry.
+fn argument<'t>(of: &str, arguments: Option<Node<'t>>, name: &str) -> Result<Node<'t>> {
+    arguments
+        .filter(|node| node.kind() == Kind::Mapping)
+        .and_then(|node| node.get(name))
+        .map(Node::follow)
+        .ok_or_else(|| corrupt(format!("{of} without its argument {name}")))
+}
+
+/// A whole number, not negative.
+fn number(of: &str, node: Node<'_>) -> Result<u64> {
+    match node.value() {
+        Some(super::scalar::Value::Int(value)) => u64::try_from(value).ok(),
+        _ => None,
+    }
+    .ok_or_else(|| corrupt(format!("an argument of {of} is not a whole number")))
+}
+
+/// A list of such numbers.
+fn numbers(of: &str, node: Node<'_>) -> Result<Vec<u64>> {
+    if node.kind() != Kind::Sequence {
+        return Err(corrupt(format!("an argument of {of} is not a list")));
+    }
+    node.items().map(|item| number(of, item.follow())).collect()
+}
+
+/// Whether a length is as it must be, where that is known.
+fn expect_len(what: &str, found: u64, wanted: Option<u64>) -> Result<()> {
+    match wanted {
+        Some(wanted) if wanted != found => Err(corrupt(format!(
+            "{what}: {found} bytes where the block has {wanted}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::unsupported(Place::File, format!("unknown encoding {name}"))
+}
+
+fn corrupt(why: impl Into<String>) -> Error {
+    Error::corrupt(Place::File, why)
+}
+
+/// An error of the chain's YAML: its line and column are of the chain, not of the file.
+fn inside(error: &Error) -> Error {
+    corrupt(format!("encoding chain: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+use super::*;
+use crate::asdf::buffers::DEFAULT_BUDGET;
+use crate::source::{Memory, read_all};
+use proptest::prelude::*;
+
+/// `zlib.compress(bytes(range(20)) * 3)` of Python.
+const ZLIB: &[u8] = b"\x78\x9c\x63\x60\x64\x62\x66\x61\x65\x63\xe7\xe0\xe4\xe2\xe6\xe1\xe5\xe3\x17\x10\x14\x12\x66\x20\x52\x0c\x00\x3c\x5a\x02\x3b";
+
+fn around() -> Around {
+    Around {
+        cache: Cache::new(1 << 24),
+        buffers: Buffers::new(DEFAULT_BUDGET),
+    }
+}
+
+fn memory(bytes: &[u8]) -> Arc<dyn Source> {
+    Arc::new(Memory::new(bytes.to_vec()))
+}
+
+/// The decoded bytes of a block that begins with `chain`.
+fn decoded(chain: &str, data: &[u8], len: u64) -> Result<Vec<u8>> {
+    let (chain, data) = Chain::read(memory(&[chain.as_bytes(), data].concat()))?;
+    read_all(&Encoded::new(chain, data, len, around())?, 1 << 20)
+}
+
+fn twenty_thrice() -> Vec<u8> {
+    (0..60).map(|i| i % 20).collect()
+}
+
+#[test]
+fn a_chain_may_be_spelled_in_many_ways() {
+    for chain in [
+        "[zlib]\n...\n",
+        "--- [zlib]\r\n...\r\n",
+        "[[zlib]]\n...\n",
+        "- [zlib, {}]\n...\n",
+        "%YAML 1.1\n---\n- zlib\n...\n",
+    ] {
+        assert_eq!(
+            decoded(chain, ZLIB, 60).unwrap(),
+            twenty_thrice(),
+            "{chain:?}"
+        );
+    }
+    assert_eq!(decoded("[]\n...\n", b"abc", 3).unwrap(), b"abc");
+}
+
+#[test]
+fn an_unknown_encoding_is_named() {
+    let error = decoded("[zlib, rot13]\n...\n", b"", 3).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("rot13"), "{error}");
+    let error = Chain::named(*b"lzma\0\0\0\0\0\0\0\0\0\0\0\0").unwrap_err();
+    assert!(error.to_string().contains("lzma"), "{error}");
+    assert_eq!(Chain::named([0; 16]).unwrap(), None);
+}
+
+#[test]
+fn a_chain_that_makes_no_sense_is_an_error() {
+    let image = "original_shape: [4, 6], item_size: 1";
+    for (chain, data, len) in [
+        ("[zlib]\n".to_owned(), ZLIB, 60),
+        ("zlib\n...\n".to_owned(), ZLIB, 60),
+        ("[zlib]\n...\n".to_owned(), ZLIB, 61),
+        ("[zlib]\n...\n".to_owned(), ZLIB, 1 << 60),
+        ("[[1, 2, 3]]\n...\n".to_owned(), ZLIB, 60),
+        ("[]\n...\n".to_owned(), b"abcd", 3),
+        ("[[tile, {shape: [2, 3]}]]\n...\n".to_owned(), &[7; 24], 24),
+        (
+            format!("[[tile, {{shape: [2], {image}}}]]\n...\n"),
+            &[7; 24],
+            24,
+        ),
+        (
+            format!("[[tile, {{shape: [0, 3], {image}}}]]\n...\n"),
+            &[7; 24],
+            24,
+        ),
+        (
+            format!("[[tile, {{shape: [2, 3], {image}}}]]\n...\n"),
+            &[7; 24],
+            48,
+        ),
+        (
+            format!("[[tile, {{shape: [2, 3], {image}}}]]\n...\n"),
+            &[7; 23],
+            24,
+        ),
+        (
+            format!("[[tile, {{shape: [{0}, {0}], {image}}}]]\n...\n", u64::MAX),
+            &[7; 24],
+            24,
+        ),
+        (
+            "[[quantize, {dtype: 16, original_shape: [1]}]]\n...\n".to_owned(),
+            &[0; 26],
+            4,
+        ),
+        (
+            "[[quantize, {dtype: 32, original_shape: [1]}]]\n...\n".to_owned(),
+            &[0; 20],
+            4,
+        ),
+    ] {
+        assert!(decoded(&chain, data, len).is_err(), "{chain}");
+    }
+}
+
+#[test]
+fn the_length_of_named_zlib_is_found() {
+    let chain = Chain::named(*b"zlib\0\0\0\0\0\0\0\0\0\0\0\0")
+        .unwrap()
+        .unwrap();
+    assert_eq!(chain.decoded_len(&memory(ZLIB), &around()).unwrap(), 60);
+    let cut = memory(&ZLIB[..20]);
+    assert!(chain.decoded_len(&cut, &around()).is_err());
+}
+
+/// A chunk of the draft's quantized data, the bits put together one by one.
+fn chunk(values: &[i64], bits: u32, offset: f64, scale: f64) -> Vec<u8> {
+    let mut out = vec![u8::try_from(bits).unwrap()];
+    out.extend(offset.to_be_bytes());
+    out.extend(scale.to_be_bytes());
+    out.extend((values.len() as u64).to_be_bytes());
+    let all: Vec<bool> = values
+        .iter()
+        .flat_map(|value| (0..bits).rev().map(move |bit| value >> bit & 1 == 1))
+        .collect();
+    out.extend(all.chunks(8).map(|eight| {
+        let byte = eight.iter().fold(0, |byte, &bit| byte << 1 | u8::from(bit));
+        byte << (8 - eight.len())
+    }));
+    out
+}
+
+#[test]
+fn one_bit_integers_are_zero_and_minus_one() {
+    let data = chunk(&[0, -1, -1], 1, 1.0, 2.0);
+    let chain = "[[quantize, {dtype: 32, original_shape: [3]}]]\n...\n";
+    let want: Vec<u8> = [1.0_f32, -1.0, -1.0]
+        .iter()
+        .flat_map(|value| value.to_be_bytes())
+        .collect();
+    assert_eq!(decoded(chain, &data, 12).unwrap(), want);
+}
+
+#[test]
+fn a_count_that_lies_costs_nothing() {
+    let mut data = chunk(&[1, 2], 8, 0.0, 1.0);
+    data[17..25].copy_from_slice(&(1_u64 << 60).to_be_bytes());
+    let chain = "[[quantize, {dtype: 32, original_shape: [2]}]]\n...\n";
+    assert!(decoded(chain, &data, 8).is_err());
+    assert!(decoded(chain, &data, 1 << 62).is_err());
+}
+
+/// The tiles of an array of one-byte elements, element by element as the draft describes them.
+fn tiles(array: &[u8], shape: &[u64], tile: &[u64]) -> Vec<u8> {
+    let each = |shape: &[u64]| {
+        shape
+            .iter()
+            .fold(vec![Vec::new()], |all: Vec<Vec<u64>>, &n| {
+                let longer = all.iter().flat_map(|index| {
+                    (0..n).map(move |i| index.iter().copied().chain([i]).collect())
+                });
+                longer.collect()
+            })
+    };
+    let grid: Vec<u64> = shape
+        .iter()
+        .zip(tile)
+        .map(|(n, t)| n.div_ceil(*t))
+        .collect();
+    let mut out = Vec::new();
+    for place in each(&grid) {
+        for inside in each(tile) {
+            let index: Vec<u64> = (0..tile.len())
+                .map(|k| place[k] * tile[k] + inside[k])
+                .collect();
+            let within = index.iter().zip(shape).all(|(i, n)| i < n);
+            let flat = index.iter().zip(shape).fold(0, |flat, (i, n)| flat * n + i);
+            out.push(if within { array[flat as usize] } else { 0xaa });
+        }
+    }
+    out
+}
+
+proptest! {
+    #[test]
+    fn tiles_of_any_rank_are_put_together(
+        dimensions in prop::collection::vec((0_u64..7, 1_u64..5), 0..5), start in 0_u64..500, len in 0_usize..200,
+    ) {
+        let (shape, tile): (Vec<_>, Vec<_>) = dimensions.into_iter().unzip();
+        let count: u64 = shape.iter().product();
+        let array: Vec<u8> = (0..count).map(|i| (i % 251) as u8).collect();
+        let data = tiles(&array, &shape, &tile);
+        let chain = format!("[[tile, {{shape: {tile:?}, original_shape: {shape:?}, item_size: 1}}]]\n...\n");
+        prop_assert_eq!(&decoded(&chain, &data, count).unwrap(), &array);
+
+        let (chain, data) = Chain::read(memory(&[chain.as_bytes(), &data].concat())).unwrap();
+        let source = Encoded::new(chain, data, count, around()).unwrap();
+        let mut part = vec![0; len];
+        let got = source.read_exact_at(&mut part, start);
+        match array.get(start as usize..start as usize + len) {
+            Some(want) => prop_assert_eq!(&part[..], want),
+            None => prop_assert!(got.is_err()),
+        }
+    }
+
+    #[test]
+    fn numbers_are_had_from_anywhere(
+        chunks in prop::collection::vec((1_u32..=64, prop::collection::vec(any::<i64>(), 0..40)), 1..5),
+        start in 0_u64..400, len in 0_usize..300,
+    ) {
+        let (mut data, mut want) = (Vec::new(), Vec::new());
+        for (bits, values) in chunks {
+            let values: Vec<i64> = values.iter().map(|value| value >> (64 - bits)).collect();
+            data.extend(chunk(&values, bits, -3.25, 0.5));
+            want.extend(values.iter().flat_map(|&value| (value as f64 * 0.5 - 3.25).to_be_bytes()));
+        }
+        let chain = format!("[[quantize, {{dtype: 64, original_shape: [{}]}}]]\n...\n", want.len() / 8);
+        prop_assert_eq!(&decoded(&chain, &data, want.len() as u64).unwrap(), &want);
+        let (chain, data) = Chain::read(memory(&[chain.as_bytes(), &data].concat())).unwrap();
+        let source = Encoded::new(chain, data, want.len() as u64, around()).unwrap();
+        let mut part = vec![0; len];
+        let got = source.read_exact_at(&mut part, start);
+        match want.get(start as usize..start as usize + len) {
+            Some(want) => prop_assert_eq!(&part[..], want),
+            None => prop_assert!(got.is_err()),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The encoding `tile`: an array cut into tiles of one shape, one behind the other.
+//!
+//! The tiles are in C order, and so are the elements of each. What lies in them beyond the array's edges is padding. Undoing it
+//! is two views: one puts the tiles into their places, one cuts off the padding.
+
+use std::sync::Arc;
+
+use super::{argument, corrupt, number, numbers};
+use crate::asdf::buffers::Buffers;
+use crate::asdf::gather::Strided;
+use crate::asdf::tree::Node;
+use crate::asdf::view::View;
+use crate::error::Result;
+use crate::source::Source;
+
+/// The arguments of `tile`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tiling {
+    /// Shape of each tile, no dimension 0.
+    tile: Vec<u64>,
+    /// Shape of the array, as many dimensions.
+    shape: Vec<u64>,
+    /// Bytes of an element, not 0.
+    itemsize: u64,
+}
+
+impl Tiling {
+    pub(super) fn new(tile: Vec<u64>, shape: Vec<u64>, itemsize: u64) -> Result<Self> {
+        if tile.len() != shape.len() {
+            let (tile, shape) = (tile.len(), shape.len());
+            return Err(corrupt(format!(
+                "tile: {tile} dimensions of tiles, {shape} of the array"
+            )));
+        }
+        if itemsize == 0 || tile.contains(&0) {
+            return Err(corrupt("tile: tiles or elements without bytes"));
+        }
+        let tiling = Self {
+            tile,
+            shape,
+            itemsize,
+        };
+        tiling.tiled_len()?;
+        Ok(tiling)
+    }
+
+    /// Reads them from the chain.
+    pub(super) fn read(arguments: Option<Node<'_>>) -> Result<Self> {
+        let list = |name| numbers("tile", argument("tile", arguments, name)?);
+        let itemsize = number("tile", argument("tile", arguments, "item_size")?)?;
+        Self::new(list("shape")?, list("original_shape")?, itemsize)
+    }
+
+    /// Number of tiles in each dimension.
+    fn grid(&self) -> Vec<u64> {
+        let dimensions = self.shape.iter().zip(&self.tile);
+        dimensions
+            .map(|(&len, &tile)| len.div_ceil(tile.max(1)))
+            .collect()
+    }
+
+    /// Bytes of the array.
+    pub(super) fn len(&self) -> Result<u64> {
+        product(self.itemsize, self.shape.iter().copied())
+    }
+
+    /// Bytes of the tiles, with their padding.
+    pub(super) fn tiled_len(&self) -> Result<u64> {
+        product(
+            self.itemsize,
+            self.grid().into_iter().chain(self.tile.iter().copied()),
+        )
+    }
+
+    /// The array that `tiles` are the tiles of.
+    pub(super) fn undo(
+        &self,
+        tiles: Arc<dyn Source>,
+        buffers: &Arc<Buffers>,
+    ) -> Result<Arc<dyn Source>> {
+        let grid = self.grid();
+        let counts: Vec<u64> = grid.iter().chain(&self.tile).copied().collect();
+        let strides = c_strides(self.itemsize, &counts)?;
+        let (of_grid, of_tile) = strides.split_at(grid.len());
+        // dimensions without a step are left out: there may be twice as many as the array has
+        let placed = grid
+            .iter()
+            .zip(of_grid)
+            .zip(self.tile.iter().zip(of_tile))
+            .flat_map(|(outer, inner)| [outer, inner])
+            .filter(|dimension| *dimension.0 != 1);
+        let (shape, strides): (Vec<u64>, Vec<i64>) = placed.map(|(&n, &step)| (n, step)).unzip();
+        let view = View::new(self.itemsize, &shape, Some(&strides), 0, tiles.len())?;
+        let padded = Strided::open(tiles, view, buffers)?;
+
+        let counts = grid.iter().zip(&self.tile);
+        let padded_shape = counts
+            .map(|(&n, &tile)| product(n, [tile]))
+            .collect::<Result<Vec<_>>>()?;
+        let strides = c_strides(self.itemsize, &padded_shape)?;
+        let view = View::new(self.itemsize, &self.shape, Some(&strides), 0, padded.len())?;
+        Strided::open(padded, view, buffers)
+    }
+}
+
+/// `first` times all of `counts`.
+pub(super) fn product(first: u64, counts: impl IntoIterator<Item = u64>) -> Result<u64> {
+    counts
+        .into_iter()
+        .try_fold(first, u64::checked_mul)
+        .filter(|&len| i64::try_from(len).is_ok())
+        .ok_or_else(|| corrupt("an array of 2^63 bytes or more"))
+}
+
+/// Bytes from one element to the next in each dimension of an array in C order.
+fn c_strides(itemsize: u64, shape: &[u64]) -> Result<Vec<i64>> {
+    let mut strides = Vec::with_capacity(shape.len());
+    let mut stride = itemsize;
+    for &count in shape.iter().rev() {
+        strides.push(i64::try_from(stride).unwrap_or(i64::MAX));
+        stride = product(stride, [count.max(1)])?;
+    }
+    strides.reverse();
+    Ok(strides)
+}

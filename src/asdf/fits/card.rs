@@ -1,0 +1,145 @@
+//! The cards of a FITS header: keywords and their values.
+//!
+//! FITS Standard 4.0, section 4. A card is 80 characters: a keyword of eight, `= `, a value, and a comment behind a slash. Only
+//! the keywords that tell what a unit is and how long are kept. Of equal keywords the first counts.
+
+use std::collections::HashMap;
+
+use super::BLOCK_LEN;
+use crate::asdf::text::read_up_to;
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// Characters of a card.
+const CARD_LEN: usize = 80;
+/// Characters of a keyword.
+const KEYWORD_LEN: usize = 8;
+/// The most blocks of a header: some 100,000 cards.
+const HEADER_LIMIT: usize = 2800;
+/// The keywords that are kept, beside `NAXISn`.
+const KEPT: [&str; 12] = [
+    "SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "GROUPS", "EXTNAME", "EXTVER",
+    "BSCALE", "BZERO", "ZIMAGE",
+];
+
+/// A value, as it is written.
+#[derive(Debug, PartialEq, Eq)]
+enum Value {
+    /// Between quotes, without the blanks at its end.
+    Text(String),
+    /// A number or a logical.
+    Word(String),
+}
+
+/// Keywords with their values.
+#[derive(Debug, Default)]
+pub(super) struct Cards(HashMap<String, Value>);
+
+impl Cards {
+    /// Reads the header at `at`; gives where its last block ends. `None` if no header begins there.
+    pub(super) fn read(bytes: &dyn Source, at: u64) -> Result<Option<(Self, u64)>> {
+        let mut cards = Self::default();
+        let mut end = at;
+        let len = usize::try_from(BLOCK_LEN).unwrap_or(0);
+        for n in 0..HEADER_LIMIT {
+            let block = read_up_to(bytes, end, len)?;
+            let begins = [&b"SIMPLE  "[..], b"XTENSION"];
+            if n == 0 && !begins.iter().any(|keyword| block.starts_with(keyword)) {
+                return Ok(None);
+            }
+            if block.len() < len {
+                break;
+            }
+            end = end.saturating_add(BLOCK_LEN);
+            for card in block.chunks(CARD_LEN) {
+                if card.starts_with(b"END") && card.get(3..).is_some_and(is_blank) {
+                    return Ok(Some((cards, end)));
+                }
+                cards.add(card);
+            }
+        }
+        let why = "FITS header: no END card";
+        Err(Error::corrupt(Place::Byte(at), why))
+    }
+
+    fn add(&mut self, card: &[u8]) {
+        let Some((keyword, rest)) = card.split_at_checked(KEYWORD_LEN) else {
+            return;
+        };
+        let keyword = keyword.trim_ascii_end();
+        let Some(value) = rest.strip_prefix(b"= ") else {
+            return;
+        };
+        let Ok(keyword) = std::str::from_utf8(keyword) else {
+            return;
+        };
+        let axis = keyword
+            .strip_prefix("NAXIS")
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()));
+        if (axis || KEPT.contains(&keyword))
+            && let Some(value) = Value::parse(value)
+        {
+            self.0.entry(keyword.to_owned()).or_insert(value);
+        }
+    }
+
+    /// The value of a keyword that is a text.
+    pub(super) fn text(&self, keyword: &str) -> Option<&str> {
+        match self.0.get(keyword)? {
+            Value::Text(text) => Some(text),
+            Value::Word(_) => None,
+        }
+    }
+
+    fn word(&self, keyword: &str) -> Option<&str> {
+        match self.0.get(keyword)? {
+            Value::Word(word) => Some(word),
+            Value::Text(_) => None,
+        }
+    }
+
+    /// The value of a keyword that is a whole number.
+    pub(super) fn integer(&self, keyword: &str) -> Option<i64> {
+        self.word(keyword)?.parse().ok()
+    }
+
+    /// The value of a keyword that is a number. Fortran's `D` exponents are known.
+    pub(super) fn float(&self, keyword: &str) -> Option<f64> {
+        self.word(keyword)?.replace(['D', 'd'], "E").parse().ok()
+    }
+
+    /// Whether a keyword has the value T.
+    pub(super) fn is_true(&self, keyword: &str) -> bool {
+        self.word(keyword) == Some("T")
+    }
+}
+
+impl Value {
+    /// The value in what follows `= `.
+    fn parse(field: &[u8]) -> Option<Self> {
+        let field = String::from_utf8_lossy(field);
+        let field = field.trim_start();
+        let Some(quoted) = field.strip_prefix('\'') else {
+            let word = field.split('/').next().unwrap_or_default().trim();
+            return (!word.is_empty()).then(|| Self::Word(word.to_owned()));
+        };
+        let mut text = String::new();
+        let mut rest = quoted;
+        loop {
+            let (part, behind) = rest.split_once('\'')?;
+            text.push_str(part);
+            // two quotes stand for one
+            match behind.strip_prefix('\'') {
+                Some(more) => {
+                    text.push('\'');
+                    rest = more;
+                }
+                None => return Some(Self::Text(text.trim_end().to_owned())),
+            }
+        }
+    }
+}
+
+fn is_blank(rest: &[u8]) -> bool {
+    rest.iter().all(|&byte| byte == b' ')
+}
