@@ -22,6 +22,7 @@ mod lines;
 pub mod names;
 pub mod npy;
 pub mod outline;
+pub mod rules;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod scalar;
@@ -47,6 +48,7 @@ use buffers::Buffers;
 use checksum::ChecksumState;
 use external::Sandbox;
 use layout::Layout;
+use rules::Faults;
 use scan::Scan;
 use tree::Tree;
 
@@ -66,6 +68,7 @@ pub struct Snapshot {
     layout: Layout,
     text: Arc<Vec<u8>>,
     tree: Option<Result<Tree>>,
+    faults: OnceLock<Faults>,
     arrays: Vec<Array>,
     links: Vec<Link>,
     users: Vec<Vec<usize>>,
@@ -125,6 +128,7 @@ impl Snapshot {
             layout,
             text,
             tree,
+            faults: OnceLock::new(),
             arrays: Vec::new(),
             links: Vec::new(),
             cache,
@@ -183,6 +187,15 @@ impl Snapshot {
     #[must_use]
     pub fn tree(&self) -> Option<Result<&Tree, &Error>> {
         self.tree.as_ref().map(Result::as_ref)
+    }
+
+    /// What in the tree breaks the rules of the core tags. Looked for when it is first asked.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        self.faults.get_or_init(|| match &self.tree {
+            Some(Ok(tree)) => rules::check(tree),
+            Some(Err(_)) | None => Faults::default(),
+        })
     }
 
     /// The arrays that the tree declares, in its order.
