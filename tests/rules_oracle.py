@@ -115,7 +115,15 @@ MORE = {
 }
 
 # Where the verdicts differ: a pattern for the case, whether we find a fault, and why that is right.
-DIFFERENCES = []
+DIFFERENCES = [
+    (r"time-1\.[01]\.0 (value|format|scale|location).*", True,
+     "these two versions of the schema also take a time for an array whose keys are all optional, so that any mapping passes; "
+     "one with a value is meant as a time, and newer versions have dropped the array"),
+    (r"(inline mask|\S+ (words|value)|fits-1.1.0 0/data) is \{\}", True,
+     "asdf finds that source and data are missing, but ends in an AttributeError while it puts that into words"),
+    (r"inline mask/0 is (None|-1|'x'|\{\})", True,
+     "asdf can't make an array of a list that is not rectangular, and ends in a ValueError before the rule is asked"),
+]
 
 
 def walk(value, path=()):
@@ -153,7 +161,8 @@ def mutations():
             yield f"{base} with a key more", Tagged(tree.tag, {**tree.value, "more": 1})
         for path in walk(tree):
             # what stands deeper is the business of another base, and one item of a list and one coordinate are enough
-            if len(path) > 2 or path[-1] in (1, "y", "z"):
+            nested = len(path) == 2 and path[0] in ("words", "data", "value")
+            if len(path) > 2 or nested or path[-1] in (1, "y", "z"):
                 continue
             for new in VALUES + MORE.get(path[-1], []):
                 what = "gone" if new is GONE else repr(new.value) if isinstance(new, Tagged) else repr(new)

@@ -238,3 +238,58 @@ fn node_at<'t>(tree: &'t Tree, path: &[String]) -> Option<Node<'t>> {
             next.map(Node::follow)
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(body: &str) -> Faults {
+        let head = "%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n";
+        rules::check(&Tree::parse(format!("{head}{body}\n...\n")).unwrap())
+    }
+
+    fn refusal(old: &str, new: &str) -> Option<String> {
+        let verdict = check_rules(&faults(old), &faults(new));
+        verdict.err().map(|error| error.to_string())
+    }
+
+    const GOOD: &str = "!core/software-1.0.0 {name: n, version: '1'}";
+    const BAD: &str = "!core/software-1.0.0 {name: n}";
+
+    #[test]
+    fn only_a_rule_that_was_kept_before_is_told_of() {
+        let one = |node: &str| format!("a: {node}\nb: 1");
+        assert_eq!(refusal(&one(BAD), &one(BAD)), None);
+        assert_eq!(refusal(&one(BAD), &one(GOOD)), None);
+        assert_eq!(
+            refusal(&one(GOOD), &one(BAD)).unwrap(),
+            "line 3, column 4: a: version is missing (rule core/software-1.0.0); correct it; -o validate=off saves it all \
+             the same"
+        );
+        let worse = "!core/software-1.0.0 {name: 1}";
+        let why = refusal(&one(BAD), &one(worse)).unwrap();
+        assert!(why.contains("a/name: a string is needed"), "{why}");
+    }
+
+    #[test]
+    fn a_fault_may_move_within_a_list_but_not_multiply() {
+        let list = |nodes: &[&str]| format!("a: [{}]", nodes.join(", "));
+        assert_eq!(
+            refusal(&list(&[GOOD, BAD]), &list(&[GOOD, GOOD, BAD])),
+            None
+        );
+        let why = refusal(&list(&[GOOD, BAD]), &list(&[BAD, BAD])).unwrap();
+        assert!(why.contains("a/0: version is missing"), "{why}");
+    }
+
+    #[test]
+    fn more_faults_than_can_be_compared_refuse_nothing() {
+        let old = Faults {
+            list: Vec::new(),
+            cut: true,
+        };
+        let new = faults(&format!("a: {BAD}"));
+        assert!(check_rules(&old, &new).is_ok());
+        assert!(check_rules(&Faults::default(), &new).is_err());
+    }
+}
