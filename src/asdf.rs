@@ -24,6 +24,7 @@ mod lines;
 pub mod names;
 pub mod npy;
 pub mod outline;
+pub mod rules;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod scalar;
@@ -50,6 +51,7 @@ use checksum::ChecksumState;
 use external::Sandbox;
 use fits::Fits;
 use layout::{Finding, Layout, Severity};
+use rules::Faults;
 use scan::Scan;
 use tree::Tree;
 
@@ -72,6 +74,7 @@ pub struct Snapshot {
     layout: Layout,
     text: Arc<Vec<u8>>,
     tree: Option<Result<Tree>>,
+    faults: OnceLock<Faults>,
     arrays: Vec<Array>,
     links: Vec<Link>,
     users: Vec<Vec<usize>>,
@@ -153,6 +156,7 @@ impl Snapshot {
             layout,
             text,
             tree,
+            faults: OnceLock::new(),
             arrays: Vec::new(),
             links: Vec::new(),
             cache,
@@ -249,6 +253,15 @@ impl Snapshot {
     #[must_use]
     pub fn fits(&self) -> Option<&Fits> {
         self.fits.as_ref()
+    }
+
+    /// What in the tree breaks the rules of the core tags. Looked for when it is first asked.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        self.faults.get_or_init(|| match &self.tree {
+            Some(Ok(tree)) => rules::check(tree),
+            Some(Err(_)) | None => Faults::default(),
+        })
     }
 
     /// The arrays that the tree declares, in its order.

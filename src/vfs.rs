@@ -503,7 +503,7 @@ impl Vfs {
 
     fn status_text(&self, state: &State) -> info::Text {
         let saves = locked(&self.history).describe(self.options.read_only.as_deref());
-        info::status(&self.path, &state.snapshot, &saves)
+        info::status(&self.path, &state.snapshot, &saves, self.options.validate)
     }
 }
 

@@ -3,13 +3,14 @@
 //! DESIGN §2.2. Only faults that the edit adds are refused; those that the file had already are left to the user. A fault is
 //! known again by what it says of which array, not by its line.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::Snapshot;
 use super::array::Array;
 use super::decl::is_ndarray;
 use super::dialect::FirstLine;
 use super::find::{Found, find};
+use super::rules::{self, Fault, Faults};
 use super::text::read_text;
 use super::tree::{Kind, Node, Tree};
 use crate::error::{Error, Place, Result};
@@ -18,18 +19,36 @@ use crate::source::Memory;
 /// The tag that the top of a tree has, without its version.
 const ROOT_TAG: &str = "tag:stsci.edu:asdf/core/asdf-";
 
+/// How much is asked of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Validate {
+    /// That it can be read, and that its arrays lie in their blocks.
+    Off,
+    /// Also that it breaks no rule of the core tags that the text before did not break.
+    #[default]
+    Warn,
+    /// That there is no fault in it, whoever made it.
+    Strict,
+}
+
 /// Checks a text that is to replace that of `old`.
 ///
 /// # Errors
 /// [`Error::Rejected`] with line and column, the reason, and what to do.
-pub fn check_text(old: &Snapshot, text: &[u8]) -> Result<()> {
+pub fn check_text(old: &Snapshot, text: &[u8], validate: Validate) -> Result<()> {
     check_frame(old.text(), text)?;
     let tree = Tree::parse(text).map_err(|error| rejected(error, "correct the YAML"))?;
     let old_tree = old.tree().and_then(Result::ok);
-    check_subset(old_tree, &tree)?;
+    let strict = validate == Validate::Strict;
+    check_subset(old_tree.filter(|_| !strict), &tree)?;
     let found = find(&tree, old);
-    check_arrays(old.arrays(), &found)?;
-    check_tags(old_tree, old.arrays(), &tree)
+    check_arrays(if strict { &[] } else { old.arrays() }, &found)?;
+    check_tags(old_tree, old.arrays(), &tree)?;
+    match validate {
+        Validate::Off => Ok(()),
+        Validate::Warn => check_rules(old.faults(), &rules::check(&tree)),
+        Validate::Strict => check_rules(&Faults::default(), &rules::check(&tree)),
+    }
 }
 
 /// The same error, as the reason of a refusal.
@@ -173,6 +192,41 @@ fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
     Ok(())
 }
 
+/// The rules of the core tags: no more may be broken than before. A fault may have moved within a list.
+fn check_rules(old: &Faults, new: &Faults) -> Result<()> {
+    if old.cut {
+        return Ok(());
+    }
+    let mut known: HashMap<_, usize> = HashMap::new();
+    for fault in &old.list {
+        let count = known.entry(of_any_item(fault)).or_default();
+        *count = count.saturating_add(1);
+    }
+    let at_home: HashSet<String> = old.list.iter().map(Fault::text).collect();
+    let (mut stayed, mut others): (Vec<&Fault>, Vec<&Fault>) = new
+        .list
+        .iter()
+        .partition(|fault| at_home.contains(&fault.text()));
+    stayed.append(&mut others);
+    for fault in stayed {
+        let left = known.get_mut(&of_any_item(fault));
+        let Some(left) = left.filter(|left| **left > 0) else {
+            let advice = "correct it; -o validate=off saves it all the same";
+            return refuse(fault.place.clone(), fault.text(), advice);
+        };
+        *left = left.saturating_sub(1);
+    }
+    Ok(())
+}
+
+/// What a fault says, of whichever items of lists.
+fn of_any_item(fault: &Fault) -> (&str, &str, Vec<&str>) {
+    let is_index = |step: &str| step.bytes().all(|byte| byte.is_ascii_digit());
+    let path = fault.path.iter().map(String::as_str);
+    let path = path.map(|step| if is_index(step) { "*" } else { step });
+    (fault.rule, &fault.why, path.collect())
+}
+
 /// The node that keys and indices lead to.
 fn node_at<'t>(tree: &'t Tree, path: &[String]) -> Option<Node<'t>> {
     path.iter()
@@ -183,4 +237,59 @@ fn node_at<'t>(tree: &'t Tree, path: &[String]) -> Option<Node<'t>> {
             };
             next.map(Node::follow)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(body: &str) -> Faults {
+        let head = "%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n";
+        rules::check(&Tree::parse(format!("{head}{body}\n...\n")).unwrap())
+    }
+
+    fn refusal(old: &str, new: &str) -> Option<String> {
+        let verdict = check_rules(&faults(old), &faults(new));
+        verdict.err().map(|error| error.to_string())
+    }
+
+    const GOOD: &str = "!core/software-1.0.0 {name: n, version: '1'}";
+    const BAD: &str = "!core/software-1.0.0 {name: n}";
+
+    #[test]
+    fn only_a_rule_that_was_kept_before_is_told_of() {
+        let one = |node: &str| format!("a: {node}\nb: 1");
+        assert_eq!(refusal(&one(BAD), &one(BAD)), None);
+        assert_eq!(refusal(&one(BAD), &one(GOOD)), None);
+        assert_eq!(
+            refusal(&one(GOOD), &one(BAD)).unwrap(),
+            "line 3, column 4: a: version is missing (rule core/software-1.0.0); correct it; -o validate=off saves it all \
+             the same"
+        );
+        let worse = "!core/software-1.0.0 {name: 1}";
+        let why = refusal(&one(BAD), &one(worse)).unwrap();
+        assert!(why.contains("a/name: a string is needed"), "{why}");
+    }
+
+    #[test]
+    fn a_fault_may_move_within_a_list_but_not_multiply() {
+        let list = |nodes: &[&str]| format!("a: [{}]", nodes.join(", "));
+        assert_eq!(
+            refusal(&list(&[GOOD, BAD]), &list(&[GOOD, GOOD, BAD])),
+            None
+        );
+        let why = refusal(&list(&[GOOD, BAD]), &list(&[BAD, BAD])).unwrap();
+        assert!(why.contains("a/0: version is missing"), "{why}");
+    }
+
+    #[test]
+    fn more_faults_than_can_be_compared_refuse_nothing() {
+        let old = Faults {
+            list: Vec::new(),
+            cut: true,
+        };
+        let new = faults(&format!("a: {BAD}"));
+        assert!(check_rules(&old, &new).is_ok());
+        assert!(check_rules(&Faults::default(), &new).is_err());
+    }
 }

@@ -10,6 +10,7 @@ use super::progress::Progress;
 use super::report::{self, Looked};
 use super::say_bytes;
 use crate::asdf::Snapshot;
+use crate::asdf::check::Validate;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::layout::{Index, Severity};
 use crate::save::edit::Edit;
@@ -77,6 +78,9 @@ fn check_file(path: &Path, options: &Options, repair: bool) -> Result<Verdict, F
     check_recovery(&recovery, &mut findings);
     check_structure(&snapshot, &mut findings);
     check_tree(&snapshot, &mut findings);
+    if options.validate != Validate::Off {
+        check_rules(&snapshot, &mut findings);
+    }
     check_blocks(&snapshot, &mut findings);
     if findings.verdict == Verdict::Clean {
         let layout = snapshot.layout();
@@ -161,6 +165,18 @@ fn check_tree(snapshot: &Snapshot, findings: &mut Findings<'_>) {
         if let Some(error) = array.problem() {
             findings.note(Verdict::Damaged, &error.to_string());
         }
+    }
+}
+
+/// The rules of the core tags.
+fn check_rules(snapshot: &Snapshot, findings: &mut Findings<'_>) {
+    let faults = snapshot.faults();
+    for fault in &faults.list {
+        findings.note(Verdict::Suspicious, &format!("tree: {fault}"));
+    }
+    if faults.cut {
+        let text = "tree: too much breaks the rules of the core tags; not all of it is listed";
+        findings.note(Verdict::Suspicious, text);
     }
 }
 

@@ -219,6 +219,7 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
         umask: options.umask,
         read_only,
         scratch: options.scratch,
+        validate: options.validate,
     };
     let vfs = Vfs::new(path, snapshot, writer, options)
         .map_err(|error| Failure::reading(path, &error))?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::exit::{Exit, Failure};
+use crate::asdf::check::Validate;
 
 /// The most memory that decoded data take by default, in bytes.
 const DEFAULT_CACHE: u64 = 256 << 20;
@@ -65,6 +66,8 @@ pub(crate) struct Options {
     pub(crate) grow: bool,
     /// `max-copy=`, bytes
     pub(crate) max_copy: u64,
+    /// `validate=`
+    pub(crate) validate: Validate,
     /// `allow_external=`
     pub(crate) allow_external: Option<PathBuf>,
     /// `fsname=`
@@ -93,6 +96,7 @@ impl Default for Options {
             save: SaveMode::InPlace,
             grow: true,
             max_copy: DEFAULT_MAX_COPY,
+            validate: Validate::default(),
             allow_external: None,
             fsname: None,
             subtype: "asdf-mount".to_owned(),
@@ -159,6 +163,10 @@ impl Options {
             ("grow", Some("auto")) => self.grow = true,
             ("grow", Some("never")) => self.grow = false,
             ("grow", _) => return Err("auto or never?".to_owned()),
+            ("validate", Some("off")) => self.validate = Validate::Off,
+            ("validate", Some("warn")) => self.validate = Validate::Warn,
+            ("validate", Some("strict")) => self.validate = Validate::Strict,
+            ("validate", _) => return Err("off, warn or strict?".to_owned()),
             ("allow_external", Some(text)) => self.allow_external = Some(text.into()),
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
@@ -336,6 +344,7 @@ mod tests {
             "threads=x",
             "cache=",
             "save=maybe",
+            "validate",
             "uid=-1",
             "allow_other,allow_root",
         ] {

@@ -55,11 +55,7 @@ pub enum Access {
 /// A directory, and what can be done to the files in it.
 ///
 /// Each function is one or a few system calls of that name; errors are the system's.
-#[expect(
-    missing_docs,
-    clippy::missing_errors_doc,
-    reason = "each function is the system call of its name"
-)]
+#[expect(missing_docs, reason = "each function is the system call of its name")]
 pub trait Store: Send + Sync + 'static {
     /// An open file.
     type File: Clone + Send + Sync + 'static;

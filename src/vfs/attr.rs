@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::time::SystemTime;
 
+use crate::asdf::check::Validate;
 use crate::source::Loan;
 
 /// Kind of a file of the mount. There are no others.
@@ -127,4 +128,6 @@ pub struct Options {
     pub read_only: Option<String>,
     /// Limit of scratch files in bytes.
     pub scratch: u64,
+    /// What is asked of a tree that is to be saved.
+    pub validate: Validate,
 }

@@ -60,7 +60,7 @@ impl Vfs {
     pub(super) fn save_text(&self, text: &Arc<Vec<u8>>) -> Result<()> {
         let mut writer = locked(self.writer()?);
         if *text != *locked(&self.root).committed() {
-            check_text(&self.state().snapshot, text)?;
+            check_text(&self.state().snapshot, text, self.options.validate)?;
             let committed = writer.save(&Edit::text(Arc::clone(text)))?;
             self.publish(committed, "tree saved")?;
         }

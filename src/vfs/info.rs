@@ -3,9 +3,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::asdf::check::Validate;
 use crate::asdf::layout::{Index, Severity};
 use crate::asdf::{Array, Snapshot};
 use crate::codec::code_text;
+
+/// The most broken rules that are shown.
+const MAX_FAULTS: usize = 100;
 
 /// A text that is being put together.
 #[derive(Debug, Default)]
@@ -41,7 +45,12 @@ pub(super) struct Saves<'a> {
 }
 
 /// `info/status`: one screen for people.
-pub(super) fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>) -> Text {
+pub(super) fn status(
+    path: &Path,
+    snapshot: &Snapshot,
+    saves: &Saves<'_>,
+    validate: Validate,
+) -> Text {
     let layout = snapshot.layout();
     let mut text = Text::default();
     text.line(format_args!("file      {}", path.display()));
@@ -86,7 +95,27 @@ pub(super) fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>) -> Tex
         )),
     }
     problems(snapshot, &mut text);
+    if validate != Validate::Off {
+        broken_rules(snapshot, &mut text);
+    }
     text
+}
+
+/// What of the tree breaks a rule of the core tags, a line each, as many as can be read.
+fn broken_rules(snapshot: &Snapshot, text: &mut Text) {
+    let faults = snapshot.faults();
+    for fault in faults.list.iter().take(MAX_FAULTS) {
+        text.line(format_args!(
+            "problem   tree: {}",
+            field(&fault.to_string())
+        ));
+    }
+    let more = faults.list.len().saturating_sub(MAX_FAULTS);
+    if more > 0 {
+        text.line(format_args!(
+            "problem   tree: {more} more of the kind; --check lists them"
+        ));
+    }
 }
 
 /// What is wrong with the file, a line each.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::common::{Mount, can_mount, run};
 
 /// Python with asdf in it: `scripts/test` makes one and names it.
-fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let named = std::env::var_os("ASDF_MOUNT_PYTHON").map(PathBuf::from);
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/venv/bin/python");
     let found = named.or_else(|| made.exists().then_some(made));

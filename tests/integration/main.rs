@@ -27,4 +27,6 @@ mod corpus;
 mod manual;
 #[cfg(feature = "fuse")]
 mod mount;
+#[cfg(feature = "fuse")]
+mod rules;
 mod sample;

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::asdf_mount;
 
 /// Every option of `-o` that DESIGN §3 promises.
-const MOUNT_OPTIONS: [&str; 20] = [
+const MOUNT_OPTIONS: [&str; 21] = [
     "ro",
     "rw",
     "allow_other",
@@ -22,6 +22,7 @@ const MOUNT_OPTIONS: [&str; 20] = [
     "save",
     "grow",
     "max-copy",
+    "validate",
     "allow_external",
     "force",
     "auto_unmount",

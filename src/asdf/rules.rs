@@ -1,0 +1,581 @@
+//! The rules of the core tags, and what in a tree breaks them.
+//!
+//! A rule says what the value under a tag has to be, and is data: see `table`, where each stands under the name and version of
+//! its tag, which is also the name of its section among the standard's schemas. Here is what holds a tree against them. Tags
+//! without a rule are left alone, as is what a `$ref` stands for.
+//!
+//! No call goes deeper for a deeper tree: what is still to be checked lies on a stack. What an alias or a merge leads to is
+//! checked once by each rule, so that the work is in proportion to the text.
+
+mod table;
+mod text;
+
+use std::collections::HashSet;
+
+use super::decl::Allowance;
+use super::scalar::Value;
+use super::tree::{Items, Kind, Node, NodeId, Tree, quoted};
+use crate::error::Place;
+
+/// Most faults that are kept.
+const MAX_FAULTS: usize = 10_000;
+
+/// What breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The rule: the tag with its version, without what all tags of the standard begin with.
+    pub rule: &'static str,
+    /// Line and column.
+    pub place: Place,
+    /// Which value, by keys and indices from the top.
+    pub path: Vec<String>,
+    /// What was found versus allowed.
+    pub why: String,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.place, self.text())
+    }
+}
+
+impl Fault {
+    /// Everything but the place.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let path = self.path.join("/");
+        let of = if path.is_empty() { "the tree" } else { &path };
+        format!("{of}: {} (rule {})", self.why, self.rule)
+    }
+}
+
+/// The faults of a tree, in the order of the text.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// The faults, or the first of them.
+    pub list: Vec<Fault>,
+    /// Whether there may be more: there are too many, or merges made it too long a search.
+    pub cut: bool,
+}
+
+/// What a value has to be.
+enum Want {
+    /// Anything at all.
+    Anything,
+    /// A string.
+    Text,
+    /// A string with that property, in words.
+    Like(fn(&str) -> bool, &'static str),
+    /// A string of so many characters at most.
+    Short(usize),
+    /// One of these strings.
+    OneOf(&'static [&'static str]),
+    /// A number.
+    Number,
+    /// A number between these, or one of them.
+    Between(f64, f64),
+    /// An integer not below zero.
+    Size,
+    /// An integer other than zero.
+    Step,
+    /// True or false.
+    Bool,
+    /// Null.
+    Null,
+    /// A list of these.
+    List(&'static Self),
+    /// A list of so many items at most, of which the first have to be these.
+    Parts(&'static [&'static Self], usize),
+    /// A list of these, or of such lists.
+    Nested(&'static Self),
+    /// A mapping.
+    Form(Form),
+    /// By what kind of value it is; and all that is allowed, in words.
+    Either(&'static [(Sort, &'static Self)], &'static str),
+    /// What a look at it tells.
+    By(fn(Node<'_>) -> &'static Self),
+    /// Something under a tag that begins so.
+    Tagged(&'static str),
+    /// What another rule says.
+    As(&'static Rule),
+    /// All of these.
+    All(&'static [&'static Self]),
+}
+
+/// A rule: the end of a tag, and what the value has to be.
+struct Rule {
+    name: &'static str,
+    want: Want,
+}
+
+/// What a mapping has to be.
+struct Form {
+    /// The keys that have a meaning.
+    keys: &'static [(&'static str, &'static Want)],
+    /// Those that there must be.
+    required: &'static [&'static str],
+    /// If the first is there, the second must be.
+    needs: &'static [(&'static str, &'static str)],
+    /// Exactly one of these must be there, if any are given.
+    one_of: &'static [&'static str],
+    /// Whether there may be no other keys.
+    closed: bool,
+}
+
+impl Form {
+    const EMPTY: Self = Self {
+        keys: &[],
+        required: &[],
+        needs: &[],
+        one_of: &[],
+        closed: false,
+    };
+}
+
+/// Kinds of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Null,
+    Bool,
+    Integer,
+    /// Also an integer.
+    Number,
+    Text,
+    List,
+    Map,
+}
+
+impl Sort {
+    fn fits(self, found: Self) -> bool {
+        self == found || (self == Self::Number && found == Self::Integer)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool => "a truth value",
+            Self::Integer => "an integer",
+            Self::Number => "a number",
+            Self::Text => "a string",
+            Self::List => "a list",
+            Self::Map => "a mapping",
+        }
+    }
+}
+
+/// What kind of value a node is; none for a text that its tag does not allow, and for an alias within its own target.
+fn sort(node: Node<'_>) -> Option<Sort> {
+    Some(match node.follow().kind() {
+        Kind::Sequence => Sort::List,
+        Kind::Mapping => Sort::Map,
+        Kind::Alias => return None,
+        Kind::Scalar => match node.value()? {
+            Value::Null => Sort::Null,
+            Value::Bool(_) => Sort::Bool,
+            Value::Int(_) | Value::Huge(_) => Sort::Integer,
+            Value::Float(_) => Sort::Number,
+            Value::Str(_) => Sort::Text,
+            Value::Malformed(_) => return None,
+        },
+    })
+}
+
+/// Holds all of a tree against the rules.
+#[must_use]
+pub fn check(tree: &Tree) -> Faults {
+    let mut checker = Checker {
+        allowance: Allowance::new(tree),
+        seen: HashSet::new(),
+        above: Vec::new(),
+        trail: Vec::new(),
+        work: Vec::new(),
+        found: Vec::new(),
+        cut: false,
+        in_merged: false,
+    };
+    if let Some(root) = tree.root() {
+        checker.walk(root);
+    }
+    let mut found = checker.found;
+    found.sort_by(|a, b| (a.0, a.1.rule, &a.1.why).cmp(&(b.0, b.1.rule, &b.1.why)));
+    found.dedup_by(|a, b| (a.0, a.1.rule, &a.1.why) == (b.0, b.1.rule, &b.1.why));
+    Faults {
+        list: found.into_iter().map(|(_, fault)| fault).collect(),
+        cut: checker.cut,
+    }
+}
+
+/// One step of a path.
+#[derive(Debug, Clone, Copy)]
+enum Step<'t> {
+    Key(&'t str),
+    Index(u32),
+}
+
+impl Step<'_> {
+    fn text(self) -> String {
+        match self {
+            Self::Key(key) => key.to_owned(),
+            Self::Index(index) => index.to_string(),
+        }
+    }
+}
+
+/// A collection of the tree that is being walked through.
+struct Level<'t> {
+    children: Items<'t>,
+    is_list: bool,
+    index: u32,
+    /// The way from it to the child that is looked at.
+    step: Step<'t>,
+}
+
+/// Something that is still to be checked, as part of a tagged node.
+#[derive(Clone)]
+struct Task<'t> {
+    rule: &'static Rule,
+    want: &'static Want,
+    /// How many steps of the trail lead to the collection that it is in.
+    depth: usize,
+    step: Option<Step<'t>>,
+    what: Subject<'t>,
+}
+
+#[derive(Clone)]
+enum Subject<'t> {
+    Node(Node<'t>),
+    /// The items of a list from this number on.
+    Rest(Items<'t>, u32),
+}
+
+struct Checker<'t> {
+    allowance: Allowance,
+    /// Collections that a rule has been applied to.
+    seen: HashSet<(NodeId, usize)>,
+    above: Vec<Level<'t>>,
+    /// The steps from the tagged node to the collection that is being checked.
+    trail: Vec<Step<'t>>,
+    work: Vec<Task<'t>>,
+    /// With the byte of the text.
+    found: Vec<(usize, Fault)>,
+    cut: bool,
+    /// Whether a merge has been followed: what it leads to may be reached in many ways.
+    in_merged: bool,
+}
+
+impl<'t> Checker<'t> {
+    /// Looks at every node of the tree for a tag that has a rule.
+    fn walk(&mut self, root: Node<'t>) {
+        self.enter(root);
+        while let Some(level) = self.above.last_mut() {
+            let Some(first) = level.children.next() else {
+                self.above.pop();
+                continue;
+            };
+            let child = if level.is_list {
+                level.step = Step::Index(level.index);
+                level.index = level.index.saturating_add(1);
+                Some(first)
+            } else {
+                level.step = Step::Key(first.text().unwrap_or_default());
+                level.children.next()
+            };
+            if let Some(child) = child {
+                self.enter(child);
+            }
+        }
+    }
+
+    fn enter(&mut self, node: Node<'t>) {
+        if node.kind() == Kind::Alias {
+            return;
+        }
+        if let Some(rule) = node.tag().and_then(table::find) {
+            self.apply(rule, node);
+        }
+        if node.kind() != Kind::Scalar {
+            self.above.push(Level {
+                children: node.children(),
+                is_list: node.kind() == Kind::Sequence,
+                index: 0,
+                step: Step::Index(0),
+            });
+        }
+    }
+
+    fn apply(&mut self, rule: &'static Rule, node: Node<'t>) {
+        self.trail.clear();
+        self.work.push(Task {
+            rule,
+            want: &rule.want,
+            depth: 0,
+            step: None,
+            what: Subject::Node(node),
+        });
+        while let Some(task) = self.work.pop() {
+            self.trail.truncate(task.depth);
+            match task.what.clone() {
+                Subject::Node(node) => self.check(&task, node),
+                Subject::Rest(items, index) => self.next_item(task, items, index),
+            }
+        }
+    }
+
+    /// Whether a collection has not yet been held against what is wanted. Lists that only one way leads to are not noted.
+    fn is_new(&mut self, node: Node<'t>, want: &'static Want) -> bool {
+        let more_ways = node.kind() != Kind::Sequence || node.tag().is_some() || self.in_merged;
+        !more_ways
+            || self
+                .seen
+                .insert((node.follow().id(), std::ptr::from_ref(want).addr()))
+    }
+
+    fn next_item(&mut self, mut task: Task<'t>, mut items: Items<'t>, index: u32) {
+        let Some(item) = items.next() else { return };
+        let one = Task {
+            step: Some(Step::Index(index)),
+            what: Subject::Node(item),
+            ..task
+        };
+        task.what = Subject::Rest(items, index.saturating_add(1));
+        self.work.push(task);
+        self.work.push(one);
+    }
+
+    fn check(&mut self, task: &Task<'t>, node: Node<'t>) {
+        let Some(found) = sort(node) else { return };
+        if found == Sort::Map && node.entries().any(|(key, _)| key.is_key("$ref")) {
+            return;
+        }
+        let again = |want| Task {
+            want,
+            ..task.clone()
+        };
+        match task.want {
+            Want::As(rule) => self.work.push(Task {
+                rule,
+                ..again(&rule.want)
+            }),
+            Want::By(choose) => self.work.push(again(choose(node))),
+            Want::All(all) => self.work.extend(all.iter().map(|want| again(want))),
+            Want::Either(choices, words) => {
+                match choices.iter().find(|(sort, _)| sort.fits(found)) {
+                    Some((_, want)) => self.work.push(again(want)),
+                    None => self.blame(task, node, &needed(words, found)),
+                }
+            }
+            Want::List(want) | Want::Nested(want) if found == Sort::List => {
+                let nested = matches!(task.want, Want::Nested(_));
+                let want = if nested { task.want } else { want };
+                if self.is_new(node, task.want) {
+                    self.go_in(task, want, node.items());
+                }
+            }
+            Want::Nested(want) => self.work.push(again(want)),
+            Want::Parts(parts, most) if found == Sort::List => {
+                self.parts(task, node, parts, *most);
+            }
+            Want::Form(form) if found == Sort::Map => {
+                if self.is_new(node, task.want) {
+                    self.form(task, node, form);
+                }
+            }
+            want => {
+                if let Some(why) = scalar_fault(want, node, found) {
+                    self.blame(task, node, &why);
+                }
+            }
+        }
+    }
+
+    /// Notes the way to a collection, and returns how deep its children are.
+    fn descend(&mut self, task: &Task<'t>) -> usize {
+        self.trail.extend(task.step);
+        self.trail.len()
+    }
+
+    fn go_in(&mut self, task: &Task<'t>, want: &'static Want, items: Items<'t>) {
+        let depth = self.descend(task);
+        self.work.push(Task {
+            rule: task.rule,
+            want,
+            depth,
+            step: None,
+            what: Subject::Rest(items, 0),
+        });
+    }
+
+    fn parts(&mut self, task: &Task<'t>, node: Node<'t>, parts: &[&'static Want], most: usize) {
+        if node.len() > most {
+            let why = format!("a list of {most} items at most is needed");
+            self.blame(task, node, &why);
+        }
+        let depth = self.descend(task);
+        for ((index, item), want) in (0..).zip(node.items()).zip(parts) {
+            self.work.push(Task {
+                rule: task.rule,
+                want,
+                depth,
+                step: Some(Step::Index(index)),
+                what: Subject::Node(item),
+            });
+        }
+    }
+
+    fn form(&mut self, task: &Task<'t>, node: Node<'t>, form: &'static Form) {
+        let Some(values) = self.values(task, node, form) else {
+            self.cut = true;
+            return;
+        };
+        let has = |name: &str| values.iter().any(|(key, _)| *key == name);
+        for key in form.required.iter().filter(|key| !has(key)) {
+            self.blame(task, node, &format!("{key} is missing"));
+        }
+        for (key, other) in form.needs {
+            if has(key) && !has(other) {
+                let why = format!("{other} is missing, which {key} needs");
+                self.blame(task, node, &why);
+            }
+        }
+        let given = form.one_of.iter().filter(|key| has(key)).count();
+        if !form.one_of.is_empty() && given != 1 {
+            let how = if given == 0 {
+                "one of"
+            } else {
+                "no more than one of"
+            };
+            let why = format!("{how} {} is needed", form.one_of.join(", "));
+            self.blame(task, node, &why);
+        }
+        let depth = self.descend(task);
+        for (name, value) in values {
+            let want = form.keys.iter().find(|(key, _)| *key == name);
+            self.work.extend(want.map(|(_, want)| Task {
+                rule: task.rule,
+                want,
+                depth,
+                step: Some(Step::Key(name)),
+                what: Subject::Node(value),
+            }));
+        }
+    }
+
+    /// The values of the keys that a form knows, each once: the mapping's own before those that are merged.
+    fn values(
+        &mut self,
+        task: &Task<'t>,
+        node: Node<'t>,
+        form: &Form,
+    ) -> Option<Vec<(&'static str, Node<'t>)>> {
+        let mut values: Vec<(&'static str, Node<'t>)> = Vec::new();
+        for (rank, mapping) in node.merged().enumerate() {
+            if rank > 0 && !self.allowance.take(mapping.len().saturating_add(1)) {
+                return None;
+            }
+            self.in_merged |= rank > 0;
+            let mut own: Vec<(&'static str, Node<'t>)> = Vec::new();
+            for (key, value) in mapping.entries().filter(|(key, _)| !key.is_merge()) {
+                let known = form.keys.iter().find(|(name, _)| key.is_key(name));
+                if let Some(&(name, _)) = known {
+                    own.retain(|(other, _)| *other != name);
+                    own.push((name, value));
+                } else if form.closed {
+                    let text = quoted(key.text().unwrap_or_default());
+                    self.blame(task, key, &format!("key {text} is not allowed here"));
+                }
+            }
+            for (name, value) in own {
+                if values.iter().all(|(other, _)| *other != name) {
+                    values.push((name, value));
+                }
+            }
+        }
+        Some(values)
+    }
+
+    fn blame(&mut self, task: &Task<'t>, node: Node<'t>, why: &str) {
+        if self.found.len() >= MAX_FAULTS {
+            self.cut = true;
+            return;
+        }
+        let above = self.above.iter().map(|level| level.step);
+        let within = self.trail.iter().copied().chain(task.step);
+        let fault = Fault {
+            rule: task.rule.name,
+            place: node.place(),
+            path: above.chain(within).map(Step::text).collect(),
+            why: why.to_owned(),
+        };
+        self.found.push((node.span().start, fault));
+    }
+}
+
+fn needed(what: &str, found: Sort) -> String {
+    format!("{what} is needed, here is {}", found.name())
+}
+
+/// What is wrong with a value that has no parts which could be checked.
+fn scalar_fault(want: &Want, node: Node<'_>, found: Sort) -> Option<String> {
+    let kind = |sort: Sort| (!sort.fits(found)).then(|| needed(sort.name(), found));
+    let text = node.text().unwrap_or_default();
+    let unless = |fine: bool, why: String| (!fine).then_some(why);
+    match want {
+        Want::Like(is_so, words) => {
+            kind(Sort::Text).or_else(|| unless(is_so(text), format!("{words} is needed")))
+        }
+        Want::Short(most) => kind(Sort::Text).or_else(|| {
+            let fine = text.chars().nth(*most).is_none();
+            unless(
+                fine,
+                format!("a string of {most} characters at most is needed"),
+            )
+        }),
+        Want::OneOf(words) => unless(
+            found == Sort::Text && words.contains(&text),
+            match words {
+                [one] => format!("'{one}' is needed"),
+                _ => format!("one of {} is needed", words.join(", ")),
+            },
+        ),
+        Want::Between(least, most) => kind(Sort::Number).or_else(|| {
+            let fine = match node.value() {
+                // NaN is in no order with the bounds
+                Some(Value::Float(x)) => !(x < *least || x > *most),
+                Some(Value::Int(n)) => text::between(n, *least, *most),
+                _ => false,
+            };
+            unless(
+                fine,
+                format!("a number between {least} and {most} is needed"),
+            )
+        }),
+        Want::Size => kind(Sort::Integer).or_else(|| {
+            let negative =
+                matches!(node.value(), Some(Value::Int(n)) if n < 0) || text.starts_with('-');
+            unless(!negative, "an integer not below zero is needed".to_owned())
+        }),
+        Want::Step => kind(Sort::Integer).or_else(|| {
+            let zero = node.value() == Some(Value::Int(0));
+            unless(!zero, "an integer other than zero is needed".to_owned())
+        }),
+        Want::Tagged(start) => unless(
+            node.tag().is_some_and(|tag| tag.starts_with(start)),
+            format!("something tagged <{start}...> is needed"),
+        ),
+        Want::Text => kind(Sort::Text),
+        Want::Number => kind(Sort::Number),
+        Want::Bool => kind(Sort::Bool),
+        Want::Null => kind(Sort::Null),
+        Want::List(_) | Want::Parts(..) => kind(Sort::List),
+        Want::Form(_) => kind(Sort::Map),
+        Want::Anything
+        | Want::Nested(_)
+        | Want::Either(..)
+        | Want::By(_)
+        | Want::As(_)
+        | Want::All(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

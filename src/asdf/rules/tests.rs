@@ -1,0 +1,101 @@
+//! What the rules find. Expected verdicts are those of Python's asdf 6.0.0; `tests/rules_oracle.py` compares many more.
+
+use std::fmt::Write;
+
+use super::*;
+use proptest::prelude::*;
+
+fn faults(body: &str) -> Vec<String> {
+    let head = "%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n";
+    let tree = Tree::parse(format!("#ASDF 1.0.0\n{head}{body}\n...\n")).unwrap();
+    let found = check(&tree);
+    assert!(!found.cut);
+    found.list.iter().map(Fault::to_string).collect()
+}
+
+#[test]
+fn a_fault_is_told_with_its_place_path_and_rule() {
+    assert_eq!(
+        faults("asdf_library: !core/software-1.0.0 {name: asdf, version: 1.0}"),
+        [
+            "line 5, column 58: asdf_library/version: a string is needed, here is a number (rule core/software-1.0.0)"
+        ]
+    );
+    assert_eq!(
+        faults(
+            "a:\n- {b: !core/ndarray-1.1.0 {source: 0, shape: [-1], datatype: float128, byteorder: big}}"
+        ),
+        [
+            "line 6, column 47: a/0/b/shape/0: an integer not below zero is needed (rule core/ndarray-1.1.0)",
+            "line 6, column 62: a/0/b/datatype: one of int8, uint8, int16, uint16, int32, uint32, int64, uint64, \
+             float16, float32, float64, complex64, complex128, bool8 is needed (rule core/ndarray-1.1.0)"
+        ]
+    );
+}
+
+#[test]
+fn a_value_that_two_rules_lead_to_is_blamed_once() {
+    let entry = "!core/history_entry-1.0.0 {software: &s !core/software-1.0.0 {name: x}}";
+    let found = faults(&format!("history: {{entries: [{entry}]}}\nagain: *s"));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].contains("description is missing"));
+    assert!(found[1].contains("history/entries/0/software: version is missing"));
+}
+
+#[test]
+fn what_is_not_known_is_left_alone() {
+    for body in [
+        "a: !core/ndarray-7.0.0 {shape: x}",
+        "a: !<tag:example.org:core/ndarray-1.0.0> {shape: x}",
+        "a: !core/ndarray-1.0.0 {$ref: 'other.asdf#/x'}",
+        "asdf_library: {name: 1.0, version: 2, $ref: x}",
+        "a: &a !core/software-1.0.0 {name: n, version: v, self: *a}",
+    ] {
+        assert_eq!(faults(body), [""; 0], "{body}");
+    }
+}
+
+#[test]
+fn merged_keys_count_after_own_ones() {
+    let base = "base: &b {name: n, version: 3}\n";
+    let own = faults(&format!(
+        "{base}a: !core/software-1.0.0 {{<<: *b, version: '3'}}"
+    ));
+    assert_eq!(own, [""; 0]);
+    let merged = faults(&format!("{base}a: !core/software-1.0.0 {{<<: *b}}"));
+    assert_eq!(merged.len(), 1, "{merged:?}");
+}
+
+#[test]
+fn aliases_of_aliases_cost_no_more_than_their_text() {
+    let mut body = "l0: &l0 [x]\n".to_owned();
+    for i in 1..20 {
+        let j = i - 1;
+        writeln!(body, "l{i}: &l{i} [*l{j}, *l{j}]").unwrap();
+    }
+    body += "a: !core/ndarray-1.0.0 {data: *l19}\nb: !time/time-1.4.0 {value: *l19}\n";
+    let found = faults(&body);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("a time is needed"), "{found:?}");
+}
+
+#[test]
+fn deep_masks_are_no_deep_recursion() {
+    let depth = 100;
+    let body = format!(
+        "a: {}[1]{}",
+        "!core/ndarray-1.0.0 {mask: ".repeat(depth),
+        "}".repeat(depth)
+    );
+    assert_eq!(faults(&body).len(), 0);
+}
+
+proptest! {
+    #[test]
+    fn no_tree_makes_it_fail(text in "([!*&][ab] |core/|!core/ndarray-1.1.0 |!fits/fits-1.0.0 |data|shape|header|[a:\\[\\]{},\n -]){0,30}") {
+        let text = format!("%TAG ! tag:stsci.edu:asdf/\n--- {text}");
+        if let Ok(tree) = Tree::parse(text) {
+            prop_assert!(check(&tree).list.len() <= tree.len() * 40);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What strings have to be, as the patterns of the standard's schemas say it. They are searched for, not matched as a whole,
+//! unless they are anchored.
+
+/// `[A-Za-z_][A-Za-z0-9_]*`
+pub(super) fn has_letter(text: &str) -> bool {
+    text.contains(|c: char| c.is_ascii_alphabetic() || c == '_')
+}
+
+/// `^[+-]$`, where `$` also stands before a newline at the end.
+pub(super) fn is_sign(text: &str) -> bool {
+    matches!(text.strip_suffix('\n').unwrap_or(text), "+" | "-")
+}
+
+/// The four patterns of a time: ISO, year and day, Besselian and Julian year. Their alternatives are not in brackets, so that
+/// what they ask for together is no more than two digits that could be of a month, day or hour, or a year's letter and digit.
+pub(super) fn is_time(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let pair = bytes
+        .windows(2)
+        .any(|pair| matches!(pair, [b'0'..=b'2' | b'B' | b'J', b'0'..=b'9']));
+    pair || bytes
+        .windows(3)
+        .any(|three| matches!(three, [b'3', b'0'..=b'5', b'0'..=b'9']))
+}
+
+/// A complex number: a real part, an imaginary part that ends in `i` or `j`, or both; maybe in parentheses.
+pub(super) fn is_complex(text: &str) -> bool {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let inner = text
+        .strip_prefix('(')
+        .and_then(|text| text.strip_suffix(')'));
+    let text = inner.unwrap_or(text);
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    // A number may end in several places: `1e5` in itself, but also `1` where an `e` can't begin an exponent.
+    let Some(rest) = after_number(unsigned) else {
+        return false;
+    };
+    if rest.is_empty() || is_unit(rest) {
+        return true;
+    }
+    rest.strip_prefix(['+', '-'])
+        .and_then(after_number)
+        .is_some_and(is_unit)
+}
+
+fn is_unit(text: &str) -> bool {
+    matches!(text, "i" | "I" | "j" | "J")
+}
+
+/// `text` without the number without a sign that it begins with.
+fn after_number(text: &str) -> Option<&str> {
+    let digits = |text: &'_ str| {
+        text.len()
+            .saturating_sub(text.trim_start_matches(|c: char| c.is_ascii_digit()).len())
+    };
+    let words = ["inf", "INF", "nan", "NAN"];
+    let word = words.iter().find_map(|word| text.strip_prefix(word));
+    let mantissa = word.or_else(|| {
+        let whole = digits(text);
+        let rest = text.get(whole..)?;
+        let fraction = rest.strip_prefix('.').map_or(0, digits);
+        if fraction > 0 {
+            rest.get(fraction.saturating_add(1)..)
+        } else {
+            (whole > 0).then_some(rest)
+        }
+    })?;
+    let exponent = mantissa.strip_prefix(['e', 'E']).and_then(|rest| {
+        let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+        rest.get(digits(rest)..)
+            .filter(|after| after.len() < rest.len())
+    });
+    Some(exponent.unwrap_or(mantissa))
+}
+
+/// Whether an integer lies between two numbers that are integers themselves.
+pub(super) fn between(n: i128, least: f64, most: f64) -> bool {
+    i32::try_from(n).is_ok_and(|n| (least..=most).contains(&f64::from(n)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complex_numbers_are_told_as_by_the_pattern_of_the_schema() {
+        // Verdicts of Python's `re.search` with the pattern of core/complex-1.0.0.
+        for text in [
+            "1",
+            "-1",
+            "+.5",
+            "1.5",
+            "1e5",
+            "1E-5",
+            "1i",
+            "-1J",
+            ".5e3j",
+            "1+1j",
+            "1-2.5e-3I",
+            "(1+1j)",
+            "(1)",
+            "inf",
+            "nan+infj",
+            "-INF-NANj",
+            "1\n",
+            "(-2i)",
+        ] {
+            assert!(is_complex(text), "{text:?}");
+        }
+        for text in [
+            "", "j", "1.", "1+", "1+j", "1 + 1j", "1j+1", "(1+1j", "1+1j)", "1e", "1++1j", "x",
+            "1+1", "Inf", "((1))", "1\n\n", "1ej",
+        ] {
+            assert!(!is_complex(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_told_as_by_the_patterns_of_the_schema() {
+        for text in [
+            "2026-11-21T09:35:16",
+            "B1950.0",
+            "J2000",
+            "2000:001:00:00:00",
+            "x12",
+            "355",
+        ] {
+            assert!(is_time(text), "{text:?}");
+        }
+        for text in ["", "noon", "9", "B", "J.5", "36x", "399"] {
+            assert!(!is_time(text), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The rules of the core tags: held against Python's asdf, and what they do to a save.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::common::{Mount, PROGRAM, asdf_mount, can_mount, run};
+use crate::corpus::python;
+use crate::sample::{Block, Sample, array};
+
+#[test]
+fn the_rules_agree_with_the_schemas_of_python() {
+    let Some(python) = python() else { return };
+    let dir = TempDir::new().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules_oracle.py");
+    let said = run(Command::new(python)
+        .arg(script)
+        .arg(PROGRAM)
+        .arg(dir.path()));
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    let last = said.stdout.lines().last().unwrap_or_default();
+    let passed: u32 = last.split(' ').next().unwrap().parse().unwrap();
+    assert!(passed > 1000, "{last}");
+}
+
+const BROKEN: &str = "asdf_library: !core/software-1.0.0 {name: n, version: 1.0}\n";
+
+/// A file with a broken rule, mounted with an option.
+fn broken(option: &str) -> (TempDir, Mount) {
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(BROKEN).padding(&[b' '; 4096]).write(dir.path());
+    let mount = Mount::new(&file, &["-o", option]);
+    (dir, mount)
+}
+
+/// Adds a line to the tree, and says whether that was saved.
+fn add(mount: &Mount, line: &str) -> io::Result<()> {
+    let text = mount.text("tree.yaml").replace("...\n", line) + "...\n";
+    let mut file = File::create(mount.path("tree.yaml"))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+const GOOD_LINE: &str = "note: good\n";
+const BAD_LINE: &str = "t: !time/time-1.1.0 {value: J2000, scale: none}\n";
+
+#[test]
+fn a_save_that_breaks_a_rule_is_refused_and_what_was_broken_is_not_held_against_it() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, mount) = broken("validate=warn");
+    let status = mount.text("info/status");
+    assert!(
+        status.contains(
+            "problem   tree: line 6, column 55: asdf_library/version: a string is needed"
+        ),
+        "{status}"
+    );
+    add(&mount, GOOD_LINE).unwrap();
+    add(&mount, BAD_LINE).unwrap_err();
+    let status = mount.text("info/status");
+    assert!(
+        status.contains("t/scale: one of utc, tai,") && status.contains("NOT SAVED"),
+        "{status}"
+    );
+    fs::write(
+        mount.path("tree.yaml"),
+        mount.text("tree.yaml").replace("none", "tai"),
+    )
+    .unwrap();
+    assert!(!mount.text("info/status").contains("NOT SAVED"));
+}
+
+#[test]
+fn a_strict_mount_asks_for_a_tree_without_faults_and_a_lax_one_for_nothing_of_the_kind() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, strict) = broken("validate=strict");
+    add(&strict, GOOD_LINE).unwrap_err();
+    let mended = strict.text("tree.yaml").replace("1.0}", "'1.0'}");
+    fs::write(strict.path("tree.yaml"), mended).unwrap();
+    assert!(!strict.text("info/status").contains("NOT SAVED"));
+    let (_dir, off) = broken("validate=off");
+    add(&off, BAD_LINE).unwrap();
+    assert!(!off.text("info/status").contains("problem"));
+}
+
+#[test]
+fn a_check_lists_what_breaks_a_rule_unless_it_is_told_not_to() {
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(BROKEN).write(dir.path());
+    let said = asdf_mount(["--check".as_ref(), file.as_os_str()]);
+    assert_eq!(said.code, 1, "{}", said.stdout);
+    assert!(
+        said.stdout
+            .contains(": suspicious: tree: line 6, column 55: asdf_library/version")
+    );
+    let off = [
+        "-o".as_ref(),
+        "validate=off".as_ref(),
+        "--check".as_ref(),
+        file.as_os_str(),
+    ];
+    assert_eq!(asdf_mount(off).code, 0);
+}
+
+#[test]
+fn the_columns_of_a_table_are_found_by_their_names() {
+    if !can_mount() {
+        return;
+    }
+    let column = |name: &str, block: i64| {
+        let data = array("data", block, "uint8", "[3]");
+        format!("  - !core/column-1.0.0\n    name: {name}\n    {data}")
+    };
+    let body = format!(
+        "cat: !core/table-1.0.0\n  columns:\n{}{}",
+        column("ra", 0),
+        column("dec", 1)
+    );
+    let sample = Sample::new(&body)
+        .block(Block::raw(b"abc"))
+        .block(Block::raw(b"xyz"));
+    let (_dir, mount) = crate::common::mounted(&sample);
+    assert_eq!(mount.read("arrays/cat/ra.bin").unwrap(), b"abc");
+    assert_eq!(mount.read("arrays/cat/dec.bin").unwrap(), b"xyz");
+    assert_eq!(
+        fs::read_link(mount.path("arrays/cat/dec.npy")).unwrap(),
+        Path::new("columns/1/data.npy")
+    );
+}
