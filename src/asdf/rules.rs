@@ -7,8 +7,12 @@
 //! No call goes deeper for a deeper tree: what is still to be checked lies on a stack. What an alias or a merge leads to is
 //! checked once by each rule, so that the work is in proportion to the text.
 
+mod array;
+mod column;
+mod fits;
 mod table;
 mod text;
+mod time;
 
 use std::collections::HashSet;
 
@@ -344,6 +348,9 @@ impl<'t> Checker<'t> {
 
     fn check(&mut self, task: &Task<'t>, node: Node<'t>) {
         let Some(found) = sort(node) else { return };
+        if matches!(found, Sort::List | Sort::Map) && !self.is_new(node, task.want) {
+            return;
+        }
         if found == Sort::Map && node.entries().any(|(key, _)| key.is_key("$ref")) {
             return;
         }
@@ -356,7 +363,11 @@ impl<'t> Checker<'t> {
                 rule,
                 ..again(&rule.want)
             }),
-            Want::By(choose) => self.work.push(again(choose(node))),
+            Want::By(choose) => {
+                if self.can_look_at(node) {
+                    self.work.push(again(choose(node)));
+                }
+            }
             Want::All(all) => self.work.extend(all.iter().map(|want| again(want))),
             Want::Either(choices, words) => {
                 match choices.iter().find(|(sort, _)| sort.fits(found)) {
@@ -367,19 +378,13 @@ impl<'t> Checker<'t> {
             Want::List(want) | Want::Nested(want) if found == Sort::List => {
                 let nested = matches!(task.want, Want::Nested(_));
                 let want = if nested { task.want } else { want };
-                if self.is_new(node, task.want) {
-                    self.go_in(task, want, node.items());
-                }
+                self.go_in(task, want, node.items());
             }
             Want::Nested(want) => self.work.push(again(want)),
             Want::Parts(parts, most) if found == Sort::List => {
                 self.parts(task, node, parts, *most);
             }
-            Want::Form(form) if found == Sort::Map => {
-                if self.is_new(node, task.want) {
-                    self.form(task, node, form);
-                }
-            }
+            Want::Form(form) if found == Sort::Map => self.form(task, node, form),
             want => {
                 if let Some(why) = scalar_fault(want, node, found) {
                     self.blame(task, node, &why);
@@ -491,6 +496,14 @@ impl<'t> Checker<'t> {
             }
         }
         Some(values)
+    }
+
+    /// Whether the keys of a mapping can be looked for in all that is merged into it.
+    fn can_look_at(&mut self, node: Node<'t>) -> bool {
+        let mut merged = node.merged().skip(1);
+        let can = merged.all(|mapping| self.allowance.take(mapping.len().saturating_add(1)));
+        self.cut |= !can;
+        can
     }
 
     fn blame(&mut self, task: &Task<'t>, node: Node<'t>, why: &str) {

@@ -80,6 +80,27 @@ fn aliases_of_aliases_cost_no_more_than_their_text() {
 }
 
 #[test]
+fn many_ways_to_a_large_mapping_cost_no_more_than_their_text() {
+    // Without a limit each of these makes 3,000 searches among 3,000 keys.
+    let count = 3_000;
+    let keys: Vec<String> = (0..count).map(|i| format!("k{i}: 1, ")).collect();
+    let keys = keys.concat();
+    let head = "%TAG ! tag:stsci.edu:asdf/\n---\n";
+    let check =
+        |body: String| check(&Tree::parse(format!("{head}big: &b {{{keys}}}\n{body}\n")).unwrap());
+    let aliases = check(format!(
+        "a: !table/table-1.1.0 {{columns: [{}]}}",
+        "*b, ".repeat(count)
+    ));
+    assert!(!aliases.list.is_empty());
+    let merges = check(format!(
+        "a: [{}]",
+        "!time/time-1.0.0 {<<: *b}, ".repeat(count)
+    ));
+    assert!(merges.cut);
+}
+
+#[test]
 fn deep_masks_are_no_deep_recursion() {
     let depth = 100;
     let body = format!(
