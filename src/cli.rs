@@ -4,6 +4,7 @@ mod check;
 #[cfg(feature = "fuse")]
 mod daemon;
 mod exit;
+mod explode;
 #[cfg(feature = "fuse")]
 mod log;
 mod options;
@@ -62,6 +63,12 @@ struct Args {
     /// Print what a mount of FILE would show, with sizes
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
+    /// Write FILE to DIR as a tree and one file for each block
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["check", "list", "unmount", "mountpoint"])]
+    explode: Option<PathBuf>,
+    /// Write FILE to OUT with the blocks that it names in other files
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["check", "list", "unmount", "explode", "mountpoint"])]
+    implode: Option<PathBuf>,
     /// Write the daemon's process id to this file
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
@@ -128,6 +135,12 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
             "which FILE? Try asdf-mount --help",
         ));
     };
+    if let Some(directory) = &args.explode {
+        return explode::explode(directory, file, &Options::parse(&args.options)?);
+    }
+    if let Some(out) = &args.implode {
+        return explode::implode(out, file, &Options::parse(&args.options)?);
+    }
     mount(args, file, arguments)
 }
 
