@@ -3,6 +3,8 @@
 //! What the exploded form needs: block numbers become URIs, and URIs block numbers. The text is not trusted before it has been
 //! parsed again and every array says what was wanted.
 
+pub use super::find::block_index;
+
 use super::Snapshot;
 use super::decl::{ArrayDecl, Declared, Storage};
 use super::outline::Outline;

@@ -10,6 +10,7 @@ use super::{report, say_bytes};
 use crate::asdf::Snapshot;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::layout::Severity;
+use crate::error::Error;
 
 /// How bad a file is, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,8 +109,16 @@ fn check_tree(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     }
     for array in snapshot.arrays() {
         if let Some(error) = array.problem() {
-            findings.note(Verdict::Damaged, &error.to_string());
+            findings.note(verdict(error), &error.to_string());
         }
+    }
+}
+
+/// What is not supported is not damaged.
+fn verdict(error: &Error) -> Verdict {
+    match error {
+        Error::Unsupported { .. } => Verdict::Suspicious,
+        _ => Verdict::Damaged,
     }
 }
 
@@ -138,7 +147,7 @@ fn check_blocks(snapshot: &Snapshot, findings: &mut Findings<'_>) {
                 .block(n)
                 .and_then(|block| crate::asdf::checksum::md5(&*block, &mut |_| {}))
         {
-            findings.note(Verdict::Damaged, &error.to_string());
+            findings.note(verdict(&error), &error.to_string());
         }
     }
 }

@@ -11,7 +11,7 @@ use super::progress::Progress;
 use crate::asdf::decl::Storage;
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
-use crate::asdf::sources::{storages, with_sources};
+use crate::asdf::sources::{block_index, storages, with_sources};
 use crate::asdf::tree::Tree;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
@@ -79,20 +79,6 @@ fn block(snapshot: &Snapshot, n: usize) -> Result<WholeBlock> {
     Ok(WholeBlock {
         header: header.clone(),
         stored: snapshot.stored(n)?,
-    })
-}
-
-/// A block index in the tree; negative ones count from the end.
-fn block_index(source: i64, count: usize) -> Result<usize> {
-    let n = match usize::try_from(source) {
-        Ok(n) => Some(n),
-        Err(_) => usize::try_from(source.unsigned_abs())
-            .ok()
-            .and_then(|back| count.checked_sub(back)),
-    };
-    n.filter(|&n| n < count).ok_or_else(|| {
-        let why = format!("block {source} wanted, but there are {count} blocks");
-        Error::corrupt(Place::File, why)
     })
 }
 
