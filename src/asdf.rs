@@ -30,6 +30,7 @@ pub(crate) mod sample;
 pub mod scalar;
 pub mod scan;
 pub mod scatter;
+pub mod sources;
 pub mod text;
 mod tile;
 pub mod tree;

@@ -4,6 +4,7 @@ mod check;
 #[cfg(feature = "fuse")]
 mod daemon;
 mod exit;
+mod explode;
 #[cfg(feature = "fuse")]
 mod log;
 mod options;
@@ -27,7 +28,9 @@ const USAGE: &str = "\
 asdf-mount [OPTIONS] FILE [MOUNTPOINT]
        asdf-mount -u MOUNTPOINT...
        asdf-mount --check [--repair] FILE...
-       asdf-mount --list FILE";
+       asdf-mount --list FILE
+       asdf-mount --explode DIR FILE
+       asdf-mount --implode OUT FILE";
 
 /// What `--help` says behind the options.
 const AFTER_HELP: &str = "\
@@ -78,6 +81,12 @@ struct Args {
     /// Print what a mount of FILE would show, with sizes
     #[arg(long, group = "action")]
     list: bool,
+    /// Write FILE to DIR as a tree and one file for each block
+    #[arg(long, value_name = "DIR", group = "action")]
+    explode: Option<PathBuf>,
+    /// Write FILE to OUT with the blocks that it names in other files
+    #[arg(long, value_name = "OUT", group = "action")]
+    implode: Option<PathBuf>,
     /// Write the daemon's process id to this file
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
@@ -138,10 +147,11 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         let options = Options::parse(&args.options)?;
         return Ok(check::check(&args.paths, &options, args.repair));
     }
+    let takes_mountpoint = !args.list && args.explode.is_none() && args.implode.is_none();
     let (file, mountpoint) = match args.paths.as_slice() {
         [] => return Err(which("FILE")),
         [file] => (file, None),
-        [file, mountpoint] if !args.list => (file, Some(mountpoint)),
+        [file, mountpoint] if takes_mountpoint => (file, Some(mountpoint)),
         [_, .., last] => {
             let why = format!("{}: one argument too many", last.display());
             return Err(Failure::new(Exit::Usage, why));
@@ -149,6 +159,12 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     };
     if args.list {
         return report::list(file, &Options::parse(&args.options)?);
+    }
+    if let Some(directory) = &args.explode {
+        return explode::explode(directory, file, &Options::parse(&args.options)?);
+    }
+    if let Some(out) = &args.implode {
+        return explode::implode(out, file, &Options::parse(&args.options)?);
     }
     mount(args, file, mountpoint.map(PathBuf::as_path), arguments)
 }

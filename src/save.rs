@@ -93,6 +93,7 @@ mod inplace;
 pub mod journal;
 mod name;
 pub mod plan;
+mod publish;
 mod recovery;
 mod replace;
 pub mod rope;
@@ -100,6 +101,7 @@ pub mod sector;
 mod spool;
 pub mod store;
 mod view;
+mod whole;
 mod writer;
 
 #[cfg(test)]
@@ -119,7 +121,9 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 
+pub use publish::publish;
 pub use recovery::Recovery;
+pub use whole::{WholeBlock, whole};
 pub use writer::{Committed, Method, Opened, Options, Refusal, Writer};
 
 /// A file that is only read.

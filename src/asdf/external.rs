@@ -53,18 +53,19 @@ impl Sandbox {
     /// [`Error::Unsupported`] for a URI that leads elsewhere, [`Error::Io`] for a file that can't be opened,
     /// [`Error::Corrupt`] for one that is not an ASDF file with a block.
     pub fn first_block(&self, uri: &str, cache: &Arc<Cache>) -> Result<Arc<dyn Source>> {
+        self.snapshot(uri, cache)?
+            .block(0)
+            .map_err(|error| told(uri, error))
+    }
+
+    /// The file that `uri` names, opened.
+    ///
+    /// # Errors
+    /// As [`Sandbox::first_block`], but for the block.
+    pub fn snapshot(&self, uri: &str, cache: &Arc<Cache>) -> Result<Snapshot> {
         let file = self.open(uri)?;
         let options = OpenOptions::default();
-        let told = |error: Error| match error {
-            Error::Corrupt { why, .. } => Error::corrupt(Place::File, format!("{uri}: {why}")),
-            Error::Unsupported { why, .. } => {
-                Error::unsupported(Place::File, format!("{uri}: {why}"))
-            }
-            other => other,
-        };
-        Snapshot::open(Arc::new(file), Arc::clone(cache), options)
-            .and_then(|other| other.block(0))
-            .map_err(told)
+        Snapshot::open(Arc::new(file), Arc::clone(cache), options).map_err(|error| told(uri, error))
     }
 
     fn open(&self, uri: &str) -> Result<File> {
@@ -113,6 +114,15 @@ impl Sandbox {
                 .map_err(|_| outside());
         }
         Ok(self.base.join(path))
+    }
+}
+
+/// An error in another file, with its name.
+fn told(uri: &str, error: Error) -> Error {
+    match error {
+        Error::Corrupt { why, .. } => Error::corrupt(Place::File, format!("{uri}: {why}")),
+        Error::Unsupported { why, .. } => Error::unsupported(Place::File, format!("{uri}: {why}")),
+        other => other,
     }
 }
 

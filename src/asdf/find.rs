@@ -160,12 +160,7 @@ fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Resul
     let corrupt = |why: String| Error::corrupt(Place::File, why);
     let block_len = match &stored.storage {
         Storage::Block(source) => {
-            let n = block_index(*source, blocks.count()).ok_or_else(|| {
-                corrupt(format!(
-                    "block {source} wanted, but there are {} blocks",
-                    blocks.count()
-                ))
-            })?;
+            let n = block_index(*source, blocks.count())?;
             array.origin = Origin::Block(n);
             Some(blocks.data_size(n).unwrap_or(0))
         }
@@ -207,12 +202,20 @@ fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Resul
 }
 
 /// A block index from the tree; negative ones count from the end.
-fn block_index(source: i64, count: usize) -> Option<usize> {
+///
+/// # Errors
+/// [`Error::Corrupt`] if there is no such block.
+pub fn block_index(source: i64, count: usize) -> Result<usize> {
     let n = match usize::try_from(source) {
-        Ok(n) => n,
-        Err(_) => count.checked_sub(usize::try_from(source.unsigned_abs()).ok()?)?,
+        Ok(n) => Some(n),
+        Err(_) => usize::try_from(source.unsigned_abs())
+            .ok()
+            .and_then(|back| count.checked_sub(back)),
     };
-    (n < count).then_some(n)
+    n.filter(|&n| n < count).ok_or_else(|| {
+        let why = format!("block {source} wanted, but there are {count} blocks");
+        Error::corrupt(Place::File, why)
+    })
 }
 
 /// The shape with `*` replaced by as many rows as the block has.
@@ -313,7 +316,7 @@ mod tests {
             (i64::MIN, 2, None),
         ];
         for (source, count, want) in cases {
-            assert_eq!(block_index(source, count), want, "{source} of {count}");
+            assert_eq!(block_index(source, count).ok(), want, "{source} of {count}");
         }
     }
 }

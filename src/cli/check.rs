@@ -13,6 +13,7 @@ use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::layout::{Index, Severity};
+use crate::error::Error;
 use crate::save::edit::Edit;
 use crate::save::{self, Recovery, Refusal, Writer};
 
@@ -163,7 +164,7 @@ fn check_tree(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     }
     for array in snapshot.arrays() {
         if let Some(error) = array.problem() {
-            findings.note(Verdict::Damaged, &error.to_string());
+            findings.note(verdict(error), &error.to_string());
         }
     }
 }
@@ -177,6 +178,14 @@ fn check_rules(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     if faults.cut {
         let text = "tree: too much breaks the rules of the core tags; not all of it is listed";
         findings.note(Verdict::Suspicious, text);
+    }
+}
+
+/// What is not supported is not damaged.
+fn verdict(error: &Error) -> Verdict {
+    match error {
+        Error::Unsupported { .. } => Verdict::Suspicious,
+        _ => Verdict::Damaged,
     }
 }
 
@@ -205,7 +214,7 @@ fn check_blocks(snapshot: &Snapshot, findings: &mut Findings<'_>) {
                 .block(n)
                 .and_then(|block| crate::asdf::checksum::md5(&*block, &mut |_| {}))
         {
-            findings.note(Verdict::Damaged, &error.to_string());
+            findings.note(verdict(&error), &error.to_string());
         }
     }
 }

@@ -162,6 +162,15 @@ impl Disk {
         &self.path
     }
 
+    /// Renames a file to a name that is free, or fails; `false` where the filesystem has no such call.
+    pub(super) fn rename_to_new(&self, from: &OsStr, to: &OsStr) -> io::Result<bool> {
+        match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn open_at(&self, name: &OsStr, flags: OFlags, mode: u32) -> io::Result<File> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode))?.into())

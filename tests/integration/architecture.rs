@@ -238,6 +238,29 @@ fn each_dependency_has_its_place_in_the_table() {
     }
 }
 
+/// Where `word` stands in code that is not a test.
+fn files_with(word: &str) -> Vec<String> {
+    let found = sources().into_iter().filter(|code| {
+        let mut lines = code.without_tests();
+        lines.any(|line| line.contains(word))
+    });
+    found.map(|code| code.path).collect()
+}
+
+#[test]
+fn the_version_gate_is_in_one_place() {
+    for word in ["KNOWN_MAJOR", "KNOWN_MINOR", ".major", ".minor"] {
+        assert_eq!(files_with(word), ["asdf/dialect.rs"], "{word}");
+    }
+}
+
+#[test]
+fn nothing_can_talk_to_a_network() {
+    for word in ["std::net", "TcpStream", "UdpSocket", "rustix::net"] {
+        assert!(files_with(word).is_empty(), "{word}");
+    }
+}
+
 #[test]
 fn no_file_is_longer_than_its_limit() {
     for code in sources() {

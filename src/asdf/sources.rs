@@ -1,0 +1,177 @@
+//! A tree whose arrays are to be found elsewhere: the `source` of each written anew, nothing else touched.
+//!
+//! What the exploded form needs: block numbers become URIs, and URIs block numbers. The text is not trusted before it has been
+//! parsed again and every array says what was wanted.
+
+pub use super::find::block_index;
+
+use super::Snapshot;
+use super::decl::{ArrayDecl, Declared, Storage};
+use super::outline::Outline;
+use super::tree::Tree;
+use crate::error::{Error, Place, Result};
+
+/// The `source` of every array of a snapshot, in the tree's order; those in the tree itself have none.
+///
+/// # Errors
+/// That of the tree, or of an array whose declaration makes no sense.
+pub fn storages(snapshot: &Snapshot) -> Result<Vec<Storage>> {
+    match snapshot.tree() {
+        None => Ok(Vec::new()),
+        Some(tree) => declared(tree.map_err(Clone::clone)?)?
+            .iter()
+            .filter_map(|array| stored(array).transpose())
+            .collect(),
+    }
+}
+
+/// The text of a snapshot with every `source` as `change` says.
+///
+/// # Errors
+/// As [`storages`]; [`Error::Unsupported`] if a source is shared with something else in a way that can't be kept.
+pub fn with_sources(
+    snapshot: &Snapshot,
+    change: &dyn Fn(&Storage) -> Result<Storage>,
+) -> Result<Vec<u8>> {
+    let Some(tree) = snapshot.tree() else {
+        return Ok(snapshot.text().to_vec());
+    };
+    let tree = tree.map_err(Clone::clone)?;
+    let mut edits = Vec::new();
+    for array in &declared(tree)? {
+        let Some(storage) = stored(array)? else {
+            continue;
+        };
+        let wanted = change(&storage)?;
+        let source = tree.node(array.node).and_then(|node| node.get("source"));
+        let source = source.ok_or_else(|| shared("an array without a source of its own"))?;
+        if wanted != storage {
+            edits.push((source.span(), written(&wanted)));
+        }
+    }
+    edits.sort_by_key(|edit| edit.0.start);
+    edits.dedup();
+    let mut out = String::new();
+    let mut at = 0;
+    for (span, new) in edits {
+        let kept = tree.text().get(at..span.start);
+        out.push_str(kept.ok_or_else(|| shared("a source that two arrays share"))?);
+        out.push_str(&new);
+        at = span.end;
+    }
+    out.push_str(tree.text().get(at..).unwrap_or_default());
+    verify(tree, &out, change)?;
+    Ok(out.into_bytes())
+}
+
+/// Parses the new text and compares each array with what was wanted.
+fn verify(old: &Tree, text: &str, change: &dyn Fn(&Storage) -> Result<Storage>) -> Result<()> {
+    let new = Tree::parse(text)?;
+    let (old, new) = (declared(old)?, declared(&new)?);
+    if old.len() != new.len() {
+        return Err(shared("sources that aliases share"));
+    }
+    for (old, new) in old.iter().zip(&new) {
+        let wanted = stored(old)?.map(|storage| change(&storage)).transpose()?;
+        if stored(new)? != wanted {
+            return Err(shared("sources that aliases share"));
+        }
+    }
+    Ok(())
+}
+
+fn declared(tree: &Tree) -> Result<Vec<ArrayDecl>> {
+    let outline = Outline::new(tree);
+    if outline.is_truncated() {
+        return Err(shared("too many arrays"));
+    }
+    Ok(outline.arrays().to_vec())
+}
+
+/// Where an array's elements are, if not in the tree.
+fn stored(array: &ArrayDecl) -> Result<Option<Storage>> {
+    match &array.declared {
+        Ok(Declared::Stored(stored)) => Ok(Some(stored.storage.clone())),
+        Ok(Declared::Inline(_)) => Ok(None),
+        Err(error) => Err(error.clone()),
+    }
+}
+
+/// A source as it is written in the tree.
+fn written(storage: &Storage) -> String {
+    match storage {
+        Storage::Block(n) => n.to_string(),
+        Storage::External(uri) => format!("'{}'", uri.replace('\'', "''")),
+        Storage::Fits(reference) => format!("'fits:{}'", reference.replace('\'', "''")),
+    }
+}
+
+fn shared(what: &str) -> Error {
+    Error::unsupported(
+        Place::File,
+        format!("the tree has {what}; it can't be rewritten"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::OpenOptions;
+    use crate::asdf::sample::Sample;
+    use crate::codec::Cache;
+    use std::io::Write;
+    use std::sync::Arc;
+
+    fn snapshot(tree: &str) -> Snapshot {
+        let text = format!("#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n---\n{tree}...\n");
+        let sample = Sample::new()
+            .text(text.as_bytes())
+            .block(b"abc")
+            .block(b"de");
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&sample.bytes()).unwrap();
+        Snapshot::open(Arc::new(file), Cache::new(1 << 20), OpenOptions::default()).unwrap()
+    }
+
+    /// Block N becomes `xN.asdf`.
+    #[expect(clippy::unnecessary_wraps, reason = "others may fail")]
+    fn named(storage: &Storage) -> Result<Storage> {
+        Ok(match storage {
+            Storage::Block(n) => Storage::External(format!("x{n}.asdf")),
+            other => other.clone(),
+        })
+    }
+
+    const ARRAY: &str = "datatype: uint8, byteorder: big, shape: [2]}";
+
+    #[test]
+    fn only_sources_change() {
+        let tree = |a: &str, b: &str| {
+            format!(
+                "# comment\na: !core/ndarray-1.0.0 {{source: {a}, {ARRAY}\nn: 0   # not a source\nb:\n- &b !core/ndarray-1.0.0 {{source: {b}, {ARRAY}\n- *b\nc: !core/ndarray-1.0.0 [1, 2]\n"
+            )
+        };
+        let found = with_sources(&snapshot(&tree("0", "-1")), &named).unwrap();
+        let text = String::from_utf8(found).unwrap();
+        assert!(
+            text.ends_with(&format!("---\n{}...\n", tree("'x0.asdf'", "'x-1.asdf'"))),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_source_that_others_share_is_refused() {
+        let anchored = format!("n: &n 0\na: !core/ndarray-1.0.0 {{source: *n, {ARRAY}\nm: *n\n");
+        assert!(with_sources(&snapshot(&anchored), &named).is_err());
+        let merged = format!("n: &n {{source: 0}}\na: !core/ndarray-1.0.0 {{<<: *n, {ARRAY}\n");
+        assert!(with_sources(&snapshot(&merged), &named).is_ok());
+    }
+
+    #[test]
+    fn nothing_changes_where_nothing_has_to() {
+        let snapshot = snapshot(&format!("a: !core/ndarray-1.0.0 {{source: 0, {ARRAY}\n"));
+        let same = with_sources(&snapshot, &|storage| Ok(storage.clone())).unwrap();
+        assert_eq!(&same, &**snapshot.text());
+        assert_eq!(storages(&snapshot).unwrap(), [Storage::Block(0)]);
+    }
+}

@@ -1,0 +1,322 @@
+//! `--explode` and `--implode`: one file as several, and several as one. Blocks are copied as they are stored.
+
+use std::collections::HashMap;
+use std::fs::{File, Permissions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::exit::{Exit, Failure};
+use super::options::Options;
+use super::progress::Progress;
+use crate::asdf::decl::Storage;
+use crate::asdf::external::Sandbox;
+use crate::asdf::layout::Severity;
+use crate::asdf::sources::{block_index, storages, with_sources};
+use crate::asdf::tree::Tree;
+use crate::asdf::{OpenOptions, Snapshot};
+use crate::codec::Cache;
+use crate::error::{Error, Place, Result};
+use crate::save::{self, WholeBlock};
+
+/// A file that is taken apart or put together.
+struct Original {
+    path: PathBuf,
+    snapshot: Snapshot,
+    permissions: Permissions,
+}
+
+impl Original {
+    fn open(path: &Path, options: &Options) -> Result<Self, Failure> {
+        let fail = |error: &Error| Failure::reading(path, error);
+        let io = |cause| Failure::reading(path, &Error::io("opening it", cause));
+        let full = path.canonicalize().map_err(io)?;
+        if !full.is_file() {
+            return Err(io(std::io::ErrorKind::InvalidInput.into()));
+        }
+        let opened = save::open_read_only(&full).map_err(|error| fail(&error))?;
+        if opened.locked {
+            let why = format!("{}: a mount has it for writing; unmount it", path.display());
+            return Err(Failure::new(Exit::Locked, why));
+        }
+        let sandbox = Sandbox::new(&full, options.allow_external.as_deref());
+        let reading = OpenOptions {
+            force: options.force,
+            sandbox: Some(Arc::new(sandbox.map_err(|error| fail(&error))?)),
+            verify: options.verify,
+        };
+        let cache = Cache::new(options.cache);
+        let snapshot = Snapshot::read(opened.file, opened.source, cache, reading)
+            .and_then(plain)
+            .map_err(|error| fail(&error))?;
+        let permissions = full.metadata().map_err(io)?.permissions();
+        Ok(Self {
+            path: full,
+            snapshot,
+            permissions,
+        })
+    }
+}
+
+/// The snapshot, if its blocks can be taken over: a whole file of file format 1.
+fn plain(snapshot: Snapshot) -> Result<Snapshot> {
+    let layout = snapshot.layout();
+    if !layout.dialect.writable || snapshot.fits().is_some() {
+        let why = format!(
+            "{} files can't be exploded or imploded",
+            snapshot.container()
+        );
+        return Err(Error::unsupported(Place::File, why));
+    }
+    match layout.worst() {
+        Some(worst) if worst.severity > Severity::Odd => Err(worst.error.clone()),
+        _ => Ok(snapshot),
+    }
+}
+
+/// Block `n` of a file, to be put into another.
+fn block(snapshot: &Snapshot, n: usize) -> Result<WholeBlock> {
+    let header = snapshot.layout().blocks.get(n);
+    let header = header.ok_or_else(|| Error::corrupt(Place::File, "a file without a block"))?;
+    Ok(WholeBlock {
+        header: header.clone(),
+        stored: snapshot.stored(n)?,
+    })
+}
+
+/// Writes `file` to `directory` as a tree and one file for each block.
+pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
+    let original = Original::open(file, options)?;
+    let fail = |error: Error| Failure::new(Exit::Other, format!("{}: {error}", file.display()));
+    let count = original.snapshot.layout().blocks.len();
+    let stem = original.path.file_stem().unwrap_or_default();
+    let stem = stem.to_string_lossy();
+    let name = |n: usize| format!("{stem}{n:04}.asdf");
+    let text = exploded_text(&original.snapshot, &name).map_err(fail)?;
+    std::fs::create_dir_all(directory)
+        .and_then(|()| {
+            File::open(
+                directory
+                    .parent()
+                    .filter(|up| up.is_dir())
+                    .unwrap_or(Path::new(".")),
+            )?
+            .sync_all()
+        })
+        .map_err(|cause| fail(Error::io(directory.display().to_string(), cause)))?;
+
+    let mut progress = Progress::new("exploding", original.snapshot.layout().len);
+    let mut made = Vec::new();
+    let mut write = |path: PathBuf, text: Vec<u8>, blocks: &[WholeBlock]| {
+        let bytes = save::whole(text, blocks, false)?;
+        let permissions = original.permissions.clone();
+        save::publish(&path, &bytes, permissions, &mut |len| progress.add(len))?;
+        made.push(path);
+        Ok(())
+    };
+    let head = head(&original.snapshot);
+    let done = (0..count)
+        .try_for_each(|n| {
+            let block = block(&original.snapshot, n)?;
+            write(directory.join(name(n)), head.clone(), &[block])
+        })
+        .and_then(|()| {
+            let own = original.path.file_name().unwrap_or_default();
+            write(directory.join(own), text, &[])
+        });
+    if done.is_err() {
+        for path in made {
+            // what can't be removed is harmless without the tree
+            let _ = std::fs::remove_file(path);
+        }
+    }
+    done.map_err(fail)?;
+    Ok(Exit::Ok)
+}
+
+/// The text with a name for each block number.
+fn exploded_text(snapshot: &Snapshot, name: &dyn Fn(usize) -> String) -> Result<Vec<u8>> {
+    let unused = snapshot.block_users().iter().position(Vec::is_empty);
+    if let Some(n) = unused {
+        let why = "no array uses it: it would belong to nothing";
+        return Err(Error::unsupported(Place::Block(n), why));
+    }
+    let count = snapshot.layout().blocks.len();
+    with_sources(snapshot, &|storage| match storage {
+        Storage::Block(source) => {
+            let n = block_index(*source, count)?;
+            Ok(Storage::External(percent_encoded(&name(n))))
+        }
+        Storage::External(uri) => {
+            let why = format!("it names {uri} already; --implode it first");
+            Err(Error::unsupported(Place::File, why))
+        }
+        Storage::Fits(_) => Ok(storage.clone()),
+    })
+}
+
+/// The text of a file for one block: the same versions, and a tree that says nothing.
+fn head(snapshot: &Snapshot) -> Vec<u8> {
+    let mut text: Vec<u8> = snapshot
+        .text()
+        .split_inclusive(|&byte| byte == b'\n')
+        .take_while(|line| line.starts_with(b"#"))
+        .flatten()
+        .copied()
+        .collect();
+    let root = snapshot.tree().and_then(Result::ok).and_then(Tree::root);
+    let tag = root.and_then(|root| root.tag().map(|tag| format!("!<{tag}> ")));
+    let tree = format!("%YAML 1.1\n--- {}{{}}\n...\n", tag.unwrap_or_default());
+    text.extend_from_slice(tree.as_bytes());
+    text
+}
+
+/// A file name as a relative URI.
+fn percent_encoded(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes()
+        .map(|byte| {
+            if plain(byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
+}
+
+/// Writes `file` to `out` with every block that its arrays name in other files.
+pub(super) fn implode(out: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
+    let original = Original::open(file, options)?;
+    let fail = |error: Error| Failure::new(Exit::Other, format!("{}: {error}", file.display()));
+    let sandbox = Sandbox::new(&original.path, options.allow_external.as_deref()).map_err(fail)?;
+    let (text, blocks) = imploded(&original.snapshot, &sandbox).map_err(fail)?;
+    let bytes = save::whole(text, &blocks, true).map_err(fail)?;
+    let total = blocks.iter().map(|block| block.stored.len());
+    let mut progress = Progress::new("imploding", total.fold(0, u64::saturating_add));
+    let written = save::publish(out, &bytes, original.permissions, &mut |len| {
+        progress.add(len);
+    });
+    written.map_err(fail)?;
+    Ok(Exit::Ok)
+}
+
+/// The text with a block number for each name, and the blocks.
+fn imploded(snapshot: &Snapshot, sandbox: &Sandbox) -> Result<(Vec<u8>, Vec<WholeBlock>)> {
+    let own = snapshot.layout().blocks.len();
+    let mut blocks = (0..own)
+        .map(|n| block(snapshot, n))
+        .collect::<Result<Vec<_>>>()?;
+    let mut numbers = HashMap::new();
+    let (mut last, mut last_name) = (None, None);
+    for storage in storages(snapshot)? {
+        let Storage::External(uri) = storage else {
+            continue;
+        };
+        if numbers.contains_key(&uri) || last_name.as_ref() == Some(&uri) {
+            continue;
+        }
+        let other = plain(sandbox.snapshot(&uri, snapshot.cache())?)?;
+        let found = block(&other, 0)?;
+        if found.header.streamed() {
+            // nothing can stand behind it
+            if last.replace(found).is_some() {
+                let why = format!("{uri}: a second streamed block");
+                return Err(Error::unsupported(Place::File, why));
+            }
+            last_name = Some(uri);
+        } else {
+            numbers.insert(uri, blocks.len());
+            blocks.push(found);
+        }
+    }
+    if let Some(uri) = last_name {
+        numbers.insert(uri, blocks.len());
+    }
+    blocks.extend(last);
+    let text = with_sources(snapshot, &|storage| {
+        let n = match storage {
+            Storage::Block(source) => block_index(*source, own)?,
+            Storage::External(uri) => *numbers
+                .get(uri)
+                .ok_or_else(|| Error::corrupt(Place::File, format!("{uri}: not read")))?,
+            Storage::Fits(_) => return Ok(storage.clone()),
+        };
+        Ok(Storage::Block(i64::try_from(n).unwrap_or(i64::MAX)))
+    })?;
+    Ok((text, blocks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::{Sample, block_with};
+    use crate::source::read_all;
+
+    const TREE: &str = "#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+        a: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: big, shape: [3]}\n\
+        b: !core/ndarray-1.0.0 {source: 1, datatype: uint8, byteorder: big, shape: [60]}\n\
+        c: !core/ndarray-1.0.0 {source: -1, datatype: uint8, byteorder: big, shape: ['*', 2]}\n...\n";
+
+    /// `zlib.compress(bytes(range(20)) * 3)` of Python.
+    const ZLIB: &[u8] = b"\x78\x9c\x63\x60\x64\x62\x66\x61\x65\x63\xe7\xe0\xe4\xe2\xe6\xe1\xe5\xe3\x17\x10\x14\x12\x66\x20\x52\x0c\x00\x3c\x5a\x02\x3b";
+
+    fn options() -> Options {
+        Options::parse(&[]).unwrap()
+    }
+
+    fn arrays(path: &Path) -> Vec<Vec<u8>> {
+        let snapshot = super::super::report::read(path, &options())
+            .unwrap()
+            .snapshot;
+        let all = 0..snapshot.arrays().len();
+        all.map(|i| read_all(&*snapshot.array_bin(i).unwrap(), 1000).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn what_is_exploded_and_imploded_is_the_same_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, parts) = (dir.path().join("é x.asdf"), dir.path().join("parts"));
+        let sample = Sample::new()
+            .text(TREE.as_bytes())
+            .block(b"abc")
+            .stored(block_with(*b"zlib", ZLIB, 60, 100))
+            .streamed(b"123456");
+        std::fs::write(&file, sample.bytes()).unwrap();
+        explode(&parts, &file, &options()).unwrap();
+        let tree = parts.join("é x.asdf");
+        let text = std::fs::read_to_string(&tree).unwrap();
+        assert_eq!(text, {
+            let names = TREE.replace("source: 0", "source: '%C3%A9%20x0000.asdf'");
+            let names = names.replace("source: 1", "source: '%C3%A9%20x0001.asdf'");
+            names.replace("source: -1", "source: '%C3%A9%20x0002.asdf'")
+        });
+        assert_eq!(arrays(&tree), arrays(&file));
+
+        let out = dir.path().join("out.asdf");
+        implode(&out, &tree, &options()).unwrap();
+        assert_eq!(arrays(&out), arrays(&file));
+        let again = super::super::report::read(&out, &options())
+            .unwrap()
+            .snapshot;
+        assert_eq!(
+            **again.text(),
+            TREE.replace("source: -1", "source: 2").as_bytes()
+        );
+        assert_eq!(again.layout().blocks[1].compression, *b"zlib");
+        assert_eq!(read_all(&*again.stored(1).unwrap(), 100).unwrap(), ZLIB);
+        // nothing is replaced, and nothing left behind
+        assert!(implode(&out, &tree, &options()).is_err());
+        assert!(explode(&parts, &file, &options()).is_err());
+        assert_eq!(std::fs::read_dir(&parts).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn a_block_that_no_array_uses_is_not_given_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.asdf");
+        std::fs::write(&file, Sample::new().block(b"abc").bytes()).unwrap();
+        assert!(explode(&dir.path().join("parts"), &file, &options()).is_err());
+        assert!(!dir.path().join("parts").exists());
+    }
+}

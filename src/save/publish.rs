@@ -1,0 +1,147 @@
+//! A new file under a name that is still free: whole, or not at all.
+//!
+//! The bytes go to a temporary file in the same directory, which takes the name when they are on disk. Whatever happens before,
+//! the name stays free; nothing that has it already is ever replaced.
+
+use std::ffi::OsStr;
+use std::fs::{File, Permissions};
+use std::io;
+use std::path::Path;
+
+use super::name;
+use super::store::{Disk, Store};
+use super::view::write_all;
+use crate::error::{Error, Result};
+use crate::source::Source;
+
+/// How many bytes are in memory at a time.
+const STEP: u64 = 1 << 20;
+
+/// Makes the file `path` of `bytes`, with these permissions. `progress` is told how many bytes were written.
+///
+/// # Errors
+/// [`Error::Io`] if there is such a file already or it can't be written; of reading `bytes`.
+pub fn publish(
+    path: &Path,
+    bytes: &dyn Source,
+    permissions: Permissions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<()> {
+    let failed = |cause| Error::io(path.display().to_string(), cause);
+    let (Some(parent), Some(own)) = (path.parent(), path.file_name()) else {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    };
+    let parent = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
+    let disk = Disk::open_dir(parent).map_err(failed)?;
+    if disk.stat_name(own).is_ok() {
+        return Err(failed(io::ErrorKind::AlreadyExists.into()));
+    }
+    let temporary = name::temporary(own);
+    let file = disk.create(&temporary, None).map_err(failed)?;
+    let done = fill(&disk, &file, bytes, progress).and_then(|()| {
+        file.set_permissions(permissions).map_err(failed)?;
+        disk.sync_all(&file).map_err(failed)?;
+        take_name(&disk, &temporary, own).map_err(failed)
+    });
+    if done.is_err() {
+        // the error that counts is the one before
+        let _ = disk.unlink(&temporary);
+        return done;
+    }
+    disk.sync_dir().map_err(failed)
+}
+
+fn fill(
+    disk: &Disk,
+    file: &std::sync::Arc<File>,
+    bytes: &dyn Source,
+    progress: &mut dyn FnMut(u64),
+) -> Result<()> {
+    let mut at = 0;
+    let mut buf = Vec::new();
+    while at < bytes.len() {
+        let len = bytes.len().saturating_sub(at).min(STEP);
+        buf.resize(usize::try_from(len).unwrap_or(0), 0);
+        bytes.read_exact_at(&mut buf, at)?;
+        write_all(disk, file, &buf, at)?;
+        at = at.saturating_add(len);
+        progress(len);
+    }
+    Ok(())
+}
+
+/// Gives a file its name, if that is still free.
+fn take_name(disk: &Disk, temporary: &OsStr, own: &OsStr) -> io::Result<()> {
+    if disk.rename_to_new(temporary, own)? {
+        return Ok(());
+    }
+    // a filesystem that can't tell: looked at again, as late as possible
+    if disk.stat_name(own).is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    disk.rename(temporary, own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Place;
+    use crate::source::{Memory, Short};
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    fn mode() -> Permissions {
+        Permissions::from_mode(0o640)
+    }
+
+    #[test]
+    fn a_file_is_made_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.asdf");
+        let bytes = vec![7; (STEP + 5) as usize];
+        let mut told = 0;
+        publish(&path, &Memory::new(bytes.clone()), mode(), &mut |n| {
+            told += n;
+        })
+        .unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        assert_eq!(told, STEP + 5);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(names(dir.path()), ["x.asdf"]);
+    }
+
+    #[test]
+    fn what_fails_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.asdf");
+        let missing = Error::corrupt(Place::File, "cut short");
+        let bytes = Short::new(Arc::new(Memory::new(vec![1; 10])), STEP * 2, missing);
+        assert!(publish(&path, &bytes, mode(), &mut |_| {}).is_err());
+        assert!(names(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.asdf");
+        std::fs::write(&path, "old").unwrap();
+        let new = Memory::new(b"new".to_vec());
+        assert!(publish(&path, &new, mode(), &mut |_| {}).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let disk = Disk::open_dir(dir.path()).unwrap();
+        std::fs::write(dir.path().join("t"), "new").unwrap();
+        assert!(take_name(&disk, OsStr::new("t"), OsStr::new("x.asdf")).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    }
+}
