@@ -45,3 +45,107 @@ pub(super) fn source(snapshot: &Snapshot, node: Node) -> Result<Arc<dyn Source>>
     };
     Ok(found?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::OpenOptions;
+    use crate::asdf::sample::Sample;
+    use crate::codec::Cache;
+    use crate::source::{Loan, read_all};
+    use crate::vfs::{Access, Bytes, Options, Vfs};
+
+    /// A header of these cards and its data, each filled up to whole FITS blocks.
+    fn unit(cards: &[&str], data: &[u8]) -> Vec<u8> {
+        let mut out: Vec<u8> = cards
+            .iter()
+            .flat_map(|card| format!("{card:<80}").into_bytes())
+            .collect();
+        out.resize(2880, b' ');
+        out.extend(data);
+        out.resize(out.len().next_multiple_of(2880), 0);
+        out
+    }
+
+    fn mounted(bytes: &[u8]) -> Vfs {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let open = Arc::new(file.reopen().unwrap());
+        let cache = Cache::new(1 << 20);
+        let snapshot = Snapshot::open(open, cache, OpenOptions::default()).unwrap();
+        let options = Options {
+            uid: None,
+            gid: None,
+            umask: 0,
+            read_only: Some("a test".to_owned()),
+            scratch: 0,
+        };
+        Vfs::new(file.path(), snapshot, None, options).unwrap()
+    }
+
+    fn names(vfs: &Vfs, ino: u64) -> Vec<String> {
+        let opened = vfs.opendir(ino).unwrap();
+        let mut names = Vec::new();
+        vfs.readdir(opened.fh, 0, &mut |_, name, _| {
+            names.push(name.to_str().unwrap().to_owned());
+            false
+        })
+        .unwrap();
+        names
+    }
+
+    #[test]
+    fn every_unit_of_a_fits_file_is_two_files() {
+        let asdf = Sample::new().block(b"abc").bytes();
+        let first = unit(&["SIMPLE  = T", "BITPIX  = 8", "NAXIS   = 0", "END"], b"");
+        let axis = format!("NAXIS1  = {}", asdf.len());
+        let second = unit(
+            &[
+                "XTENSION= 'IMAGE'",
+                "BITPIX  = 8",
+                "NAXIS   = 1",
+                &axis,
+                "EXTNAME = 'ASDF'",
+                "END",
+            ],
+            &asdf,
+        );
+        let vfs = mounted(&[&first[..], &second].concat());
+        assert!(names(&vfs, Node::Root.ino()).contains(&NAME.to_owned()));
+        let directory = vfs.lookup(Node::Root.ino(), NAME.as_ref()).unwrap().ino;
+        let wanted = [
+            "0-PRIMARY,1.bin",
+            "0-PRIMARY,1.hdr",
+            "1-ASDF,1.bin",
+            "1-ASDF,1.hdr",
+        ];
+        assert_eq!(names(&vfs, directory), wanted);
+        for (name, want) in wanted
+            .iter()
+            .zip([&b""[..], &first, &asdf, &second[..2880]])
+        {
+            let attr = vfs.lookup(directory, name.as_ref()).unwrap();
+            assert_eq!(attr.size, want.len() as u64, "{name}");
+            let opened = vfs.open(attr.ino, Access::default()).unwrap();
+            let read = match vfs.read(opened.fh, 0, 1 << 16).unwrap() {
+                Bytes::Owned(bytes) => bytes.len(),
+                Bytes::Lent(Loan::Mapped(slice)) => slice.len(),
+                Bytes::Lent(Loan::Shared(_, range)) => range.len(),
+            };
+            assert_eq!(read, want.len(), "{name}");
+            let source = source(&vfs.snapshot(), Node::from_ino(attr.ino).unwrap());
+            let bytes = read_all(&*source.unwrap(), 1 << 16).unwrap();
+            assert_eq!(bytes, want, "{name}");
+        }
+        assert!(vfs.lookup(directory, "2.bin".as_ref()).is_err());
+        let beyond = Node::HduBin(2).ino();
+        assert!(vfs.open(beyond, Access::default()).is_err());
+    }
+
+    #[test]
+    fn other_files_have_no_units() {
+        let vfs = mounted(&Sample::new().bytes());
+        assert!(!names(&vfs, Node::Root.ino()).contains(&NAME.to_owned()));
+        assert!(vfs.lookup(Node::Root.ino(), NAME.as_ref()).is_err());
+    }
+}
