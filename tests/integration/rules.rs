@@ -108,29 +108,3 @@ fn a_check_lists_what_breaks_a_rule_unless_it_is_told_not_to() {
     ];
     assert_eq!(asdf_mount(off).code, 0);
 }
-
-#[test]
-fn the_columns_of_a_table_are_found_by_their_names() {
-    if !can_mount() {
-        return;
-    }
-    let column = |name: &str, block: i64| {
-        let data = array("data", block, "uint8", "[3]");
-        format!("  - !core/column-1.0.0\n    name: {name}\n    {data}")
-    };
-    let body = format!(
-        "cat: !core/table-1.0.0\n  columns:\n{}{}",
-        column("ra", 0),
-        column("dec", 1)
-    );
-    let sample = Sample::new(&body)
-        .block(Block::raw(b"abc"))
-        .block(Block::raw(b"xyz"));
-    let (_dir, mount) = crate::common::mounted(&sample);
-    assert_eq!(mount.read("arrays/cat/ra.bin").unwrap(), b"abc");
-    assert_eq!(mount.read("arrays/cat/dec.bin").unwrap(), b"xyz");
-    assert_eq!(
-        fs::read_link(mount.path("arrays/cat/dec.npy")).unwrap(),
-        Path::new("columns/1/data.npy")
-    );
-}
