@@ -79,6 +79,7 @@ mod tests {
             umask: 0,
             read_only: Some("a test".to_owned()),
             scratch: 0,
+            validate: crate::asdf::check::Validate::Warn,
         };
         Vfs::new(file.path(), snapshot, None, options).unwrap()
     }
