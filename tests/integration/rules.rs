@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::common::{Mount, PROGRAM, asdf_mount, can_mount, run};
 use crate::corpus::python;
-use crate::sample::{Block, Sample, array};
+use crate::sample::Sample;
 
 #[test]
 fn the_rules_agree_with_the_schemas_of_python() {
