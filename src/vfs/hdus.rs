@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::node::Node;
 use super::{Error, Result, index};
 use crate::asdf::Snapshot;
+use crate::asdf::fits::{Fits, Hdu};
 use crate::asdf::names::encode;
 use crate::source::Source;
 
@@ -14,24 +15,27 @@ pub(super) const NAME: &str = "hdus";
 
 /// The files of `hdus/`.
 pub(super) fn entries(snapshot: &Snapshot) -> Vec<(OsString, Node)> {
-    let Some(fits) = snapshot.fits() else {
-        return Vec::new();
-    };
-    let numbered = (0..).zip(fits.hdus());
-    numbered
-        .flat_map(|(n, hdu)| {
-            let stem = encode(&hdu.file_stem(n));
-            [
-                (format!("{stem}.bin").into(), Node::HduBin(n)),
-                (format!("{stem}.hdr").into(), Node::HduHeader(n)),
-            ]
-        })
-        .collect()
+    let units = snapshot.fits().map_or(&[][..], Fits::hdus);
+    let numbered = (0..).zip(units);
+    numbered.flat_map(|(n, hdu)| files(n, hdu)).collect()
 }
 
-/// The file of that name in `hdus/`.
+/// The two files of unit `n`.
+fn files(n: u32, hdu: &Hdu) -> [(OsString, Node); 2] {
+    let stem = encode(&hdu.file_stem(n));
+    [
+        (format!("{stem}.bin").into(), Node::HduBin(n)),
+        (format!("{stem}.hdr").into(), Node::HduHeader(n)),
+    ]
+}
+
+/// The file of that name in `hdus/`. Names begin with the unit's number.
 pub(super) fn lookup(snapshot: &Snapshot, name: &OsStr) -> Option<Node> {
-    let found = entries(snapshot).into_iter().find(|entry| entry.0 == name);
+    let text = name.to_str()?;
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let n: u32 = text.get(..digits)?.parse().ok()?;
+    let hdu = snapshot.fits()?.hdus().get(index(n))?;
+    let found = files(n, hdu).into_iter().find(|entry| entry.0 == name);
     found.map(|entry| entry.1)
 }
 
