@@ -1,7 +1,7 @@
 //! The kernel interface: `fuser`'s trait over [`Vfs`], and nothing else.
 //!
 //! Each operation is one call of the file system, then a reply or an errno; the one place that logs a failed request is
-//! [`refused`]. What the operations mean is `vfs`'s.
+//! `refused`. What the operations mean is `vfs`'s.
 
 mod options;
 

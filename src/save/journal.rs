@@ -1,6 +1,6 @@
 //! The redo record of J: what a save is going to write into FILE, in full, from and to bytes.
 //!
-//! It lies in FILE's own tail, from a multiple of [`ALIGNMENT`] bytes on, or in a sidecar. It is made of sectors, each of which
+//! It lies in FILE's own tail, from a multiple of [`super::sector::ALIGNMENT`] bytes on, or in a sidecar. It is made of sectors, each of which
 //! says what it is, so that a tail of which only some sectors have reached the disk is known for what it is, too. Numbers are
 //! big-endian.
 //!
