@@ -181,14 +181,15 @@ fn completions(shell: &str) -> Result<Exit, Failure> {
 
 #[cfg(not(feature = "fuse"))]
 fn mount(
-    _args: &Args,
+    args: &Args,
     _file: &Path,
     _mountpoint: Option<&Path>,
     _arguments: &[OsString],
 ) -> Result<Exit, Failure> {
+    Options::parse(&args.options)?;
     Err(Failure::new(
         Exit::NoFuse,
-        "built without FUSE: only --check and --list work",
+        "built without FUSE: only --check, --list, --explode and --implode work",
     ))
 }
 
