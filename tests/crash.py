@@ -40,8 +40,8 @@ SOFT = np.tile(np.arange(250, dtype="u1"), 1600)
 DISK_SIZE = {"ext4": 64 << 20, "xfs": 300 << 20, "btrfs": 256 << 20}
 MAKE = {"ext4": ["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], "xfs": ["mkfs.xfs", "-q", "-f", "-K", "-m", "reflink=1"],
         "btrfs": ["mkfs.btrfs", "-q", "-f", "-K"]}
-# A 512-byte tear of the superblock is not something that a disk does, and no btrfs survives it.
-UNTEARABLE = {"btrfs": range(65536, 65536 + 4096)}
+# A 512-byte tear of the checksummed superblock is not something that a disk does, and no btrfs or ext4 survives it.
+UNTEARABLE = {"btrfs": range(65536, 65536 + 4096), "ext4": range(4096)}
 
 
 def sample():
