@@ -40,10 +40,10 @@ pub(super) enum Exit {
 }
 
 impl Exit {
-    /// The status of a daemon that ended before it could serve.
+    /// The status of a daemon that ended before it could serve; that is a failure, whatever it says.
     #[cfg(feature = "fuse")]
     pub(super) fn of_child(code: Option<i32>) -> Self {
-        const FAILURES: [Exit; 12] = [
+        const FAILURES: [Exit; 11] = [
             Exit::Usage,
             Exit::Mountpoint,
             Exit::File,
@@ -55,7 +55,6 @@ impl Exit {
             Exit::NoFuse,
             Exit::Refused,
             Exit::Pending,
-            Exit::Ok,
         ];
         FAILURES
             .into_iter()
