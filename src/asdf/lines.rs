@@ -3,7 +3,7 @@
 //! A tree may be one line of 200 MB with a million arrays: counting from the start for each would never end.
 
 /// Bytes between two remembered places.
-const STEP: usize = 4096;
+const STEP: usize = 512;
 
 /// Where lines begin, remembered every [`STEP`] bytes.
 #[derive(Debug)]

@@ -8,7 +8,7 @@
 use super::dialect::{Dialect, FIRST_LINE_LIMIT, FirstLine};
 use super::header::BlockHeader;
 use super::layout::{Extent, Finding, INDEX_HEADER, Index, Layout, Severity, parse_index};
-use super::text::{CHUNK, position_of_magic, read_text, read_up_to, to_u64};
+use super::text::{CHUNK, Peek, position_of_magic, read_text, read_up_to, to_u64};
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
@@ -69,6 +69,7 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
     let mut walk = Walk {
         source,
         layout: &mut layout,
+        peek: Peek::new(source),
     };
     if let Some(first_block) = walk.first_block(from)? {
         walk.run(first_block)?;
@@ -105,11 +106,10 @@ fn find_magic(
         if let Some(found) = position_of_magic(&chunk, dialect) {
             return Ok(Some(at.saturating_add(to_u64(found))));
         }
-        let read = to_u64(chunk.len());
-        if read < CHUNK {
+        if to_u64(chunk.len()) < CHUNK {
             break;
         }
-        at = at.saturating_add(read.saturating_sub(OVERLAP));
+        at = at.saturating_add(CHUNK.saturating_sub(OVERLAP));
     }
     Ok(None)
 }
@@ -118,6 +118,7 @@ fn find_magic(
 struct Walk<'a> {
     source: &'a dyn Source,
     layout: &'a mut Layout,
+    peek: Peek<'a>,
 }
 
 impl Walk<'_> {
@@ -162,8 +163,8 @@ impl Walk<'_> {
 
     /// Takes in the block whose magic is at `at`. The offset behind it, or `None` if nothing can follow.
     fn block(&mut self, at: u64) -> Result<Option<u64>> {
-        let bytes = read_up_to(self.source, at, LONGEST_HEADER)?;
-        let header = BlockHeader::parse(&bytes, at, self.layout.dialect).and_then(|header| {
+        let bytes = self.peek.read(at, LONGEST_HEADER)?;
+        let header = BlockHeader::parse(bytes, at, self.layout.dialect).and_then(|header| {
             if header.data_offset() > self.layout.len {
                 return Err(Error::corrupt(
                     Place::Byte(at),
@@ -228,7 +229,7 @@ impl Walk<'_> {
 
     /// What lies behind a block: the offset of the next one, if there is one.
     fn after_block(&mut self, end: u64) -> Result<Option<u64>> {
-        let here = read_up_to(self.source, end, INDEX_HEADER.len())?;
+        let here = self.peek.read(end, INDEX_HEADER.len())?;
         if self
             .layout
             .dialect

@@ -27,8 +27,12 @@ const SEGMENT_OVERHEAD: u64 = 256;
 /// How many decoders stay parked for one block, whatever room there is.
 const PARKED_PER_BLOCK: usize = 4;
 
-/// A block that is read sequentially gives up its own oldest segments, once it has this part of the budget.
+/// When room is needed, a block that is read sequentially gives up its own oldest segments, if it has this part of the budget.
 const SEQUENTIAL_SHARE: u64 = 4;
+
+/// Bytes of a block read sequentially that are kept even if there is room: the kernel keeps what it has read, and memory
+/// that is used again costs no page faults and stays in the processor's cache.
+const SEQUENTIAL_WINDOW: u64 = 8 << 20;
 
 /// What was decoded ahead of readers and not read yet may take this part of the budget.
 const AHEAD_SHARE: u64 = 4;
@@ -322,7 +326,14 @@ impl State {
         or_spare: bool,
     ) -> Vec<Box<dyn Cursor>> {
         let mut gone = Vec::new();
+        let share = budget.checked_div(SEQUENTIAL_SHARE).unwrap_or(0);
         self.reap();
+        if or_spare
+            && self.spare.is_empty()
+            && let Some(own) = self.own_oldest(whose, SEQUENTIAL_WINDOW)
+        {
+            self.remove(own);
+        }
         while self.used.saturating_add(bytes) > budget {
             if or_spare && !self.spare.is_empty() {
                 break;
@@ -331,7 +342,7 @@ impl State {
                 self.release(cost(SEGMENT));
                 continue;
             }
-            let own = self.own_oldest(whose, budget);
+            let own = self.own_oldest(whose, share);
             if let Some(own) = own {
                 self.remove(own);
             } else if !self.evict(&mut gone) {
@@ -341,9 +352,8 @@ impl State {
         gone
     }
 
-    /// The segment, read already, that a sequentially read block has to give up itself, if it has more than its share.
-    fn own_oldest(&self, whose: For, budget: u64) -> Option<(u64, u64)> {
-        let share = budget.checked_div(SEQUENTIAL_SHARE)?;
+    /// The segment, read already, that a sequentially read block has to give up itself, if it has more than `share` bytes.
+    fn own_oldest(&self, whose: For, share: u64) -> Option<(u64, u64)> {
         if !whose.streaming || *self.shares.get(&whose.key)? <= share {
             return None;
         }
@@ -541,6 +551,23 @@ mod tests {
         assert!((0..4).all(|index| cache.contains(0, index)));
         assert!((46..50).all(|index| cache.contains(1, index)));
         assert_eq!(cache.used(), 8 * cost(SEGMENT));
+    }
+
+    #[test]
+    fn a_sequential_read_uses_few_buffers_again_whatever_the_budget() {
+        let cache = Cache::new(1 << 40);
+        let long = For {
+            key: 1,
+            streaming: true,
+        };
+        for index in 0..100 {
+            fill(&cache, long, index);
+        }
+        let most = SEQUENTIAL_WINDOW + 2 * cost(SEGMENT);
+        assert!(cache.used() <= most, "{}", cache.used());
+        assert!((93..100).all(|index| cache.contains(1, index)));
+        fill(&cache, ANY, 0);
+        assert!(cache.contains(1, 99), "room is made for no other reader");
     }
 
     #[test]

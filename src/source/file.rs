@@ -29,8 +29,11 @@ pub struct FileSource {
     map: Option<Arc<FileMap>>,
 }
 
-/// What the kernel maps around a page that is touched, at the most: a small read costs as many page table entries.
-const FAULT_AROUND: usize = 64 << 10;
+/// What the kernel maps with a page that is touched, at the most: the whole of a large folio.
+const FOLIO: u64 = 2 << 20;
+
+/// Less than this is read rather than lent: copying it costs less than mapping it.
+const MIN_LOAN: usize = 32 << 10;
 
 /// The pages of a file.
 struct FileMap {
@@ -114,7 +117,7 @@ impl Source for FileSource {
     }
 
     fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
-        let map = self.map.as_ref()?;
+        let map = self.map.as_ref().filter(|_| len >= MIN_LOAN)?;
         let start = usize::try_from(offset).ok()?;
         start
             .checked_add(len)
@@ -139,9 +142,15 @@ impl FileMap {
         })
     }
 
-    /// Counts bytes handed out, and drops the page table entries now and then.
-    fn count(&self, len: usize) {
-        let len = u64::try_from(len).unwrap_or(u64::MAX);
+    /// Counts the pages that a loan may have mapped, and drops the page table entries now and then.
+    fn count(&self, start: usize, len: usize) {
+        let end = start.saturating_add(len);
+        let folio = |at: usize| u64::try_from(at).unwrap_or(u64::MAX).checked_div(FOLIO);
+        let len = folio(end)
+            .unwrap_or(0)
+            .saturating_sub(folio(start).unwrap_or(0))
+            .saturating_add(1)
+            .saturating_mul(FOLIO);
         if self
             .served
             .fetch_add(len, Ordering::Relaxed)
@@ -186,7 +195,7 @@ impl MapSlice {
 
 impl Drop for MapSlice {
     fn drop(&mut self) {
-        self.map.count(self.len.max(FAULT_AROUND));
+        self.map.count(self.start, self.len);
     }
 }
 
@@ -203,15 +212,17 @@ mod tests {
 
     #[test]
     fn reads_and_loans_are_the_bytes_of_the_file() {
-        let source = FileSource::open(file(b"0123456789")).unwrap();
+        let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(100_000).collect();
+        let source = FileSource::open(file(&bytes)).unwrap();
         let mut buf = [0; 4];
         source.read_exact_at(&mut buf, 3).unwrap();
-        assert_eq!(&buf, b"3456");
-        let Some(Loan::Mapped(slice)) = source.lend(3, 4) else {
+        assert_eq!(buf, bytes[3..7]);
+        let Some(Loan::Mapped(slice)) = source.lend(3, MIN_LOAN) else {
             panic!("not mapped")
         };
-        assert_eq!(slice.for_kernel(), b"3456");
-        assert!(source.lend(8, 3).is_none());
+        assert_eq!(slice.for_kernel(), &bytes[3..3 + MIN_LOAN]);
+        assert!(source.lend(3, MIN_LOAN - 1).is_none(), "short");
+        assert!(source.lend(99_999, MIN_LOAN).is_none(), "beyond the end");
     }
 
     #[test]
