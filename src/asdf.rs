@@ -1,7 +1,8 @@
 //! The format layer: an ASDF file as it is parsed, usable without FUSE.
 //!
 //! A [`Snapshot`] is one state of a file: where everything lies ([`layout`]), what the tree says ([`tree`]), and which arrays it
-//! declares. It is read once and never changes; blocks and arrays are opened as sources when somebody wants their bytes.
+//! declares. It never changes; the tree is parsed when it is first asked for, and blocks and arrays are opened as sources when
+//! somebody wants their bytes.
 
 mod array;
 mod block;
@@ -50,6 +51,7 @@ use block::Block;
 use buffers::Buffers;
 use checksum::ChecksumState;
 use external::Sandbox;
+use find::Found;
 use fits::Fits;
 use layout::{Finding, Layout, Severity};
 use rules::Faults;
@@ -74,11 +76,9 @@ pub struct Snapshot {
     fits: Option<Fits>,
     layout: Layout,
     text: Arc<Vec<u8>>,
-    tree: Option<Result<Tree>>,
+    tree: OnceLock<Option<Result<Tree>>>,
     faults: OnceLock<Faults>,
-    arrays: Vec<Array>,
-    links: Vec<Link>,
-    users: Vec<Vec<usize>>,
+    found: OnceLock<Found>,
     blocks: Vec<OnceLock<Block>>,
     checksums: Vec<OnceLock<ChecksumState>>,
     cache: Arc<Cache>,
@@ -87,7 +87,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads the headers and the tree of a file. Block data are left alone.
+    /// Reads the headers and the text of a file. Block data are left alone.
     ///
     /// A tree that does not parse is no error here: its text and the blocks can be had, see [`Snapshot::tree`].
     ///
@@ -145,9 +145,7 @@ impl Snapshot {
     ) -> Self {
         let Scan { layout, text } = scan;
         let text = Arc::new(text);
-        let tree = layout.has_tree.then(|| Tree::parse(text.as_slice()));
-        let mut snapshot = Self {
-            users: vec![Vec::new(); layout.blocks.len()],
+        Self {
             blocks: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
             checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
             buffers: Buffers::new(buffers::DEFAULT_BUDGET),
@@ -156,15 +154,12 @@ impl Snapshot {
             fits,
             layout,
             text,
-            tree,
+            tree: OnceLock::new(),
             faults: OnceLock::new(),
-            arrays: Vec::new(),
-            links: Vec::new(),
+            found: OnceLock::new(),
             cache,
             options,
-        };
-        snapshot.find_arrays();
-        snapshot
+        }
     }
 
     /// The snapshot after a save. Blocks that have not changed keep what is known of them: decoders, checksums.
@@ -240,7 +235,12 @@ impl Snapshot {
     /// The tree; `None` if the file has none, and an error if it can't be parsed.
     #[must_use]
     pub fn tree(&self) -> Option<Result<&Tree, &Error>> {
-        self.tree.as_ref().map(Result::as_ref)
+        let parse = || {
+            self.layout
+                .has_tree
+                .then(|| Tree::parse(self.text.as_slice()))
+        };
+        self.tree.get_or_init(parse).as_ref().map(Result::as_ref)
     }
 
     /// The kind of file, for people.
@@ -259,7 +259,7 @@ impl Snapshot {
     /// What in the tree breaks the rules of the core tags. Looked for when it is first asked.
     #[must_use]
     pub fn faults(&self) -> &Faults {
-        self.faults.get_or_init(|| match &self.tree {
+        self.faults.get_or_init(|| match self.tree() {
             Some(Ok(tree)) => rules::check(tree),
             Some(Err(_)) | None => Faults::default(),
         })
@@ -268,19 +268,19 @@ impl Snapshot {
     /// The arrays that the tree declares, in its order.
     #[must_use]
     pub fn arrays(&self) -> &[Array] {
-        &self.arrays
+        &self.found().arrays
     }
 
     /// Further places in the tree that lead to an array or to something that holds arrays.
     #[must_use]
     pub fn links(&self) -> &[Link] {
-        &self.links
+        &self.found().links
     }
 
     /// The arrays that use each block, as indices by the block's index.
     #[must_use]
     pub fn block_users(&self) -> &[Vec<usize>] {
-        &self.users
+        &self.found().users
     }
 
     /// The cache of decoded data.

@@ -67,7 +67,7 @@ pub struct Vfs {
     path: PathBuf,
     options: Options,
     state: RwLock<Arc<State>>,
-    numbers: Mutex<Numbers>,
+    numbers: Arc<Mutex<Numbers>>,
     root: Mutex<Root>,
     handles: Handles<Handle>,
     drafts: Drafts,
@@ -96,8 +96,8 @@ impl Vfs {
         writer: Option<Writer>,
         options: Options,
     ) -> Result<Self, Library> {
-        let mut numbers = Numbers::default();
-        let state = State::new(Arc::new(snapshot), &mut numbers)?;
+        let numbers = Arc::default();
+        let state = State::new(Arc::new(snapshot), &numbers)?;
         let facts = FileFacts {
             perm: permissions(&state.meta, options.umask),
             uid: options.uid.unwrap_or(state.meta.uid()),
@@ -109,7 +109,7 @@ impl Vfs {
             path: path.to_owned(),
             options,
             state: RwLock::new(Arc::new(state)),
-            numbers: Mutex::new(numbers),
+            numbers,
             root: Mutex::new(root),
             handles: Handles::default(),
             drafts: Drafts::default(),
@@ -119,6 +119,11 @@ impl Vfs {
             checked: Mutex::default(),
             stale: Mutex::default(),
         })
+    }
+
+    /// Reads the tree, which otherwise waits for the first who wants something that depends on it.
+    pub fn prepare(&self) {
+        self.state().catalogue();
     }
 
     /// Whoever tells the kernel what changed; the first call counts.
@@ -179,7 +184,7 @@ impl Vfs {
                 .map(|entry| entry.1),
             Node::Blocks => block_number(name).map(Node::Block),
             Node::Hdus => hdus::lookup(&state.snapshot, name),
-            Node::ArrayDir(number) => state.catalogue.lookup(number, name),
+            Node::ArrayDir(number) => state.catalogue().lookup(number, name),
             _ => return Err(Error::NotDirectory),
         };
         self.attr(&state, found.ok_or(Error::NotFound)?)
@@ -209,7 +214,7 @@ impl Vfs {
             Node::Blocks | Node::Info | Node::Hdus => (Kind::Directory, 0, 2),
             Node::ArrayDir(number) => {
                 let facts = state
-                    .catalogue
+                    .catalogue()
                     .directory_facts(number)
                     .ok_or(Error::NotFound)?;
                 (Kind::Directory, 0, facts.1.saturating_add(2))
@@ -221,7 +226,7 @@ impl Vfs {
             Node::ArrayBin(number) => (Kind::File, state.array(number)?.bin_len(), 1),
             Node::ArrayNpy(number) => (Kind::File, state.array(number)?.npy_len(), 1),
             Node::ArrayLink(number) => {
-                let target = state.catalogue.link(number).ok_or(Error::NotFound)?;
+                let target = state.catalogue().link(number).ok_or(Error::NotFound)?;
                 (
                     Kind::Symlink,
                     u64::try_from(target.len()).unwrap_or(u64::MAX),
@@ -300,7 +305,7 @@ impl Vfs {
         match Node::from_ino(ino).ok_or(Error::NotFound)? {
             Node::ArrayLink(number) => {
                 let state = self.state();
-                let target = state.catalogue.link(number).ok_or(Error::NotFound)?;
+                let target = state.catalogue().link(number).ok_or(Error::NotFound)?;
                 Ok(target.as_bytes().to_vec())
             }
             Node::Text(number) => Ok(locked(&self.root).link_target(number)?.as_bytes().to_vec()),
@@ -432,7 +437,7 @@ impl Vfs {
                 Listing::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }
             Node::ArrayDir(number) => {
-                state.catalogue.entries(number).ok_or(Error::NotFound)?;
+                state.catalogue().entries(number).ok_or(Error::NotFound)?;
                 Listing::Arrays(number)
             }
             _ => return Err(Error::NotDirectory),

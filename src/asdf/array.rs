@@ -213,7 +213,7 @@ pub struct Link {
 impl Snapshot {
     fn array(&self, i: usize) -> Result<&Array> {
         let array = self
-            .arrays
+            .arrays()
             .get(i)
             .ok_or_else(|| Error::corrupt(Place::File, "no such array"))?;
         match &array.problem {
@@ -309,7 +309,7 @@ impl Snapshot {
     }
 
     fn inline_bytes(&self, array: &Array) -> Result<Arc<dyn Source>> {
-        match (&array.inline, &self.tree) {
+        match (&array.inline, self.tree()) {
             (Some(elements), Some(Ok(tree))) => Ok(Arc::new(Memory::new(elements.bytes(tree)?))),
             _ => Err(Error::corrupt(
                 array.place.clone(),

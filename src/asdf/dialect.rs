@@ -275,6 +275,15 @@ mod tests {
     }
 
     #[test]
+    fn no_magic_is_ascii() {
+        let all = DIALECTS.iter().chain(&NARROWED);
+        assert!(
+            all.flat_map(|dialect| dialect.magics)
+                .all(|magic| !magic.is_ascii())
+        );
+    }
+
+    #[test]
     fn a_newer_major_version_is_read_only_when_forced() {
         let error = FirstLine::parse(b"#ASDF 2.1.0\n", false).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");

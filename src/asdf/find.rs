@@ -33,6 +33,8 @@ pub(super) trait Blocks {
 pub(super) struct Found {
     pub(super) arrays: Vec<Array>,
     pub(super) links: Vec<Link>,
+    /// The arrays that use each block, as indices by the block's index.
+    pub(super) users: Vec<Vec<usize>>,
 }
 
 /// Finds all arrays of a tree.
@@ -283,19 +285,23 @@ impl Blocks for Snapshot {
 }
 
 impl Snapshot {
-    /// Fills in the arrays, the links and the users of each block.
-    pub(super) fn find_arrays(&mut self) {
-        let Some(Ok(tree)) = &self.tree else { return };
-        let found = find(tree, self);
-        for (i, array) in found.arrays.iter().enumerate() {
-            if let Origin::Block(n) = array.origin()
-                && let Some(users) = self.users.get_mut(*n)
-            {
-                users.push(i);
+    /// What the tree declares. Looked for when it is first asked.
+    pub(super) fn found(&self) -> &Found {
+        self.found.get_or_init(|| {
+            let mut found = match self.tree() {
+                Some(Ok(tree)) => find(tree, self),
+                Some(Err(_)) | None => Found::default(),
+            };
+            found.users = vec![Vec::new(); self.layout.blocks.len()];
+            for (i, array) in found.arrays.iter().enumerate() {
+                if let Origin::Block(n) = array.origin()
+                    && let Some(users) = found.users.get_mut(*n)
+                {
+                    users.push(i);
+                }
             }
-        }
-        self.arrays = found.arrays;
-        self.links = found.links;
+            found
+        })
     }
 }
 

@@ -148,6 +148,10 @@ fn next_line(rest: &[u8], whole: bool) -> Option<&[u8]> {
 
 /// Where the first block magic in `bytes` is.
 pub(super) fn position_of_magic(bytes: &[u8], dialect: &Dialect) -> Option<usize> {
+    // no magic is ASCII, and most lines of a tree are
+    if bytes.is_ascii() {
+        return None;
+    }
     bytes
         .windows(4)
         .position(|four| dialect.magics.iter().any(|magic| four == magic))

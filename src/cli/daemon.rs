@@ -85,6 +85,7 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     let mountpoint = Mountpoint::prepare(request.mountpoint, &path)?;
     let (vfs, summary) = open(&path, request.options)?;
     let vfs = Arc::new(vfs);
+    prepare_from_thread(&vfs)?;
     let mount = mount(&vfs, &path, &mountpoint.path, request.options)?;
     let message = format!(
         "mounted {} on {} {summary}",
@@ -208,10 +209,9 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
         warn!("{}: mounted read-only: {why}", path.display());
     }
     let summary = format!(
-        "({}, {} blocks, {} arrays)",
+        "({}, {} blocks)",
         if read_only.is_some() { "ro" } else { "rw" },
-        layout.blocks.len(),
-        snapshot.arrays().len()
+        layout.blocks.len()
     );
     let options = vfs::Options {
         uid: options.uid,
@@ -339,6 +339,16 @@ fn mount(
             format!("{}: {}", mountpoint.display(), why.trim()),
         )
     })
+}
+
+/// Reads the tree while the mount is made: a large one takes longer, and whoever wants its arrays waits for it then.
+fn prepare_from_thread(vfs: &Arc<Vfs>) -> Result<(), Failure> {
+    let vfs = Arc::clone(vfs);
+    std::thread::Builder::new()
+        .name("tree".to_owned())
+        .spawn(move || vfs.prepare())
+        .map(drop)
+        .map_err(|error| Failure::new(Exit::Other, format!("reading the tree: {error}")))
 }
 
 /// Unmounts when the process is asked to end. Files that are still open are served until they are closed.

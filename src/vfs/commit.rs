@@ -112,7 +112,7 @@ impl Vfs {
         let snapshot =
             old.snapshot
                 .succeeded_by(committed.file, committed.layout, committed.text)?;
-        let new = State::new(Arc::new(snapshot), &mut locked(&self.numbers))?;
+        let new = State::new(Arc::new(snapshot), &self.numbers)?;
         let changes = changes(&old, &new);
         *self
             .state
@@ -289,7 +289,7 @@ impl Vfs {
         if let Ok(number) = u32::try_from(n) {
             self.tell(Invalidation::Inode(Node::Block(number).ino()));
         }
-        for (number, i) in state.catalogue.arrays() {
+        for (number, i) in state.catalogue().arrays() {
             if state
                 .snapshot
                 .arrays()
@@ -368,12 +368,12 @@ fn resized(draft: &Draft, with_checksum: bool) -> Result<Stored> {
 /// What the kernel knows of the old state that is not so in the new one.
 fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     let mut out = Vec::new();
-    for (directory, name) in old.catalogue.missing_in(&new.catalogue) {
+    for (directory, name) in old.catalogue().missing_in(new.catalogue()) {
         out.push(Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
     }
-    for (number, i) in new.catalogue.arrays() {
+    for (number, i) in new.catalogue().arrays() {
         let before = old
-            .catalogue
+            .catalogue()
             .array(number)
             .and_then(|i| old.snapshot.arrays().get(i));
         let after = new.snapshot.arrays().get(i);

@@ -201,14 +201,14 @@ impl Vfs {
             (Node::Block(_), Some(draft)) => Ok(draft.overlay.clone()),
             (Node::Block(n), None) => snapshot.block(index(n)),
             (Node::ArrayBin(number), draft) => {
-                let i = state.catalogue.array(number).ok_or_else(missing)?;
+                let i = state.catalogue().array(number).ok_or_else(missing)?;
                 match draft {
                     Some(draft) => snapshot.array_over(i, draft.overlay.clone()),
                     None => snapshot.array_bin(i),
                 }
             }
             (Node::ArrayNpy(number), draft) => {
-                let i = state.catalogue.array(number).ok_or_else(missing)?;
+                let i = state.catalogue().array(number).ok_or_else(missing)?;
                 match draft {
                     Some(draft) => snapshot.npy_over(i, draft.overlay.clone()),
                     None => snapshot.array_npy(i),

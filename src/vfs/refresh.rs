@@ -63,15 +63,15 @@ impl Vfs {
 
     fn replace_state(&self, old: &State, snapshot: Snapshot) {
         let text = Arc::clone(snapshot.text());
-        let new = match State::new(Arc::new(snapshot), &mut locked(&self.numbers)) {
+        let new = match State::new(Arc::new(snapshot), &self.numbers) {
             Ok(new) => new,
             Err(error) => return warn!("{}: {error}", self.path.display()),
         };
         info!("{} was changed by another program", self.path.display());
-        for (directory, name) in old.catalogue.missing_in(&new.catalogue) {
+        for (directory, name) in old.catalogue().missing_in(new.catalogue()) {
             self.tell(Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
         }
-        for (number, _) in new.catalogue.arrays() {
+        for (number, _) in new.catalogue().arrays() {
             self.tell(Invalidation::Inode(Node::ArrayBin(number).ino()));
             self.tell(Invalidation::Inode(Node::ArrayNpy(number).ino()));
         }

@@ -3,19 +3,20 @@
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::catalogue::{Catalogue, Item, Numbers};
 use super::node::Node;
-use super::{Error, Result};
+use super::{Error, Result, locked};
 use crate::asdf::{Array, Snapshot};
 use crate::error::Error as Library;
 
 /// A snapshot, the names it gives, and FILE's attributes when it was taken.
 pub(super) struct State {
     pub(super) snapshot: Arc<Snapshot>,
-    pub(super) catalogue: Catalogue,
     pub(super) meta: Metadata,
+    catalogue: OnceLock<Catalogue>,
+    numbers: Arc<Mutex<Numbers>>,
 }
 
 /// The names in a directory.
@@ -27,19 +28,28 @@ pub(super) enum Listing {
 
 impl State {
     /// What `snapshot` shows now.
-    pub(super) fn new(snapshot: Arc<Snapshot>, numbers: &mut Numbers) -> Result<Self, Library> {
-        let catalogue = Catalogue::new(items(&snapshot), numbers);
+    pub(super) fn new(
+        snapshot: Arc<Snapshot>,
+        numbers: &Arc<Mutex<Numbers>>,
+    ) -> Result<Self, Library> {
         let meta = snapshot.metadata()?;
         Ok(Self {
             snapshot,
-            catalogue,
             meta,
+            catalogue: OnceLock::new(),
+            numbers: Arc::clone(numbers),
         })
+    }
+
+    /// The names under `arrays/`. Made when they are first asked for, from the tree.
+    pub(super) fn catalogue(&self) -> &Catalogue {
+        self.catalogue
+            .get_or_init(|| Catalogue::new(items(&self.snapshot), &mut locked(&self.numbers)))
     }
 
     /// Index of the array with that number.
     pub(super) fn array_index(&self, number: u32) -> Result<usize> {
-        self.catalogue.array(number).ok_or(Error::NotFound)
+        self.catalogue().array(number).ok_or(Error::NotFound)
     }
 
     /// The array with that number.
@@ -63,7 +73,7 @@ impl Listing {
                 Some((Cow::Owned(format!("{n}.bin").into()), Node::Block(n)))
             }
             Self::Arrays(number) => {
-                let (name, node) = state.catalogue.entries(*number)?.get(at)?;
+                let (name, node) = state.catalogue().entries(*number)?.get(at)?;
                 Some((Cow::Borrowed(name.as_os_str()), *node))
             }
         }
