@@ -6,6 +6,7 @@ use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::baseline::{Baseline, Drift};
 use super::edit::Edit;
@@ -502,10 +503,16 @@ impl<S: Store> Writer<S> {
 fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
     /// How often the name may come to mean another file while it is being locked.
     const ATTEMPTS: usize = 10;
+    /// How long a lock is waited for: after `umount`, or when it is killed, a mount has it until its process has ended.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    /// Between two attempts at the lock.
+    const PAUSE: Duration = Duration::from_millis(5);
     const TYPE: u32 = 0o170_000;
     const REGULAR: u32 = 0o100_000;
     let failed = |cause| Error::io(name.display().to_string(), cause);
-    for _ in 0..ATTEMPTS {
+    let deadline = Instant::now().checked_add(PATIENCE);
+    let mut attempts = 0;
+    while attempts < ATTEMPTS {
         let file = store
             .open(name, Access::Read)
             .map_err(failed)
@@ -526,9 +533,14 @@ fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
             .map_err(failed)
             .map_err(Refusal::ReadOnly)?
         {
+            if deadline.is_some_and(|deadline| Instant::now() < deadline) {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
             let holder = lock_holder(&stat);
             return Err(Refusal::Locked { holder });
         }
+        attempts = attempts.saturating_add(1);
         if store.stat_name(name).is_ok_and(|named| named.id == stat.id) {
             return Ok(file);
         }

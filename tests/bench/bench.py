@@ -56,6 +56,8 @@ class Served(mounting.Mount):
     """A mount whose peak memory is known afterwards."""
 
     peak = 0
+    # Seconds that the command took.
+    took = 0.0
 
     def __init__(self, file, options=(), cpu=None):
         super().__init__(PROGRAM, file, ["-r", *options])
@@ -65,9 +67,11 @@ class Served(mounting.Mount):
         before = os.sched_getaffinity(0)
         if self.cpu is not None:
             os.sched_setaffinity(0, {self.cpu})
+        start = time.perf_counter()
         try:
             return super().__enter__()
         finally:
+            self.took = time.perf_counter() - start
             os.sched_setaffinity(0, before)
 
     def __exit__(self, *details):
@@ -233,6 +237,27 @@ def codec_random(name, framing, path, size, count, rounds):
     }, max(1, rounds // 2))
 
 
+def memory(sizes, rounds):
+    """16 readers at random places of 16 blocks, two or three of each framing: what the process takes beside its cache."""
+    path = DATA / f"sixteen-{sizes['codec'] // 4}.asdf"
+
+    def readers(mount):
+        def one(n):
+            return subprocess.Popen([MEASURE, "random", mount.dir / f"blocks/{n}.bin", "0", str(sizes["codec"] // 4), str(sizes["codec_reads"])],
+                                    stdout=subprocess.DEVNULL)
+        start = time.perf_counter()
+        for process in [one(n) for n in range(16)]:
+            if process.wait() != 0:
+                raise RuntimeError("a reader failed")
+        return (time.perf_counter() - start) / (16 * sizes["codec_reads"])
+
+    def comparison(name):
+        samples.sixteen(path, sizes["codec"] // 4)
+        compare(name, "ms", {f"cache={cache}": lambda c=cache: served(path, readers, ["-o", f"cache={c}"]) for cache in ("16M", "64M", "256M")}, rounds)
+
+    yield "16 readers in 16 blocks", comparison
+
+
 def opening(sizes, rounds):
     files = {}
     for name, make in {
@@ -257,13 +282,16 @@ def open_once(name, make, path, rounds):
     make(path)
 
     def mount_time():
-        mount = Served(path)
-        seconds = timed(mount.__enter__)
-        os.listdir(mount.dir / "arrays")
-        mount.__exit__(None, None, None)
-        return seconds, mount.peak
+        with Served(path) as mount:
+            os.listdir(mount.dir / "arrays")
+        return mount.took, mount.peak
 
-    compare(name, "ms", {"mount": mount_time, "asdf.open": lambda: python("open", path)}, rounds)
+    def listed_time():
+        with Served(path) as mount:
+            listing = timed(lambda: os.listdir(mount.dir / "arrays"))
+        return mount.took + listing
+
+    compare(name, "ms", {"mount": mount_time, "mount, and list arrays/": listed_time, "asdf.open": lambda: python("open", path)}, rounds)
 
 
 def plain_listing(count):
@@ -288,7 +316,7 @@ def main():
     rounds = args.rounds or (2 if args.quick else 5)
     DATA.mkdir(parents=True, exist_ok=True)
     print(f"{'what':38} {'side':26} {'median':>10} {'':6} {'time/ours':>8} {'peak MiB':>8}")
-    for group in (raw_reads, codecs, opening):
+    for group in (raw_reads, codecs, memory, opening):
         for name, comparison in group(sizes, rounds):
             if fnmatch.fnmatch(name, args.only):
                 comparison(name)

@@ -97,6 +97,22 @@ def single(path, framing, size):
     return offset, path.stat().st_size - offset
 
 
+def sixteen(path, size):
+    """16 blocks of `size` decoded bytes each, every framing in turn."""
+    if path.exists():
+        return
+    data = image(size).tobytes()
+    framings = list(FRAMINGS.values())
+    stored = [(code, encode(data)) for code, encode in framings]
+    with open(path.with_suffix(".part"), "wb") as out:
+        out.write((HEAD + "{}\n...\n").encode())
+        for n in range(16):
+            code, payload = stored[n % len(stored)]
+            out.write(block(payload, size, code))
+            out.write(payload)
+    path.with_suffix(".part").rename(path)
+
+
 def many_blocks(path, count, index):
     """`count` small blocks, each with an array."""
     entry = "- !core/ndarray-1.0.0 {source: %d, datatype: uint8, byteorder: little, shape: [100]}\n"

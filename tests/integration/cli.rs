@@ -254,6 +254,21 @@ fn in_the_foreground_it_stays_until_the_unmount_and_exits_with_0() {
 }
 
 #[test]
+fn a_file_can_be_mounted_again_as_soon_as_it_is_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    for _ in 0..20 {
+        let said = place.mount(&[]);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        // unlike `asdf-mount -u` this does not wait for the daemon
+        let said = run(Command::new("umount").arg(&place.mnt));
+        assert_eq!(said.code, 0, "{}", said.stderr);
+    }
+}
+
+#[test]
 fn signals_unmount_in_order() {
     if !can_mount() {
         return;
