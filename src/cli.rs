@@ -7,6 +7,8 @@ mod exit;
 mod explode;
 #[cfg(feature = "fuse")]
 mod log;
+#[cfg(feature = "fuse")]
+mod memory;
 mod options;
 mod progress;
 mod report;

@@ -21,7 +21,7 @@ use signal_hook::iterator::Signals;
 use super::exit::{Exit, Failure};
 use super::log::Sink;
 use super::options::{Options, SaveMode};
-use super::{complain, on_terminal, unmount};
+use super::{complain, memory, on_terminal, unmount};
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
@@ -79,6 +79,7 @@ pub(super) struct Request<'a> {
 
 /// Mounts and serves until the file system is unmounted.
 pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure> {
+    memory::keep_low();
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
     let path = resolve_file(request.file)?;

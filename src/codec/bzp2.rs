@@ -310,11 +310,11 @@ impl Cursor for BlockCursor {
         self.ready.iter().map(Ready::held).sum()
     }
 
-    /// What blocks are decoded from and to; see [`batch`] for what they are decoded in.
+    /// What blocks are decoded from, in and to: a byte, a table entry of four, and a byte for each.
     fn scratch(&self) -> u64 {
         self.ahead()
             .saturating_sub(self.next.decoded)
-            .saturating_mul(2)
+            .saturating_mul(6)
     }
 
     fn ready(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, eventually, mounted};
+use crate::common::{Mount, can_mount, daemons_of, eventually, mounted};
 use crate::sample::{Block, Index, Sample, array, flux, noise, ramp};
 
 /// The errno that a damaged part gives.
@@ -72,6 +72,45 @@ fn blocks_are_shown_decoded_whatever_their_header_and_compression() {
         assert!(mount.read(&name).unwrap() == *wanted, "{name}");
     }
     assert_eq!(mount.names("blocks").len(), 6);
+}
+
+#[test]
+fn readers_at_random_places_of_many_blocks_take_no_more_than_the_cache_and_64_mib() {
+    const LEN: usize = 4 << 20;
+    if !can_mount() {
+        return;
+    }
+    let data = noise(LEN);
+    let sample = (0..16).fold(Sample::new("a: 1\n"), |sample, n| {
+        sample.block(match n % 3 {
+            0 => Block::zlib(&data),
+            1 => Block::bzp2(&data),
+            _ => Block::lz4(&data),
+        })
+    });
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&sample.write(dir.path()), &["-o", "cache=16M"]);
+    std::thread::scope(|scope| {
+        for n in 0..16 {
+            let block = File::open(mount.path(&format!("blocks/{n}.bin"))).unwrap();
+            let data = &data;
+            scope.spawn(move || {
+                for step in 1..=6 {
+                    let at = (n * 1_234_567 + step * 7_654_321) % (LEN - 4096);
+                    let mut buf = [0; 4096];
+                    block.read_exact_at(&mut buf, at as u64).unwrap();
+                    assert!(buf == data[at..at + 4096], "block {n} at {at}");
+                }
+            });
+        }
+    });
+    let status = fs::read_to_string(format!("/proc/{}/status", daemons_of(&mount.dir)[0])).unwrap();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < (16 + 64) << 10, "{peak} KiB");
 }
 
 #[test]

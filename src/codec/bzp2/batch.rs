@@ -1,7 +1,7 @@
 //! Several blocks of a bzip2 stream decoded at once: found by their marks, spread over the cores, and put in a row again.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::bits::{Fault, Finder, Mark};
@@ -11,9 +11,7 @@ use super::{block_len, damaged};
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
-/// Blocks decoded at once in the whole program; each takes 3.6 MB of memory while it is.
-///
-/// Somebody who has none may decode one all the same, so that nobody waits for another.
+/// Blocks decoded at once in the whole program; each takes 3.6 MB of memory while it is. Whoever finds none left waits.
 const TABLES: usize = 8;
 
 /// Stored bytes read at once in search of marks: few at first, as there may be thousands of tiny blocks.
@@ -160,7 +158,10 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     out: 0,
 });
 
-/// Tables taken from the pool, or to be allocated; given back when dropped.
+/// Signalled when tables come back.
+static GIVEN_BACK: Condvar = Condvar::new();
+
+/// Tables taken from the pool, or to be allocated; given back when dropped. Nobody who has some waits for more.
 struct Tables {
     tables: Vec<Vec<u32>>,
     count: usize,
@@ -170,6 +171,11 @@ impl Tables {
     /// As many as can be had, at least one.
     fn take(wanted: usize) -> Self {
         let mut pool = pool();
+        while pool.out >= TABLES {
+            pool = GIVEN_BACK
+                .wait(pool)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
         let count = wanted.min(TABLES.saturating_sub(pool.out)).max(1);
         pool.out = pool.out.saturating_add(count);
         let kept = pool.spare.len().saturating_sub(count);
@@ -186,6 +192,8 @@ impl Drop for Tables {
         let room = TABLES.saturating_sub(pool.spare.len());
         let tables = self.tables.drain(..).filter(|table| table.capacity() > 0);
         pool.spare.extend(tables.take(room));
+        drop(pool);
+        GIVEN_BACK.notify_all();
     }
 }
 
