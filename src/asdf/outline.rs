@@ -10,13 +10,11 @@ use std::collections::HashSet;
 use crate::asdf::decl::{Allowance, ArrayDecl, is_ndarray};
 use crate::asdf::tree::{Items, Kind, Node, NodeId, Tree};
 
+mod column;
 mod pointer;
 
 /// Most places; a mount of more would serve nobody.
 pub const MAX_PLACES: usize = 1 << 20;
-
-/// Most entries of a quantity or column that is searched for its unit; they have five at most.
-const MAX_QUANTITY: usize = 64;
 
 /// A place's number; those above it have smaller ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,6 +204,8 @@ struct Walk<'t> {
     pointers: pointer::Pointers<'t>,
     /// Links by reference whose array's place is not yet known.
     pending: Vec<(PlaceId, NodeId)>,
+    /// The names of columns that are linked in each table.
+    columns: HashSet<(PlaceId, &'t str)>,
 }
 
 impl<'t> Walk<'t> {
@@ -228,6 +228,7 @@ impl<'t> Walk<'t> {
             allowance: Allowance::new(tree),
             pointers: pointer::Pointers::new(tree),
             pending: Vec::new(),
+            columns: HashSet::new(),
         }
     }
 
@@ -290,29 +291,17 @@ impl<'t> Walk<'t> {
         let decl = ArrayDecl::read(node, unit, &mut self.allowance);
         self.outline.arrays.push(decl);
         self.outline.homes.push(place);
+        let whole = What::Link {
+            to: place,
+            whole: true,
+        };
+        self.name_column(component, node, whole);
         // The lists of an inline array hold no arrays, but a mapping may have a mask.
         if node.kind() == Kind::Mapping {
             let mut frame = Frame::new(node, component, false);
             frame.place = Some(place);
             self.stack.push(frame);
         }
-    }
-
-    /// The unit that the collection at the top of the stack gives to its child, if it is a quantity or a table's column.
-    fn unit(&self, component: Component) -> Option<NodeId> {
-        let around = self.stack.last()?.node;
-        let Component::Key(key) = component else {
-            return None;
-        };
-        let key = self.tree.node(key)?.text()?;
-        let name = around.tag()?.rsplit('/').next()?;
-        let gives = (key == "value" && name.starts_with("quantity-"))
-            || (key == "data" && name.starts_with("column-"));
-        if !gives || around.len() > MAX_QUANTITY {
-            return None;
-        }
-        let (_, unit) = around.entries().find(|(key, _)| key.is_key("unit"))?;
-        unit.text().map(|_| unit.id())
     }
 
     /// Adds a place in the collection at the top of the stack, which gets one itself if it has none yet.
@@ -378,7 +367,9 @@ impl<'t> Walk<'t> {
             Some(link @ What::Link { .. }) => link,
             Some(What::Nothing) | None => return,
         };
-        self.add(component, node, what);
+        if self.add(component, node, what).is_some() {
+            self.name_column(component, node, what);
+        }
     }
 
     /// Links to the target of an internal reference.

@@ -168,6 +168,29 @@ fn aliases_and_references_are_symlinks_to_the_first_place() {
 }
 
 #[test]
+fn a_column_of_a_table_is_found_by_its_name() {
+    if !can_mount() {
+        return;
+    }
+    let column = |name: &str| {
+        format!(
+            "!core/column-1.0.0 {{name: {name}, data: !core/ndarray-1.0.0 {{source: 0, datatype: uint8, byteorder: little, shape: [5]}}}}"
+        )
+    };
+    let columns = [column("ra"), column("de/c")].join(", ");
+    let body = format!("stars: !core/table-1.0.0 {{columns: [{columns}]}}\n");
+    let (_dir, mount) = mounted(&Sample::new(&body).block(Block::raw(b"hello")));
+    for (name, number) in [("ra", 0), ("de%2Fc", 1)] {
+        for kind in ["bin", "npy"] {
+            let path = mount.path(&format!("arrays/stars/{name}.{kind}"));
+            let target = format!("columns/{number}/data.{kind}");
+            assert_eq!(fs::read_link(&path).unwrap(), Path::new(&target));
+            assert!(fs::read(&path).unwrap().ends_with(b"hello"));
+        }
+    }
+}
+
+#[test]
 fn odd_keys_become_safe_names() {
     if !can_mount() {
         return;
