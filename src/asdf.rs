@@ -24,6 +24,7 @@ mod lines;
 pub mod names;
 pub mod npy;
 pub mod outline;
+mod reference;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -45,6 +46,7 @@ use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 
 pub use array::{Array, Link, Origin};
+pub use reference::{Other, Reference, Referent};
 
 use block::Block;
 use buffers::Buffers;
@@ -78,6 +80,7 @@ pub struct Snapshot {
     faults: OnceLock<Faults>,
     arrays: Vec<Array>,
     links: Vec<Link>,
+    references: Vec<Reference>,
     users: Vec<Vec<usize>>,
     blocks: Vec<OnceLock<Block>>,
     checksums: Vec<OnceLock<ChecksumState>>,
@@ -160,6 +163,7 @@ impl Snapshot {
             faults: OnceLock::new(),
             arrays: Vec::new(),
             links: Vec::new(),
+            references: Vec::new(),
             cache,
             options,
         };

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -68,7 +68,43 @@ impl Sandbox {
         Snapshot::open(Arc::new(file), Arc::clone(cache), options).map_err(|error| told(uri, error))
     }
 
-    fn open(&self, uri: &str) -> Result<File> {
+    /// The path of the file that `uri` names, whether there is one or not; nothing is opened.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a URI that leads elsewhere.
+    pub fn located(&self, uri: &str) -> Result<PathBuf> {
+        let mut path = self.path.clone();
+        let mut depth = 0_usize;
+        for component in self.relative_path(uri)?.components() {
+            match component {
+                Component::Normal(name) => {
+                    path.push(name);
+                    depth = depth.saturating_add(1);
+                }
+                Component::ParentDir => {
+                    depth = depth.checked_sub(1).ok_or_else(|| self.outside(uri))?;
+                    path.pop();
+                }
+                Component::CurDir => {}
+                Component::RootDir | Component::Prefix(_) => return Err(self.outside(uri)),
+            }
+        }
+        Ok(path)
+    }
+
+    fn outside(&self, uri: &str) -> Error {
+        let why = format!(
+            "external source {uri} lies outside {}; -o allow_external=DIR allows another directory",
+            self.path.display()
+        );
+        Error::unsupported(Place::File, why)
+    }
+
+    /// Opens the file that `uri` names, if it is a regular one beneath the directory.
+    ///
+    /// # Errors
+    /// As [`Sandbox::located`]; [`Error::Io`] if it can't be opened.
+    pub fn open(&self, uri: &str) -> Result<File> {
         let relative = self.relative_path(uri)?;
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         // NONBLOCK: opening a FIFO must not wait for a writer
@@ -88,13 +124,7 @@ impl Sandbox {
 
     /// The path of a relative or `file:` URI relative to the sandbox.
     fn relative_path(&self, uri: &str) -> Result<PathBuf> {
-        let outside = || {
-            let why = format!(
-                "external source {uri} lies outside {}; -o allow_external=DIR allows another directory",
-                self.path.display()
-            );
-            Error::unsupported(Place::File, why)
-        };
+        let outside = || self.outside(uri);
         let name = uri.split(['#', '?']).next().unwrap_or_default();
         let (name, is_file_uri) = match name.split_once(':') {
             Some(("file", rest)) => (rest.strip_prefix("//localhost").unwrap_or(rest), true),
@@ -183,6 +213,24 @@ mod tests {
         Place {
             _directory: directory,
             root,
+        }
+    }
+
+    #[test]
+    fn a_file_is_located_without_being_opened() {
+        let place = place();
+        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
+        for (uri, want) in [
+            ("x.asdf#/a", Some("in/x.asdf")),
+            ("./sub/.././x.asdf", Some("in/x.asdf")),
+            ("sub/none%20such.asdf#", Some("in/sub/none such.asdf")),
+            ("../secret.asdf", None),
+            ("sub/../../in/x.asdf", None),
+            ("/etc/passwd", None),
+            ("http://example.org/x.asdf", None),
+        ] {
+            let found = sandbox.located(uri).ok();
+            assert_eq!(found, want.map(|want| place.root.join(want)), "{uri}");
         }
     }
 

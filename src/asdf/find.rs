@@ -8,7 +8,9 @@ use super::fits::Elements;
 use super::inline;
 
 use super::names::Names;
+use super::outline::pointer::reference;
 use super::outline::{Component, Outline, PlaceId, What};
+use super::reference::Reference;
 use super::tree::{Node, Tree};
 use super::view::View;
 use crate::error::{Error, Place, Result};
@@ -33,6 +35,7 @@ pub(super) trait Blocks {
 pub(super) struct Found {
     pub(super) arrays: Vec<Array>,
     pub(super) links: Vec<Link>,
+    pub(super) references: Vec<Reference>,
 }
 
 /// Finds all arrays of a tree.
@@ -48,8 +51,20 @@ pub(super) fn find(tree: &Tree, blocks: &dyn Blocks) -> Found {
         }
     }
     for (id, place) in outline.ids() {
-        if let What::Link { to, whole } = place.what {
-            links(&outline, &names, id, to, whole, &mut found.links);
+        match place.what {
+            What::Link { to, whole } => {
+                links(&outline, &names, id, to, whole, &mut found.links);
+            }
+            What::Elsewhere => {
+                let uri = tree.node(place.node).and_then(reference);
+                found.references.push(Reference {
+                    path: tree_path(tree, &outline, id),
+                    file_names: split(&names.path(&outline, id)),
+                    directory_names: split(&names.directory_path(&outline, id)),
+                    uri: uri.unwrap_or_default().to_owned(),
+                });
+            }
+            What::Directory | What::Array(_) | What::Nothing => {}
         }
     }
     found
@@ -296,6 +311,7 @@ impl Snapshot {
         }
         self.arrays = found.arrays;
         self.links = found.links;
+        self.references = found.references;
     }
 }
 
