@@ -26,6 +26,8 @@ mod common;
 mod corpus;
 #[cfg(feature = "fuse")]
 mod elsewhere;
+#[cfg(feature = "fuse")]
+mod follow;
 mod manual;
 #[cfg(feature = "fuse")]
 mod mount;
