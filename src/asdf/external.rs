@@ -1,7 +1,7 @@
 //! External sources: other ASDF files that arrays name by URI (the exploded form).
 //!
 //! ASDF Standard, "Exploded form". Files are hostile, so the name is only ever resolved beneath one directory, by the kernel
-//! (`openat2`), without following symlinks; only regular files are opened, and nothing that is not ASDF gives a byte.
+//! (`openat2`), without following symlinks or entering other mounts; only regular files are opened, and nothing that is not ASDF gives a byte.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 use super::{OpenOptions, Snapshot};
 use crate::codec::Cache;
@@ -50,8 +51,7 @@ impl Sandbox {
     /// The decoded first block of the file that `uri` names.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a URI that leads elsewhere, [`Error::Io`] for a file that can't be opened,
-    /// [`Error::Corrupt`] for one that is not an ASDF file with a block.
+    /// [`Error::Unsupported`] for a URI that leads elsewhere and for a file that can't be opened, [`Error::Corrupt`] for one that is not an ASDF file with a block.
     pub fn first_block(&self, uri: &str, cache: &Arc<Cache>) -> Result<Arc<dyn Source>> {
         self.snapshot(uri, cache)?
             .block(0)
@@ -94,23 +94,37 @@ impl Sandbox {
 
     fn outside(&self, uri: &str) -> Error {
         let why = format!(
-            "external source {uri} lies outside {}; -o allow_external=DIR allows another directory",
+            "external source {uri} lies outside {} or in another mount; -o allow_external=DIR allows another directory",
             self.path.display()
         );
         Error::unsupported(Place::File, why)
     }
 
+    /// Why the kernel did not open a file. Not its errno: to a reader of the array, `ENOENT` would say that there is no array.
+    fn unopened(&self, uri: &str, errno: Errno) -> Error {
+        let why = match errno {
+            Errno::XDEV => return self.outside(uri),
+            Errno::LOOP => "a symbolic link leads there, and none is followed".to_owned(),
+            errno => std::io::Error::from(errno).to_string(),
+        };
+        Error::unsupported(Place::File, format!("external source {uri}: {why}"))
+    }
+
     /// Opens the file that `uri` names, if it is a regular one beneath the directory.
     ///
     /// # Errors
-    /// As [`Sandbox::located`]; [`Error::Io`] if it can't be opened.
+    /// [`Error::Unsupported`], also if it can't be opened.
     pub fn open(&self, uri: &str) -> Result<File> {
         let relative = self.relative_path(uri)?;
-        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        // NO_XDEV: what is mounted there may be our own mount, which can't answer while it waits for itself
+        let how = ResolveFlags::BENEATH
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::NO_MAGICLINKS
+            | ResolveFlags::NO_XDEV;
         // NONBLOCK: opening a FIFO must not wait for a writer
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let file = openat2(&self.directory, &relative, flags, Mode::empty(), how)
-            .map_err(|errno| Error::io(format!("external source {uri}"), errno.into()))?;
+            .map_err(|errno| self.unopened(uri, errno))?;
         let file = File::from(file);
         let meta = file
             .metadata()

@@ -105,7 +105,7 @@ impl Snapshot {
     /// What all references into the file of this one lead to. `known` is given back if the file has not changed since.
     ///
     /// # Errors
-    /// As [`Snapshot::file_referred_to`]; [`Error::Io`] if the file can't be opened.
+    /// As [`Snapshot::file_referred_to`]; [`Error::Io`] if the attributes of the file can't be had.
     pub fn other(&self, reference: &Reference, known: Option<&Arc<Other>>) -> Result<Arc<Other>> {
         let path = self.file_referred_to(reference)?;
         let Some(sandbox) = &self.options.sandbox else {
