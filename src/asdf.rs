@@ -25,6 +25,7 @@ mod lines;
 pub mod names;
 pub mod npy;
 pub mod outline;
+mod reference;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -46,6 +47,7 @@ use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 
 pub use array::{Array, Link, Origin};
+pub use reference::{Other, Reference, Referent};
 
 use block::Block;
 use buffers::Buffers;

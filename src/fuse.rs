@@ -235,7 +235,6 @@ impl Filesystem for Shim {
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_CACHE_SYMLINKS,
         ] {
             if let Err(missing) = config.add_capabilities(wanted) {
                 debug!("the kernel lacks {missing:?}");

@@ -7,6 +7,7 @@ mod attr;
 mod catalogue;
 mod commit;
 mod edit;
+mod elsewhere;
 mod error;
 mod handle;
 mod hdus;
@@ -221,17 +222,13 @@ impl Vfs {
             }
             Node::Status => (Kind::File, self.status_text(state).len(), 1),
             Node::BlocksTsv => (Kind::File, info::blocks_tsv(snapshot).len(), 1),
-            Node::ArraysTsv => (Kind::File, info::arrays_tsv(snapshot).len(), 1),
+            Node::ArraysTsv => (Kind::File, info::arrays_tsv(state).len(), 1),
             Node::Block(n) => (Kind::File, self.block_len(state, index(n))?, 1),
             Node::ArrayBin(number) => (Kind::File, state.array(number)?.bin_len(), 1),
             Node::ArrayNpy(number) => (Kind::File, state.array(number)?.npy_len(), 1),
             Node::ArrayLink(number) => {
-                let target = state.catalogue().link(number).ok_or(Error::NotFound)?;
-                (
-                    Kind::Symlink,
-                    u64::try_from(target.len()).unwrap_or(u64::MAX),
-                    1,
-                )
+                let len = state.link(number)?.len();
+                (Kind::Symlink, u64::try_from(len).unwrap_or(u64::MAX), 1)
             }
             Node::Text(number) => return self.text_attr(number),
         };
@@ -303,11 +300,7 @@ impl Vfs {
     /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
     pub fn readlink(&self, ino: u64) -> Result<Vec<u8>> {
         match Node::from_ino(ino).ok_or(Error::NotFound)? {
-            Node::ArrayLink(number) => {
-                let state = self.state();
-                let target = state.catalogue().link(number).ok_or(Error::NotFound)?;
-                Ok(target.as_bytes().to_vec())
-            }
+            Node::ArrayLink(number) => self.state().link(number),
             Node::Text(number) => Ok(locked(&self.root).link_target(number)?.as_bytes().to_vec()),
             _ => Err(Error::Invalid("not a symlink")),
         }
@@ -354,7 +347,7 @@ impl Vfs {
             }
             Node::Status => self.status_text(&state),
             Node::BlocksTsv => info::blocks_tsv(&state.snapshot),
-            Node::ArraysTsv => info::arrays_tsv(&state.snapshot),
+            Node::ArraysTsv => info::arrays_tsv(&state),
             Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
             Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => {
                 return Err(Error::IsDirectory);

@@ -1,16 +1,17 @@
 //! External sources: other ASDF files that arrays name by URI (the exploded form).
 //!
 //! ASDF Standard, "Exploded form". Files are hostile, so the name is only ever resolved beneath one directory, by the kernel
-//! (`openat2`), without following symlinks; only regular files are opened, and nothing that is not ASDF gives a byte.
+//! (`openat2`), without following symlinks or entering other mounts; only regular files are opened, and nothing that is not ASDF gives a byte.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 use super::{OpenOptions, Snapshot};
 use crate::codec::Cache;
@@ -50,8 +51,7 @@ impl Sandbox {
     /// The decoded first block of the file that `uri` names.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a URI that leads elsewhere, [`Error::Io`] for a file that can't be opened,
-    /// [`Error::Corrupt`] for one that is not an ASDF file with a block.
+    /// [`Error::Unsupported`] for a URI that leads elsewhere and for a file that can't be opened, [`Error::Corrupt`] for one that is not an ASDF file with a block.
     pub fn first_block(&self, uri: &str, cache: &Arc<Cache>) -> Result<Arc<dyn Source>> {
         self.snapshot(uri, cache)?
             .block(0)
@@ -68,13 +68,63 @@ impl Sandbox {
         Snapshot::open(Arc::new(file), Arc::clone(cache), options).map_err(|error| told(uri, error))
     }
 
-    fn open(&self, uri: &str) -> Result<File> {
+    /// The path of the file that `uri` names, whether there is one or not; nothing is opened.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a URI that leads elsewhere.
+    pub fn located(&self, uri: &str) -> Result<PathBuf> {
+        let mut path = self.path.clone();
+        let mut depth = 0_usize;
+        for component in self.relative_path(uri)?.components() {
+            match component {
+                Component::Normal(name) => {
+                    path.push(name);
+                    depth = depth.saturating_add(1);
+                }
+                Component::ParentDir => {
+                    depth = depth.checked_sub(1).ok_or_else(|| self.outside(uri))?;
+                    path.pop();
+                }
+                Component::CurDir => {}
+                Component::RootDir | Component::Prefix(_) => return Err(self.outside(uri)),
+            }
+        }
+        Ok(path)
+    }
+
+    fn outside(&self, uri: &str) -> Error {
+        let why = format!(
+            "external source {uri} lies outside {} or in another mount; -o allow_external=DIR allows another directory",
+            self.path.display()
+        );
+        Error::unsupported(Place::File, why)
+    }
+
+    /// Why the kernel did not open a file. Not its errno: to a reader of the array, `ENOENT` would say that there is no array.
+    fn unopened(&self, uri: &str, errno: Errno) -> Error {
+        let why = match errno {
+            Errno::XDEV => return self.outside(uri),
+            Errno::LOOP => "a symbolic link leads there, and none is followed".to_owned(),
+            errno => std::io::Error::from(errno).to_string(),
+        };
+        Error::unsupported(Place::File, format!("external source {uri}: {why}"))
+    }
+
+    /// Opens the file that `uri` names, if it is a regular one beneath the directory.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], also if it can't be opened.
+    pub fn open(&self, uri: &str) -> Result<File> {
         let relative = self.relative_path(uri)?;
-        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        // NO_XDEV: what is mounted there may be our own mount, which can't answer while it waits for itself
+        let how = ResolveFlags::BENEATH
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::NO_MAGICLINKS
+            | ResolveFlags::NO_XDEV;
         // NONBLOCK: opening a FIFO must not wait for a writer
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let file = openat2(&self.directory, &relative, flags, Mode::empty(), how)
-            .map_err(|errno| Error::io(format!("external source {uri}"), errno.into()))?;
+            .map_err(|errno| self.unopened(uri, errno))?;
         let file = File::from(file);
         let meta = file
             .metadata()
@@ -88,13 +138,7 @@ impl Sandbox {
 
     /// The path of a relative or `file:` URI relative to the sandbox.
     fn relative_path(&self, uri: &str) -> Result<PathBuf> {
-        let outside = || {
-            let why = format!(
-                "external source {uri} lies outside {}; -o allow_external=DIR allows another directory",
-                self.path.display()
-            );
-            Error::unsupported(Place::File, why)
-        };
+        let outside = || self.outside(uri);
         let name = uri.split(['#', '?']).next().unwrap_or_default();
         let (name, is_file_uri) = match name.split_once(':') {
             Some(("file", rest)) => (rest.strip_prefix("//localhost").unwrap_or(rest), true),
@@ -183,6 +227,24 @@ mod tests {
         Place {
             _directory: directory,
             root,
+        }
+    }
+
+    #[test]
+    fn a_file_is_located_without_being_opened() {
+        let place = place();
+        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
+        for (uri, want) in [
+            ("x.asdf#/a", Some("in/x.asdf")),
+            ("./sub/.././x.asdf", Some("in/x.asdf")),
+            ("sub/none%20such.asdf#", Some("in/sub/none such.asdf")),
+            ("../secret.asdf", None),
+            ("sub/../../in/x.asdf", None),
+            ("/etc/passwd", None),
+            ("http://example.org/x.asdf", None),
+        ] {
+            let found = sandbox.located(uri).ok();
+            assert_eq!(found, want.map(|want| place.root.join(want)), "{uri}");
         }
     }
 

@@ -8,7 +8,9 @@ use super::fits::Elements;
 use super::inline;
 
 use super::names::Names;
+use super::outline::pointer::reference;
 use super::outline::{Component, Outline, PlaceId, What};
+use super::reference::Reference;
 use super::tree::{Node, Tree};
 use super::view::View;
 use crate::error::{Error, Place, Result};
@@ -35,6 +37,7 @@ pub(super) struct Found {
     pub(super) links: Vec<Link>,
     /// The arrays that use each block, as indices by the block's index.
     pub(super) users: Vec<Vec<usize>>,
+    pub(super) references: Vec<Reference>,
 }
 
 /// Finds all arrays of a tree.
@@ -50,8 +53,20 @@ pub(super) fn find(tree: &Tree, blocks: &dyn Blocks) -> Found {
         }
     }
     for (id, place) in outline.ids() {
-        if let What::Link { to, whole } = place.what {
-            links(&outline, &names, id, to, whole, &mut found.links);
+        match place.what {
+            What::Link { to, whole } => {
+                links(&outline, &names, id, to, whole, &mut found.links);
+            }
+            What::Elsewhere => {
+                let uri = tree.node(place.node).and_then(reference);
+                found.references.push(Reference {
+                    path: tree_path(tree, &outline, id),
+                    file_names: split(&names.path(&outline, id)),
+                    directory_names: split(&names.directory_path(&outline, id)),
+                    uri: uri.unwrap_or_default().to_owned(),
+                });
+            }
+            What::Directory | What::Array(_) | What::Nothing => {}
         }
     }
     found

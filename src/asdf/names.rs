@@ -172,7 +172,7 @@ impl Names {
             let children = named.children(id).to_vec();
             let entry = |&child: &PlaceId| Entry {
                 key: key(tree, outline, child),
-                array: outline.array(child).is_some(),
+                array: has_files(outline, child),
                 directory: named.is_directory(outline, child),
             };
             let entries: Vec<_> = children.iter().map(entry).collect();
@@ -225,7 +225,8 @@ impl Names {
     #[must_use]
     pub fn is_directory(&self, outline: &Outline, id: PlaceId) -> bool {
         match outline.place(id).map(|place| place.what) {
-            Some(What::Directory) => true,
+            // what it leads to, may be one
+            Some(What::Directory | What::Elsewhere) => true,
             Some(What::Array(_)) => !self.children(id).is_empty(),
             Some(What::Link { to, whole }) => whole && self.is_home_directory(outline, to),
             Some(What::Nothing) | None => false,
@@ -246,7 +247,7 @@ impl Names {
     /// The path of a place from the top: of an array, that of its files without the suffix; else that of the directory.
     #[must_use]
     pub fn path(&self, outline: &Outline, id: PlaceId) -> String {
-        if outline.array(id).is_none() {
+        if !has_files(outline, id) {
             return self.directory_path(outline, id);
         }
         let stem = self.name(id).map(Name::stem).unwrap_or_default();
@@ -275,6 +276,12 @@ impl Names {
         parts.reverse();
         parts.join("/")
     }
+}
+
+/// Whether a place appears as the files of an array, as that which a reference to another file leads to may.
+fn has_files(outline: &Outline, id: PlaceId) -> bool {
+    let elsewhere = outline.place(id).map(|place| place.what) == Some(What::Elsewhere);
+    elsewhere || outline.array(id).is_some()
 }
 
 /// What a place is called in the tree.

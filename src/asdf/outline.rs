@@ -10,13 +10,11 @@ use std::collections::HashSet;
 use crate::asdf::decl::{Allowance, ArrayDecl, is_ndarray};
 use crate::asdf::tree::{Items, Kind, Node, NodeId, Tree};
 
-mod pointer;
+mod column;
+pub(super) mod pointer;
 
 /// Most places; a mount of more would serve nobody.
 pub const MAX_PLACES: usize = 1 << 20;
-
-/// Most entries of a quantity or column that is searched for its unit; they have five at most.
-const MAX_QUANTITY: usize = 64;
 
 /// A place's number; those above it have smaller ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +70,8 @@ pub enum What {
     },
     /// A reference that leads to nothing with a place.
     Nothing,
+    /// A reference to something in another file.
+    Elsewhere,
 }
 
 /// The arrays of a tree and the places that lead to them.
@@ -125,6 +125,17 @@ impl Outline {
             What::Array(number) => Some(number),
             _ => None,
         }
+    }
+
+    /// The place of a node, if it has one. Places stand in the order of their nodes.
+    pub(super) fn find(&self, node: NodeId) -> Option<PlaceId> {
+        let places = &self.places;
+        let first = places.partition_point(|place| place.node < node);
+        let same = |place: &&Place| place.node == node;
+        let is_home = |place: &Place| matches!(place.what, What::Directory | What::Array(_));
+        let mut candidates = places.get(first..)?.iter().take_while(same);
+        let at = first.saturating_add(candidates.position(is_home)?);
+        u32::try_from(at).ok().map(PlaceId)
     }
 
     /// The place of an array, by its number.
@@ -206,6 +217,8 @@ struct Walk<'t> {
     pointers: pointer::Pointers<'t>,
     /// Links by reference whose array's place is not yet known.
     pending: Vec<(PlaceId, NodeId)>,
+    /// The names of columns that are linked in each table.
+    columns: HashSet<(PlaceId, &'t str)>,
 }
 
 impl<'t> Walk<'t> {
@@ -228,6 +241,7 @@ impl<'t> Walk<'t> {
             allowance: Allowance::new(tree),
             pointers: pointer::Pointers::new(tree),
             pending: Vec::new(),
+            columns: HashSet::new(),
         }
     }
 
@@ -243,6 +257,7 @@ impl<'t> Walk<'t> {
         }
         for (link, target) in std::mem::take(&mut self.pending) {
             let what = self
+                .outline
                 .find(target)
                 .map_or(What::Nothing, |to| What::Link { to, whole: false });
             if let Some(place) = self.outline.places.get_mut(link.index()) {
@@ -256,7 +271,7 @@ impl<'t> Walk<'t> {
         match (step, node.kind()) {
             (Step::Merge, Kind::Alias) => self.merge(node),
             (Step::To(component), Kind::Alias) => {
-                if let Some(to) = self.find(node.follow().id()) {
+                if let Some(to) = self.outline.find(node.follow().id()) {
                     self.link(component, node, to);
                 }
             }
@@ -290,29 +305,17 @@ impl<'t> Walk<'t> {
         let decl = ArrayDecl::read(node, unit, &mut self.allowance);
         self.outline.arrays.push(decl);
         self.outline.homes.push(place);
+        let whole = What::Link {
+            to: place,
+            whole: true,
+        };
+        self.name_column(component, node, whole);
         // The lists of an inline array hold no arrays, but a mapping may have a mask.
         if node.kind() == Kind::Mapping {
             let mut frame = Frame::new(node, component, false);
             frame.place = Some(place);
             self.stack.push(frame);
         }
-    }
-
-    /// The unit that the collection at the top of the stack gives to its child, if it is a quantity or a table's column.
-    fn unit(&self, component: Component) -> Option<NodeId> {
-        let around = self.stack.last()?.node;
-        let Component::Key(key) = component else {
-            return None;
-        };
-        let key = self.tree.node(key)?.text()?;
-        let name = around.tag()?.rsplit('/').next()?;
-        let gives = (key == "value" && name.starts_with("quantity-"))
-            || (key == "data" && name.starts_with("column-"));
-        if !gives || around.len() > MAX_QUANTITY {
-            return None;
-        }
-        let (_, unit) = around.entries().find(|(key, _)| key.is_key("unit"))?;
-        unit.text().map(|_| unit.id())
     }
 
     /// Adds a place in the collection at the top of the stack, which gets one itself if it has none yet.
@@ -360,36 +363,31 @@ impl<'t> Walk<'t> {
         Some(place)
     }
 
-    /// The place of a node, if it has one. Places stand in the order of their nodes.
-    fn find(&self, node: NodeId) -> Option<PlaceId> {
-        let places = &self.outline.places;
-        let first = places.partition_point(|place| place.node < node);
-        let same = |place: &&Place| place.node == node;
-        let is_home = |place: &Place| matches!(place.what, What::Directory | What::Array(_));
-        let mut candidates = places.get(first..)?.iter().take_while(same);
-        let at = first.saturating_add(candidates.position(is_home)?);
-        u32::try_from(at).ok().map(PlaceId)
-    }
-
     /// Links to a place that is complete, or to where it leads.
     fn link(&mut self, component: Component, node: Node<'t>, to: PlaceId) {
         let what = match self.outline.place(to).map(|place| place.what) {
             Some(What::Directory | What::Array(_)) => What::Link { to, whole: true },
             Some(link @ What::Link { .. }) => link,
-            Some(What::Nothing) | None => return,
+            Some(What::Nothing | What::Elsewhere) | None => return,
         };
-        self.add(component, node, what);
+        if self.add(component, node, what).is_some() {
+            self.name_column(component, node, what);
+        }
     }
 
-    /// Links to the target of an internal reference.
+    /// Links to the target of an internal reference; one into another file is only noted.
     fn refer(&mut self, component: Component, node: Node<'t>, uri: &str) {
+        if !uri.is_empty() && !uri.starts_with('#') {
+            self.add(component, node, What::Elsewhere);
+            return;
+        }
         let Some(target) = self.pointers.resolve(uri) else {
             return;
         };
         let complete = target.behind() <= node.id();
         let around = target.id() <= node.id() && !complete;
         if complete {
-            if let Some(to) = self.find(target.id()) {
+            if let Some(to) = self.outline.find(target.id()) {
                 self.link(component, node, to);
             }
         } else if !around && target.tag().is_some_and(is_ndarray) {
@@ -401,7 +399,7 @@ impl<'t> Walk<'t> {
     /// Links to what an alias behind `<<` merges into the mapping around it, unless the mapping has a key of that name.
     fn merge(&mut self, alias: Node<'t>) {
         let target = alias.follow();
-        let Some(from) = self.find(target.id()) else {
+        let Some(from) = self.outline.find(target.id()) else {
             return;
         };
         let Some(around) = self.stack.iter().rposition(|frame| !frame.merged) else {
@@ -478,6 +476,7 @@ mod tests {
                 What::Array(_) => Some(path(id)),
                 What::Link { to, whole: true } => Some(format!("{} -> {}", path(id), path(to))),
                 What::Link { to, whole: false } => Some(format!("{} => {}", path(id), path(to))),
+                What::Elsewhere => Some(format!("{} -> elsewhere", path(id))),
                 What::Directory | What::Nothing => None,
             }
         };
@@ -538,6 +537,7 @@ mod tests {
                 "one -> all/a/b ~c",
                 "back -> all",
                 "via -> all/a/b ~c",
+                "far -> elsewhere",
                 "last/0"
             ]
         );

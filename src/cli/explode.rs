@@ -10,6 +10,7 @@ use super::options::Options;
 use super::progress::Progress;
 use crate::asdf::decl::Storage;
 use crate::asdf::external::Sandbox;
+use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::Severity;
 use crate::asdf::sources::{block_index, storages, with_sources};
 use crate::asdf::tree::Tree;
@@ -17,6 +18,7 @@ use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result};
 use crate::save::{self, WholeBlock};
+use crate::source::Memory;
 
 /// A file that is taken apart or put together.
 struct Original {
@@ -83,7 +85,7 @@ fn block(snapshot: &Snapshot, n: usize) -> Result<WholeBlock> {
     })
 }
 
-/// Writes `file` to `directory` as a tree and one file for each block.
+/// Writes `file` to `directory` as a tree and one file for each block that an array uses.
 pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
     let original = Original::open(file, options)?;
     let fail = |error: Error| Failure::new(Exit::Other, format!("{}: {error}", file.display()));
@@ -92,6 +94,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
     let stem = stem.to_string_lossy();
     let name = |n: usize| format!("{stem}{n:04}.asdf");
     let text = exploded_text(&original.snapshot, &name).map_err(fail)?;
+    let kept = kept(&original.snapshot).map_err(fail)?;
     std::fs::create_dir_all(directory)
         .and_then(|()| {
             File::open(
@@ -114,14 +117,16 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
         Ok(())
     };
     let head = head(&original.snapshot);
+    let users = original.snapshot.block_users();
     let done = (0..count)
+        .filter(|&n| users.get(n).is_some_and(|users| !users.is_empty()))
         .try_for_each(|n| {
             let block = block(&original.snapshot, n)?;
             write(directory.join(name(n)), head.clone(), &[block])
         })
         .and_then(|()| {
             let own = original.path.file_name().unwrap_or_default();
-            write(directory.join(own), text, &[])
+            write(directory.join(own), text, &kept)
         });
     if done.is_err() {
         for path in made {
@@ -135,11 +140,6 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
 
 /// The text with a name for each block number.
 fn exploded_text(snapshot: &Snapshot, name: &dyn Fn(usize) -> String) -> Result<Vec<u8>> {
-    let unused = snapshot.block_users().iter().position(Vec::is_empty);
-    if let Some(n) = unused {
-        let why = "no array uses it: it would belong to nothing";
-        return Err(Error::unsupported(Place::Block(n), why));
-    }
     let count = snapshot.layout().blocks.len();
     with_sources(snapshot, &|storage| match storage {
         Storage::Block(source) => {
@@ -152,6 +152,26 @@ fn exploded_text(snapshot: &Snapshot, name: &dyn Fn(usize) -> String) -> Result<
         }
         Storage::Fits(_) => Ok(storage.clone()),
     })
+}
+
+/// The blocks that stay with the tree: those that no array uses. Something else in the tree may name them by their numbers, as
+/// the chunks of zarr are named, so that an empty block holds the place of each one in front of them that goes.
+fn kept(snapshot: &Snapshot) -> Result<Vec<WholeBlock>> {
+    let users = snapshot.block_users();
+    let count = users
+        .iter()
+        .rposition(Vec::is_empty)
+        .map_or(0, |last| last.saturating_add(1));
+    let keep = |(n, users): (usize, &Vec<usize>)| {
+        if users.is_empty() {
+            return block(snapshot, n);
+        }
+        Ok(WholeBlock {
+            header: BlockHeader::new(0),
+            stored: Arc::new(Memory::new(Vec::new())),
+        })
+    };
+    users.iter().take(count).enumerate().map(keep).collect()
 }
 
 /// The text of a file for one block: the same versions, and a tree that says nothing.
@@ -207,7 +227,10 @@ fn imploded(snapshot: &Snapshot, sandbox: &Sandbox) -> Result<(Vec<u8>, Vec<Whol
         .map(|n| block(snapshot, n))
         .collect::<Result<Vec<_>>>()?;
     let mut numbers = HashMap::new();
-    let (mut last, mut last_name) = (None, None);
+    // nothing can stand behind a streamed block
+    let mut last = blocks.pop_if(|block| block.header.streamed());
+    let own_last = last.is_some();
+    let mut last_name = None;
     for storage in storages(snapshot)? {
         let Storage::External(uri) = storage else {
             continue;
@@ -218,7 +241,6 @@ fn imploded(snapshot: &Snapshot, sandbox: &Sandbox) -> Result<(Vec<u8>, Vec<Whol
         let other = plain(sandbox.snapshot(&uri, snapshot.cache())?)?;
         let found = block(&other, 0)?;
         if found.header.streamed() {
-            // nothing can stand behind it
             if last.replace(found).is_some() {
                 let why = format!("{uri}: a second streamed block");
                 return Err(Error::unsupported(Place::File, why));
@@ -235,7 +257,10 @@ fn imploded(snapshot: &Snapshot, sandbox: &Sandbox) -> Result<(Vec<u8>, Vec<Whol
     blocks.extend(last);
     let text = with_sources(snapshot, &|storage| {
         let n = match storage {
-            Storage::Block(source) => block_index(*source, own)?,
+            Storage::Block(source) => match block_index(*source, own)? {
+                n if own_last && n.saturating_add(1) == own => blocks.len().saturating_sub(1),
+                n => n,
+            },
             Storage::External(uri) => *numbers
                 .get(uri)
                 .ok_or_else(|| Error::corrupt(Place::File, format!("{uri}: not read")))?,
@@ -312,11 +337,60 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_no_array_uses_is_not_given_away() {
+    fn a_block_that_no_array_uses_stays_with_the_tree_under_its_number() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("x.asdf");
-        std::fs::write(&file, Sample::new().block(b"abc").bytes()).unwrap();
-        assert!(explode(&dir.path().join("parts"), &file, &options()).is_err());
-        assert!(!dir.path().join("parts").exists());
+        let (file, parts) = (dir.path().join("x.asdf"), dir.path().join("parts"));
+        let array = |name: &str, source: u8, len: u8| {
+            format!(
+                "{name}: !core/ndarray-1.0.0 {{source: {source}, datatype: uint8, byteorder: big, shape: [{len}]}}\n"
+            )
+        };
+        let text = format!(
+            "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n---\n{}chunks: !zarr {{map: 1}}\n{}...\n",
+            array("a", 0, 3),
+            array("b", 2, 2)
+        );
+        let sample = Sample::new()
+            .text(text.as_bytes())
+            .block(b"abc")
+            .stored(block_with(*b"zlib", ZLIB, 60, 100))
+            .block(b"de");
+        std::fs::write(&file, sample.bytes()).unwrap();
+        explode(&parts, &file, &options()).unwrap();
+        let names = std::fs::read_dir(&parts).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["x.asdf", "x0000.asdf", "x0002.asdf"]);
+        let out = dir.path().join("out.asdf");
+        implode(&out, &parts.join("x.asdf"), &options()).unwrap();
+        for path in [parts.join("x.asdf"), out] {
+            assert_eq!(arrays(&path), [&b"abc"[..], b"de"], "{}", path.display());
+            let read = super::super::report::read(&path, &options()).unwrap();
+            let unused = read_all(&*read.snapshot.stored(1).unwrap(), 100);
+            assert_eq!(unused.unwrap(), ZLIB, "{}", path.display());
+            assert!(read.snapshot.block_users()[1].is_empty());
+        }
+    }
+
+    #[test]
+    fn a_streamed_block_that_no_array_uses_is_taken_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, parts) = (dir.path().join("x.asdf"), dir.path().join("parts"));
+        let text = TREE
+            .lines()
+            .filter(|line| !line.starts_with("c:") && !line.starts_with("b:"));
+        let text: String = text.flat_map(|line| [line, "\n"]).collect();
+        let sample = Sample::new().text(text.as_bytes()).block(b"abc");
+        std::fs::write(&file, sample.streamed(b"so far").bytes()).unwrap();
+        explode(&parts, &file, &options()).unwrap();
+        let (tree, out) = (parts.join("x.asdf"), dir.path().join("out.asdf"));
+        implode(&out, &tree, &options()).unwrap();
+        for path in [tree, out] {
+            let read = super::super::report::read(&path, &options()).unwrap();
+            assert_eq!(arrays(&path), [b"abc"]);
+            let last = read.snapshot.layout().blocks.len() - 1;
+            let streamed = read_all(&*read.snapshot.block(last).unwrap(), 100).unwrap();
+            assert_eq!(streamed, b"so far");
+        }
     }
 }

@@ -85,6 +85,10 @@ pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
         line(array.bin_len(), &format!("{name}.bin"), &note);
         line(array.npy_len(), &format!("{name}.npy"), "");
     }
+    for reference in snapshot.references() {
+        let name = format!("arrays/{}", reference.file_names().join("/"));
+        line(0, &name, &format!("(refers to {})", reference.uri()));
+    }
     say_bytes(out.as_bytes())?;
     Ok(Exit::Ok)
 }

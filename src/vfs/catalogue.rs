@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 
 use super::node::Node;
+use crate::asdf::names::SUFFIXES;
 
 /// Numbers given to paths under `arrays/`. A path keeps its number for the life of the mount; only paths that a save brings
 /// in for the first time make the list grow.
@@ -38,6 +39,19 @@ pub(super) enum Item {
     DirectoryLink(String),
     /// Links to an array's two files, with the target relative and without its ending.
     ArrayLink(String),
+    /// The reference of that index in the snapshot, should it stand for an array.
+    ArrayElsewhere(usize),
+    /// The reference of that index in the snapshot, should it stand for something that holds arrays.
+    DirectoryElsewhere(usize),
+}
+
+/// Where a link leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To this path, relative to the link's directory.
+    Here(String),
+    /// To what the reference of that index stands for in another mount: a directory, or a file with this ending.
+    Elsewhere(usize, Option<&'static str>),
 }
 
 /// A directory under `arrays/`.
@@ -54,7 +68,7 @@ struct Directory {
 pub(super) struct Catalogue {
     directories: HashMap<u32, Directory>,
     arrays: HashMap<u32, usize>,
-    links: HashMap<u32, String>,
+    links: HashMap<u32, Target>,
 }
 
 impl Catalogue {
@@ -98,15 +112,40 @@ impl Catalogue {
             }
             Item::DirectoryLink(target) => {
                 entries.push((name.into(), Node::ArrayLink(number)));
-                self.links.insert(number, target);
+                self.links.insert(number, Target::Here(target));
+            }
+            Item::DirectoryElsewhere(reference) => {
+                entries.push((name.into(), Node::ArrayLink(number)));
+                self.links
+                    .insert(number, Target::Elsewhere(reference, None));
             }
             Item::ArrayLink(target) => {
-                for ending in [".bin", ".npy"] {
-                    let link = numbers.of(&format!("{joined}{ending}"))?;
-                    entries.push((format!("{name}{ending}").into(), Node::ArrayLink(link)));
-                    self.links.insert(link, format!("{target}{ending}"));
-                }
+                let target = |ending| Target::Here(format!("{target}{ending}"));
+                self.link_files(parent, path, target, numbers)?;
             }
+            Item::ArrayElsewhere(reference) => {
+                let target = |ending| Target::Elsewhere(reference, Some(ending));
+                self.link_files(parent, path, target, numbers)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Links in the directory `parent` for the two files of an array at `path`.
+    fn link_files(
+        &mut self,
+        parent: u32,
+        path: &[String],
+        target: impl Fn(&'static str) -> Target,
+        numbers: &mut Numbers,
+    ) -> Option<()> {
+        let name = path.last()?;
+        let joined = path.join("/");
+        for ending in SUFFIXES {
+            let link = numbers.of(&format!("/{joined}{ending}"))?;
+            let entries = &mut self.directories.get_mut(&parent)?.entries;
+            entries.push((format!("{name}{ending}").into(), Node::ArrayLink(link)));
+            self.links.insert(link, target(ending));
         }
         Some(())
     }
@@ -158,8 +197,8 @@ impl Catalogue {
 
     /// Target of the link with that number.
     #[must_use]
-    pub(super) fn link(&self, number: u32) -> Option<&str> {
-        self.links.get(&number).map(String::as_str)
+    pub(super) fn link(&self, number: u32) -> Option<&Target> {
+        self.links.get(&number)
     }
 
     /// Every array's number and index.
@@ -254,6 +293,6 @@ mod tests {
         let Some(Node::ArrayLink(link)) = found.lookup(0, "y.npy".as_ref()) else {
             panic!("no link")
         };
-        assert_eq!(found.link(link), Some("a/x.npy"));
+        assert_eq!(found.link(link), Some(&Target::Here("a/x.npy".into())));
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use super::state::State;
 use crate::asdf::check::Validate;
 use crate::asdf::layout::{Index, Severity};
 use crate::asdf::{Array, Snapshot};
@@ -177,14 +178,23 @@ pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
     text
 }
 
-/// `info/arrays.tsv`: one line an array.
-pub(super) fn arrays_tsv(snapshot: &Snapshot) -> Text {
+/// `info/arrays.tsv`: one line an array, then one a reference to another file.
+pub(super) fn arrays_tsv(state: &State) -> Text {
     let mut text = Text::default();
     text.line(format_args!(
         "path\tdatatype\tshape\tbyteorder\tstrides\toffset\tsource\tbytes\tproblem"
     ));
-    for array in snapshot.arrays() {
+    for array in state.snapshot.arrays() {
         text.line(format_args!("{}", array_line(array)));
+    }
+    for (i, reference) in state.snapshot.references().iter().enumerate() {
+        let problem = state.shown_elsewhere(i).err();
+        text.line(format_args!(
+            "{}\t-\t-\t-\t-\t-\t{}\t-\t{}",
+            field(&reference.path()),
+            field(reference.uri()),
+            field(&problem.map_or_else(String::new, |error| error.to_string()))
+        ));
     }
     text
 }

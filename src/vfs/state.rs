@@ -5,7 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::catalogue::{Catalogue, Item, Numbers};
+use super::catalogue::{Catalogue, Item, Numbers, Target};
+use super::elsewhere::Elsewhere;
 use super::node::Node;
 use super::{Error, Result, locked};
 use crate::asdf::{Array, Snapshot};
@@ -17,6 +18,7 @@ pub(super) struct State {
     pub(super) meta: Metadata,
     catalogue: OnceLock<Catalogue>,
     numbers: Arc<Mutex<Numbers>>,
+    pub(super) elsewhere: Elsewhere,
 }
 
 /// The names in a directory.
@@ -38,6 +40,7 @@ impl State {
             meta,
             catalogue: OnceLock::new(),
             numbers: Arc::clone(numbers),
+            elsewhere: Elsewhere::default(),
         })
     }
 
@@ -50,6 +53,19 @@ impl State {
     /// Index of the array with that number.
     pub(super) fn array_index(&self, number: u32) -> Result<usize> {
         self.catalogue().array(number).ok_or(Error::NotFound)
+    }
+
+    /// The target of the link with that number.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is none, or none at the moment.
+    pub(super) fn link(&self, number: u32) -> Result<Vec<u8>> {
+        match self.catalogue().link(number).ok_or(Error::NotFound)? {
+            Target::Here(target) => Ok(target.as_bytes().to_vec()),
+            Target::Elsewhere(reference, ending) => self
+                .target_elsewhere(*reference, *ending)
+                .ok_or(Error::NotFound),
+        }
     }
 
     /// The array with that number.
@@ -97,7 +113,16 @@ fn items(snapshot: &Snapshot) -> impl Iterator<Item = (Vec<String>, Item)> {
         };
         (link.file_names.clone(), item)
     });
-    arrays.chain(links)
+    let references = snapshot.references().iter().enumerate();
+    let references = references.flat_map(|(i, reference)| {
+        let file_names = reference.file_names().to_vec();
+        let directory_names = reference.directory_names().to_vec();
+        [
+            (file_names, Item::ArrayElsewhere(i)),
+            (directory_names, Item::DirectoryElsewhere(i)),
+        ]
+    });
+    arrays.chain(links).chain(references)
 }
 
 /// The target of a link, relative to the directory that holds the link.

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::common::{can_mount, mounted};
+use tempfile::TempDir;
+
+use crate::common::{Mount, can_mount, mounted};
 use crate::sample::{Block, Sample, array, array_with, flux};
 
 /// The elements of `data`, `size` bytes each, in this order.
@@ -162,6 +164,47 @@ fn aliases_and_references_are_symlinks_to_the_first_place() {
                 fs::read_link(&path).unwrap(),
                 Path::new(&format!("{target}.{kind}"))
             );
+            assert!(fs::read(&path).unwrap().ends_with(b"hello"));
+        }
+    }
+}
+
+#[test]
+fn a_link_follows_a_save() {
+    if !can_mount() {
+        return;
+    }
+    // the kernel kept the targets of links for as long as it knew their names
+    let value = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [5]}";
+    let sample = Sample::new(&format!("a: &a {value}\nb: &b {value}\nc: *a\n"));
+    let dir = TempDir::new().unwrap();
+    let file = sample.block(Block::raw(b"hello")).write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    let target = || fs::read_link(mount.path("arrays/c.bin")).unwrap();
+    assert_eq!(target(), Path::new("a.bin"));
+    let text = mount.text("tree.yaml").replace("*a", "*b");
+    fs::write(mount.path("tree.yaml"), text).unwrap();
+    assert_eq!(target(), Path::new("b.bin"));
+}
+
+#[test]
+fn a_column_of_a_table_is_found_by_its_name() {
+    if !can_mount() {
+        return;
+    }
+    let column = |name: &str| {
+        format!(
+            "!core/column-1.0.0 {{name: {name}, data: !core/ndarray-1.0.0 {{source: 0, datatype: uint8, byteorder: little, shape: [5]}}}}"
+        )
+    };
+    let columns = [column("ra"), column("de/c")].join(", ");
+    let body = format!("stars: !core/table-1.0.0 {{columns: [{columns}]}}\n");
+    let (_dir, mount) = mounted(&Sample::new(&body).block(Block::raw(b"hello")));
+    for (name, number) in [("ra", 0), ("de%2Fc", 1)] {
+        for kind in ["bin", "npy"] {
+            let path = mount.path(&format!("arrays/stars/{name}.{kind}"));
+            let target = format!("columns/{number}/data.{kind}");
+            assert_eq!(fs::read_link(&path).unwrap(), Path::new(&target));
             assert!(fs::read(&path).unwrap().ends_with(b"hello"));
         }
     }

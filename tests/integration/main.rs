@@ -24,6 +24,10 @@ mod command;
 mod common;
 #[cfg(feature = "fuse")]
 mod corpus;
+#[cfg(feature = "fuse")]
+mod elsewhere;
+#[cfg(feature = "fuse")]
+mod follow;
 mod manual;
 #[cfg(feature = "fuse")]
 mod mount;

@@ -10,7 +10,7 @@ const MAX_HOPS: usize = 16;
 const MAX_SEARCHED: usize = 1 << 26;
 
 /// The URI of a reference: a mapping whose one key is `$ref`.
-pub(super) fn reference(node: Node<'_>) -> Option<&str> {
+pub(in crate::asdf) fn reference(node: Node<'_>) -> Option<&str> {
     if node.kind() != Kind::Mapping || node.len() != 1 {
         return None;
     }
@@ -19,14 +19,14 @@ pub(super) fn reference(node: Node<'_>) -> Option<&str> {
 }
 
 /// Resolves references, each text once.
-pub(super) struct Pointers<'t> {
+pub(in crate::asdf) struct Pointers<'t> {
     tree: &'t Tree,
     known: HashMap<String, Option<NodeId>>,
     left: usize,
 }
 
 impl<'t> Pointers<'t> {
-    pub(super) fn new(tree: &'t Tree) -> Self {
+    pub(in crate::asdf) fn new(tree: &'t Tree) -> Self {
         Self {
             tree,
             known: HashMap::new(),
@@ -35,7 +35,7 @@ impl<'t> Pointers<'t> {
     }
 
     /// The node that a URI refers to, through aliases and further references; none in other files.
-    pub(super) fn resolve(&mut self, uri: &str) -> Option<Node<'t>> {
+    pub(in crate::asdf) fn resolve(&mut self, uri: &str) -> Option<Node<'t>> {
         if let Some(&known) = self.known.get(uri) {
             return self.tree.node(known?);
         }

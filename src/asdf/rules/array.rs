@@ -72,6 +72,13 @@ pub(super) static NDARRAY_1_1: Rule = ndarray!(
     MASK_1_1,
     &["source", "data"]
 );
+/// Not stable yet: says the same, but its datatypes have a schema of their own, and its mask is of this version.
+pub(super) static NDARRAY_1_2: Rule = ndarray!(
+    "core/ndarray-1.2.0",
+    DATATYPE_1_1,
+    MASK_1_2,
+    &["source", "data"]
+);
 
 const ARRAY_NEEDS: &[(&str, &str)] = &[
     ("source", "shape"),
@@ -115,6 +122,7 @@ macro_rules! mask {
 
 static MASK_1_0: Want = mask!(NDARRAY_1_0);
 static MASK_1_1: Want = mask!(NDARRAY_1_1);
+static MASK_1_2: Want = mask!(NDARRAY_1_2);
 /// What `datatype: bool8` asks of an array. It is not asked of lists without the tag of one.
 static OF_BOOLS: Want = Want::By(|node| {
     static DECLARED: Want = Want::Form(Form {

@@ -1,9 +1,9 @@
 //! The rules, one for each version of each core tag; those of the tree, of who wrote it, and of numbers are here.
 //!
-//! Written from the schemas of ASDF Standard 1.0.0 to 1.6.0 (asdf-standard 1.5.0), "Core", "Table", "Unit", "Time" and "FITS".
+//! Written from the schemas of ASDF Standard 1.0.0 to 1.6.0, and of 1.7.0 as far as it is there (asdf-standard 1.5.0), "Core", "Table", "Unit", "Time" and "FITS".
 //! A version that says the same as the one before it shares what it wants with it.
 
-use super::array::{EXTERNAL_ARRAY, NDARRAY_1_0, NDARRAY_1_1};
+use super::array::{EXTERNAL_ARRAY, NDARRAY_1_0, NDARRAY_1_1, NDARRAY_1_2};
 use super::column::{
     COLUMN_1_0, COLUMN_1_1, COLUMN_1_2, QUANTITY_1_1, QUANTITY_1_2, QUANTITY_1_3, TABLE_1_0,
     TABLE_1_1, TABLE_1_2, UNIT,
@@ -23,7 +23,7 @@ pub(super) fn find(tag: &str) -> Option<&'static Rule> {
 }
 
 /// All rules.
-static RULES: [&Rule; 31] = [
+static RULES: [&Rule; 33] = [
     &ASDF_1_0,
     &ASDF_1_1,
     &SOFTWARE,
@@ -34,9 +34,11 @@ static RULES: [&Rule; 31] = [
     &CONSTANT,
     &INTEGER_1_0,
     &INTEGER_1_1,
+    &INTEGER_1_2,
     &EXTERNAL_ARRAY,
     &NDARRAY_1_0,
     &NDARRAY_1_1,
+    &NDARRAY_1_2,
     &TABLE_1_0,
     &TABLE_1_1,
     &TABLE_1_2,
@@ -170,31 +172,28 @@ static CONSTANT: Rule = Rule {
     want: Want::Anything,
 };
 
-static INTEGER_1_0: Rule = Rule {
-    name: "core/integer-1.0.0",
-    want: Want::Form(Form {
-        keys: &[
-            ("words", &Want::As(&NDARRAY_1_0)),
-            ("sign", &SIGN),
-            ("string", &Want::Text),
-        ],
-        required: &["words", "sign"],
-        ..Form::EMPTY
-    }),
-};
+/// An integer, with the array that its words are.
+macro_rules! integer {
+    ($name:literal, $array:expr) => {
+        Rule {
+            name: $name,
+            want: Want::Form(Form {
+                keys: &[
+                    ("words", &Want::As(&$array)),
+                    ("sign", &SIGN),
+                    ("string", &Want::Text),
+                ],
+                required: &["words", "sign"],
+                ..Form::EMPTY
+            }),
+        }
+    };
+}
 
-static INTEGER_1_1: Rule = Rule {
-    name: "core/integer-1.1.0",
-    want: Want::Form(Form {
-        keys: &[
-            ("words", &Want::As(&NDARRAY_1_1)),
-            ("sign", &SIGN),
-            ("string", &Want::Text),
-        ],
-        required: &["words", "sign"],
-        ..Form::EMPTY
-    }),
-};
+static INTEGER_1_0: Rule = integer!("core/integer-1.0.0", NDARRAY_1_0);
+static INTEGER_1_1: Rule = integer!("core/integer-1.1.0", NDARRAY_1_1);
+/// Not stable yet.
+static INTEGER_1_2: Rule = integer!("core/integer-1.2.0", NDARRAY_1_2);
 
 static SIGN: Want = Want::Like(is_sign, "'+' or '-'");
 

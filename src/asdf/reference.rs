@@ -1,0 +1,214 @@
+//! References into other files: `$ref: "other.asdf#/path"`.
+//!
+//! ASDF Standard, "References". Nothing of the other file is shown here: what a reference can become is a link to the place where
+//! another mount shows the other file. For its names the other file is read, within the bounds of external sources
+//! ([`Sandbox`](super::external::Sandbox)). Knows nothing of mounts, which are `vfs`'s.
+
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::names::Names;
+use super::outline::pointer::Pointers;
+use super::outline::{Outline, PlaceId, What};
+use super::{OpenOptions, Snapshot};
+use crate::error::{Error, Place, Result};
+
+/// A place in the tree that refers to something in another file.
+#[derive(Debug, Clone)]
+pub struct Reference {
+    pub(super) path: Vec<String>,
+    pub(super) file_names: Vec<String>,
+    pub(super) directory_names: Vec<String>,
+    pub(super) uri: String,
+}
+
+impl Reference {
+    /// Its path in the tree, components joined by `/`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        self.path.join("/")
+    }
+
+    /// The names below `arrays/` that lead to it if it stands for an array, the last one without `.bin` or `.npy`.
+    #[must_use]
+    pub fn file_names(&self) -> &[String] {
+        &self.file_names
+    }
+
+    /// The names below `arrays/` that lead to it if it stands for something that holds arrays.
+    #[must_use]
+    pub fn directory_names(&self) -> &[String] {
+        &self.directory_names
+    }
+
+    /// The file and the pointer within it, as the tree says them.
+    #[must_use]
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+}
+
+/// What a reference leads to, by its names below `arrays/` in a mount of the other file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Referent {
+    /// The array that it is, without `.bin` or `.npy`.
+    pub array: Option<String>,
+    /// The directory with the arrays in it; empty for `arrays/` itself.
+    pub directory: Option<String>,
+}
+
+/// What the references into one other file lead to, as that file is at the moment.
+#[derive(Debug)]
+pub struct Other {
+    stamp: [i64; 6],
+    referents: HashMap<usize, Result<Referent>>,
+}
+
+impl Other {
+    /// What that reference leads to.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if there is no array, or the file can't be read.
+    pub fn referent(&self, reference: usize) -> Result<&Referent> {
+        match self.referents.get(&reference) {
+            Some(found) => found.as_ref().map_err(Clone::clone),
+            None => Err(Error::unsupported(
+                Place::File,
+                "not a reference into that file",
+            )),
+        }
+    }
+}
+
+impl Snapshot {
+    /// The references into other files, in the tree's order.
+    #[must_use]
+    pub fn references(&self) -> &[Reference] {
+        &self.found().references
+    }
+
+    /// The path of the file that a reference leads into, whether there is one or not. Nothing is opened.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it lies outside the directory that external sources may be in.
+    pub fn file_referred_to(&self, reference: &Reference) -> Result<PathBuf> {
+        let why = "other files are not read under allow_other; -o allow_external=DIR allows them";
+        match &self.options.sandbox {
+            None => Err(Error::unsupported(Place::File, why)),
+            Some(sandbox) => sandbox.located(&reference.uri),
+        }
+    }
+
+    /// What all references into the file of this one lead to. `known` is given back if the file has not changed since.
+    ///
+    /// # Errors
+    /// As [`Snapshot::file_referred_to`]; [`Error::Io`] if the attributes of the file can't be had.
+    pub fn other(&self, reference: &Reference, known: Option<&Arc<Other>>) -> Result<Arc<Other>> {
+        let path = self.file_referred_to(reference)?;
+        let Some(sandbox) = &self.options.sandbox else {
+            return Err(Error::unsupported(Place::File, "no other file may be read"));
+        };
+        let file = sandbox.open(&reference.uri)?;
+        let meta = file
+            .metadata()
+            .map_err(|cause| Error::io("reading the file's attributes", cause))?;
+        let stamp = stamp(&meta);
+        if let Some(known) = known.filter(|known| known.stamp == stamp) {
+            return Ok(Arc::clone(known));
+        }
+        let into_it = self.references().iter().enumerate().filter(|(_, other)| {
+            self.file_referred_to(other)
+                .is_ok_and(|other| other == path)
+        });
+        Ok(Arc::new(Other {
+            stamp,
+            referents: self.resolve(file, into_it),
+        }))
+    }
+
+    /// What these references lead to in that file.
+    fn resolve<'r>(
+        &self,
+        file: File,
+        references: impl Iterator<Item = (usize, &'r Reference)>,
+    ) -> HashMap<usize, Result<Referent>> {
+        let opened = Self::open(
+            Arc::new(file),
+            Arc::clone(&self.cache),
+            OpenOptions::default(),
+        );
+        let there = opened.as_ref().map_err(Clone::clone).and_then(There::new);
+        match there {
+            Err(error) => references.map(|(i, _)| (i, Err(error.clone()))).collect(),
+            Ok(mut there) => references
+                .map(|(i, reference)| (i, there.find(&reference.uri)))
+                .collect(),
+        }
+    }
+}
+
+/// What tells one state of a file from another.
+fn stamp(meta: &Metadata) -> [i64; 6] {
+    [
+        meta.dev().cast_signed(),
+        meta.ino().cast_signed(),
+        meta.size().cast_signed(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.ctime_nsec(),
+    ]
+}
+
+/// The tree of another file.
+struct There<'t> {
+    snapshot: &'t Snapshot,
+    outline: Outline,
+    names: Names,
+    pointers: Pointers<'t>,
+}
+
+impl<'t> There<'t> {
+    fn new(snapshot: &'t Snapshot) -> Result<Self> {
+        let missing = || Error::unsupported(Place::File, "the file referred to has no tree");
+        let tree = snapshot.tree().ok_or_else(missing)?.map_err(Clone::clone)?;
+        let outline = Outline::new(tree);
+        Ok(Self {
+            snapshot,
+            names: Names::new(tree, &outline),
+            outline,
+            pointers: Pointers::new(tree),
+        })
+    }
+
+    /// What the fragment of a URI leads to.
+    fn find(&mut self, uri: &str) -> Result<Referent> {
+        let fragment = uri.split_once('#').map_or("", |(_, fragment)| fragment);
+        let node = self.pointers.resolve(&format!("#{fragment}"));
+        let place = node.and_then(|node| self.outline.find(node.id()));
+        place
+            .map(|place| self.referent(place))
+            .filter(|found| found.array.is_some() || found.directory.is_some())
+            .ok_or_else(|| {
+                let why = format!("there is no array at {uri}");
+                Error::unsupported(Place::File, why)
+            })
+    }
+
+    fn referent(&self, place: PlaceId) -> Referent {
+        let shown = match self.outline.place(place).map(|place| place.what) {
+            Some(What::Array(n)) => {
+                let array = self.snapshot.arrays().get(n);
+                array.is_some_and(|array| array.problem().is_none())
+            }
+            _ => false,
+        };
+        let directory = self.names.is_directory(&self.outline, place);
+        Referent {
+            array: shown.then(|| self.names.path(&self.outline, place)),
+            directory: directory.then(|| self.names.directory_path(&self.outline, place)),
+        }
+    }
+}
