@@ -200,8 +200,8 @@ pub(super) fn python_encodes(code: &str, plain: &[u8]) -> Option<Vec<u8>> {
     python(&format!("c.compress(o, d, '{code}')"), plain)
 }
 
-/// What a Python program writes to `o` that has `input` as `d`.
-fn python(program: &str, input: &[u8]) -> Option<Vec<u8>> {
+/// What a Python program writes to `o` that has `input` as `d`; `None` where there is no such Python.
+pub(super) fn python(program: &str, input: &[u8]) -> Option<Vec<u8>> {
     if !Path::new(PYTHON).exists() {
         return None;
     }

@@ -55,10 +55,13 @@ impl Framing for Encoder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Codec;
     use super::super::super::testing::{EditCase, edits, encoded, image, python_agrees};
     use super::super::{CHUNKS, Lz4};
     use super::*;
+    use crate::source::{Memory, Source};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     /// The chunks of a payload: their stored bytes, by the decoded offset.
     fn chunks(stored: &[u8]) -> Vec<(u64, &[u8])> {
@@ -124,17 +127,16 @@ mod tests {
         let mut damaged = stored(&before, 100_000);
         let second = chunks(&damaged)[0].1.len();
         damaged[second + 20..second + 300].fill(0xFF);
-        let source: std::sync::Arc<dyn crate::source::Source> =
-            std::sync::Arc::new(crate::source::Memory::new(damaged.clone()));
+        let source: Arc<dyn Source> = Arc::new(Memory::new(damaged.clone()));
         let edited = Edited {
             framing: CHUNKS,
             stored: &source,
             stored_len: 300_000,
-            decoded: &crate::source::Memory::new(before),
-            touched: &[250_000..250_010],
+            decoded: &Memory::new(before),
+            touched: std::slice::from_ref(&(250_000..250_010)),
         };
         let mut out = Vec::new();
-        super::super::super::Codec::reencode(&Lz4, &edited, &mut out).unwrap();
+        Lz4.reencode(&edited, &mut out).unwrap();
         assert!(out == damaged);
     }
 
