@@ -18,6 +18,7 @@ mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
 mod readers;
+mod splice;
 #[cfg(test)]
 mod testing;
 mod work;
@@ -35,6 +36,7 @@ use crate::source::Source;
 
 pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
+pub use splice::Edited;
 pub use zlib::decoded_len as zlib_len;
 
 /// The decoded bytes of one block, seen by how they can be reached.
@@ -129,6 +131,16 @@ pub trait Codec: Send + Sync {
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()>;
+
+    /// Writes the encoded form of an edited block to `out`, and encodes no more of it than the framing makes necessary.
+    ///
+    /// What is not encoded again is there as it was stored, byte for byte.
+    ///
+    /// # Errors
+    /// As of [`Codec::encode`]; of reading what was stored.
+    fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
+        self.encode(Some(edited.framing), edited.decoded, out)
+    }
 }
 
 /// A payload whose framing has been recognised.

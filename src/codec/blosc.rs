@@ -15,19 +15,20 @@
 mod blosclz;
 mod cframe;
 mod chunk;
+mod encode;
 mod filters;
 mod inner;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::chunked::{Entries, Headers, Pending, corrupt, length, read_into, unsupported};
-use super::zstd::Encoder;
-use super::{Codec, Cursor, Opened, Stream};
-use crate::error::{Error, Result};
+use super::chunked::{Entries, Headers, Pending, corrupt, length, unsupported};
+use super::{Codec, Cursor, Edited, Opened, Stream, splice};
+use crate::error::Result;
 use crate::source::{Source, checked_end};
 use cframe::{Cframe, is_cframe};
 use chunk::{BlockDecoder, Chunk};
+use encode::Encoder;
 
 const PREFIXED: &str = "prefixed chunks";
 const ONE_CHUNK: &str = "one chunk";
@@ -35,16 +36,6 @@ const CFRAME: &str = "contiguous frame";
 
 /// Chunks without data are skipped, but not without end.
 const MAX_IDLE: u32 = 1024;
-
-/// What is written: what abacusutils writes, chunks of 4 MiB in blocks of 512 KiB, each a Zstandard frame of level 1.
-const WRITTEN_CHUNK: usize = 4 << 20;
-const WRITTEN_BLOCK: usize = 512 << 10;
-const WRITTEN_LEVEL: i32 = 1;
-/// Format version 2, codec version 1.
-const WRITTEN_VERSION: [u8; 2] = [2, 1];
-/// Zstandard, blocks not split, byte shuffle: of elements of one byte, so nothing is moved.
-const WRITTEN_FLAGS: u8 = 4 << 5 | 16 | 1;
-const STORED: u8 = 2;
 
 /// The Blosc codecs, by code.
 pub(super) struct Blosc(pub(super) [u8; 4]);
@@ -96,69 +87,15 @@ impl Codec for Blosc {
                 framing.unwrap_or("Blosc2")
             )));
         }
-        let mut encoder = Encoder::new(WRITTEN_LEVEL)?;
-        let mut input = Vec::new();
-        let mut at = 0;
-        while at < decoded.len() {
-            let len = usize::try_from(decoded.len().saturating_sub(at))
-                .unwrap_or(WRITTEN_CHUNK)
-                .min(WRITTEN_CHUNK);
-            let bytes = read_into(decoded, at, len, &mut input)?;
-            at = at.saturating_add(length(len));
-            let chunk = written_chunk(&mut encoder, bytes);
-            let prefix = u32_len(chunk.len()).to_be_bytes();
-            out.write_all(&prefix)
-                .and_then(|()| out.write_all(&chunk))
-                .map_err(|cause| Error::io("writing Blosc chunks", cause))?;
+        splice::encode(&mut Encoder::new()?, decoded, out)
+    }
+
+    fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
+        if edited.framing != PREFIXED {
+            return self.encode(Some(edited.framing), edited.decoded, out);
         }
-        Ok(())
+        splice::reencode(&mut Encoder::new()?, edited, out)
     }
-}
-
-/// A length below 2^32, by construction.
-fn u32_len(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
-}
-
-/// A Blosc1 chunk of `bytes`: packed if that makes it smaller.
-fn written_chunk(encoder: &mut Encoder, bytes: &[u8]) -> Vec<u8> {
-    let header = |flags: u8, len: usize| {
-        let block = WRITTEN_BLOCK.min(bytes.len());
-        let sizes = [bytes.len(), block, len].map(|len| u32_len(len).to_le_bytes());
-        [&WRITTEN_VERSION[..], &[flags, 1], sizes.as_flattened()].concat()
-    };
-    let mut chunk = header(WRITTEN_FLAGS, 0);
-    let mut starts = Vec::new();
-    let mut streams = Vec::new();
-    let table = bytes.len().div_ceil(WRITTEN_BLOCK).saturating_mul(4);
-    let mut packed = vec![0; WRITTEN_BLOCK];
-    for block in bytes.chunks(WRITTEN_BLOCK) {
-        let start = chunk
-            .len()
-            .saturating_add(table)
-            .saturating_add(streams.len());
-        starts.extend(u32_len(start).to_le_bytes());
-        // A stream as long as its block is taken for stored.
-        let space = packed
-            .get_mut(..block.len().saturating_sub(1))
-            .unwrap_or_default();
-        let len = encoder.encode(block, space);
-        let stream = len.and_then(|len| packed.get(..len)).unwrap_or(block);
-        streams.extend(u32_len(stream.len()).to_le_bytes());
-        streams.extend_from_slice(stream);
-    }
-    let len = chunk
-        .len()
-        .saturating_add(table)
-        .saturating_add(streams.len());
-    if len >= chunk.len().saturating_add(bytes.len()) {
-        let len = chunk.len().saturating_add(bytes.len());
-        return [header(WRITTEN_FLAGS | STORED, len).as_slice(), bytes].concat();
-    }
-    chunk = header(WRITTEN_FLAGS, len);
-    chunk.extend(starts);
-    chunk.extend(streams);
-    chunk
 }
 
 /// Whether the payload begins with a length that is also the size of the chunk behind it.

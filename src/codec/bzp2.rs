@@ -8,6 +8,7 @@
 mod batch;
 mod bits;
 mod block;
+mod encode;
 mod entries;
 mod runs;
 
@@ -15,14 +16,11 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bzip2::Compression;
-use bzip2::write::BzEncoder;
-
 use self::batch::{Batch, Ready, decode_batch, most_at_once};
 use self::bits::{Bits, Fault, MARK_BITS, Mark};
 use self::block::LEVEL_LEN;
 use self::entries::{Entries, Entry};
-use super::{Codec, Cursor, Opened, SEGMENT, Stream};
+use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
@@ -41,8 +39,8 @@ const HEADER_LEN: u64 = 4;
 /// A block of 900,000 bytes can stand for 46.6 million, and takes at least 25 bytes.
 const MAX_RATIO: u64 = 2_000_000;
 
-/// Decoded bytes that are compressed at once.
-const ENCODE_LEN: usize = 1 << 20;
+/// The level that is written where there is none to keep: Python's default.
+const BEST_LEVEL: u8 = 9;
 
 /// The codec.
 pub(super) struct Bzp2;
@@ -83,19 +81,15 @@ impl Codec for Bzp2 {
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()> {
-        let failed = |cause| Error::io("writing a bzip2 stream", cause);
-        let mut encoder = BzEncoder::new(out, Compression::best());
-        let mut plain = vec![0; ENCODE_LEN];
-        let mut offset = 0;
-        while offset < decoded.len() {
-            let left = decoded.len().saturating_sub(offset);
-            let len = usize::try_from(left).map_or(ENCODE_LEN, |left| left.min(ENCODE_LEN));
-            plain.truncate(len);
-            decoded.read_exact_at(&mut plain, offset)?;
-            encoder.write_all(&plain).map_err(failed)?;
-            offset = offset.saturating_add(len_u64(len));
-        }
-        encoder.finish().map(|_| ()).map_err(failed)
+        encode::encode(decoded, BEST_LEVEL, out)
+    }
+
+    fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
+        let level = match edited.stored_len {
+            0 => BEST_LEVEL,
+            _ => stream_level(edited.stored.as_ref(), 0)?,
+        };
+        encode::encode(edited.decoded, level, out)
     }
 }
 
@@ -364,6 +358,8 @@ mod tests {
     };
     use super::*;
     use crate::source::Memory;
+    use bzip2::Compression;
+    use bzip2::write::BzEncoder;
     use proptest::prelude::*;
     use std::io::Read;
 

@@ -9,18 +9,20 @@
 //! and so on until all is decoded; chunks have 4 MiB as a rule (ASDF.jl: 8 MiB). The lengths make a table of the chunks,
 //! so that each can be reached without a look at the others' data.
 
+mod encode;
 mod long;
 mod table;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+use lz4_flex::block::decompress_into;
 
+use self::encode::{CHUNK_LEN, Encoder};
 use self::long::LongBlock;
 use self::table::{Chunk, Headers, MAX_RATIO, Row, Table};
-use super::{Codec, Cursor, Opened, Stream};
-use crate::error::{Error, Place, Result};
+use super::{Codec, Cursor, Edited, Opened, Stream, splice};
+use crate::error::Result;
 use crate::source::Source;
 
 /// The code.
@@ -37,9 +39,6 @@ const FRAME_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 
 /// The upper two bits of the byte behind the magic of a frame.
 const FRAME_VERSION: u8 = 0b01;
-
-/// Decoded size of a chunk that we write: Python's default.
-const CHUNK_LEN: usize = 4 << 20;
 
 /// Chunks of more decoded bytes are decoded bit by bit, rather than in one piece of memory.
 const LONG_CHUNK: u32 = 16 << 20;
@@ -96,7 +95,14 @@ impl Codec for Lz4 {
         if framing.is_some_and(|framing| framing != CHUNKS) {
             return super::codec(FRAME_CODE)?.encode(framing, decoded, out);
         }
-        encode_chunks(decoded, out)
+        splice::encode(&mut Encoder::default(), decoded, out)
+    }
+
+    fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
+        if edited.framing != CHUNKS {
+            return super::codec(FRAME_CODE)?.reencode(edited, out);
+        }
+        splice::reencode(&mut Encoder::default(), edited, out)
     }
 }
 
@@ -292,7 +298,7 @@ impl Cursor for ChunkCursor {
 
     fn scratch(&self) -> u64 {
         match self.piece {
-            Piece::None => len_u64(CHUNK_LEN).saturating_mul(2),
+            Piece::None => CHUNK_LEN.saturating_mul(2),
             Piece::Decoded(..) | Piece::Long(_) => 0,
         }
     }
@@ -303,33 +309,6 @@ impl Cursor for ChunkCursor {
             Piece::None | Piece::Long(_) => self.position,
         }
     }
-}
-
-fn encode_chunks(decoded: &dyn Source, out: &mut dyn Write) -> Result<()> {
-    let mut plain = vec![0; CHUNK_LEN];
-    let mut block = vec![0; get_maximum_output_size(CHUNK_LEN)];
-    let mut offset = 0;
-    while offset < decoded.len() {
-        let len = usize::try_from(decoded.len().saturating_sub(offset))
-            .map_or(CHUNK_LEN, |left| left.min(CHUNK_LEN));
-        plain.truncate(len);
-        decoded.read_exact_at(&mut plain, offset)?;
-        let written = compress_into(&plain, &mut block)
-            .map_err(|cause| Error::corrupt(Place::Byte(offset), format!("LZ4: {cause}")))?;
-        let (Some(compressed), Ok(size), Ok(stored_len)) = (
-            block.get(..written),
-            u32::try_from(len),
-            u32::try_from(written.saturating_add(4)),
-        ) else {
-            return Err(Error::corrupt(Place::Byte(offset), "LZ4 block too long"));
-        };
-        for part in [&stored_len.to_be_bytes(), &size.to_le_bytes(), compressed] {
-            out.write_all(part)
-                .map_err(|cause| Error::io("writing an LZ4 chunk", cause))?;
-        }
-        offset = offset.saturating_add(len_u64(len));
-    }
-    Ok(())
 }
 
 fn len_u64(len: usize) -> u64 {
@@ -365,7 +344,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again_here_and_by_python() {
         let mut cases = Vec::new();
-        for len in [0, 1, CHUNK_LEN, CHUNK_LEN + 1] {
+        let chunk = CHUNK_LEN as usize;
+        for len in [0, 1, chunk - 1, chunk, chunk + 1, 3 * chunk + 5] {
             let plain = image(len);
             let stored = encoded(&Lz4, &plain);
             let decoded = open(&Lz4, &stored, len as u64).unwrap();
@@ -377,7 +357,7 @@ mod tests {
 
     #[test]
     fn what_python_writes_is_read() {
-        let plain = image(CHUNK_LEN + 77);
+        let plain = image(CHUNK_LEN as usize + 77);
         if let Some(stored) = python_encodes("lz4", &plain) {
             assert_reads_like(&open(&Lz4, &stored, plain.len() as u64).unwrap(), &plain);
         }

@@ -1,13 +1,17 @@
 //! What the tests of all codecs share.
 
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Cache, Codec, Decoded};
+use proptest::prelude::*;
+
+use super::{Cache, Codec, Decoded, Edited};
 use crate::error::Result;
-use crate::source::{Memory, Source};
+use crate::source::{Memory, Overlay, Source};
 
 /// A Python with the packages of the tests' oracle.
 const PYTHON: &str = "/work/conf/venv/bin/python";
@@ -57,6 +61,85 @@ pub(super) fn encoded(codec: &dyn Codec, decoded: &[u8]) -> Vec<u8> {
         .encode(None, &Memory::new(decoded.to_vec()), &mut out)
         .unwrap();
     out
+}
+
+/// An edit of a block whose chunks, or whatever the codec has, are encoded apart.
+pub(super) struct EditCase {
+    pub(super) framing: &'static str,
+    /// What the block stores, and the decoded bytes that it stands for.
+    pub(super) stored: Vec<u8>,
+    pub(super) before: Vec<u8>,
+    /// Pieces that are written, by their offset.
+    pub(super) writes: Vec<(usize, Vec<u8>)>,
+    /// The length that the block gets afterwards.
+    pub(super) len: usize,
+}
+
+/// What became of an [`EditCase`].
+pub(super) struct EditOutcome {
+    pub(super) stored: Vec<u8>,
+    pub(super) decoded: Vec<u8>,
+    /// How many decoded bytes were encoded: those that the codec asked for.
+    pub(super) encoded: u64,
+    pub(super) touched: Vec<Range<u64>>,
+}
+
+impl EditCase {
+    /// Edits the block as the mount does, checks that the result decodes to the edited bytes, and gives it.
+    pub(super) fn run(&self, codec: &dyn Codec) -> EditOutcome {
+        let base: Arc<dyn Source> = Arc::new(Memory::new(self.before.clone()));
+        let overlay = Overlay::new(base, tempfile::tempfile().unwrap());
+        let mut model = self.before.clone();
+        for (at, bytes) in &self.writes {
+            overlay.write(*at as u64, bytes).unwrap();
+            model.resize(model.len().max(at + bytes.len()), 0);
+            model[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        overlay.resize(self.len as u64);
+        model.resize(self.len, 0);
+        let touched = overlay.touched();
+        let counted = Counted(overlay, AtomicU64::new(0));
+        let stored: Arc<dyn Source> = Arc::new(Memory::new(self.stored.clone()));
+        let edited = Edited {
+            framing: self.framing,
+            stored: &stored,
+            stored_len: self.before.len() as u64,
+            decoded: &counted,
+            touched: &touched,
+        };
+        let mut stored = Vec::new();
+        codec.reencode(&edited, &mut stored).unwrap();
+        let decoded = open(codec, &stored, self.len as u64).unwrap();
+        let decoded = read_all(&decoded).unwrap();
+        assert!(decoded == model, "other bytes than the edited ones");
+        EditOutcome {
+            stored,
+            decoded,
+            encoded: counted.1.into_inner(),
+            touched,
+        }
+    }
+}
+
+/// A source that counts the bytes that are read of it.
+struct Counted(Overlay, AtomicU64);
+
+impl Source for Counted {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.1.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.0.read_exact_at(buf, offset)
+    }
+}
+
+/// Edits of a few pieces of a block of about `len` bytes, and its length afterwards: the same in half of the cases.
+pub(super) fn edits(len: usize) -> impl Strategy<Value = (Vec<(usize, Vec<u8>)>, usize)> {
+    let write = (0..len, prop::collection::vec(any::<u8>(), 1..50));
+    let after = prop_oneof![Just(len), 0..len.saturating_mul(2)];
+    (prop::collection::vec(write, 0..4), after)
 }
 
 /// Reads at random, and from start to end in pieces, and compares.
@@ -117,8 +200,8 @@ pub(super) fn python_encodes(code: &str, plain: &[u8]) -> Option<Vec<u8>> {
     python(&format!("c.compress(o, d, '{code}')"), plain)
 }
 
-/// What a Python program writes to `o` that has `input` as `d`.
-fn python(program: &str, input: &[u8]) -> Option<Vec<u8>> {
+/// What a Python program writes to `o` that has `input` as `d`; `None` where there is no such Python.
+pub(super) fn python(program: &str, input: &[u8]) -> Option<Vec<u8>> {
     if !Path::new(PYTHON).exists() {
         return None;
     }

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use crate::error::{Error, Place, Result};
+
 /// Threads that work in advance.
 const THREADS: usize = 2;
 
@@ -165,6 +167,30 @@ impl Drop for Pass<'_> {
         drop(state);
         self.0.changed.notify_all();
     }
+}
+
+/// What `work` makes of each item, in order; each is worked at by a thread of its own but for the first.
+pub(super) fn on_all_cores<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Vec<Result<R>> {
+    let Some((first, others)) = items.split_first() else {
+        return Vec::new();
+    };
+    let work = &work;
+    thread::scope(|scope| {
+        let others: Vec<_> = others
+            .iter()
+            .map(|item| scope.spawn(move || work(item)))
+            .collect();
+        let mut results = vec![work(first)];
+        results.extend(others.into_iter().map(|other| {
+            other
+                .join()
+                .unwrap_or_else(|_| Err(Error::corrupt(Place::File, "a codec panicked")))
+        }));
+        results
+    })
 }
 
 #[cfg(test)]

@@ -8,13 +8,14 @@
 
 mod encode;
 mod index;
+mod segments;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use self::index::{Index, Point, WINDOW, Window};
 use super::inflate::{Inflate, Stop};
-use super::{Codec, Cursor, Opened, SEGMENT, Stream};
+use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
@@ -79,7 +80,11 @@ impl Codec for Zlib {
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()> {
-        encode::encode(decoded, out)
+        encode::encode(decoded, encode::Class::default(), out)
+    }
+
+    fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
+        encode::reencode(edited, out)
     }
 }
 

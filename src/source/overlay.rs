@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -97,6 +98,16 @@ impl Overlay {
             at = end;
         }
         out
+    }
+
+    /// Where the bytes are not, or not surely, those of the base, in order. What is gone at the end is not among it.
+    #[must_use]
+    pub fn touched(&self) -> Vec<Range<u64>> {
+        self.parts()
+            .into_iter()
+            .filter(|&(_, kept)| !kept)
+            .map(|((start, end), _)| start..end)
+            .collect()
     }
 
     /// Whether all bytes of the base are still there or written over.

@@ -16,8 +16,9 @@ use super::node::Node;
 use super::{Error, Invalidation, Result, State, Vfs, locked};
 use crate::asdf::check::check_text;
 use crate::asdf::checksum::md5;
+use crate::asdf::header::BlockHeader;
 use crate::asdf::{Array, Origin, Snapshot};
-use crate::codec::{self, code_text};
+use crate::codec::{self, Edited, code_text};
 use crate::error::{Error as Library, Place};
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
 use crate::save::{Committed, Method, Writer};
@@ -144,13 +145,7 @@ impl Vfs {
             return self.publish(committed, &format!("block {n} added"));
         };
         if header.compression != [0; 4] {
-            let framing = state.snapshot.framing(n);
-            let stored = self.encoded(
-                header.compression,
-                framing,
-                &*draft.overlay,
-                header.has_checksum(),
-            )?;
+            let stored = self.reencoded(&state.snapshot, header, draft)?;
             let committed = writer.save(&Edit::block(BlockEdit::Replace { n, stored }))?;
             return self
                 .publish(committed, &what)
@@ -198,36 +193,45 @@ impl Vfs {
         Ok(())
     }
 
-    /// Encodes decoded bytes into a temporary file.
-    fn encoded(
+    /// Encodes an edited block: what of it the edit touched, as far as its codec can tell that from the rest.
+    fn reencoded(
         &self,
-        code: [u8; 4],
-        framing: Option<&str>,
-        decoded: &dyn Source,
-        with_checksum: bool,
+        snapshot: &Snapshot,
+        header: &BlockHeader,
+        draft: &Draft,
     ) -> Result<Stored> {
+        let codec = codec::codec(header.compression)?;
+        let stored = snapshot.stored(draft.block)?;
+        let decoded: &dyn Source = &*draft.overlay;
+        let write = |out: &mut dyn Write| match snapshot.framing(draft.block) {
+            Some(framing) => codec.reencode(
+                &Edited {
+                    framing,
+                    stored: &stored,
+                    stored_len: header.data_size,
+                    decoded,
+                    touched: &draft.overlay.touched(),
+                },
+                out,
+            ),
+            None => codec.encode(None, decoded, out),
+        };
+        let file = self.spooled(write)?;
+        stored_as(file, header.compression, decoded, header.has_checksum())
+    }
+
+    /// A temporary file of what `write` writes.
+    fn spooled(&self, write: impl FnOnce(&mut dyn Write) -> Result<(), Library>) -> Result<File> {
         let fail = |error| Library::io("the temporary file of a block", error);
         let mut out = BufWriter::with_capacity(CHUNK, self.spool_file()?);
-        codec::codec(code)?.encode(framing, decoded, &mut out)?;
+        write(&mut out)?;
         out.flush().map_err(fail)?;
         let mut file = out
             .into_inner()
             .map_err(io::IntoInnerError::into_error)
             .map_err(fail)?;
         file.seek(SeekFrom::Start(0)).map_err(fail)?;
-        let bytes: Arc<dyn Source> = Arc::new(FileSource::open(Arc::new(file))?);
-        let checksum = if with_checksum {
-            md5(&*bytes, &mut |_| {})?
-        } else {
-            [0; 16]
-        };
-        Ok(Stored {
-            pieces: vec![Piece::New(bytes)],
-            compression: code,
-            data_size: decoded.len(),
-            checksum,
-            tight: false,
-        })
+        Ok(file)
     }
 
     /// Encodes block `n` anew.
@@ -262,9 +266,11 @@ impl Vfs {
                 ..Stored::raw(decoded)
             }
         } else {
+            let codec = codec::codec(code)?;
+            let file = self.spooled(|out| codec.encode(None, &*decoded, out))?;
             Stored {
                 tight: true,
-                ..self.encoded(code, None, &*decoded, header.has_checksum())?
+                ..stored_as(file, code, &*decoded, header.has_checksum())?
             }
         };
         let committed = writer.save(&Edit::block(BlockEdit::Replace { n, stored }))?;
@@ -301,6 +307,28 @@ impl Vfs {
             }
         }
     }
+}
+
+/// A block of what `file` holds, which is `decoded` under a compression code.
+fn stored_as(
+    file: File,
+    code: [u8; 4],
+    decoded: &dyn Source,
+    with_checksum: bool,
+) -> Result<Stored> {
+    let bytes: Arc<dyn Source> = Arc::new(FileSource::open(Arc::new(file))?);
+    let checksum = if with_checksum {
+        md5(&*bytes, &mut |_| {})?
+    } else {
+        [0; 16]
+    };
+    Ok(Stored {
+        pieces: vec![Piece::New(bytes)],
+        compression: code,
+        data_size: decoded.len(),
+        checksum,
+        tight: false,
+    })
 }
 
 /// Writes the edited pieces of a raw block where they are. Its checksum says "not verified" meanwhile.

@@ -519,3 +519,39 @@ fn a_sparse_file_of_a_terabyte_mounts_like_a_small_one() {
     block.read_exact_at(&mut last, TERABYTE - 100).unwrap();
     assert_eq!(last, [0; 100]);
 }
+
+#[test]
+fn an_edit_leaves_the_chunks_it_does_not_touch_as_they_are_stored() {
+    if !can_mount() {
+        return;
+    }
+    // A thousand zeros as so many literals, which no encoder makes of them: whoever encodes them again is found out.
+    let literals = [&[0xF0, 255, 255, 255, 220][..], &[0; 1000]].concat();
+    let head = [
+        (literals.len() as u32 + 4).to_be_bytes(),
+        1000_u32.to_le_bytes(),
+    ];
+    let chunk = [head.as_flattened(), &literals].concat();
+    let block = Block::coded(*b"lz4\0", chunk.repeat(3), 3000);
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a.asdf");
+    let sample = Sample::new(&array("a", 0, "uint8", "[3000]")).block(block);
+    fs::write(&path, sample.bytes()).unwrap();
+    let mount = Mount::new(&path, &[]);
+    let file = OpenOptions::new()
+        .write(true)
+        .open(mount.path("arrays/a.bin"))
+        .unwrap();
+    file.write_all_at(b"0123456789", 1500).unwrap();
+    file.sync_all().unwrap();
+    let stored = fs::read(&path).unwrap();
+    let start = stored.windows(chunk.len()).position(|bytes| bytes == chunk);
+    let rest = &stored[start.unwrap() + chunk.len()..];
+    let second = u32::from_be_bytes(rest[..4].try_into().unwrap()) as usize + 4;
+    assert!(second < 100, "{second} bytes for zeros and ten others");
+    assert!(rest[second..].starts_with(&chunk));
+    drop(file);
+    let mut data = vec![0; 3000];
+    data[1500..1510].copy_from_slice(b"0123456789");
+    assert_eq!(mount.read("blocks/0.bin").unwrap(), data);
+}

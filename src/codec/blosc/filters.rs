@@ -1,4 +1,4 @@
-//! The filters of Blosc, backwards: byte and bit transposition and differences.
+//! The filters of Blosc: byte and bit transposition, both ways, and differences, backwards.
 //!
 //! From the behaviour of Blosc/c-blosc2 blosc/{shuffle,bitshuffle-generic,delta}.c and plugins/filters/bytedelta. All of them leave
 //! the length as it is. Bytes that do not make a whole element (or group of eight elements) stand behind, untouched.
@@ -41,6 +41,46 @@ fn planes<const N: usize>(from: &[u8], to: &mut [u8]) {
         *element = std::array::from_fn(|plane| rows[plane][n]);
     }
     rest.copy_from_slice(&from[whole..]);
+}
+
+/// Stores the bytes of elements of `typesize` bytes by significance.
+pub(super) fn shuffle(typesize: usize, from: &[u8], to: &mut [u8]) {
+    let typesize = typesize.max(1);
+    let count = from.len() / typesize;
+    let whole = count * typesize;
+    if count > 0 {
+        for (byte, plane) in to[..whole].chunks_exact_mut(count).enumerate() {
+            for (value, element) in plane.iter_mut().zip(from.chunks_exact(typesize)) {
+                *value = element[byte];
+            }
+        }
+    }
+    to[whole..].copy_from_slice(&from[whole..]);
+}
+
+/// Stores the bits of elements of `typesize` bytes by significance, by the rule of Blosc1: all elements, or none where their
+/// number is not a multiple of eight.
+pub(super) fn bit_shuffle(typesize: usize, from: &[u8], to: &mut [u8]) {
+    let typesize = typesize.max(1);
+    let count = from.len() / typesize;
+    let groups = if count.is_multiple_of(8) {
+        count / 8
+    } else {
+        0
+    };
+    let whole = groups * 8 * typesize;
+    if groups > 0 {
+        for (byte, rows) in to[..whole].chunks_exact_mut(groups * 8).enumerate() {
+            for (group, elements) in from[..whole].chunks_exact(8 * typesize).enumerate() {
+                let column = std::array::from_fn(|n| elements[n * typesize + byte]);
+                let bits = transposed(u64::from_le_bytes(column));
+                for (row, value) in rows.chunks_exact_mut(groups).zip(bits.to_le_bytes()) {
+                    row[group] = value;
+                }
+            }
+        }
+    }
+    to[whole..].copy_from_slice(&from[whole..]);
 }
 
 /// Puts bits that were stored by significance back into elements of `typesize` bytes.
@@ -154,12 +194,16 @@ mod tests {
             data in prop::collection::vec(any::<u8>(), 0..400),
         ) {
             let mut out = vec![0; data.len()];
+            shuffle(typesize, &data, &mut out);
+            prop_assert_eq!(&out, &shuffled(typesize, &data));
             unshuffle(typesize, &shuffled(typesize, &data), &mut out);
             prop_assert_eq!(&out, &data);
             let count = data.len() / typesize;
             bit_unshuffle(typesize, false, &bit_shuffled(typesize, count / 8 * 8, &data), &mut out);
             prop_assert_eq!(&out, &data);
             let blosc1 = if count % 8 == 0 { bit_shuffled(typesize, count, &data) } else { data.clone() };
+            bit_shuffle(typesize, &data, &mut out);
+            prop_assert_eq!(&out, &blosc1);
             bit_unshuffle(typesize, true, &blosc1, &mut out);
             prop_assert_eq!(&out, &data);
         }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::encode::{BLOCK_LEN, CHUNK_LEN, u32_len};
 use super::*;
 use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
 use crate::source::Memory;
@@ -145,10 +146,10 @@ fn what_is_written_is_read_again() {
         0,
         1,
         4095,
-        WRITTEN_BLOCK,
-        WRITTEN_CHUNK - 1,
-        WRITTEN_CHUNK,
-        WRITTEN_CHUNK + 1,
+        BLOCK_LEN,
+        CHUNK_LEN as usize - 1,
+        CHUNK_LEN as usize,
+        CHUNK_LEN as usize + 1,
     ] {
         let decoded = pattern(size);
         let stored = encode(&BLSC, &decoded);

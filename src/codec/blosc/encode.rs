@@ -1,0 +1,304 @@
+//! Writing prefixed chunks.
+//!
+//! A new chunk is what abacusutils writes: 4 MiB in blocks of 512 KiB, each a Zstandard frame of level 1. A chunk that is written
+//! again keeps the typesize, the shuffle and the block size of the one that it replaces, and Zstandard; of other inner codecs
+//! and filters, which Abacus files do not have, it becomes a new chunk.
+
+use std::io::Write;
+
+use super::chunk::Chunk;
+use super::filters::{bit_shuffle, shuffle};
+use crate::codec::chunked::{Headers, array_at, corrupt};
+use crate::codec::splice::{Edited, Framing, Stored, write};
+use crate::codec::zstd;
+use crate::error::Result;
+
+/// Decoded sizes of a chunk and of its blocks.
+pub(super) const CHUNK_LEN: u64 = 4 << 20;
+pub(super) const BLOCK_LEN: usize = 512 << 10;
+/// Limits of a block size that is kept.
+const MIN_BLOCK: usize = 4 << 10;
+const MAX_BLOCK: usize = 8 << 20;
+const LEVEL: i32 = 1;
+/// Format version 2, codec version 1.
+const VERSION: [u8; 2] = [2, 1];
+/// Zstandard, blocks not split.
+const FLAGS: u8 = 4 << 5 | 16;
+const SHUFFLED: u8 = 1;
+const STORED: u8 = 2;
+const BIT_SHUFFLED: u8 = 4;
+const DELTA: u8 = 8;
+/// The inner codec in the flags.
+const FORMAT: u8 = 7 << 5;
+
+/// What the blocks of a chunk are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    typesize: u8,
+    block: usize,
+    /// [`SHUFFLED`] or [`BIT_SHUFFLED`], or nothing.
+    filter: u8,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        // A shuffle of elements of one byte moves nothing, but it is what abacusutils asks for.
+        Self {
+            typesize: 1,
+            block: BLOCK_LEN,
+            filter: SHUFFLED,
+        }
+    }
+}
+
+impl Shape {
+    /// That of the chunk with this header, if such a chunk is written.
+    fn of([version, _, flags, typesize, _, _, _, _, b0, b1, b2, b3, ..]: [u8; 16]) -> Option<Self> {
+        let block = usize::try_from(u32::from_le_bytes([b0, b1, b2, b3])).ok()?;
+        let filter = flags & (SHUFFLED | BIT_SHUFFLED | DELTA);
+        let known = version <= 2
+            && flags & FORMAT == FLAGS & FORMAT
+            && matches!(filter, 0 | SHUFFLED | BIT_SHUFFLED)
+            && (MIN_BLOCK..=MAX_BLOCK).contains(&block)
+            && typesize > 0
+            && block.is_multiple_of(typesize.into());
+        known.then_some(Self {
+            typesize,
+            block,
+            filter,
+        })
+    }
+}
+
+/// Reads the headers of chunks, and writes chunks.
+pub(super) struct Encoder {
+    zstd: zstd::Encoder,
+    filtered: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl Encoder {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            zstd: zstd::Encoder::new(LEVEL)?,
+            filtered: Vec::new(),
+            packed: Vec::new(),
+        })
+    }
+
+    /// Packs a block; one that does not get smaller stays as it is behind its filter.
+    fn pack(&mut self, shape: Shape, block: &[u8]) -> &[u8] {
+        self.filtered.resize(block.len(), 0);
+        let typesize = usize::from(shape.typesize);
+        match shape.filter {
+            SHUFFLED => shuffle(typesize, block, &mut self.filtered),
+            BIT_SHUFFLED => bit_shuffle(typesize, block, &mut self.filtered),
+            _ => self.filtered.copy_from_slice(block),
+        }
+        // A stream as long as its block is taken for stored.
+        self.packed.resize(block.len().saturating_sub(1), 0);
+        let len = self.zstd.encode(&self.filtered, &mut self.packed);
+        len.and_then(|len| self.packed.get(..len))
+            .unwrap_or(&self.filtered)
+    }
+
+    /// A Blosc1 chunk of `bytes`: packed if that makes it smaller.
+    fn chunk(&mut self, shape: Shape, bytes: &[u8]) -> Vec<u8> {
+        let header = |flags: u8, len: usize| {
+            let block = shape.block.min(bytes.len());
+            let sizes = [bytes.len(), block, len].map(|len| u32_len(len).to_le_bytes());
+            let kind = [FLAGS | shape.filter | flags, shape.typesize];
+            [&VERSION[..], &kind, sizes.as_flattened()].concat()
+        };
+        let mut chunk = header(0, 0);
+        let mut starts = Vec::new();
+        let mut streams = Vec::new();
+        let table = bytes.len().div_ceil(shape.block).saturating_mul(4);
+        let before = chunk.len().saturating_add(table);
+        for block in bytes.chunks(shape.block) {
+            starts.extend(u32_len(before.saturating_add(streams.len())).to_le_bytes());
+            let stream = self.pack(shape, block);
+            streams.extend(u32_len(stream.len()).to_le_bytes());
+            streams.extend_from_slice(stream);
+        }
+        let len = before.saturating_add(streams.len());
+        let stored_len = chunk.len().saturating_add(bytes.len());
+        if len >= stored_len {
+            return [header(STORED, stored_len).as_slice(), bytes].concat();
+        }
+        chunk = header(0, len);
+        chunk.extend(starts);
+        chunk.extend(streams);
+        chunk
+    }
+}
+
+impl Framing for Encoder {
+    const CHUNK: u64 = CHUNK_LEN;
+
+    type Shape = Shape;
+
+    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(Stored, Shape)> {
+        let source = edited.stored.as_ref();
+        let len = u64::from(u32::from_be_bytes(array_at(source, at)?));
+        let chunk_at = at.saturating_add(4);
+        let end = chunk_at.saturating_add(len);
+        if end > source.len() {
+            return Err(corrupt("Blosc chunk that is cut short"));
+        }
+        let data_room = edited.stored_len.saturating_sub(start);
+        let chunk = Chunk::read(&mut Headers::new(source), chunk_at, len, data_room)?;
+        let shape = Shape::of(array_at(source, chunk_at)?).unwrap_or_default();
+        let stored = Stored {
+            stored: at..end,
+            size: chunk.size,
+        };
+        Ok((stored, shape))
+    }
+
+    fn encode(&mut self, bytes: &[u8], shape: &Shape, out: &mut dyn Write) -> Result<()> {
+        let chunk = self.chunk(*shape, bytes);
+        write(out, &u32_len(chunk.len()).to_be_bytes())?;
+        write(out, &chunk)
+    }
+}
+
+/// A length below 2^32, by construction.
+pub(super) fn u32_len(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Blosc, PREFIXED};
+    use super::*;
+    use crate::codec::chunked::tests::{encode, noise};
+    use crate::codec::testing::{EditCase, edits, image, python};
+    use proptest::prelude::*;
+
+    const BLSC: Blosc = Blosc(*b"blsc");
+
+    /// The chunks of a payload, by the decoded offset.
+    fn chunks(stored: &[u8]) -> Vec<(u64, &[u8])> {
+        let (mut rest, mut start, mut found) = (stored, 0, Vec::new());
+        while let Some((head, _)) = rest.split_first_chunk::<12>() {
+            let (chunk, behind) =
+                rest.split_at(u32::from_be_bytes(head[..4].try_into().unwrap()) as usize + 4);
+            found.push((start, chunk));
+            start += u64::from(u32::from_le_bytes(head[8..].try_into().unwrap()));
+            rest = behind;
+        }
+        found
+    }
+
+    fn stored(plain: &[u8], size: usize, shape: Shape) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut encoder = Encoder::new().unwrap();
+        for chunk in plain.chunks(size) {
+            encoder.encode(chunk, &shape, &mut out).unwrap();
+        }
+        out
+    }
+
+    /// Whether Python's blosc decodes a payload to these bytes; true where there is no such Python.
+    fn python_agrees(stored: &[u8], plain: &[u8]) -> bool {
+        let program = "import blosc\nwhile d:\n n = int.from_bytes(d[:4], 'big')\n \
+                       o.write(blosc.decompress(d[4:4+n])); d = d[4+n:]";
+        python(program, stored).is_none_or(|found| found == plain)
+    }
+
+    #[test]
+    fn ten_bytes_cost_one_chunk_and_python_reads_it() {
+        let before = image(3 * CHUNK_LEN as usize + 10);
+        let case = EditCase {
+            framing: PREFIXED,
+            stored: encode(&BLSC, &before),
+            writes: vec![(CHUNK_LEN as usize + 77, vec![9; 10])],
+            len: before.len(),
+            before,
+        };
+        let edited = case.run(&BLSC);
+        assert_eq!(edited.encoded, CHUNK_LEN);
+        let (old, new) = (chunks(&case.stored), chunks(&edited.stored));
+        assert_eq!(old.len(), new.len());
+        for (n, (old, new)) in old.iter().zip(&new).enumerate() {
+            assert_eq!(old == new, n != 1, "chunk {n}");
+        }
+        assert!(python_agrees(&edited.stored, &edited.decoded));
+    }
+
+    #[test]
+    fn a_chunk_keeps_its_typesize_its_shuffle_and_its_blocks() {
+        let before = image(400_004);
+        for (name, filter) in [("NOSHUFFLE", 0), ("SHUFFLE", 1), ("BITSHUFFLE", 4)] {
+            for typesize in [2, 9] {
+                let program = format!(
+                    "import blosc\nblosc.set_blocksize(9 * 4096)\nfor i in range(0, len(d), 200000):\n \
+                     b = blosc.compress(d[i:i+200000], typesize={typesize}, clevel=5, shuffle=blosc.{name}, cname='zstd')\n \
+                     o.write(len(b).to_bytes(4, 'big') + b)"
+                );
+                let Some(stored) = python(&program, &before) else {
+                    return;
+                };
+                let case = EditCase {
+                    framing: PREFIXED,
+                    stored,
+                    before: before.clone(),
+                    writes: vec![(250_000, vec![1; 10]), (400_003, vec![1])],
+                    len: before.len(),
+                };
+                let edited = case.run(&BLSC);
+                let (old, new) = (chunks(&case.stored), chunks(&edited.stored));
+                assert_eq!(old[0], new[0]);
+                let head = |chunk: &[u8]| [&chunk[4..5], &chunk[6..16]].concat();
+                assert_eq!(head(old[1].1), head(new[1].1), "{name} {typesize}");
+                assert_eq!(new[1].1[6] & 5, filter);
+                assert!(python_agrees(&edited.stored, &edited.decoded));
+            }
+        }
+    }
+
+    #[test]
+    fn what_other_codecs_packed_becomes_a_new_chunk() {
+        let packed = |flags, typesize| {
+            let mut header = [2, 1, flags, typesize, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 0, 0];
+            header[12] = 200;
+            Shape::of(header)
+        };
+        assert_eq!(packed(FLAGS | SHUFFLED, 1), Some(Shape::default()));
+        assert!(packed(FLAGS | BIT_SHUFFLED, 8).is_some());
+        assert_eq!(packed(1 << 5 | SHUFFLED, 4), None);
+        assert_eq!(packed(FLAGS | DELTA, 4), None);
+        assert_eq!(packed(FLAGS | SHUFFLED, 0), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn edits_keep_the_chunks_they_do_not_touch(
+            size in 40usize..3000,
+            typesize in 1u8..20,
+            filter in prop::sample::select(vec![0, SHUFFLED, BIT_SHUFFLED]),
+            packs in any::<bool>(),
+            (writes, len) in edits(6000),
+        ) {
+            let before = if packs { image(6000) } else { noise(6000) };
+            let shape = Shape { typesize, block: usize::from(typesize) * 64, filter };
+            let stored = stored(&before, size, shape);
+            let case = EditCase { framing: PREFIXED, stored, before, writes, len };
+            let edited = case.run(&BLSC);
+            let new = chunks(&edited.stored);
+            let mut kept = 0;
+            for (start, chunk) in chunks(&case.stored) {
+                let end = (start + size as u64).min(6000);
+                let touched = edited.touched.iter().any(|range| range.start < end && start < range.end);
+                let fills_up = end == 6000 && len > 6000 && end - start < size as u64;
+                if !touched && !fills_up && end <= len as u64 {
+                    prop_assert!(new.contains(&(start, chunk)));
+                    kept += end - start;
+                }
+            }
+            prop_assert_eq!(edited.encoded, len as u64 - kept);
+        }
+    }
+}

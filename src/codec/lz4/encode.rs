@@ -1,0 +1,167 @@
+//! Writing chunks.
+
+use std::io::Write;
+
+use lz4_flex::block::{compress_into, get_maximum_output_size};
+
+use super::super::splice::{Edited, Framing, Stored, write};
+use super::table::{Chunk, Headers, Row};
+use crate::error::{Error, Place, Result};
+
+/// Decoded size of a chunk: Python's default.
+pub(super) const CHUNK_LEN: u64 = 4 << 20;
+
+/// Reads the lengths of chunks, and writes chunks.
+#[derive(Default)]
+pub(super) struct Encoder {
+    headers: Headers,
+    block: Vec<u8>,
+}
+
+impl Framing for Encoder {
+    const CHUNK: u64 = CHUNK_LEN;
+
+    type Shape = ();
+
+    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(Stored, ())> {
+        let row = Row {
+            decoded: start,
+            stored: at,
+        };
+        let chunk = Chunk::read(edited.stored.as_ref(), &mut self.headers, row)?;
+        let stored = Stored {
+            stored: at..chunk.next().stored,
+            size: chunk.size.into(),
+        };
+        Ok((stored, ()))
+    }
+
+    fn encode(&mut self, bytes: &[u8], (): &(), out: &mut dyn Write) -> Result<()> {
+        self.block.resize(get_maximum_output_size(bytes.len()), 0);
+        let written = compress_into(bytes, &mut self.block)
+            .map_err(|cause| Error::corrupt(Place::File, format!("LZ4: {cause}")))?;
+        let (Some(block), Ok(size), Ok(stored_len)) = (
+            self.block.get(..written),
+            u32::try_from(bytes.len()),
+            u32::try_from(written.saturating_add(4)),
+        ) else {
+            return Err(Error::corrupt(Place::File, "LZ4 block too long"));
+        };
+        write(out, &stored_len.to_be_bytes())?;
+        write(out, &size.to_le_bytes())?;
+        write(out, block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Codec;
+    use super::super::super::testing::{EditCase, edits, encoded, image, python_agrees};
+    use super::super::{CHUNKS, Lz4};
+    use super::*;
+    use crate::source::{Memory, Source};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    /// The chunks of a payload: their stored bytes, by the decoded offset.
+    fn chunks(stored: &[u8]) -> Vec<(u64, &[u8])> {
+        let (mut rest, mut start, mut found) = (stored, 0, Vec::new());
+        while let Some((head, _)) = rest.split_first_chunk::<8>() {
+            let [len, size] = [&head[..4], &head[4..]].map(|part| part.try_into().unwrap());
+            let (chunk, behind) = rest.split_at(u32::from_be_bytes(len) as usize + 4);
+            found.push((start, chunk));
+            start += u64::from(u32::from_le_bytes(size));
+            rest = behind;
+        }
+        found
+    }
+
+    /// Chunks of `size`.
+    fn stored(plain: &[u8], size: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        for chunk in plain.chunks(size) {
+            Encoder::default().encode(chunk, &(), &mut out).unwrap();
+        }
+        out
+    }
+
+    #[test]
+    fn ten_bytes_cost_one_chunk_and_python_reads_it() {
+        let before = image(5 * CHUNK_LEN as usize + 10);
+        let case = EditCase {
+            framing: CHUNKS,
+            stored: encoded(&Lz4, &before),
+            writes: vec![(2 * CHUNK_LEN as usize + 77, vec![9; 10])],
+            len: before.len(),
+            before,
+        };
+        let edited = case.run(&Lz4);
+        assert_eq!(edited.encoded, CHUNK_LEN);
+        let (old, new) = (chunks(&case.stored), chunks(&edited.stored));
+        assert_eq!(old.len(), new.len());
+        for (n, (old, new)) in old.iter().zip(&new).enumerate() {
+            assert_eq!(old == new, n != 2, "chunk {n}");
+        }
+        assert!(python_agrees("lz4", &[(edited.stored, edited.decoded)]));
+    }
+
+    #[test]
+    fn what_is_appended_fills_the_last_chunk_up() {
+        let before = image(250_000);
+        let case = EditCase {
+            framing: CHUNKS,
+            stored: stored(&before, 100_000),
+            writes: vec![(250_000, vec![3; 120_000])],
+            len: 370_000,
+            before,
+        };
+        let edited = case.run(&Lz4);
+        let starts: Vec<u64> = chunks(&edited.stored).iter().map(|chunk| chunk.0).collect();
+        assert_eq!(starts, [0, 100_000, 200_000, 300_000]);
+        assert_eq!(edited.encoded, 170_000);
+    }
+
+    #[test]
+    fn a_damaged_chunk_that_nobody_touches_stays_as_it_is() {
+        let before = image(300_000);
+        let mut damaged = stored(&before, 100_000);
+        let second = chunks(&damaged)[0].1.len();
+        damaged[second + 20..second + 300].fill(0xFF);
+        let source: Arc<dyn Source> = Arc::new(Memory::new(damaged.clone()));
+        let edited = Edited {
+            framing: CHUNKS,
+            stored: &source,
+            stored_len: 300_000,
+            decoded: &Memory::new(before),
+            touched: std::slice::from_ref(&(250_000..250_010)),
+        };
+        let mut out = Vec::new();
+        Lz4.reencode(&edited, &mut out).unwrap();
+        assert!(out == damaged);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn edits_keep_the_chunks_they_do_not_touch(
+            size in 1usize..400,
+            (writes, len) in edits(3000),
+        ) {
+            let before = image(3000);
+            let case = EditCase { framing: CHUNKS, stored: stored(&before, size), before, writes, len };
+            let edited = case.run(&Lz4);
+            let new = chunks(&edited.stored);
+            let mut kept = 0;
+            for (start, chunk) in chunks(&case.stored) {
+                let end = (start + size as u64).min(3000);
+                let touched = edited.touched.iter().any(|range| range.start < end && start < range.end);
+                let fills_up = end == 3000 && len > 3000 && end - start < size as u64;
+                if !touched && !fills_up && end <= len as u64 {
+                    prop_assert!(new.contains(&(start, chunk)));
+                    kept += end - start;
+                }
+            }
+            prop_assert_eq!(edited.encoded, len as u64 - kept);
+        }
+    }
+}

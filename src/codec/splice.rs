@@ -1,0 +1,188 @@
+//! An edited block, and how the codecs of chunks encode it: chunks that nobody touched are copied as they are stored.
+//!
+//! What is copied is not decoded. A damaged chunk stays as damaged as it was, and a save of what others hold goes through.
+
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Place, Result};
+use crate::source::Source;
+
+/// Stored bytes copied at once.
+const COPIED_AT_ONCE: u64 = 1 << 20;
+
+/// The greatest chunk that is encoded in one piece; a greater one becomes several.
+const MAX_CHUNK: u64 = 16 << 20;
+
+/// The least size of a block's first chunk that what is added to the block follows.
+const MIN_CHUNK: u64 = 64 << 10;
+
+/// A compressed block and an edit of it.
+pub struct Edited<'a> {
+    /// Name of the framing that the block is stored in.
+    pub framing: &'a str,
+    /// Its stored bytes, as they were before the edit.
+    pub stored: &'a Arc<dyn Source>,
+    /// How many bytes they decode to.
+    pub stored_len: u64,
+    /// The decoded bytes as they are now.
+    pub decoded: &'a dyn Source,
+    /// Where those may differ from what is stored, in order; what lies behind either end differs in any case.
+    pub touched: &'a [Range<u64>],
+}
+
+impl Edited<'_> {
+    /// Whether any of these decoded bytes differs from what is stored, or is new, or is gone.
+    pub(super) fn touches(&self, decoded: &Range<u64>) -> bool {
+        if decoded.end > self.stored_len.min(self.decoded.len()) {
+            return true;
+        }
+        let next = self
+            .touched
+            .partition_point(|touched| touched.end <= decoded.start);
+        self.touched
+            .get(next)
+            .is_some_and(|touched| touched.start < decoded.end)
+    }
+
+    /// Copies stored bytes.
+    pub(super) fn copy(
+        &self,
+        stored: &Range<u64>,
+        buf: &mut Vec<u8>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        let mut at = stored.start;
+        while at < stored.end {
+            let len = stored.end.saturating_sub(at).min(COPIED_AT_ONCE);
+            buf.resize(memory_len(len)?, 0);
+            self.stored.read_exact_at(buf, at)?;
+            write(out, buf)?;
+            at = at.saturating_add(len);
+        }
+        Ok(())
+    }
+}
+
+/// A chunk as it is stored.
+pub(super) struct Stored {
+    /// Its bytes in the payload, lengths before it included.
+    pub(super) stored: Range<u64>,
+    /// Number of decoded bytes.
+    pub(super) size: u64,
+}
+
+/// A framing of chunks, one behind the other, that know nothing of each other.
+pub(super) trait Framing {
+    /// Decoded size of a chunk where nothing says otherwise.
+    const CHUNK: u64;
+
+    /// What chunks are to look like; the default where there is none to look at.
+    type Shape: Default;
+
+    /// Reads the lengths of the chunk at `at` in the payload, which is the chunk of the decoded bytes from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there is none.
+    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(Stored, Self::Shape)>;
+
+    /// Writes a chunk of these decoded bytes.
+    ///
+    /// # Errors
+    /// As of `out`.
+    fn encode(&mut self, bytes: &[u8], shape: &Self::Shape, out: &mut dyn Write) -> Result<()>;
+}
+
+/// Writes all of `decoded` in chunks of the usual size.
+///
+/// # Errors
+/// Of reading `decoded`, and of `out`.
+pub(super) fn encode<F: Framing>(
+    framing: &mut F,
+    decoded: &dyn Source,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let shape = F::Shape::default();
+    encode_range(framing, &shape, decoded, 0..decoded.len(), F::CHUNK, out)
+}
+
+/// Writes an edited block: touched chunks anew in their own size and shape, the others as they are stored.
+///
+/// Where the stored chunks end, or can't be followed, and where bytes were added, chunks have the size of the first.
+///
+/// # Errors
+/// Of reading the edited bytes or the stored ones, and of `out`.
+pub(super) fn reencode<F: Framing>(
+    framing: &mut F,
+    edited: &Edited,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let len = edited.decoded.len();
+    let known = edited.stored_len.min(len);
+    let (mut at, mut start) = (0, 0_u64);
+    let mut usual = None;
+    let mut buf = Vec::new();
+    while start < known {
+        let Ok((chunk, shape)) = framing.read(edited, at, start) else {
+            break;
+        };
+        at = chunk.stored.end;
+        let decoded = start..start.saturating_add(chunk.size);
+        let usual = *usual.get_or_insert(chunk.size);
+        let is_last = decoded.end >= edited.stored_len;
+        if is_last && len > edited.stored_len && chunk.size < usual {
+            // The last chunk has room for what was added.
+            break;
+        }
+        if chunk.size > 0 {
+            if edited.touches(&decoded) {
+                let end = decoded.end.min(len);
+                let size = match chunk.size {
+                    size @ ..=MAX_CHUNK => size,
+                    _ => F::CHUNK,
+                };
+                encode_range(framing, &shape, edited.decoded, start..end, size, out)?;
+            } else {
+                edited.copy(&chunk.stored, &mut buf, out)?;
+            }
+        }
+        start = decoded.end;
+    }
+    let usual = usual
+        .filter(|usual| (MIN_CHUNK..=MAX_CHUNK).contains(usual))
+        .unwrap_or(F::CHUNK);
+    let shape = F::Shape::default();
+    encode_range(framing, &shape, edited.decoded, start..len, usual, out)
+}
+
+/// Writes a range of `decoded` in chunks of `size`.
+fn encode_range<F: Framing>(
+    framing: &mut F,
+    shape: &F::Shape,
+    decoded: &dyn Source,
+    mut range: Range<u64>,
+    size: u64,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut bytes = Vec::new();
+    while !range.is_empty() {
+        let len = range.end.saturating_sub(range.start).min(size.max(1));
+        bytes.resize(memory_len(len)?, 0);
+        decoded.read_exact_at(&mut bytes, range.start)?;
+        framing.encode(&bytes, shape, out)?;
+        range.start = range.start.saturating_add(len);
+    }
+    Ok(())
+}
+
+/// Writes a part of a payload.
+pub(super) fn write(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {
+    out.write_all(bytes)
+        .map_err(|cause| Error::io("writing an encoded block", cause))
+}
+
+fn memory_len(len: u64) -> Result<usize> {
+    usize::try_from(len)
+        .map_err(|_| Error::unsupported(Place::File, format!("{len} bytes at once")))
+}
