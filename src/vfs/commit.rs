@@ -15,7 +15,7 @@ use super::info::Saves;
 use super::node::Node;
 use super::{Error, Invalidation, Result, State, Vfs, locked};
 use crate::asdf::check::check_text;
-use crate::asdf::checksum::md5;
+use crate::asdf::checksum::{ChecksumState, md5};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec::{self, Edited, code_text};
@@ -203,8 +203,10 @@ impl Vfs {
         let codec = codec::codec(header.compression)?;
         let stored = snapshot.stored(draft.block)?;
         let decoded: &dyn Source = &*draft.overlay;
+        // the new checksum must not vouch for a part that is damaged: decoding all of it finds that out
+        let sound = snapshot.verify_checksum(draft.block, &mut |_| {})? != ChecksumState::Wrong;
         let write = |out: &mut dyn Write| match snapshot.framing(draft.block) {
-            Some(framing) => codec.reencode(
+            Some(framing) if sound => codec.reencode(
                 &Edited {
                     framing,
                     stored: &stored,
@@ -214,7 +216,7 @@ impl Vfs {
                 },
                 out,
             ),
-            None => codec.encode(None, decoded, out),
+            framing => codec.encode(framing, decoded, out),
         };
         let file = self.spooled(write)?;
         stored_as(file, header.compression, decoded, header.has_checksum())

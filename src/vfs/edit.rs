@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use log::warn;
 
@@ -25,9 +25,21 @@ pub(super) struct Draft {
     pub(super) overlay: Arc<Overlay>,
     /// Whether something was written since the last save.
     touched: AtomicBool,
+    /// Whether it has been saved: what is written now belongs in another draft. Held for reading by whoever writes, and for
+    /// writing by a save, so that a save has all of a write or nothing of it.
+    saved: RwLock<bool>,
 }
 
 impl Draft {
+    fn new(block: usize, overlay: Arc<Overlay>) -> Self {
+        Self {
+            block,
+            overlay,
+            touched: AtomicBool::new(false),
+            saved: RwLock::new(false),
+        }
+    }
+
     pub(super) fn is_touched(&self) -> bool {
         self.touched.load(Ordering::Acquire)
     }
@@ -180,7 +192,10 @@ impl Vfs {
     /// What `open` with `O_TRUNC` does: a block is empty until it is written to, an array is to be written anew.
     fn empty_data(&self, handle: &DataHandle, block: usize) -> Result<()> {
         if matches!(handle.node, Node::Block(_)) {
-            self.draft(block)?.overlay.resize(0);
+            self.edit(block, |draft| {
+                draft.overlay.resize(0);
+                Ok(())
+            })?;
         } else {
             *locked(&handle.rewritten) = Some(0);
         }
@@ -238,11 +253,18 @@ impl Vfs {
         }
         let base = self.state().snapshot.block(block)?;
         let overlay = Arc::new(Overlay::new(base, self.spool_file()?));
-        Ok(self.drafts.insert(Draft {
-            block,
-            overlay,
-            touched: AtomicBool::new(false),
-        }))
+        Ok(self.drafts.insert(Draft::new(block, overlay)))
+    }
+
+    /// Changes the draft of a block; waits for a save of it, which ends that draft.
+    fn edit<T>(&self, block: usize, change: impl Fn(&Draft) -> Result<T>) -> Result<T> {
+        loop {
+            let draft = self.draft(block)?;
+            let saved = draft.saved.read().unwrap_or_else(PoisonError::into_inner);
+            if !*saved {
+                return change(&draft);
+            }
+        }
     }
 
     /// A temporary file without a name, beside FILE if that is possible.
@@ -253,19 +275,23 @@ impl Vfs {
 
     /// Writes into a block or array.
     pub(super) fn write_data(&self, open: &DataHandle, offset: u64, data: &[u8]) -> Result<()> {
-        let block = open.writable_block()?;
-        match open.node {
+        self.edit(open.writable_block()?, |draft| match open.node {
             Node::Block(_) => {
-                let draft = self.draft(block)?;
                 draft.overlay.write(offset, data)?;
                 draft.touch();
                 Ok(())
             }
-            _ => self.write_array(open, block, offset, data),
-        }
+            _ => self.write_array(open, draft, offset, data),
+        })
     }
 
-    fn write_array(&self, open: &DataHandle, block: usize, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_array(
+        &self,
+        open: &DataHandle,
+        draft: &Draft,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
         let state = self.state();
         let (number, is_npy) = match open.node {
             Node::ArrayNpy(number) => (number, true),
@@ -289,7 +315,6 @@ impl Vfs {
                 "an array has the size of its shape: change that in tree.yaml",
             ));
         }
-        let draft = self.draft(block)?;
         let view = state.snapshot.array_view(i, draft.overlay.len())?;
         if is_npy && state.array(number)?.is_fortran() {
             draft
@@ -345,12 +370,16 @@ impl Vfs {
                 "an array has the size of its shape: change that in tree.yaml",
             ));
         };
-        let draft = self.draft(index(n))?;
-        if draft.overlay.len() != size {
-            draft.overlay.resize(size);
-            draft.touch();
-        }
-        if fh.is_none() {
+        self.edit(index(n), |draft| {
+            if draft.overlay.len() != size {
+                draft.overlay.resize(size);
+                draft.touch();
+            }
+            Ok(())
+        })?;
+        if fh.is_none()
+            && let Some(draft) = self.drafts.get(index(n))
+        {
             // nobody will close this: it is saved now or not at all
             let saved = self.save_block(&draft);
             if saved.is_err() {
@@ -407,17 +436,13 @@ impl Vfs {
     }
 
     fn save_block(&self, draft: &Draft) -> Result<()> {
-        draft.touched.store(false, Ordering::Release);
-        match self.commit_block(draft) {
-            Ok(()) => {
-                self.drafts.remove(draft.block);
-                Ok(())
-            }
-            Err(error) => {
-                draft.touch();
-                Err(error)
-            }
+        let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
+        if !*saved {
+            self.commit_block(draft)?;
+            *saved = true;
+            self.drafts.remove(draft.block);
         }
+        Ok(())
     }
 
     /// The end of a handle: saves what a map wrote, and gives up what can't be saved when nobody is left to mend it.
@@ -457,11 +482,7 @@ impl Vfs {
             Arc::new(Memory::new(Vec::new())),
             self.spool_file()?,
         ));
-        self.drafts.insert(Draft {
-            block: count,
-            overlay,
-            touched: AtomicBool::new(false),
-        });
+        self.drafts.insert(Draft::new(count, overlay));
         Ok(Node::Block(n))
     }
 

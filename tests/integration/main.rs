@@ -25,6 +25,7 @@ mod common;
 #[cfg(feature = "fuse")]
 mod corpus;
 #[cfg(feature = "fuse")]
+mod edit;
 mod elsewhere;
 #[cfg(feature = "fuse")]
 mod follow;
