@@ -241,6 +241,7 @@ fn reading(path: &Path, options: &Options) -> Result<OpenOptions, Failure> {
         force: options.force,
         sandbox,
         verify: options.verify,
+        index_cache: options.index_cache.clone(),
     })
 }
 

@@ -24,6 +24,8 @@ mod command;
 mod common;
 #[cfg(feature = "fuse")]
 mod corpus;
+#[cfg(feature = "fuse")]
+mod kept;
 mod manual;
 #[cfg(feature = "fuse")]
 mod mount;
