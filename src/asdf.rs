@@ -20,6 +20,7 @@ pub mod fits;
 pub mod gather;
 pub mod header;
 pub mod inline;
+mod kept;
 pub mod layout;
 mod lines;
 pub mod names;
@@ -40,6 +41,7 @@ pub mod view;
 mod yaml;
 
 use std::fs::{File, Metadata};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::codec::Cache;
@@ -69,6 +71,8 @@ pub struct OpenOptions {
     pub sandbox: Option<Arc<Sandbox>>,
     /// Verify the checksum of each block when it is first opened; a block whose checksum is wrong can't be read.
     pub verify: bool,
+    /// The directory where what decoding has taught of compressed blocks is kept; `None` for nowhere.
+    pub index_cache: Option<PathBuf>,
 }
 
 /// One state of an ASDF file.
@@ -192,6 +196,9 @@ impl Snapshot {
             if same_file && old == new && !raw {
                 copy_slot(&self.blocks, &mut next.blocks, n);
                 copy_slot(&self.checksums, &mut next.checksums, n);
+                if let Some(block) = next.blocks.get(n).and_then(OnceLock::get) {
+                    block.keep_index_anew();
+                }
             }
         }
         Ok(next)
@@ -289,6 +296,12 @@ impl Snapshot {
     #[must_use]
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
+    }
+
+    /// The directory where what decoding has taught is kept, if it is.
+    #[must_use]
+    pub fn index_cache(&self) -> Option<&Path> {
+        self.options.index_cache.as_deref()
     }
 
     /// Attributes of the file now.

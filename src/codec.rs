@@ -3,8 +3,8 @@
 //! A code is a label, not a format: several have more than one framing in the wild, told apart by looking at the payload
 //! (DESIGN §5). A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
 //! offsets and then runs forward. Chunked framings can be entered at every chunk, one long stream only at its start or where
-//! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers) is
-//! [`Decoded`]'s, and the same for all codecs.
+//! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers, what is kept of an index
+//! for the next mount) is [`Decoded`]'s, and the same for all codecs.
 
 #[cfg(feature = "blosc")]
 mod blosc;
@@ -14,6 +14,7 @@ mod cache;
 mod chunked;
 mod decoded;
 mod inflate;
+mod kept;
 mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
@@ -36,6 +37,7 @@ use crate::source::Source;
 
 pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
+pub use kept::{Slot, check_index_dir};
 pub use splice::Edited;
 pub use zlib::decoded_len as zlib_len;
 
@@ -67,6 +69,25 @@ pub trait Stream: Send + Sync {
 
     /// Does a small piece of the work put off, such as making one checkpoint smaller.
     fn tidy(&self) {}
+
+    /// Whether entries are only learnt by decoding, and can be kept: [`Stream::export`] is then worth asking for.
+    fn learns(&self) -> bool {
+        false
+    }
+
+    /// The entries learnt in a pass through all bytes, for [`Stream::import`]; `None` if there are none.
+    fn export(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// The same decoded bytes with entries that were learnt before; `None` if these contradict themselves or the payload.
+    ///
+    /// The bytes may come from anybody. They take no more memory than entries that are learnt, but where they lead to is not
+    /// checked.
+    fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
+        let _ = entries;
+        None
+    }
 }
 
 /// A running decoder: a position in the decoded bytes that moves forward only.
@@ -198,6 +219,20 @@ pub fn decode(
     data_size: u64,
     cache: &Arc<Cache>,
 ) -> Result<(&'static str, Decoded)> {
+    decode_indexed(code, stored, data_size, cache, None)
+}
+
+/// As [`decode`]; what is learnt of where the bytes can be entered is kept in `slot`, and taken from there.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_indexed(
+    code: [u8; 4],
+    stored: Arc<dyn Source>,
+    data_size: u64,
+    cache: &Arc<Cache>,
+    slot: Option<Slot>,
+) -> Result<(&'static str, Decoded)> {
     let codec = codec(code)?;
     let stored_len = stored.len();
     if data_size > stored_len.saturating_mul(codec.max_ratio()) {
@@ -210,7 +245,7 @@ pub fn decode(
         ));
     }
     let opened = codec.open(stored, data_size)?;
-    let decoded = Decoded::new(opened.stream, data_size, cache);
+    let decoded = Decoded::indexed(opened.stream, data_size, cache, slot);
     Ok((opened.framing, decoded))
 }
 

@@ -6,7 +6,8 @@ use super::Snapshot;
 use super::chain::{Around, Chain, Encoded};
 use super::checksum::ChecksumState;
 use super::header::BlockHeader;
-use crate::codec;
+use super::kept;
+use crate::codec::{self, Decoded};
 use crate::error::{Error, Place, Result};
 use crate::source::{Short, Source, Tail, Window};
 
@@ -17,6 +18,17 @@ pub(super) struct Block {
     data: Result<Arc<dyn Source>>,
     /// Name of the framing, where the block is compressed and the framing was recognised.
     framing: Option<&'static str>,
+    /// The decoded bytes again, where the block is compressed.
+    compressed: Option<Arc<Decoded>>,
+}
+
+impl Block {
+    /// To be called when the file has been saved, and this block is as it was.
+    pub(super) fn keep_index_anew(&self) {
+        if let Some(decoded) = &self.compressed {
+            decoded.keep_anew();
+        }
+    }
 }
 
 impl Snapshot {
@@ -98,6 +110,7 @@ impl Snapshot {
             Err(error) => Block {
                 data: Err(error.at(Place::Block(n))),
                 framing: None,
+                compressed: None,
             },
         }))
     }
@@ -115,6 +128,7 @@ impl Snapshot {
             return Ok(Block {
                 data: Ok(self.tail(header)?),
                 framing: None,
+                compressed: None,
             });
         }
         if header.used > header.allocated {
@@ -128,11 +142,17 @@ impl Snapshot {
             return self.open_encoded(header, chain, stored);
         }
         if header.compression != [0; 4] {
+            let dir = self.options.index_cache.as_deref();
+            let slot =
+                dir.and_then(|dir| kept::slot(dir, &self.file, &self.bytes, header, &stored));
+            let code = header.compression;
             let (framing, decoded) =
-                codec::decode(header.compression, stored, header.data_size, &self.cache)?;
+                codec::decode_indexed(code, stored, header.data_size, &self.cache, slot)?;
+            let decoded = Arc::new(decoded);
             return Ok(Block {
-                data: Ok(Arc::new(decoded)),
+                data: Ok(decoded.clone()),
                 framing: Some(framing),
+                compressed: Some(decoded),
             });
         }
         if header.data_size != header.used {
@@ -151,11 +171,13 @@ impl Snapshot {
             return Ok(Block {
                 data: Ok(Arc::new(short)),
                 framing: None,
+                compressed: None,
             });
         }
         Ok(Block {
             data: Ok(stored),
             framing: None,
+            compressed: None,
         })
     }
     /// The data of a streamed block: it grows with the file, but not inside of a FITS file.
@@ -190,6 +212,7 @@ impl Snapshot {
         Ok(Block {
             data: Ok(Arc::new(Encoded::new(chain, stored, len, around)?)),
             framing: Some("encoding chain"),
+            compressed: None,
         })
     }
 }

@@ -242,6 +242,7 @@ fn reading(path: &Path, options: &Options) -> Result<OpenOptions, Failure> {
         force: options.force,
         sandbox,
         verify: options.verify,
+        index_cache: options.index_cache.clone(),
     })
 }
 

@@ -45,6 +45,7 @@ impl Original {
             force: options.force,
             sandbox: Some(Arc::new(sandbox.map_err(|error| fail(&error))?)),
             verify: options.verify,
+            index_cache: None,
         };
         let cache = Cache::new(options.cache);
         let snapshot = Snapshot::read(opened.file, opened.source, cache, reading)

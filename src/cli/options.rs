@@ -1,6 +1,7 @@
 //! The options behind `-o`.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use super::exit::{Exit, Failure};
 use crate::asdf::check::Validate;
@@ -56,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) umask: u32,
     /// `cache=`, bytes
     pub(crate) cache: u64,
+    /// `index-cache=`: the directory, unless it is `off`
+    pub(crate) index_cache: Option<PathBuf>,
     /// `scratch=`, bytes
     pub(crate) scratch: u64,
     /// `threads=`
@@ -91,6 +94,7 @@ impl Default for Options {
             gid: None,
             umask: 0,
             cache: default_cache(),
+            index_cache: default_index_cache(|name| std::env::var_os(name)),
             scratch: DEFAULT_SCRATCH,
             threads: DEFAULT_THREADS,
             save: SaveMode::InPlace,
@@ -147,6 +151,8 @@ impl Options {
                 self.umask = octal.ok_or("an octal number up to 777 is needed")?;
             }
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
+            ("index-cache", Some("off")) => self.index_cache = None,
+            ("index-cache", Some(text)) => self.index_cache = Some(whole_path(text)?),
             ("scratch", Some(text)) => self.scratch = size(text)?,
             ("max-copy", Some(text)) => self.max_copy = size(text)?,
             ("threads", Some(text)) => {
@@ -255,6 +261,26 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(fail)
 }
 
+/// A directory that means the same when the working directory is another.
+fn whole_path(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .map_err(|error| error.to_string())
+}
+
+/// Where indexes are kept by default: `asdf-mount` in `$XDG_CACHE_HOME`, or else in `~/.cache`. Nowhere if that is not known.
+///
+/// As the XDG Base Directory Specification has it, what is not an absolute path counts for nothing.
+fn default_index_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let path = |name| {
+        let path = PathBuf::from(variable(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")))?;
+    Some(caches.join("asdf-mount"))
+}
+
 /// [`DEFAULT_CACHE`], or less on a machine or in a control group with little memory.
 fn default_cache() -> u64 {
     let limits = [
@@ -343,6 +369,8 @@ mod tests {
             "threads=0",
             "threads=x",
             "cache=",
+            "index-cache",
+            "index-cache=",
             "save=maybe",
             "validate",
             "uid=-1",
@@ -351,6 +379,41 @@ mod tests {
             assert!(parse(list).is_err(), "{list}");
         }
         assert_eq!(parse("umask=027").unwrap().umask, 0o027);
+    }
+
+    #[test]
+    fn indexes_are_kept_where_caches_belong_or_where_one_says() {
+        let with = |cache: &str, home: &str| {
+            let value = |name: &str| match name {
+                "XDG_CACHE_HOME" => cache,
+                _ => home,
+            };
+            default_index_cache(|name| {
+                Some(value(name).into()).filter(|v: &OsString| !v.is_empty())
+            })
+        };
+        for (cache, home, want) in [
+            ("/c", "/home/u", Some("/c/asdf-mount")),
+            ("", "/home/u", Some("/home/u/.cache/asdf-mount")),
+            ("c", "/home/u", Some("/home/u/.cache/asdf-mount")),
+            ("", "u", None),
+            ("", "", None),
+        ] {
+            assert_eq!(with(cache, home), want.map(PathBuf::from));
+        }
+        assert_eq!(parse("index-cache=off").unwrap().index_cache, None);
+        let here = std::env::current_dir().unwrap();
+        for (text, want) in [
+            ("src", here.join("src")),
+            ("not/there", here.join("not/there")),
+            ("/", PathBuf::from("/")),
+        ] {
+            let options = parse(&format!("index-cache=off,index-cache={text}")).unwrap();
+            assert_eq!(
+                options.index_cache,
+                Some(want.canonicalize().unwrap_or(want))
+            );
+        }
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub(super) fn read(path: &Path, options: &Options) -> Result<Looked, Failure> {
         force: options.force,
         sandbox: Some(Arc::new(sandbox)),
         verify: options.verify,
+        index_cache: None,
     };
     let opened = save::open_read_only(&full).map_err(fail)?;
     let cache = Cache::new(options.cache);

@@ -153,6 +153,25 @@ impl Stream for Blocks {
     fn held(&self) -> u64 {
         self.entries().held()
     }
+
+    fn learns(&self) -> bool {
+        true
+    }
+
+    fn export(&self) -> Option<Vec<u8>> {
+        self.entries().export()
+    }
+
+    fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
+        let first = self.entries().before(0);
+        let bits = self.stored.len().saturating_mul(8);
+        let entries = Entries::import(first, entries, self.data_size, bits)?;
+        Some(Arc::new(Self {
+            stored: Arc::clone(&self.stored),
+            data_size: self.data_size,
+            entries: Mutex::new(entries),
+        }))
+    }
 }
 
 /// A decoder under way.

@@ -9,10 +9,16 @@
 //! stay readable, and so do those behind it that can be reached by another entry. A segment is had whole or not at all.
 
 mod ahead;
+mod flight;
+mod learnt;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
+use self::flight::{Flight, Trip};
+use self::learnt::Learnt;
 use super::cache::{Buffer, For, SEGMENT};
+use super::inflate::crc32;
+use super::kept::Slot;
 use super::readers::Readers;
 use super::{Cache, Cursor, Stream};
 use crate::error::{Error, Place, Result};
@@ -31,7 +37,15 @@ pub struct Decoded {
 
 /// What the threads that decode ahead see of a block, too.
 struct Shared {
-    stream: Arc<dyn Stream>,
+    /// The stream as it was opened.
+    first: Arc<dyn Stream>,
+    /// The same with entries of another mount, while they are believed. Guards itself only; taken last.
+    imported: RwLock<Option<Arc<dyn Stream>>>,
+    /// Where the entries are kept, if they are.
+    slot: Option<Slot>,
+    /// Set when entries have been taken from there, if there were some.
+    recalled: OnceLock<()>,
+    this: Weak<Self>,
     len: u64,
     cache: Arc<Cache>,
     /// This block's key in the cache.
@@ -51,19 +65,9 @@ struct State {
     ahead_jobs: [bool; ahead::JOBS],
     /// Whether a job tidies the stream, or is going to.
     tidying: bool,
+    learnt: Learnt,
     /// What the stream held when it was last counted.
     held: u64,
-}
-
-/// A decoder on its way.
-struct Flight {
-    /// The segment it is decoding; `None` while it is being opened.
-    segment: Option<u64>,
-    /// Its position.
-    from: u64,
-    /// How far what it does now will reach.
-    ahead: u64,
-    outcome: OnceLock<Result<Arc<Vec<u8>>>>,
 }
 
 /// A damage: no decoder gets from `from` to the end of `segment`.
@@ -105,9 +109,24 @@ impl Decoded {
     /// The first `len` bytes of `stream`, kept in `cache`. Decodes nothing yet.
     #[must_use]
     pub fn new(stream: Arc<dyn Stream>, len: u64, cache: &Arc<Cache>) -> Self {
+        Self::indexed(stream, len, cache, None)
+    }
+
+    /// As [`Decoded::new`]; what is learnt of the stream's entries is kept in `slot`, and taken from there at the first read.
+    #[must_use]
+    pub fn indexed(
+        stream: Arc<dyn Stream>,
+        len: u64,
+        cache: &Arc<Cache>,
+        slot: Option<Slot>,
+    ) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                stream,
+            shared: Arc::new_cyclic(|this| Shared {
+                slot: Shared::worth_keeping(slot, stream.as_ref(), len),
+                first: stream,
+                imported: RwLock::default(),
+                recalled: OnceLock::new(),
+                this: this.clone(),
                 len,
                 cache: Arc::clone(cache),
                 key: cache.new_key(),
@@ -117,9 +136,16 @@ impl Decoded {
         }
     }
 
+    /// Has what is learnt kept anew, after the file has been changed around the block.
+    pub fn keep_anew(&self) {
+        self.shared.keep_anew();
+    }
+
     /// Takes note of a read, and has decoded ahead what it leads to; tells whether it is sequential.
     fn note(&self, first: u64, last: u64) -> bool {
+        self.shared.recall();
         let mut state = self.shared.lock();
+        self.shared.keep_learnt(&mut state);
         let streaming = state.readers.note(first, last);
         if streaming {
             self.shared.run_ahead(&mut state);
@@ -189,9 +215,9 @@ impl Shared {
     }
 
     /// The same, begun in a state that the caller has looked at.
-    fn segment_with(
-        &self,
-        mut state: MutexGuard<'_, State>,
+    fn segment_with<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
         index: u64,
         demand: Demand,
     ) -> Result<Arc<Vec<u8>>> {
@@ -204,23 +230,33 @@ impl Shared {
             }
             let same = |flight: &&Arc<Flight>| flight.segment == Some(index);
             if let Some(flight) = state.flights.iter().find(same).map(Arc::clone) {
-                loop {
+                let outcome = loop {
                     if let Some(outcome) = flight.outcome.get() {
-                        return outcome.clone();
+                        break outcome.clone();
                     }
                     state = self.wait(state);
+                };
+                if outcome.is_err() && flight.was_misled(&state) {
+                    continue;
                 }
+                return outcome;
             }
             match self.way(&state, index) {
                 Way::Wait => state = self.wait(state),
                 Way::Fly(cursor) => {
+                    let imported = state.learnt.imported;
                     let flight = match &cursor {
-                        Some(cursor) => Flight::of(cursor.as_ref()),
-                        None => Flight::opening(self.stream.entry(start_of(index))),
+                        Some(cursor) => Flight::of(cursor.as_ref(), imported),
+                        None => Flight::opening(self.stream().entry(start_of(index)), imported),
                     };
                     let trip = Trip::new(self, &mut state, flight);
+                    let flight = Arc::clone(&trip.flight);
                     drop(state);
-                    return self.fly(trip, cursor, index, demand);
+                    let outcome = self.fly(trip, cursor, index, demand);
+                    state = self.lock();
+                    if outcome.is_ok() || !flight.was_misled(&state) {
+                        return outcome;
+                    }
                 }
             }
         }
@@ -229,7 +265,7 @@ impl Shared {
     /// The cheapest way to a segment that is neither cached nor being decoded.
     fn way(&self, state: &State, index: u64) -> Way {
         let start = start_of(index);
-        let entry = self.stream.entry(start);
+        let entry = self.stream().entry(start);
         let leads = |from: u64, ahead: u64| from <= start && (from >= entry || start < ahead);
         let nearest = state
             .flights
@@ -256,10 +292,11 @@ impl Shared {
         demand: Demand,
     ) -> Result<Arc<Vec<u8>>> {
         let start = start_of(index);
+        let imported = trip.flight.imported;
         let mut cursor = match cursor {
             Some(cursor) => cursor,
             None => self.open(start, demand).inspect_err(|error| {
-                self.remember(index, self.stream.entry(start), error);
+                self.remember(index, self.stream().entry(start), error, imported);
             })?,
         };
         loop {
@@ -273,7 +310,7 @@ impl Shared {
                 streaming: demand.streaming || segment < index,
                 ..demand
             };
-            match self.step(cursor.as_mut(), segment, demand) {
+            match self.step(cursor.as_mut(), segment, demand, imported) {
                 Ok(bytes) => {
                     trip.arrive(Ok(Arc::clone(&bytes)));
                     if segment == index {
@@ -283,7 +320,7 @@ impl Shared {
                 }
                 Err(error) => {
                     drop(cursor);
-                    self.remember(segment, from, &error);
+                    self.remember(segment, from, &error, imported);
                     trip.arrive(Err(error.clone()));
                     return Err(error);
                 }
@@ -297,6 +334,7 @@ impl Shared {
             unread: true,
             ..demand
         };
+        let imported = trip.flight.imported;
         let mut next = segment.saturating_add(1);
         while demand.streaming
             && start_of(next) < self.len
@@ -305,24 +343,38 @@ impl Shared {
             && !self.cache.contains(self.key, next)
         {
             trip.move_on(next, cursor.as_ref());
-            let outcome = self.step(cursor.as_mut(), next, demand);
+            let outcome = self.step(cursor.as_mut(), next, demand, imported);
             let failed = outcome.is_err();
+            if let Err(error) = &outcome
+                && imported
+            {
+                self.remember(next, start_of(next), error, imported);
+            }
             trip.arrive(outcome);
             if failed {
                 return;
             }
             next = next.saturating_add(1);
         }
-        self.cache.park(cursor, self.whose(demand));
+        let state = self.lock();
+        if !trip.flight.was_misled(&state) {
+            self.cache.park(cursor, self.whose(demand));
+        }
     }
 
     fn open(&self, start: u64, demand: Demand) -> Result<Box<dyn Cursor>> {
         let _pass = self.cache.work().enter(demand.urgent);
-        Arc::clone(&self.stream).cursor(start)
+        self.stream().cursor(start)
     }
 
     /// Decodes one segment with a decoder that stands at most one segment before it.
-    fn step(&self, cursor: &mut dyn Cursor, segment: u64, demand: Demand) -> Result<Arc<Vec<u8>>> {
+    fn step(
+        &self,
+        cursor: &mut dyn Cursor,
+        segment: u64,
+        demand: Demand,
+        imported: bool,
+    ) -> Result<Arc<Vec<u8>>> {
         let len = self.segment_len(segment);
         let pass = self.cache.work().enter(demand.urgent);
         let mut buffer = self.cache.buffer(len, self.whose(demand));
@@ -333,21 +385,38 @@ impl Shared {
         skip_to(cursor, start_of(segment))?;
         cursor.read(&mut buffer)?;
         drop((room, pass));
-        Ok(self.keep(segment, buffer, demand))
+        self.keep(segment, buffer, demand, imported)
     }
 
-    fn keep(&self, segment: u64, buffer: Buffer<'_>, demand: Demand) -> Arc<Vec<u8>> {
+    fn keep(
+        &self,
+        segment: u64,
+        buffer: Buffer<'_>,
+        demand: Demand,
+        imported: bool,
+    ) -> Result<Arc<Vec<u8>>> {
+        let sum = self.slot.as_ref().map(|_| crc32(0, &buffer));
+        let mut state = self.lock();
+        if let Some(sum) = sum {
+            self.learn(&mut state, segment, sum, imported)?;
+        }
         let bytes = self.cache.insert(self.key, segment, buffer, demand.unread);
-        self.recount(&mut self.lock(), self.whose(demand));
-        bytes
+        self.recount(&mut state, self.whose(demand));
+        Ok(bytes)
     }
 
     /// Remembers a damage, and only that: what the medium refuses now it may give later.
-    fn remember(&self, segment: u64, from: u64, error: &Error) {
+    ///
+    /// With an index of another mount it is no damage yet, but the end of that index.
+    fn remember(&self, segment: u64, from: u64, error: &Error, imported: bool) {
         if !matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. }) {
             return;
         }
         let mut state = self.lock();
+        if imported {
+            self.unlearn(&mut state);
+            return;
+        }
         state.failures.retain(|failure| failure.segment != segment);
         if state.failures.len() >= FAILURES {
             state.failures.remove(0);
@@ -366,7 +435,7 @@ impl Shared {
             .find(|failure| {
                 failure.segment == index
                     || (failure.segment < index
-                        && self.stream.entry(start_of(index)) <= failure.from)
+                        && self.stream().entry(start_of(index)) <= failure.from)
             })
             .map(|failure| failure.error.clone())
     }
@@ -379,7 +448,7 @@ impl Shared {
 
     /// Counts what the stream holds now.
     fn recount(&self, state: &mut State, whose: For) {
-        let held = self.stream.held();
+        let held = self.stream().held().saturating_add(state.learnt.held());
         self.cache.recount(state.held, held, whose);
         state.held = held;
     }
@@ -407,76 +476,6 @@ impl Drop for Shared {
         let held = self.lock().held;
         self.cache.recount(held, 0, self.whose(Demand::AHEAD));
         self.cache.forget(self.key);
-    }
-}
-
-impl Flight {
-    /// The flight of a decoder to the end of the segment that it stands in or before.
-    fn of(cursor: &dyn Cursor) -> Self {
-        let from = cursor.position();
-        Self {
-            segment: Some(from.div_ceil(u64_of(SEGMENT))),
-            from,
-            ahead: cursor.ahead(),
-            outcome: OnceLock::new(),
-        }
-    }
-
-    fn opening(from: u64) -> Self {
-        Self {
-            segment: None,
-            from,
-            ahead: from,
-            outcome: OnceLock::new(),
-        }
-    }
-}
-
-/// A flight that others can see, until dropped; whatever happens, they do not wait for ever.
-struct Trip<'a> {
-    shared: &'a Shared,
-    flight: Arc<Flight>,
-}
-
-impl<'a> Trip<'a> {
-    fn new(shared: &'a Shared, state: &mut State, flight: Flight) -> Self {
-        let flight = Arc::new(flight);
-        state.flights.push(Arc::clone(&flight));
-        Self { shared, flight }
-    }
-
-    /// Sets what those who wait for this segment get. They wake when the trip goes on or ends.
-    fn arrive(&self, outcome: Result<Arc<Vec<u8>>>) {
-        // It was not set before: each flight arrives once.
-        let _ = self.flight.outcome.set(outcome);
-    }
-
-    /// Goes on to the next segment. Whoever waits for the one before has his outcome already.
-    fn move_on(&mut self, segment: u64, cursor: &dyn Cursor) {
-        if self.flight.segment == Some(segment) {
-            return;
-        }
-        let flight = Arc::new(Flight::of(cursor));
-        let mut state = self.shared.lock();
-        state
-            .flights
-            .retain(|other| !Arc::ptr_eq(other, &self.flight));
-        state.flights.push(Arc::clone(&flight));
-        self.flight = flight;
-        drop(state);
-        self.shared.moved.notify_all();
-    }
-}
-
-impl Drop for Trip<'_> {
-    fn drop(&mut self) {
-        let _ = self.flight.outcome.set(Err(misplaced(self.flight.from)));
-        let mut state = self.shared.lock();
-        state
-            .flights
-            .retain(|other| !Arc::ptr_eq(other, &self.flight));
-        drop(state);
-        self.shared.moved.notify_all();
     }
 }
 

@@ -249,6 +249,13 @@ pub(super) fn adler32(before: u32, bytes: &[u8]) -> u32 {
     u32::try_from(sum).unwrap_or(0)
 }
 
+/// The CRC-32 checksum of what `before` is the checksum of, followed by `bytes`; of nothing it is 0.
+pub(super) fn crc32(before: u32, bytes: &[u8]) -> u32 {
+    // SAFETY: the pointer is valid for the length given with it.
+    let sum = unsafe { z::crc32_z(before.into(), bytes.as_ptr(), bytes.len()) };
+    u32::try_from(sum).unwrap_or(0)
+}
+
 /// The checksum of two pieces together, of which the second has `len` bytes.
 pub(super) fn adler32_combine(first: u32, second: u32, len: usize) -> u32 {
     let len = i64::try_from(len).unwrap_or(i64::MAX);

@@ -20,6 +20,7 @@
 //! by walking the headers to the end and decoding the last block (see [`Frames::scan`]). Linked blocks need the 64 KiB before
 //! them: checkpoints with that dictionary are left behind while decoding.
 
+mod kept;
 mod xxh32;
 
 use std::io::Write;
@@ -69,14 +70,13 @@ impl Codec for Lz4f {
 
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
         let linked = first_frame(stored.as_ref())?.is_some_and(|frame| frame.linked);
-        let spacing = data_size.div_ceil(MAX_CHECKPOINTS).max(CHECKPOINT_SPACING);
         let frames = Frames {
             stored,
             data_size,
             linked,
             table: Mutex::new(Table {
                 scanned: linked,
-                entries: Entries::spaced(spacing, Spot::default()),
+                entries: checkpoints(data_size),
             }),
         };
         if data_size > 0 && frames.stored.is_empty() {
@@ -267,13 +267,9 @@ impl Walker {
         if header_checksum(descriptor) != checksum {
             return Err(corrupt("LZ4 frame header does not match its checksum"));
         }
-        let block_max = match (bd >> 4) & 7 {
-            4 => 64 << 10,
-            5 => 256 << 10,
-            6 => 1 << 20,
-            7 => 4 << 20,
-            other => return Err(corrupt(format!("LZ4 block size code {other}"))),
-        };
+        let code = (bd >> 4) & 7;
+        let block_max =
+            block_max(code).ok_or_else(|| corrupt(format!("LZ4 block size code {code}")))?;
         Ok(Frame {
             linked: flg & FLG_INDEPENDENT == 0,
             block_checksum: flg & FLG_BLOCK_CHECKSUM != 0,
@@ -284,6 +280,17 @@ impl Walker {
 
     fn skip(&mut self, len: u64) {
         self.at = self.at.saturating_add(len);
+    }
+}
+
+/// Greatest decoded size of a block, from its code in BD.
+fn block_max(code: u8) -> Option<usize> {
+    match code {
+        4 => Some(64 << 10),
+        5 => Some(256 << 10),
+        6 => Some(1 << 20),
+        7 => Some(4 << 20),
+        _ => None,
     }
 }
 
@@ -318,6 +325,12 @@ impl Block {
         }
         Ok(decoded)
     }
+}
+
+/// No checkpoints yet, for a payload of so many decoded bytes.
+fn checkpoints(data_size: u64) -> Entries<Spot> {
+    let spacing = data_size.div_ceil(MAX_CHECKPOINTS).max(CHECKPOINT_SPACING);
+    Entries::spaced(spacing, Spot::default())
 }
 
 /// Descriptor of the first frame that holds data.
@@ -445,6 +458,30 @@ impl Stream for Frames {
 
     fn parallel(&self) -> bool {
         !self.linked
+    }
+
+    fn learns(&self) -> bool {
+        self.linked
+    }
+
+    fn export(&self) -> Option<Vec<u8>> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        kept::export(&table.entries)
+    }
+
+    fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
+        let first = checkpoints(self.data_size);
+        let entries = kept::import(first, entries, self.data_size, self.stored.len())?;
+        let table = Table {
+            scanned: true,
+            entries,
+        };
+        Some(Arc::new(Self {
+            stored: Arc::clone(&self.stored),
+            data_size: self.data_size,
+            linked: self.linked,
+            table: Mutex::new(table),
+        }))
     }
 
     fn held(&self) -> u64 {

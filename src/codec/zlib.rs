@@ -181,6 +181,24 @@ impl Stream for Deflated {
         self.index().held()
     }
 
+    fn learns(&self) -> bool {
+        true
+    }
+
+    fn export(&self) -> Option<Vec<u8>> {
+        self.index().export()
+    }
+
+    fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
+        let index = Index::import(entries, self.data_size, self.stored.len())?;
+        Some(Arc::new(Self {
+            stored: Arc::clone(&self.stored),
+            data_size: self.data_size,
+            index: Mutex::new(index),
+            bad_end: OnceLock::new(),
+        }))
+    }
+
     fn is_untidy(&self) -> bool {
         self.index().is_untidy()
     }

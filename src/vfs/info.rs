@@ -7,7 +7,7 @@ use super::state::State;
 use crate::asdf::check::Validate;
 use crate::asdf::layout::{Index, Severity};
 use crate::asdf::{Array, Snapshot};
-use crate::codec::code_text;
+use crate::codec::{check_index_dir, code_text};
 
 /// The most broken rules that are shown.
 const MAX_FAULTS: usize = 100;
@@ -88,6 +88,12 @@ pub(super) fn status(
         snapshot.cache().used(),
         snapshot.cache().budget()
     ));
+    if let Some(dir) = snapshot.index_cache() {
+        match check_index_dir(dir) {
+            Ok(()) => text.line(format_args!("indexes   kept in {}", dir.display())),
+            Err(error) => text.line(format_args!("indexes   not kept in {error}")),
+        }
+    }
     match (&saves.refused, &saves.last) {
         (Some(why), _) => text.line(format_args!("save      NOT SAVED: {why}")),
         (None, Some(what)) => text.line(format_args!("save      {what}")),

@@ -60,7 +60,7 @@ class Served(mounting.Mount):
     took = 0.0
 
     def __init__(self, file, options=(), cpu=None):
-        super().__init__(PROGRAM, file, ["-r", *options])
+        super().__init__(PROGRAM, file, ["-r", "-o", "index-cache=off", *options])
         self.cpu = cpu
 
     def __enter__(self):
@@ -230,10 +230,25 @@ def codec_random(name, framing, path, size, count, rounds):
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("1")
         return float(run(MEASURE, "random", block, 0, size, count)) / count
 
+    def with_index(mount):
+        return float(run(MEASURE, "random", mount.dir / "blocks/0.bin", 0, size, count)) / count
+
+    sides = {}
+    if name.split()[0] in ("zlib", "bzp2"):
+        keeping = ["-o", f"index-cache={DATA / 'indexes'}"]
+        shutil.rmtree(DATA / "indexes", ignore_errors=True)
+        with Served(path, keeping) as mount:
+            cat(mount.dir / "blocks/0.bin")
+            deadline = time.monotonic() + 10
+            while not list(DATA.glob("indexes/*.index")) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        sides["with a kept index, cache=64M"] = lambda: served(path, with_index, [*keeping, "-o", "cache=64M"])
+
     compare(name, "ms", {
         "first touch, in the middle": lambda: served(path, touch(size // 2)),
         "first touch, at the end": lambda: served(path, touch(size - 4096)),
         "after one pass, cache=64M": lambda: served(path, after_a_pass, ["-o", "cache=64M"]),
+        **sides,
     }, max(1, rounds // 2))
 
 

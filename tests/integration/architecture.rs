@@ -34,6 +34,7 @@ const CRATES: &[(&str, &[&str])] = &[
         &[
             "asdf/external.rs",
             "cli/",
+            "codec/kept.rs",
             "fuse.rs",
             "save.rs",
             "save/",

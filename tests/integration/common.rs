@@ -72,6 +72,7 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     let dir = TempDir::new().unwrap();
     let (out, err) = (dir.path().join("out"), dir.path().join("err"));
     let mut child = command
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null())
         .stdout(File::create(&out).unwrap())
         .stderr(File::create(&err).unwrap())

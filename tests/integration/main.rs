@@ -26,9 +26,12 @@ mod common;
 mod corpus;
 #[cfg(feature = "fuse")]
 mod edit;
+#[cfg(feature = "fuse")]
 mod elsewhere;
 #[cfg(feature = "fuse")]
 mod follow;
+#[cfg(feature = "fuse")]
+mod kept;
 mod manual;
 #[cfg(feature = "fuse")]
 mod mount;

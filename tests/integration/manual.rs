@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::asdf_mount;
 
 /// Every option of `-o` that DESIGN §3 promises.
-const MOUNT_OPTIONS: [&str; 21] = [
+const MOUNT_OPTIONS: [&str; 22] = [
     "ro",
     "rw",
     "allow_other",
@@ -16,6 +16,7 @@ const MOUNT_OPTIONS: [&str; 21] = [
     "gid",
     "umask",
     "cache",
+    "index-cache",
     "scratch",
     "threads",
     "verify",

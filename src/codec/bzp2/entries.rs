@@ -1,12 +1,18 @@
 //! Where the blocks of a bzip2 stream are among the decoded bytes, as far as they have been decoded once.
 
+use std::ops::RangeInclusive;
+
 use super::batch::Ready;
+use crate::codec::kept::Fields;
 
 /// Rows kept; when there are more the nearest to each other are dropped.
 const ROWS: usize = 1 << 16;
 
 /// The least distance of rows, in decoded bytes, after the first time that there were too many.
 const FIRST_SPACING: u64 = 1 << 19;
+
+/// The levels that there are.
+const LEVELS: RangeInclusive<u8> = 1..=9;
 
 /// A place to begin at: the mark of a block, or of the end of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,6 +87,44 @@ impl Entries {
         self.rows.push(entry);
     }
 
+    /// The places as bytes: the spacing, then of each place what [`Entry`] has, in that order and little-endian.
+    ///
+    /// `None` if there is none but the first.
+    pub(super) fn export(&self) -> Option<Vec<u8>> {
+        let mut bytes = self.spacing.to_le_bytes().to_vec();
+        for row in &self.rows {
+            bytes.extend(row.decoded.to_le_bytes());
+            bytes.extend(row.bit.to_le_bytes());
+            bytes.push(row.level);
+            bytes.extend(row.combined.to_le_bytes());
+        }
+        (!self.rows.is_empty()).then_some(bytes)
+    }
+
+    /// The places that were exported, if they may be those of a block of so many decoded bytes and stored bits.
+    pub(super) fn import(first: Entry, bytes: &[u8], data_size: u64, bits: u64) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let mut entries = Self::new(first);
+        entries.spacing = fields.u64().filter(|&spacing| spacing > 0)?;
+        let mut last = first;
+        while !fields.0.is_empty() {
+            let row = Entry {
+                decoded: fields.u64()?,
+                bit: fields.u64()?,
+                level: fields.u8()?,
+                combined: fields.u32()?,
+            };
+            let forward = row.decoded > last.decoded && row.bit > last.bit;
+            let within = row.decoded < data_size && row.bit < bits;
+            if !forward || !within || !LEVELS.contains(&row.level) || entries.rows.len() >= ROWS {
+                return None;
+            }
+            entries.rows.push(row);
+            last = row;
+        }
+        Some(entries)
+    }
+
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
         let len = self.rows.capacity().saturating_mul(size_of::<Entry>());
@@ -106,5 +150,39 @@ mod tests {
         assert!(entries.rows.len() <= ROWS && entries.held() < 4 << 20);
         let found = entries.before(50);
         assert!(found.decoded <= 50 && found.bit == found.decoded * 3);
+    }
+
+    #[test]
+    fn places_that_can_not_be_are_not_imported() {
+        let row = |decoded, bit, level| Entry {
+            decoded,
+            bit,
+            level,
+            combined: 7,
+        };
+        let import = |rows: &[Entry]| {
+            let mut entries = Entries::new(Entry::default());
+            entries.rows = rows.to_vec();
+            let bytes = entries.export()?;
+            assert!(Entries::import(Entry::default(), &bytes[1..], 100, 1000).is_none());
+            Entries::import(Entry::default(), &bytes, 100, 1000)
+        };
+        let good = [row(1, 50, 1), row(99, 999, 9)];
+        assert_eq!(import(&good).unwrap().rows, good);
+        for bad in [
+            row(100, 60, 1),
+            row(2, 1000, 1),
+            row(1, 60, 1),
+            row(2, 50, 1),
+            row(2, 60, 0),
+            row(2, 60, 10),
+        ] {
+            assert!(import(&[row(1, 50, 1), bad]).is_none(), "{bad:?}");
+        }
+        let many: Vec<_> = (1..=ROWS as u64 + 1).map(|n| row(n, n, 1)).collect();
+        let mut entries = Entries::new(Entry::default());
+        entries.rows = many;
+        let bytes = entries.export().unwrap();
+        assert!(Entries::import(Entry::default(), &bytes, u64::MAX, u64::MAX).is_none());
     }
 }

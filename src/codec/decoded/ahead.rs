@@ -10,14 +10,14 @@ pub(super) const JOBS: usize = 2;
 impl Shared {
     /// Has the segments decoded that sequential readers are going to want, unless that is under way.
     pub(super) fn run_ahead(self: &Arc<Self>, state: &mut State) {
-        let jobs = if self.stream.parallel() { JOBS } else { 1 };
+        let jobs = if self.stream().parallel() { JOBS } else { 1 };
         for job in 0..jobs {
             let idle = state.ahead_jobs.get(job) == Some(&false);
             if idle && self.next_ahead(state, job).is_some() {
                 self.queue_ahead(state, job);
             }
         }
-        if !state.tidying && self.stream.is_untidy() {
+        if !state.tidying && self.stream().is_untidy() {
             let shared = Arc::downgrade(self);
             state.tidying = self.cache.work().later(Box::new(move || {
                 if let Some(shared) = shared.upgrade() {
@@ -82,17 +82,18 @@ impl Shared {
 
     fn must_wait(&self, state: &State, index: u64) -> bool {
         let start = start_of(index);
-        let entry = self.stream.entry(start);
+        let entry = self.stream().entry(start);
         state
             .flights
             .iter()
             .any(|flight| flight.from <= start && (flight.from >= entry || start < flight.ahead))
     }
 
-    fn tidy(&self) {
-        while self.stream.is_untidy() {
+    /// Does what the stream has put off.
+    pub(super) fn tidy(&self) {
+        while self.stream().is_untidy() {
             let _pass = self.cache.work().enter(false);
-            self.stream.tidy();
+            self.stream().tidy();
         }
         let mut state = self.lock();
         state.tidying = false;

@@ -70,12 +70,20 @@ fn linked_blocks_leave_checkpoints_behind() {
     }
     long.extend(end);
     let size = 300 * 65_536;
-    let stream = open(long, size);
+    let stream = open(long.clone(), size);
+    assert!(stream.learns() && stream.export().is_none());
     let whole = decode_from(&stream, 0, size, 1 << 20).unwrap();
     let offset = 18_000_000;
     assert!(stream.entry(offset) >= 16 << 20, "no checkpoint was left");
     assert!(stream.held() >= 2 * 65_536);
     let part = decode_from(&stream, offset, size, 100_000).unwrap();
+    assert!(part == whole[offset as usize..]);
+
+    let kept = stream.export().unwrap();
+    let again = open(long, size).import(&kept).unwrap();
+    assert_eq!(again.entry(offset), stream.entry(offset));
+    assert_eq!(again.held(), stream.held());
+    let part = decode_from(&again, offset, size, 100_000).unwrap();
     assert!(part == whole[offset as usize..]);
 }
 

@@ -3,10 +3,22 @@
 //! A point is the end of a DEFLATE block: a bit of the stored bytes, and the 32 KiB decoded before it, which matches behind it
 //! may refer to. Of these only the bytes are kept that the next 32 KiB do refer to, often a few hundred: beyond, no match
 //! reaches back over the point.
+//!
+//! As bytes, to be kept for another mount, an index is its stride (8 bytes) and the points, each with:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 + 8 + 1 | [`Point::decoded`], [`Point::stored`], [`Point::bits`] |
+//! | 1 | whether the window is sparse |
+//! | 2 | length of the window when expanded |
+//! | 4 + n | length of what is there of it, and that |
+//!
+//! Numbers are little-endian.
 
 use std::sync::Arc;
 
 use super::SEGMENT;
+use crate::codec::kept::Fields;
 use crate::error::Result;
 
 /// How far back a match may reach.
@@ -17,6 +29,9 @@ const INDEX_LEN: u64 = 16 << 20;
 
 /// What a point takes beside its window.
 const POINT_LEN: u64 = 96;
+
+/// Bits of a byte that a block may begin within.
+const MAX_BITS: u8 = 7;
 
 /// A pair of different bytes is a number to this base.
 const PAIR_BASE: u16 = 255;
@@ -117,6 +132,49 @@ impl Index {
         self.held = self.points.iter().map(Point::held).sum();
     }
 
+    /// The index as bytes; `None` if there are no points.
+    pub(super) fn export(&self) -> Option<Vec<u8>> {
+        let mut bytes = self.stride.to_le_bytes().to_vec();
+        for point in &self.points {
+            let (sparse, len, there) = match point.window.as_ref() {
+                Window::Whole(plain) => (false, plain.len(), plain),
+                Window::Sparse { len, runs } => (true, *len, runs),
+            };
+            bytes.extend(point.decoded.to_le_bytes());
+            bytes.extend(point.stored.to_le_bytes());
+            bytes.extend([point.bits, u8::from(sparse)]);
+            bytes.extend(u16::try_from(len).ok()?.to_le_bytes());
+            bytes.extend(u32::try_from(there.len()).ok()?.to_le_bytes());
+            bytes.extend(there);
+        }
+        (!self.points.is_empty()).then_some(bytes)
+    }
+
+    /// The index that these bytes are, if it may be that of a stream of so many decoded and stored bytes.
+    pub(super) fn import(bytes: &[u8], decoded_len: u64, stored_len: u64) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let mut index = Self::new();
+        index.stride = fields.u64().filter(|stride| stride.is_power_of_two())?;
+        let (mut decoded, mut stored) = (0, 0);
+        while !fields.0.is_empty() {
+            let point = Point {
+                decoded: fields.u64()?,
+                stored: fields.u64()?,
+                bits: fields.u8()?,
+                window: Arc::new(Window::import(&mut fields)?),
+            };
+            let forward = point.decoded > decoded && point.stored > stored;
+            let within = point.decoded < decoded_len && point.stored <= stored_len;
+            index.held = index.held.saturating_add(point.held());
+            if !forward || !within || point.bits > MAX_BITS || index.held > INDEX_LEN {
+                return None;
+            }
+            (decoded, stored) = (point.decoded, point.stored);
+            index.points.push(point);
+        }
+        Some(index)
+    }
+
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
         self.held
@@ -175,6 +233,22 @@ impl Point {
 }
 
 impl Window {
+    /// A window of an index as bytes.
+    fn import(fields: &mut Fields<'_>) -> Option<Self> {
+        let sparse = fields.u8()?;
+        let len = usize::from(u16::from_le_bytes(fields.array()?));
+        let there = usize::try_from(fields.u32()?).ok()?;
+        let bytes = fields.bytes(there)?;
+        match sparse {
+            0 if there == len && len <= WINDOW => Some(Self::Whole(bytes.to_vec())),
+            1 if runs_len(bytes)? <= len && len <= WINDOW => Some(Self::Sparse {
+                len,
+                runs: bytes.to_vec(),
+            }),
+            _ => None,
+        }
+    }
+
     /// The bytes, with zeros for those that are not needed.
     pub(super) fn expand(&self) -> Vec<u8> {
         match self {
@@ -272,6 +346,18 @@ fn mark_of(decoded: u64) -> u64 {
 
 fn segment_len() -> u64 {
     u64::try_from(SEGMENT).unwrap_or(u64::MAX)
+}
+
+/// Bytes that the runs of a window reach over, if they are whole.
+fn runs_len(runs: &[u8]) -> Option<usize> {
+    let mut rest = runs;
+    let mut len = 0_usize;
+    while !rest.is_empty() {
+        let (gap, run) = (take_number(&mut rest)?, take_number(&mut rest)?);
+        rest = rest.get(run..)?;
+        len = len.checked_add(gap)?.checked_add(run)?;
+    }
+    Some(len)
 }
 
 /// Appends a number, seven bits to a byte, the lowest first.

@@ -1,0 +1,483 @@
+//! Indexes that are kept between mounts: what one pass through a block has taught of where its bytes can be entered.
+//!
+//! One file for each block, in a directory of the user's own:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | `ASDFIDX`, and the version of this format, 1 |
+//! | 4 | CRC-32 of all that follows |
+//! | 4 | length of the key |
+//! | n | the key: what the index is of, compared byte for byte |
+//! | rest | the index, as [`Decoded`](super::Decoded) has it |
+//!
+//! Numbers are little-endian. A file is written under another name and then renamed, and not synced: if it is torn its checksum
+//! is wrong, and it is as if it were not there. So is one that somebody else owns or may write, one in a directory that somebody
+//! else owns or may write, and a symbolic link. It is read whole, and only if it is not larger than we would write it.
+//!
+//! This module knows neither what a key nor what an index consists of; that an index leads to the right bytes is checked when
+//! it is used.
+
+use std::ffi::CStr;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+
+use super::inflate::crc32;
+use crate::error::{Error, Result};
+
+/// First bytes of a file; the last is the version of the format.
+const MAGIC: [u8; 8] = *b"ASDFIDX\x01";
+
+/// Bytes before the key.
+const HEAD_LEN: usize = 16;
+
+/// The longest key.
+const KEY_LEN: usize = 128 << 10;
+
+/// The largest file: what the largest index of any codec takes, checksums and key.
+const FILE_LEN: u64 = 20 << 20;
+
+/// Bytes and files in the directory; beyond, those go that have not been used for the longest time.
+const DIR_LEN: u64 = 256 << 20;
+const DIR_FILES: usize = 4096;
+
+/// What the name of a file has behind the number that it begins with; a file being written has more behind that.
+const SUFFIX: &str = ".index";
+
+/// Digits of that number.
+const DIGITS: usize = 16;
+
+/// Permissions that let others change what is in a file or directory.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// What gives a block's key as the file is at the moment.
+type Key = Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>;
+
+/// The place where one block's index is kept.
+pub struct Slot {
+    dir: PathBuf,
+    key: Key,
+}
+
+/// A kept index that has not been read yet.
+pub(super) struct Found {
+    file: File,
+    len: u64,
+}
+
+impl Slot {
+    /// A place in `dir`, which need not be there yet.
+    ///
+    /// `key` gives all that the index depends on, as it is when it is called; `None` if that can't be told.
+    #[must_use]
+    pub fn new(dir: &Path, key: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            key: Box::new(key),
+        }
+    }
+
+    /// The key of the block as it is now.
+    pub(super) fn key(&self) -> Option<Vec<u8>> {
+        (self.key)().filter(|key| key.len() <= KEY_LEN)
+    }
+
+    /// The file that should hold the index of this key, if it is there and to be trusted so far.
+    pub(super) fn find(&self, key: &[u8]) -> Option<Found> {
+        match find(&self.dir, &file_name(key)) {
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                log::debug!("index in {} not used: {error}", self.dir.display());
+                None
+            }
+        }
+    }
+
+    /// Keeps an index. What prevents that costs time at the next mount, and nothing else.
+    pub(super) fn store(&self, key: &[u8], index: &[u8]) {
+        match store(&self.dir, key, index) {
+            Ok(()) => log::debug!("{} bytes of index kept", index.len()),
+            Err(error) => log::debug!("index not kept in {}: {error}", self.dir.display()),
+        }
+    }
+}
+
+impl Found {
+    /// Bytes that reading it takes.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The index, if the file is whole and has this key.
+    pub(super) fn read(mut self, key: &[u8]) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.len).ok()?];
+        self.file.read_exact(&mut bytes).ok()?;
+        let index = index_of(&bytes, key)?;
+        let start = bytes.len().saturating_sub(index.len());
+        bytes.drain(..start);
+        // Only the order in which files are dropped depends on it.
+        let _ = self.file.set_modified(SystemTime::now());
+        Some(bytes)
+    }
+}
+
+/// Whether indexes can be kept in a directory: it is not there yet, or nobody but the user may write in it.
+///
+/// # Errors
+/// [`Error::Io`] that says why not.
+pub fn check_index_dir(dir: &Path) -> Result<()> {
+    match open_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io(dir.display().to_string(), error))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The index in the bytes of a file, if they are whole and of this key.
+fn index_of<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+    let mut fields = Fields(bytes);
+    let magic: [u8; 8] = fields.array()?;
+    let sum = u32::from_le_bytes(fields.array()?);
+    if magic != MAGIC || crc32(0, fields.0) != sum {
+        return None;
+    }
+    let len = usize::try_from(fields.u32()?).ok()?;
+    (fields.bytes(len)? == key).then_some(fields.0)
+}
+
+/// What comes before the index in a file.
+fn head(key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
+    let len = u32::try_from(key.len()).ok()?.to_le_bytes();
+    let sum = crc32(crc32(crc32(0, &len), key), index);
+    Some([MAGIC.as_slice(), &sum.to_le_bytes(), &len, key].concat())
+}
+
+/// The name of a key's file: a number that other keys hardly have (FNV-1a). If one has, they take turns.
+fn file_name(key: &[u8]) -> String {
+    let mut number = 0xCBF2_9CE4_8422_2325_u64;
+    for &byte in key {
+        number = (number ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+    }
+    format!("{number:0DIGITS$x}{SUFFIX}")
+}
+
+/// Whether we have made a file of this name.
+fn is_ours(name: &CStr) -> bool {
+    let name = name.to_bytes();
+    name.split_at_checked(DIGITS).is_some_and(|(digits, rest)| {
+        digits.iter().all(u8::is_ascii_hexdigit) && rest.starts_with(SUFFIX.as_bytes())
+    })
+}
+
+fn find(dir: &Path, name: &str) -> io::Result<Found> {
+    let dir = open_dir(dir)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    check_owner(meta.uid(), meta.mode())?;
+    if !meta.is_file() || meta.len() > FILE_LEN {
+        return Err(io::Error::other("not a file of ours"));
+    }
+    let len = meta.len();
+    Ok(Found { file, len })
+}
+
+fn store(path: &Path, key: &[u8], index: &[u8]) -> io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let len = HEAD_LEN
+        .saturating_add(key.len())
+        .saturating_add(index.len());
+    if u64::try_from(len).is_ok_and(|len| len > FILE_LEN) {
+        return Err(io::Error::other(format!("{len} bytes are too many")));
+    }
+    let head = head(key, index).ok_or(io::ErrorKind::InvalidInput)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let dir = open_dir(path)?;
+    let name = file_name(key);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let temporary = format!("{name}.{}.{count}", std::process::id());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&dir, &temporary, flags, Mode::from_raw_mode(0o600))?;
+    let mut file = File::from(file);
+    let written = file
+        .write_all(&head)
+        .and_then(|()| file.write_all(index))
+        .and_then(|()| Ok(rustix::fs::renameat(&dir, &temporary, &dir, &name)?));
+    if written.is_err() {
+        rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty())?;
+    }
+    written?;
+    make_room(&dir, DIR_LEN, DIR_FILES)
+}
+
+/// Removes those files that have not been used for the longest time, until the rest is within the limits.
+fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if is_ours(name)
+            && let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        {
+            let len = u64::try_from(stat.st_size).unwrap_or(0);
+            found.push(((stat.st_mtime, stat.st_mtime_nsec), len, name.to_owned()));
+        }
+    }
+    found.sort_unstable_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
+    let mut sum = 0_u64;
+    for (n, (_, len, name)) in found.iter().enumerate() {
+        sum = sum.saturating_add(*len);
+        if sum > limit || n >= files {
+            rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
+        }
+    }
+    Ok(())
+}
+
+/// The directory, if it is the user's own.
+fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&dir)?;
+    check_owner(stat.st_uid, stat.st_mode)?;
+    Ok(dir)
+}
+
+fn check_owner(uid: u32, mode: u32) -> io::Result<()> {
+    let ours = rustix::process::geteuid().as_raw();
+    if uid != ours {
+        return Err(io::Error::other(format!(
+            "owned by user {uid}, not by {ours}"
+        )));
+    }
+    if mode & WRITABLE_BY_OTHERS != 0 {
+        return Err(io::Error::other("others may write there"));
+    }
+    Ok(())
+}
+
+/// Bytes that fields are taken from, one after the other.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// The next `len` bytes.
+    pub(super) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (found, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(found)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (found, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*found)
+    }
+
+    pub(super) fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use tempfile::TempDir;
+
+    const KEY: &[u8] = b"this block of this file";
+
+    /// A directory that does not exist yet, in one that goes away with the test.
+    fn dir() -> (TempDir, PathBuf) {
+        let place = TempDir::new().unwrap();
+        let dir = place.path().join("a/b");
+        (place, dir)
+    }
+
+    fn slot(dir: &Path) -> Slot {
+        Slot::new(dir, || Some(KEY.to_vec()))
+    }
+
+    fn load(dir: &Path, key: &[u8]) -> Option<Vec<u8>> {
+        slot(dir).find(key)?.read(key)
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_is_kept_is_found_by_its_key_and_no_other() {
+        let (_place, dir) = dir();
+        assert!(load(&dir, KEY).is_none());
+        slot(&dir).store(KEY, b"an index");
+        assert_eq!(load(&dir, KEY).unwrap(), b"an index");
+        assert!(load(&dir, b"another").is_none());
+        slot(&dir).store(KEY, b"a newer one");
+        assert_eq!(load(&dir, KEY).unwrap(), b"a newer one");
+        assert_eq!(names(&dir), [file_name(KEY)]);
+    }
+
+    #[test]
+    fn another_key_of_the_same_name_does_not_match() {
+        let (_place, dir) = dir();
+        slot(&dir).store(b"another", b"an index");
+        fs::rename(dir.join(file_name(b"another")), dir.join(file_name(KEY))).unwrap();
+        assert!(load(&dir, KEY).is_none());
+    }
+
+    #[test]
+    fn only_the_user_may_read_what_is_kept() {
+        let (_place, dir) = dir();
+        slot(&dir).store(KEY, b"an index");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&dir), 0o700);
+        assert_eq!(mode(dir.parent().unwrap()), 0o700);
+        assert_eq!(mode(&dir.join(file_name(KEY))), 0o600);
+    }
+
+    #[test]
+    fn what_others_may_write_is_not_used() {
+        let (_place, dir) = dir();
+        slot(&dir).store(KEY, b"an index");
+        let chmod = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let file = dir.join(file_name(KEY));
+        for (path, good, bad) in [(&file, 0o600, 0o606), (&dir, 0o700, 0o777)] {
+            chmod(path, bad);
+            assert!(load(&dir, KEY).is_none());
+            assert_eq!(check_index_dir(&dir).is_err(), path == &dir);
+            chmod(path, good);
+            assert!(load(&dir, KEY).is_some());
+        }
+        chmod(&dir, 0o720);
+        fs::remove_file(&file).unwrap();
+        slot(&dir).store(KEY, b"an index");
+        assert!(names(&dir).is_empty(), "nothing is written there either");
+    }
+
+    #[test]
+    fn what_others_own_is_not_used() {
+        let (_place, dir) = dir();
+        slot(&dir).store(KEY, b"an index");
+        let file = dir.join(file_name(KEY));
+        let chown = |path: &Path, uid| std::os::unix::fs::chown(path, Some(uid), None);
+        let us = rustix::process::geteuid().as_raw();
+        for path in [&file, &dir] {
+            if chown(path, us + 1).is_err() {
+                return; // only root can give away
+            }
+            assert!(load(&dir, KEY).is_none());
+            chown(path, us).unwrap();
+            assert!(load(&dir, KEY).is_some());
+        }
+    }
+
+    #[test]
+    fn links_and_things_that_are_no_files_are_not_used() {
+        let (place, dir) = dir();
+        slot(&dir).store(KEY, b"an index");
+        let link = place.path().join("link");
+        symlink(&dir, &link).unwrap();
+        assert!(load(&link, KEY).is_none());
+        let file = dir.join(file_name(KEY));
+        let elsewhere = place.path().join("elsewhere");
+        fs::rename(&file, &elsewhere).unwrap();
+        symlink(&elsewhere, &file).unwrap();
+        assert!(load(&dir, KEY).is_none());
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert!(load(&dir, KEY).is_none());
+    }
+
+    #[test]
+    fn what_is_too_large_is_neither_written_nor_read() {
+        let (_place, dir) = dir();
+        slot(&dir).store(KEY, &vec![0; 20 << 20]);
+        assert!(!dir.exists());
+        slot(&dir).store(KEY, b"an index");
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(dir.join(file_name(KEY)))
+            .unwrap();
+        file.set_len(1 << 40).unwrap();
+        assert!(load(&dir, KEY).is_none());
+    }
+
+    #[test]
+    fn the_longest_unused_go_when_there_are_too_many() {
+        let (_place, dir) = dir();
+        let keys: Vec<Vec<u8>> = (0..6).map(|n| vec![n]).collect();
+        for (age, key) in keys.iter().enumerate() {
+            slot(&dir).store(key, &[0; 1000]);
+            let file = File::open(dir.join(file_name(key))).unwrap();
+            let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(age as u64);
+            file.set_modified(then).unwrap();
+        }
+        fs::write(dir.join("not ours"), [0; 5000]).unwrap();
+        assert!(load(&dir, &keys[1]).is_some(), "used now");
+        let handle = open_dir(&dir).unwrap();
+        make_room(&handle, 3500, 100).unwrap();
+        let kept = |n: usize| dir.join(file_name(&keys[n])).exists();
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(kept),
+            [false, true, false, false, true, true]
+        );
+        make_room(&handle, 3500, 1).unwrap();
+        assert!(kept(1) && !kept(5));
+        assert!(dir.join("not ours").exists());
+    }
+
+    #[test]
+    fn a_file_that_was_torn_or_changed_anywhere_is_not_used() {
+        let whole = [head(KEY, b"an index").unwrap().as_slice(), b"an index"].concat();
+        assert_eq!(index_of(&whole, KEY), Some(b"an index".as_slice()));
+        for at in 0..whole.len() {
+            assert!(index_of(&whole[..at], KEY).is_none(), "cut at {at}");
+            for bit in 0..8 {
+                let mut changed = whole.clone();
+                changed[at] ^= 1 << bit;
+                assert!(index_of(&changed, KEY).is_none(), "bit {bit} of {at}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_harmless(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            right in any::<bool>(),
+        ) {
+            let mut file = bytes;
+            if right && file.len() >= HEAD_LEN {
+                file[..8].copy_from_slice(&MAGIC);
+                let sum = crc32(0, &file[12..]);
+                file[8..12].copy_from_slice(&sum.to_le_bytes());
+            }
+            prop_assert!(index_of(&file, KEY).is_none());
+        }
+    }
+}
