@@ -31,16 +31,16 @@ fn main() -> io::Result<()> {
         corpus.recorded(&entry?.path())?;
     }
     for chain in CHAINS {
-        corpus.add("chain", &[&[24, 0, 0], chain.as_bytes(), ZLIB].concat())?;
+        corpus.add("chain", &[&[60, 0, 0], chain.as_bytes(), ZLIB].concat())?;
     }
     args.try_for_each(|path| corpus.file(&path))
 }
 
-/// Chains that are right for 24 bytes.
+/// Chains for 60 bytes.
 const CHAINS: [&str; 3] = [
     "[zlib]\n...\n",
-    "[[tile, {shape: [2, 3], original_shape: [4, 6], item_size: 1}], [zlib]]\n...\n",
-    "[[quantize, {datatype: float32, original_datatype: float64, scale: 1.0}], zlib]\n...\n",
+    "[[tile, {shape: [5, 3], original_shape: [10, 6], item_size: 1}], [zlib]]\n...\n",
+    "[[quantize, {dtype: 32, original_shape: [15]}], zlib]\n...\n",
 ];
 /// `zlib.compress(bytes(range(20)) * 3)` of Python.
 const ZLIB: &[u8] = b"\x78\x9c\x63\x60\x64\x62\x66\x61\x65\x63\xe7\xe0\xe4\xe2\xe6\xe1\xe5\xe3\x17\x10\x14\x12\x66\x20\x52\x0c\x00\x3c\x5a\x02\x3b";
