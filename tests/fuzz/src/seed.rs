@@ -33,6 +33,9 @@ fn main() -> io::Result<()> {
     for chain in CHAINS {
         corpus.add("chain", &[&[60, 0, 0], chain.as_bytes(), ZLIB].concat())?;
     }
+    for cards in [IMAGE, TABLE] {
+        corpus.add("fits", &fits(cards))?;
+    }
     args.try_for_each(|path| corpus.file(&path))
 }
 
@@ -44,6 +47,38 @@ const CHAINS: [&str; 3] = [
 ];
 /// `zlib.compress(bytes(range(20)) * 3)` of Python.
 const ZLIB: &[u8] = b"\x78\x9c\x63\x60\x64\x62\x66\x61\x65\x63\xe7\xe0\xe4\xe2\xe6\xe1\xe5\xe3\x17\x10\x14\x12\x66\x20\x52\x0c\x00\x3c\x5a\x02\x3b";
+
+/// The ASDF extension as an image, and as a table; `LEN` stands for its length.
+const IMAGE: &str =
+    "XTENSION= 'IMAGE   '|BITPIX  = 8|NAXIS   = 1|NAXIS1  = LEN|PCOUNT  = 0|GCOUNT  = 1";
+const TABLE: &str = "XTENSION= 'BINTABLE'|BITPIX  = 8|NAXIS   = 2|NAXIS1  = LEN|NAXIS2  = 1|PCOUNT  = 0|GCOUNT  = 1\
+    |TFIELDS = 1|TTYPE1  = 'ASDF_METADATA'|TFORM1  = 'LENB    '";
+/// An image of four times two 16-bit numbers.
+const SCIENCE: &str = "XTENSION= 'IMAGE   '|BITPIX  = 16|NAXIS   = 2|NAXIS1  = 4|NAXIS2  = 2|PCOUNT  = 0|GCOUNT  = 1\
+    |EXTNAME = 'SCI     '|EXTVER  = 1";
+const EMBEDDED: &str = "#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+    a: !core/ndarray-1.0.0 {source: 'fits:SCI,1', datatype: int16, byteorder: big, shape: [2, 4]}\n...\n";
+
+/// A FITS file of a science image and an ASDF extension.
+fn fits(cards: &str) -> Vec<u8> {
+    let primary = "SIMPLE  = T|BITPIX  = 8|NAXIS   = 0|EXTEND  = T";
+    let cards = format!("{cards}|EXTNAME = 'ASDF    '").replace("LEN", &EMBEDDED.len().to_string());
+    let parts = [
+        (primary, &[][..]),
+        (SCIENCE, &[1; 16]),
+        (&cards, EMBEDDED.as_bytes()),
+    ];
+    let mut out = Vec::new();
+    for (cards, data) in parts {
+        for card in cards.split('|').chain(["END"]) {
+            out.extend(format!("{card:80}").into_bytes());
+        }
+        out.resize(out.len().next_multiple_of(2880), b' ');
+        out.extend(data);
+        out.resize(out.len().next_multiple_of(2880), 0);
+    }
+    out
+}
 
 struct Corpus(PathBuf);
 
