@@ -331,6 +331,14 @@ impl Cursor for BloscCursor {
     fn held(&self) -> u64 {
         self.pending.held().saturating_add(self.decoder.held())
     }
+
+    fn scratch(&self) -> u64 {
+        let needed = self.current.as_ref().map_or(0, |Located { chunk, .. }| {
+            let block = chunk.block.min(chunk.size);
+            chunk.scratch().saturating_add(block)
+        });
+        needed.saturating_sub(self.held())
+    }
 }
 
 impl BloscCursor {

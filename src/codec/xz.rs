@@ -28,8 +28,10 @@ const HEADER: u64 = 12;
 const FOOTER: u64 = 12;
 /// Most padding behind the stream that is looked through for its footer.
 const MAX_PADDING: u64 = 64 << 10;
-/// Greatest memory of a decoder in KiB: enough for dictionaries of 128 MiB; the best preset of xz takes 64.
-const MEMORY_KIB: u32 = 160 << 10;
+/// Greatest index that is read, enough for ten million blocks: it is read as a whole, and summed up, before anything is decoded.
+const MAX_INDEX: u64 = 64 << 20;
+/// Greatest memory of a decoder in KiB: enough for dictionaries of 64 MiB, as the best preset of xz has them.
+const MEMORY_KIB: u32 = 66 << 10;
 /// Input that may go in without data coming out, beyond what data takes in any case: blocks without data are hostile.
 const MAX_IDLE_INPUT: u64 = 1 << 20;
 
@@ -270,7 +272,7 @@ fn read_index(stored: &dyn Source, data_size: u64) -> Result<Index> {
         .saturating_mul(4);
     let at = footer
         .checked_sub(size)
-        .filter(|&at| at >= HEADER)
+        .filter(|&at| at >= HEADER && size <= MAX_INDEX)
         .ok_or_else(|| corrupt("xz index"))?;
     let mut records = Records {
         headers,
@@ -383,6 +385,7 @@ mod tests {
     use crate::codec::chunked::tests::{decode, decode_from, pattern, poke, recorded};
     use crate::source::Memory;
     use proptest::prelude::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     const SIZE: usize = 270_001;
     const RECORDED: [&str; 3] = ["single.xz", "blocks.xz", "streams.xz"];
@@ -448,6 +451,40 @@ mod tests {
             error.to_string(),
             "file: xz: needed memory too big for mem_limit_kb"
         );
+    }
+
+    /// Zeros, but for a stream header, the start of an index of 2^34 blocks, and a footer that gives the index all of the space.
+    struct EndlessIndex(AtomicU64);
+
+    impl Source for EndlessIndex {
+        fn len(&self) -> u64 {
+            1 << 30
+        }
+
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+            let backward = u32::try_from((self.len() - 24) / 4 - 1).unwrap();
+            let body = [&backward.to_le_bytes()[..], &[0, 0]].concat();
+            let footer = [&crc32(&body).to_le_bytes()[..], &body, b"YZ"].concat();
+            let start = [&MAGIC[..], &[0; 7], &[0xFF, 0xFF, 0xFF, 0xFF, 0x7F]].concat();
+            for (at, byte) in (offset..).zip(buf.iter_mut()) {
+                let known = match at.checked_sub(self.len() - FOOTER) {
+                    Some(within) => footer.get(within as usize),
+                    None => start.get(at as usize),
+                };
+                *byte = known.copied().unwrap_or(0);
+            }
+            self.0.fetch_add(length(buf.len()), Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_index_of_a_gigabyte_is_not_read() {
+        let stored = Arc::new(EndlessIndex(AtomicU64::new(0)));
+        let opened = Xz.open(stored.clone(), 1 << 40).unwrap();
+        assert!(!opened.stream.parallel());
+        let read = stored.0.load(Ordering::Relaxed);
+        assert!(read < 1 << 20, "{read} bytes read");
     }
 
     #[test]

@@ -56,15 +56,16 @@ impl Codec for Zstd {
                 .content_size
                 .is_none_or(|size| size > SNAPSHOT_SPACING)
         });
-        let state = first.map_or(0, |(_, frame)| frame.window);
+        let window = first.map_or(0, |(_, frame)| frame.window);
         let spacing = data_size
-            .checked_div(length(SNAPSHOT_MEMORY.checked_div(state).unwrap_or(1)))
+            .checked_div(length(SNAPSHOT_MEMORY.checked_div(window).unwrap_or(1)))
             .unwrap_or(data_size)
             .max(SNAPSHOT_SPACING);
         let stream = ZstdStream {
             stored,
             data_size,
             large,
+            window,
             slot: Mutex::new(None),
             frames: Mutex::new(Frames::new(data_size)),
             snapshots: Mutex::new(Entries::spaced(spacing, None)),
@@ -150,6 +151,8 @@ struct ZstdStream {
     data_size: u64,
     /// Whether frames are so large that there are snapshots, and all cursors share one decoder.
     large: bool,
+    /// Window of the first frame.
+    window: usize,
     slot: Mutex<Option<Arc<Mutex<Slot>>>>,
     frames: Mutex<Frames>,
     snapshots: Mutex<Entries<Option<Checkpoint>>>,
@@ -292,6 +295,11 @@ impl Cursor for ZstdCursor {
 
     fn held(&self) -> u64 {
         length(self.memory).saturating_add(self.input.held())
+    }
+
+    fn scratch(&self) -> u64 {
+        let decoder = Running::bytes_for(self.stream.window);
+        length(decoder.saturating_sub(self.memory))
     }
 }
 

@@ -14,8 +14,8 @@
 //! | | block starts (4 bytes each, from the start of the chunk), dictionary (size, bytes), streams (size, bytes) |
 //!
 //! A block is one stream, or one per byte of an element. No block is decoded but those that are read, and with differences the
-//! first. A compressed block must fit in memory as a whole, and may be of [`MAX_BLOCK`] bytes at most; the libraries choose 8 MiB
-//! or less by themselves. Stored chunks and runs are taken in blocks of our own size.
+//! first. A compressed block must fit in memory as a whole, several times over where it has filters, and may be of [`MAX_BLOCK`]
+//! bytes at most; the libraries choose 8 MiB or less by themselves. Stored chunks and runs are taken in blocks of our own size.
 
 use super::filters;
 use super::inner::{Decoders, Inner};
@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::source::Source;
 
 /// Greatest block that is decoded.
-const MAX_BLOCK: u64 = 64 << 20;
+const MAX_BLOCK: u64 = 16 << 20;
 /// Greatest dictionary, as c-blosc2 has it.
 const MAX_DICTIONARY: usize = 128 << 10;
 /// Size of the blocks in which stored chunks and runs are given, in elements.
@@ -260,6 +260,26 @@ impl Chunk {
         let start = n.saturating_mul(self.block);
         let len = self.size.saturating_sub(start).min(self.block);
         usize::try_from(len).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of memory that decoding a block takes beside the block: its streams, two buffers for filters, what deltas are to.
+    pub(super) fn scratch(&self) -> u64 {
+        if self.content != Content::Packed {
+            return 0;
+        }
+        let block = self.block.min(self.size);
+        let heads = u64::from(self.typesize.max(1)).saturating_mul(4);
+        let input = block.saturating_add(heads).min(self.len);
+        let buffers = match self.filters.as_slice() {
+            [] => 0,
+            filters if filters.contains(&Filter::Delta) => 3,
+            _ => 2,
+        };
+        let dictionary = if self.dictionary { MAX_DICTIONARY } else { 0 };
+        block
+            .saturating_mul(buffers)
+            .saturating_add(input)
+            .saturating_add(length(dictionary))
     }
 
     /// Streams of block `n`, of the same decoded length each.

@@ -142,8 +142,7 @@ impl Snapshot {
 impl Running {
     /// A decoder at the start of a frame, for windows of up to `window` bytes, which the caller has bounded.
     pub(super) fn new(window: usize) -> Result<Self> {
-        // SAFETY: a pure computation.
-        let bytes = unsafe { zstd_sys::ZSTD_estimateDStreamSize(window) };
+        let bytes = Self::bytes_for(window);
         let words = bytes.div_ceil(size_of::<u64>());
         let memory = NonNull::from(Box::leak(vec![0u64; words].into_boxed_slice()));
         let mut running = Self {
@@ -154,6 +153,12 @@ impl Running {
             return Err(corrupt(format!("zstd takes no {bytes} bytes of memory")));
         }
         Ok(running)
+    }
+
+    /// Bytes of memory of a decoder for windows of up to `window` bytes.
+    pub(super) fn bytes_for(window: usize) -> usize {
+        // SAFETY: a pure computation.
+        unsafe { zstd_sys::ZSTD_estimateDStreamSize(window) }
     }
 
     /// Starts over at the start of a frame, and says whether the memory is enough for any.

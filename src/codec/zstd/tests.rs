@@ -128,6 +128,17 @@ fn a_frame_that_ends_before_the_data_does_is_an_error() {
 }
 
 #[test]
+fn a_cursor_knows_what_it_is_going_to_need() {
+    for name in RECORDED {
+        let mut cursor = open(recorded(name), SIZE as u64).cursor(0).unwrap();
+        let promised = cursor.held() + cursor.scratch() + length(PIECE);
+        cursor.read(&mut [0]).unwrap();
+        assert!(cursor.held() <= promised, "{name}");
+        assert!(promised < 4 << 20, "{name}");
+    }
+}
+
+#[test]
 fn a_window_of_a_gigabyte_is_refused() {
     let mut stored = recorded("unsized.zst");
     stored[5] = 20 << 3;
