@@ -376,15 +376,14 @@ impl Shared {
         imported: bool,
     ) -> Result<Arc<Vec<u8>>> {
         let len = self.segment_len(segment);
+        let need = cursor.held().saturating_add(cursor.scratch());
+        let alone = self.cache.work().alone(need);
         let pass = self.cache.work().enter(demand.urgent);
         let mut buffer = self.cache.buffer(len, self.whose(demand));
-        let room = self.cache.room(
-            cursor.held().saturating_add(cursor.scratch()),
-            self.whose(demand),
-        );
+        let room = self.cache.room(need, self.whose(demand));
         skip_to(cursor, start_of(segment))?;
         cursor.read(&mut buffer)?;
-        drop((room, pass));
+        drop((room, pass, alone));
         self.keep(segment, buffer, demand, imported)
     }
 

@@ -22,12 +22,17 @@ const LEAST_AT_ONCE: usize = 4;
 /// How often a job in advance lets others pass; somebody may be waiting for it by now.
 const PATIENCE: u32 = 8;
 
+/// A decoder that needs more memory than this, for a large window, runs only while no other such does.
+const LARGE: u64 = 64 << 20;
+
 /// Something to be done in advance.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// The gate and the threads.
 pub(super) struct Work {
     at_once: usize,
+    /// Held by the one decoder that needs much memory.
+    large: Mutex<()>,
     /// Guards all of it; never held while a job runs or a thread is joined.
     state: Mutex<State>,
     /// Signalled when the gate may open, a job comes or all ends.
@@ -55,9 +60,15 @@ impl Work {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             at_once: cores.max(LEAST_AT_ONCE),
+            large: Mutex::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
         })
+    }
+
+    /// Waits, if a decoder needs so much memory that only one such may run at once; to be asked for before leave to decode.
+    pub(super) fn alone(&self, need: u64) -> Option<MutexGuard<'_, ()>> {
+        (need > LARGE).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits for leave to decode. `urgent` is for somebody who waits for the bytes.
@@ -216,6 +227,17 @@ mod tests {
             receiver.recv().unwrap();
         });
         assert_eq!(work.lock().running, 0);
+    }
+
+    #[test]
+    fn of_those_that_need_much_memory_one_runs_at_a_time() {
+        let work = Work::new();
+        let small = work.alone(LARGE);
+        let first = work.alone(LARGE + 1);
+        assert!(small.is_none() && first.is_some());
+        assert!(work.large.try_lock().is_err());
+        drop(first);
+        assert!(work.alone(u64::MAX).is_some());
     }
 
     #[test]
