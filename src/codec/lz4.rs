@@ -43,8 +43,11 @@ const FRAME_VERSION: u8 = 0b01;
 /// Chunks of more decoded bytes are decoded bit by bit, rather than in one piece of memory.
 const LONG_CHUNK: u32 = 16 << 20;
 
-/// Buffers kept for the next decoder.
+/// Buffers of one kind kept for the next decoder, of whatever block.
 const SPARE_BUFFERS: usize = 2;
+
+/// Longer buffers are not kept.
+const SPARE_LEN: usize = 8 << 20;
 
 /// The codec.
 pub(super) struct Lz4;
@@ -66,8 +69,6 @@ impl Codec for Lz4 {
         let chunks = Chunks {
             stored,
             table: Mutex::new(Table::new()),
-            stored_spare: Arc::default(),
-            decoded_spare: Arc::default(),
         };
         if data_size > 0 {
             Chunk::read(
@@ -110,18 +111,21 @@ impl Codec for Lz4 {
 struct Chunks {
     stored: Arc<dyn Source>,
     table: Mutex<Table>,
-    stored_spare: Arc<Spare>,
-    decoded_spare: Arc<Spare>,
 }
 
 /// Buffers of one kind that nobody uses just now.
-#[derive(Default)]
 struct Spare(Mutex<Vec<Vec<u8>>>);
+
+/// Buffers for stored bytes.
+static STORED_SPARE: Spare = Spare(Mutex::new(Vec::new()));
+
+/// Buffers for decoded bytes.
+static DECODED_SPARE: Spare = Spare(Mutex::new(Vec::new()));
 
 /// A buffer that goes back when it is dropped.
 struct Taken {
     bytes: Vec<u8>,
-    home: Arc<Spare>,
+    home: &'static Spare,
 }
 
 impl Spare {
@@ -130,24 +134,17 @@ impl Spare {
     }
 
     /// A buffer of `len` bytes of any content.
-    fn take(self: &Arc<Self>, len: usize) -> Taken {
+    fn take(&'static self, len: usize) -> Taken {
         let mut bytes = self.list().pop().unwrap_or_default();
         bytes.resize(len, 0);
-        Taken {
-            bytes,
-            home: Arc::clone(self),
-        }
-    }
-
-    fn held(&self) -> usize {
-        self.list().iter().map(Vec::capacity).sum()
+        Taken { bytes, home: self }
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut list = self.home.list();
-        if list.len() < SPARE_BUFFERS {
+        if list.len() < SPARE_BUFFERS && self.bytes.capacity() <= SPARE_LEN {
             list.push(std::mem::take(&mut self.bytes));
         }
     }
@@ -184,11 +181,7 @@ impl Stream for Chunks {
     }
 
     fn held(&self) -> u64 {
-        let spare = self
-            .stored_spare
-            .held()
-            .saturating_add(self.decoded_spare.held());
-        len_u64(self.table().held().saturating_add(spare))
+        len_u64(self.table().held())
     }
 }
 
@@ -224,7 +217,7 @@ impl ChunkCursor {
         }
         let size = usize::try_from(chunk.size).map_err(|cause| chunk.damaged(cause))?;
         let len = usize::try_from(chunk.len).map_err(|cause| chunk.damaged(cause))?;
-        let mut stored = self.chunks.stored_spare.take(len);
+        let mut stored = STORED_SPARE.take(len);
         self.chunks
             .stored
             .read_exact_at(&mut stored.bytes, chunk.block_start())?;
@@ -234,7 +227,7 @@ impl ChunkCursor {
         let (decoded, filled) = if let Some(target) = buf.get_mut(..size) {
             (decode(target)?, size)
         } else {
-            let mut whole = self.chunks.decoded_spare.take(size);
+            let mut whole = DECODED_SPARE.take(size);
             let decoded = decode(&mut whole.bytes)?;
             self.piece = Piece::Decoded(whole, 0);
             (decoded, 0)
