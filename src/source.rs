@@ -5,6 +5,7 @@
 
 mod file;
 mod overlay;
+mod peek;
 
 use std::fmt;
 use std::ops::Range;
@@ -14,6 +15,7 @@ use crate::error::{Error, Place, Result};
 
 pub use file::{FileSource, MapSlice};
 pub use overlay::Overlay;
+pub use peek::Peek;
 
 /// Bytes of known length, readable at any offset, never changing, shared between threads.
 pub trait Source: Send + Sync {

@@ -180,6 +180,7 @@ impl Snapshot {
             compressed: None,
         })
     }
+
     /// The data of a streamed block: it grows with the file, but not inside of a FITS file.
     fn tail(&self, header: &BlockHeader) -> Result<Arc<dyn Source>> {
         if self.fits.is_none() {

@@ -8,9 +8,9 @@
 use super::dialect::{Dialect, FIRST_LINE_LIMIT, FirstLine};
 use super::header::BlockHeader;
 use super::layout::{Extent, Finding, INDEX_HEADER, Index, Layout, Severity, parse_index};
-use super::text::{CHUNK, Peek, position_of_magic, read_text, read_up_to, to_u64};
+use super::text::{CHUNK, position_of_magic, read_text, read_up_to, to_u64};
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Peek, Source};
 
 /// The longest padding in front of the first block that is searched for it, in bytes.
 pub const PADDING_LIMIT: u64 = 256 << 20;
@@ -69,7 +69,7 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
     let mut walk = Walk {
         source,
         layout: &mut layout,
-        peek: Peek::new(source),
+        peek: Peek::default(),
     };
     if let Some(first_block) = walk.first_block(from)? {
         walk.run(first_block)?;
@@ -118,7 +118,7 @@ fn find_magic(
 struct Walk<'a> {
     source: &'a dyn Source,
     layout: &'a mut Layout,
-    peek: Peek<'a>,
+    peek: Peek,
 }
 
 impl Walk<'_> {
@@ -163,7 +163,7 @@ impl Walk<'_> {
 
     /// Takes in the block whose magic is at `at`. The offset behind it, or `None` if nothing can follow.
     fn block(&mut self, at: u64) -> Result<Option<u64>> {
-        let bytes = self.peek.read(at, LONGEST_HEADER)?;
+        let bytes = self.peek.read(self.source, at, LONGEST_HEADER)?;
         let header = BlockHeader::parse(bytes, at, self.layout.dialect).and_then(|header| {
             if header.data_offset() > self.layout.len {
                 return Err(Error::corrupt(
@@ -229,7 +229,7 @@ impl Walk<'_> {
 
     /// What lies behind a block: the offset of the next one, if there is one.
     fn after_block(&mut self, end: u64) -> Result<Option<u64>> {
-        let here = self.peek.read(end, INDEX_HEADER.len())?;
+        let here = self.peek.read(self.source, end, INDEX_HEADER.len())?;
         if self
             .layout
             .dialect

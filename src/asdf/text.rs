@@ -171,47 +171,6 @@ pub(super) fn read_up_to(source: &dyn Source, offset: u64, len: usize) -> Result
     Ok(buf)
 }
 
-/// A source whose headers are looked at one after the other: those that lie close together cost one read.
-pub(super) struct Peek<'a> {
-    source: &'a dyn Source,
-    at: u64,
-    bytes: Vec<u8>,
-}
-
-impl<'a> Peek<'a> {
-    /// Bytes read at once: a page of the file's cache.
-    const PIECE: usize = 4096;
-
-    pub(super) fn new(source: &'a dyn Source) -> Self {
-        Self {
-            source,
-            at: 0,
-            bytes: Vec::new(),
-        }
-    }
-
-    /// At most `len` bytes at `offset`; fewer at the end of the source.
-    pub(super) fn read(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
-        let buffered = offset
-            .checked_sub(self.at)
-            .and_then(|start| usize::try_from(start).ok())
-            .filter(|start| {
-                start
-                    .checked_add(len)
-                    .is_some_and(|end| end <= self.bytes.len())
-            });
-        let start = if let Some(start) = buffered {
-            start
-        } else {
-            self.bytes = read_up_to(self.source, offset, len.max(Self::PIECE))?;
-            self.at = offset;
-            0
-        };
-        let end = start.saturating_add(len).min(self.bytes.len());
-        Ok(self.bytes.get(start..end).unwrap_or_default())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@
 //! and bounded reads of headers.
 
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Peek, Source};
 
 /// The most entries that one table keeps.
 const MAX_ENTRIES: u64 = 1 << 15;
@@ -194,26 +194,21 @@ pub(super) fn array_at<const N: usize>(source: &dyn Source, offset: u64) -> Resu
     Ok(bytes)
 }
 
-/// A source whose headers are read one after the other: those that lie close together cost one read.
+/// A payload whose headers are read one after the other.
 pub(super) struct Headers<'a> {
     source: &'a dyn Source,
-    at: u64,
-    bytes: Vec<u8>,
+    peek: Peek,
 }
 
 impl<'a> Headers<'a> {
-    /// Bytes read at once.
-    const PIECE: usize = 4096;
-
     pub(super) fn new(source: &'a dyn Source) -> Self {
         Self {
             source,
-            at: 0,
-            bytes: Vec::new(),
+            peek: Peek::default(),
         }
     }
 
-    /// Length of the source.
+    /// Length of the payload.
     pub(super) fn len(&self) -> u64 {
         self.source.len()
     }
@@ -223,22 +218,10 @@ impl<'a> Headers<'a> {
     /// # Errors
     /// As of the source, a range beyond its end included.
     pub(super) fn array<const N: usize>(&mut self, offset: u64) -> Result<[u8; N]> {
-        if let Some(bytes) = self.buffered(offset) {
-            return Ok(bytes);
-        }
-        let len = usize::try_from(self.len().saturating_sub(offset))
-            .unwrap_or(Self::PIECE)
-            .min(Self::PIECE)
-            .max(N);
-        self.at = offset;
-        read_into(self.source, offset, len, &mut self.bytes)?;
-        self.buffered(offset)
-            .ok_or_else(|| corrupt("a header beyond the end"))
-    }
-
-    fn buffered<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
-        let start = usize::try_from(offset.checked_sub(self.at)?).ok()?;
-        self.bytes.get(start..)?.first_chunk().copied()
+        check_end(self.source, offset, N)?;
+        let bytes = self.peek.read(self.source, offset, N)?;
+        let array = bytes.first_chunk().copied();
+        array.ok_or_else(|| corrupt("a header beyond the end"))
     }
 }
 

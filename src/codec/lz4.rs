@@ -20,10 +20,10 @@ use lz4_flex::block::decompress_into;
 
 use self::encode::{CHUNK_LEN, Encoder};
 use self::long::LongBlock;
-use self::table::{Chunk, Headers, MAX_RATIO, Row, Table};
+use self::table::{Chunk, MAX_RATIO, Row, Table};
 use super::{Codec, Cursor, Edited, Opened, Stream, splice};
 use crate::error::Result;
-use crate::source::Source;
+use crate::source::{Peek, Source};
 
 /// The code.
 const CODE: [u8; 4] = *b"lz4\0";
@@ -71,11 +71,7 @@ impl Codec for Lz4 {
             table: Mutex::new(Table::new()),
         };
         if data_size > 0 {
-            Chunk::read(
-                chunks.stored.as_ref(),
-                &mut Headers::default(),
-                Row::default(),
-            )?;
+            Chunk::read(chunks.stored.as_ref(), &mut Peek::default(), Row::default())?;
         }
         Ok(Opened {
             framing: CHUNKS,
@@ -170,7 +166,7 @@ impl Stream for Chunks {
         Ok(Box::new(ChunkCursor {
             position: next.decoded,
             next,
-            headers: Headers::default(),
+            headers: Peek::default(),
             piece: Piece::None,
             chunks: self,
         }))
@@ -200,7 +196,7 @@ struct ChunkCursor {
     position: u64,
     /// The chunk behind `piece`.
     next: Row,
-    headers: Headers,
+    headers: Peek,
     piece: Piece,
 }
 

@@ -119,6 +119,31 @@ impl EditCase {
             touched,
         }
     }
+
+    /// Checks that the chunks which the edit left alone are stored as before, and that only the others were encoded.
+    ///
+    /// A chunk is of `size` decoded bytes, the last one maybe of fewer; `chunks` finds them in a payload, as stored bytes by
+    /// decoded offset.
+    pub(super) fn check_untouched(
+        &self,
+        edited: &EditOutcome,
+        size: usize,
+        chunks: impl Fn(&[u8]) -> Vec<(u64, &[u8])>,
+    ) {
+        let (size, before, after) = (size as u64, self.before.len() as u64, self.len as u64);
+        let new = chunks(&edited.stored);
+        let mut kept = 0;
+        for (start, chunk) in chunks(&self.stored) {
+            let end = (start + size).min(before);
+            let touches = |range: &Range<u64>| range.start < end && start < range.end;
+            let fills_up = end == before && after > before && end - start < size;
+            if !edited.touched.iter().any(touches) && !fills_up && end <= after {
+                assert!(new.contains(&(start, chunk)), "the chunk at {start}");
+                kept += end - start;
+            }
+        }
+        assert_eq!(edited.encoded, after - kept);
+    }
 }
 
 /// A source that counts the bytes that are read of it.

@@ -165,7 +165,7 @@ pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
             .into_iter()
             .flatten()
             .filter_map(|&i| snapshot.arrays().get(i))
-            .map(|array| field(&array.path()))
+            .map(|array| in_list(&array.path()))
             .collect();
         text.line(format_args!(
             "{n}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
@@ -228,7 +228,7 @@ fn array_line(array: &Array) -> String {
     .join("\t")
 }
 
-/// Text in a field of a TSV: there is no quoting, so that tabs, newlines and commas between paths are percent-encoded.
+/// Text in a field of a TSV: there is no quoting, so that tabs, newlines and other control characters are percent-encoded.
 fn field(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -244,12 +244,18 @@ fn field(text: &str) -> String {
     out
 }
 
+/// Text in a field that is a list with commas between: those within are percent-encoded too.
+fn in_list(text: &str) -> String {
+    field(text).replace(',', "%2C")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_field_holds_no_separator() {
-        assert_eq!(field("a\tb\nc é"), "a%09b%0Ac é");
+        assert_eq!(field("a\tb\nc, é"), "a%09b%0Ac, é");
+        assert_eq!(in_list("a,b\tc"), "a%2Cb%09c");
     }
 }

@@ -151,46 +151,34 @@ macro_rules! new_time {
     };
 }
 
-pub(super) static TIME_1_2: Rule = new_time!(
-    "time/time-1.2.0",
-    Want::As(&NDARRAY_1_1),
-    Want::As(&NDARRAY_1_1),
-    Want::As(&QUANTITY_1_2),
-    [
-        "byear",
-        "cxcsec",
-        "decimalyear",
-        "gps",
-        "iso",
-        "jd",
-        "jyear",
-        "mjd",
-        "unix",
-        "unix_tai",
-        "yday"
-    ]
-);
-pub(super) static TIME_1_3: Rule = new_time!(
-    "time/time-1.3.0",
-    Want::As(&NDARRAY_1_1),
-    Want::As(&NDARRAY_1_1),
-    Want::As(&QUANTITY_1_2),
-    [
-        "byear",
-        "cxcsec",
-        "decimalyear",
-        "gps",
-        "iso",
-        "jd",
-        "jyear",
-        "mjd",
-        "unix",
-        "unix_tai",
-        "yday",
-        "utime",
-        "tai_seconds"
-    ]
-);
+/// The formats of 1.2.0, and what later versions add to them.
+macro_rules! quantity_time {
+    ($name:literal $(, $more:literal)*) => {
+        new_time!(
+            $name,
+            Want::As(&NDARRAY_1_1),
+            Want::As(&NDARRAY_1_1),
+            Want::As(&QUANTITY_1_2),
+            [
+                "byear",
+                "cxcsec",
+                "decimalyear",
+                "gps",
+                "iso",
+                "jd",
+                "jyear",
+                "mjd",
+                "unix",
+                "unix_tai",
+                "yday"
+                $(, $more)*
+            ]
+        )
+    };
+}
+
+pub(super) static TIME_1_2: Rule = quantity_time!("time/time-1.2.0");
+pub(super) static TIME_1_3: Rule = quantity_time!("time/time-1.3.0", "utime", "tai_seconds");
 pub(super) static TIME_1_4: Rule = new_time!(
     "time/time-1.4.0",
     TAGGED_ARRAY,

@@ -1,7 +1,7 @@
 //! Where the chunks of Python's framing are: found by their lengths, as far as anybody has asked.
 
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Peek, Source};
 
 /// No LZ4 block gives more than 255 bytes for each of its own.
 pub(super) const MAX_RATIO: u64 = 255;
@@ -9,11 +9,8 @@ pub(super) const MAX_RATIO: u64 = 255;
 /// Rows of the table of chunks; a table that grows beyond forgets every second row.
 pub(super) const TABLE_ROWS: usize = 1 << 15;
 
-/// How much is read at once in search of chunks, which may be smaller than that.
-const HEADERS_LEN: usize = 512;
-
 /// Length of both lengths before a chunk's LZ4 block.
-const HEADER_LEN: u64 = 8;
+const HEADER_LEN: u8 = 8;
 
 /// Where a chunk begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,8 +33,16 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// The chunk that begins at `start`, by its lengths.
-    pub(super) fn read(stored: &dyn Source, headers: &mut Headers, start: Row) -> Result<Self> {
-        let [n0, n1, n2, n3, s0, s1, s2, s3] = headers.read(stored, start.stored)?;
+    pub(super) fn read(stored: &dyn Source, headers: &mut Peek, start: Row) -> Result<Self> {
+        let lengths = headers.read(stored, start.stored, HEADER_LEN.into())?;
+        let &[n0, n1, n2, n3, s0, s1, s2, s3] = lengths else {
+            let why = format!(
+                "{} bytes left at stored byte {}, where a chunk should begin",
+                lengths.len(),
+                start.stored
+            );
+            return Err(Error::corrupt(Place::File, why));
+        };
         let stored_len = u32::from_be_bytes([n0, n1, n2, n3]);
         let chunk = Self {
             start,
@@ -60,7 +65,7 @@ impl Chunk {
     }
 
     pub(super) fn block_start(&self) -> u64 {
-        self.start.stored.saturating_add(HEADER_LEN)
+        self.start.stored.saturating_add(HEADER_LEN.into())
     }
 
     pub(super) fn next(&self) -> Row {
@@ -87,14 +92,7 @@ pub(super) struct Table {
     next: Row,
     /// Its number.
     count: u64,
-    headers: Headers,
-}
-
-/// Stored bytes read in search of the lengths of small chunks.
-#[derive(Default)]
-pub(super) struct Headers {
-    bytes: Vec<u8>,
-    start: u64,
+    headers: Peek,
 }
 
 impl Table {
@@ -105,7 +103,7 @@ impl Table {
             stride: 1,
             next: Row::default(),
             count: 0,
-            headers: Headers::default(),
+            headers: Peek::default(),
         }
     }
 
@@ -152,34 +150,5 @@ impl Table {
         }
         self.count = self.count.saturating_add(1);
         self.next = next;
-    }
-}
-
-impl Headers {
-    /// Eight stored bytes.
-    fn read(&mut self, stored: &dyn Source, at: u64) -> Result<[u8; 8]> {
-        if let Some(found) = self.find(at) {
-            return Ok(found);
-        }
-        let len = usize::try_from(stored.len().saturating_sub(at))
-            .map_or(HEADERS_LEN, |left| left.min(HEADERS_LEN));
-        self.start = at;
-        self.bytes.resize(len, 0);
-        let outcome = stored.read_exact_at(&mut self.bytes, at);
-        if outcome.is_err() {
-            self.bytes.clear();
-        }
-        outcome?;
-        self.find(at).ok_or_else(|| {
-            Error::corrupt(
-                Place::File,
-                format!("{len} bytes left at stored byte {at}, where a chunk should begin"),
-            )
-        })
-    }
-
-    fn find(&self, at: u64) -> Option<[u8; 8]> {
-        let within = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        self.bytes.get(within..)?.first_chunk().copied()
     }
 }

@@ -27,25 +27,12 @@ pub(super) struct Class {
     header: [u8; 2],
 }
 
-/// By the upper two bits of the second byte.
+/// By the upper two bits of the second byte. The third is zlib's default, and Python's.
 const CLASSES: [Class; 4] = [
-    Class {
-        level: 1,
-        header: [0x78, 0x01],
-    },
-    Class {
-        level: 4,
-        header: [0x78, 0x5E],
-    },
-    // zlib's default, and Python's
-    Class {
-        level: 6,
-        header: [0x78, 0x9C],
-    },
-    Class {
-        level: 9,
-        header: [0x78, 0xDA],
-    },
+    Class::new(1, [0x78, 0x01]),
+    Class::new(4, [0x78, 0x5E]),
+    Class::new(6, [0x78, 0x9C]),
+    Class::new(9, [0x78, 0xDA]),
 ];
 
 impl Default for Class {
@@ -56,6 +43,10 @@ impl Default for Class {
 }
 
 impl Class {
+    const fn new(level: i32, header: [u8; 2]) -> Self {
+        Self { level, header }
+    }
+
     /// That of a stream; the default where there is none.
     fn of(stored: &dyn Source) -> Result<Self> {
         let mut header = [0; 2];
