@@ -76,6 +76,12 @@ impl fmt::Debug for Loan {
     }
 }
 
+/// A length in memory as one of a file: `usize` is never wider than 64 bits.
+#[must_use]
+pub fn len_u64(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
 /// The whole of `source` in memory, if it is at most `limit` bytes long.
 ///
 /// # Errors
@@ -197,7 +203,7 @@ impl Memory {
 
 impl Source for Memory {
     fn len(&self) -> u64 {
-        u64::try_from(self.0.len()).unwrap_or(u64::MAX)
+        len_u64(self.0.len())
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {

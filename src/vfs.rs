@@ -33,7 +33,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::save::Writer;
-use crate::source::{Memory, Source};
+use crate::source::{Memory, Source, len_u64};
 
 pub use attr::{
     Access, Attr, Attributes, Bytes, Invalidation, Kind, Opened, Options, Rename, Statfs,
@@ -228,7 +228,7 @@ impl Vfs {
             Node::ArrayNpy(number) => (Kind::File, state.array(number)?.npy_len(), 1),
             Node::ArrayLink(number) => {
                 let len = state.link(number)?.len();
-                (Kind::Symlink, u64::try_from(len).unwrap_or(u64::MAX), 1)
+                (Kind::Symlink, len_u64(len), 1)
             }
             Node::Text(number) => return self.text_attr(number),
         };

@@ -9,7 +9,7 @@ use super::npy;
 use super::view::View;
 use super::{Snapshot, fits};
 use crate::error::{Error, Place, Result};
-use crate::source::{Joined, Memory, Source};
+use crate::source::{Joined, Memory, Source, len_u64};
 
 /// Where the elements of an array are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,8 +111,7 @@ impl Array {
     #[must_use]
     pub fn npy_len(&self) -> u64 {
         let header = self.npy_header().map_or(0, |header| header.len());
-        self.len
-            .saturating_add(u64::try_from(header).unwrap_or(u64::MAX))
+        self.len.saturating_add(len_u64(header))
     }
 
     /// Bytes of the NPY header.
@@ -305,7 +304,7 @@ impl Snapshot {
     /// # Errors
     /// [`Array::problem`].
     pub fn npy_header_len(&self, i: usize) -> Result<u64> {
-        Ok(u64::try_from(self.array(i)?.npy_header()?.len()).unwrap_or(u64::MAX))
+        Ok(len_u64(self.array(i)?.npy_header()?.len()))
     }
 
     fn inline_bytes(&self, array: &Array) -> Result<Arc<dyn Source>> {

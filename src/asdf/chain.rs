@@ -14,11 +14,11 @@ use std::sync::{Arc, OnceLock};
 use self::quantize::{Quantize, Quantized};
 use self::tile::Tiling;
 use super::buffers::Buffers;
-use super::text::{read_up_to, to_u64};
+use super::text::read_up_to;
 use super::tree::{Kind, Node, Tree};
 use crate::codec::{self, Cache};
 use crate::error::{Error, Place, Result};
-use crate::source::{Loan, Source, Window, checked_end};
+use crate::source::{Loan, Source, Window, checked_end, len_u64};
 
 /// The longest encoding chain that is read, in bytes.
 const CHAIN_LIMIT: usize = 64 << 10;
@@ -73,10 +73,10 @@ impl Chain {
             return Err(Error::unsupported(Place::File, why));
         }
         let steps = list.items().map(step).collect::<Result<_>>()?;
-        let rest = stored.len().saturating_sub(to_u64(len));
+        let rest = stored.len().saturating_sub(len_u64(len));
         Ok((
             Self(steps),
-            Arc::new(Window::new(stored, to_u64(len), rest)?),
+            Arc::new(Window::new(stored, len_u64(len), rest)?),
         ))
     }
 

@@ -14,7 +14,7 @@ use super::rules::{self, Fault, Faults};
 use super::text::read_text;
 use super::tree::{Kind, Node, Tree};
 use crate::error::{Error, Place, Result};
-use crate::source::Memory;
+use crate::source::{Memory, len_u64};
 
 /// The tag that the top of a tree has, without its version.
 const ROOT_TAG: &str = "tag:stsci.edu:asdf/core/asdf-";
@@ -118,7 +118,7 @@ fn check_frame(old: &[u8], text: &[u8]) -> Result<()> {
 fn place_of_end(text: &[u8]) -> Place {
     let line = text.split(|&byte| byte == b'\n').skip(1).count();
     Place::Line {
-        line: u64::try_from(line).unwrap_or(u64::MAX).saturating_add(1),
+        line: len_u64(line).saturating_add(1),
         column: 1,
     }
 }

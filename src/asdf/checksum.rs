@@ -10,7 +10,7 @@ use md5::{Digest, Md5};
 
 use super::Snapshot;
 use crate::error::Result;
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;
@@ -60,7 +60,7 @@ pub fn md5(source: &dyn Source, progress: &mut dyn FnMut(u64)) -> Result<[u8; 16
         };
         source.read_exact_at(piece, at)?;
         hasher.update(&*piece);
-        let read = u64::try_from(want).unwrap_or(u64::MAX);
+        let read = len_u64(want);
         at = at.saturating_add(read);
         progress(read);
     }

@@ -9,6 +9,7 @@ use crate::asdf::datatype::{ByteOrder, Datatype, MAX_DEPTH};
 use crate::asdf::scalar::Type;
 use crate::asdf::tree::{Kind, Node, NodeId, Tree};
 use crate::error::{Error, Place, Result};
+use crate::source::len_u64;
 
 /// Most dimensions, as in NumPy.
 pub const MAX_NDIM: usize = 32;
@@ -151,7 +152,7 @@ pub(super) struct Allowance(u64);
 
 impl Allowance {
     pub(super) fn new(tree: &Tree) -> Self {
-        let nodes = u64::try_from(tree.len()).unwrap_or(u64::MAX);
+        let nodes = len_u64(tree.len());
         Self(nodes.saturating_add(SPARE))
     }
 
@@ -165,7 +166,7 @@ impl Allowance {
     }
 
     fn charge(&mut self, at: Node<'_>, text: &str) -> Result<()> {
-        let cost = u64::try_from(text.len()).unwrap_or(u64::MAX) / TEXT_UNIT;
+        let cost = len_u64(text.len()) / TEXT_UNIT;
         let cost = usize::try_from(cost)
             .unwrap_or(usize::MAX)
             .saturating_add(1);

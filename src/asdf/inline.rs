@@ -11,6 +11,7 @@ use crate::asdf::decl::{Dim, Inline, MAX_NDIM};
 use crate::asdf::scalar::Value;
 use crate::asdf::tree::{Kind, Node, NodeId, Tree, quoted};
 use crate::error::{Error, Result};
+use crate::source::len_u64;
 
 /// Most bytes of one array; more than the largest tree has nodes for.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -125,7 +126,7 @@ fn lists(data: Node<'_>, inline: &Inline) -> Result<Vec<u64>> {
     let mut node = data;
     let mut complete = true;
     while node.kind() == Kind::Sequence {
-        lens.push(u64::try_from(node.len()).unwrap_or(u64::MAX));
+        lens.push(len_u64(node.len()));
         let Some(first) = node.items().next() else {
             complete = false;
             break;
@@ -262,7 +263,7 @@ fn infer(data: Node<'_>, lists: &[u64]) -> Result<Datatype> {
         Ok(())
     })?;
     Ok(if texts {
-        let width = u64::try_from(width).unwrap_or(u64::MAX);
+        let width = len_u64(width);
         Datatype::Ucs4(width, ByteOrder::Little)
     } else {
         Datatype::Scalar(scalar, ByteOrder::Little)

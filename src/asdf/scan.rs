@@ -8,9 +8,9 @@
 use super::dialect::{Dialect, FIRST_LINE_LIMIT, FirstLine};
 use super::header::BlockHeader;
 use super::layout::{Extent, Finding, INDEX_HEADER, Index, Layout, Severity, parse_index};
-use super::text::{CHUNK, position_of_magic, read_text, read_up_to, to_u64};
+use super::text::{CHUNK, position_of_magic, read_text, read_up_to};
 use crate::error::{Error, Place, Result};
-use crate::source::{Peek, Source};
+use crate::source::{Peek, Source, len_u64};
 
 /// The longest padding in front of the first block that is searched for it, in bytes.
 pub const PADDING_LIMIT: u64 = 256 << 20;
@@ -48,7 +48,7 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
     let mut layout = Layout {
         dialect: first.dialect,
         version: first.version,
-        text_end: to_u64(text.bytes.len()),
+        text_end: len_u64(text.bytes.len()),
         has_tree: text.has_tree,
         blocks: Vec::new(),
         index: Index::Absent,
@@ -104,9 +104,9 @@ fn find_magic(
     while at < end {
         let chunk = read_up_to(source, at, usize::try_from(CHUNK).unwrap_or(usize::MAX))?;
         if let Some(found) = position_of_magic(&chunk, dialect) {
-            return Ok(Some(at.saturating_add(to_u64(found))));
+            return Ok(Some(at.saturating_add(len_u64(found))));
         }
-        if to_u64(chunk.len()) < CHUNK {
+        if len_u64(chunk.len()) < CHUNK {
             break;
         }
         at = at.saturating_add(CHUNK.saturating_sub(OVERLAP));
@@ -318,7 +318,7 @@ impl Walk<'_> {
         let found = tail
             .windows(INDEX_HEADER.len())
             .rposition(|window| window == INDEX_HEADER);
-        Ok(found.map(|at| (start.saturating_add(to_u64(at)), false)))
+        Ok(found.map(|at| (start.saturating_add(len_u64(at)), false)))
     }
 
     /// Finds the block index behind the last block and checks it against the blocks.
@@ -352,7 +352,7 @@ impl Walk<'_> {
         };
         let extent = Extent {
             start: at,
-            end: at.saturating_add(to_u64(len)),
+            end: at.saturating_add(len_u64(len)),
         };
         self.layout.index = match wrong {
             None => Index::Valid(extent),

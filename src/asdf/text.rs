@@ -6,7 +6,7 @@
 use super::dialect::{Dialect, FirstLine};
 use super::layout::{Finding, Severity};
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// The longest text of a file that is read, in bytes.
 pub const TEXT_LIMIT: u64 = 256 << 20;
@@ -37,14 +37,14 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadTe
     let mut bytes = Vec::new();
     let mut goal = CHUNK;
     loop {
-        let have = to_u64(bytes.len());
+        let have = len_u64(bytes.len());
         let more = read_up_to(
             source,
             have,
             usize::try_from(goal.saturating_sub(have)).unwrap_or(0),
         )?;
         bytes.extend_from_slice(&more);
-        let whole = to_u64(bytes.len()) == source.len();
+        let whole = len_u64(bytes.len()) == source.len();
         if let Text::Ends {
             at,
             has_tree,
@@ -55,7 +55,7 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadTe
             bytes.shrink_to_fit();
             let findings = oddity.map(|why| Finding {
                 severity: Severity::Odd,
-                error: Error::corrupt(Place::Byte(to_u64(at)), why),
+                error: Error::corrupt(Place::Byte(len_u64(at)), why),
             });
             return Ok(ReadText {
                 bytes,
@@ -155,11 +155,6 @@ pub(super) fn position_of_magic(bytes: &[u8], dialect: &Dialect) -> Option<usize
     bytes
         .windows(4)
         .position(|four| dialect.magics.iter().any(|magic| four == magic))
-}
-
-/// `usize` is never wider than 64 bits.
-pub(super) fn to_u64(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 /// At most `len` bytes at `offset`; fewer at the end of the source.

@@ -22,10 +22,10 @@ mod inner;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::chunked::{Entries, Headers, Pending, corrupt, length, unsupported};
+use super::chunked::{Entries, Headers, Pending, corrupt, unsupported};
 use super::{Codec, Cursor, Edited, Opened, Stream, splice};
 use crate::error::Result;
-use crate::source::{Source, checked_end};
+use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
 use chunk::{BlockDecoder, Chunk};
 use encode::Encoder;
@@ -276,7 +276,7 @@ impl Stream for BloscStream {
 
     fn held(&self) -> u64 {
         let walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
-        let entries = length(size_of_val(walk.entries.rest()));
+        let entries = len_u64(size_of_val(walk.entries.rest()));
         match &self.layout {
             Layout::Frame(frame) => entries.saturating_add(frame.held()),
             _ => entries,
@@ -303,7 +303,7 @@ impl Cursor for BloscCursor {
         let stream = Arc::clone(&self.stream);
         let stored = stream.stored.as_ref();
         let mut done = self.pending.take(buf);
-        self.position = self.position.saturating_add(length(done));
+        self.position = self.position.saturating_add(len_u64(done));
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             // Whole blocks are left behind, so the position is the start of one.
             let located = self.chunk_here()?;
@@ -322,7 +322,7 @@ impl Cursor for BloscCursor {
                 self.pending.take(rest)
             };
             self.current = Some(located);
-            self.position = self.position.saturating_add(length(taken));
+            self.position = self.position.saturating_add(len_u64(taken));
             done = done.saturating_add(taken);
         }
         Ok(())

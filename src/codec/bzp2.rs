@@ -22,7 +22,7 @@ use self::block::LEVEL_LEN;
 use self::entries::{Entries, Entry};
 use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// The code.
 const CODE: [u8; 4] = *b"bzp2";
@@ -363,10 +363,6 @@ fn damaged(bit: u64, fault: Fault) -> Error {
         Fault::Unsupported(_) => Error::unsupported(Place::File, text),
         Fault::Short | Fault::Bad(_) => Error::corrupt(Place::File, text),
     }
-}
-
-fn len_u64(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //!
 //! It knows blocks only by their key, and nothing of how segments come about; that is [`Decoded`](super::Decoded)'s.
 
+use crate::source::len_u64;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -429,9 +430,7 @@ impl State {
 
 /// What a segment of `len` bytes counts.
 fn cost(len: usize) -> u64 {
-    u64::try_from(len)
-        .unwrap_or(u64::MAX)
-        .saturating_add(SEGMENT_OVERHEAD)
+    len_u64(len).saturating_add(SEGMENT_OVERHEAD)
 }
 
 /// A segment's bytes while they are being decoded; counted from its making on.

@@ -4,7 +4,7 @@
 //! and bounded reads of headers.
 
 use crate::error::{Error, Place, Result};
-use crate::source::{Peek, Source};
+use crate::source::{Peek, Source, len_u64};
 
 /// The most entries that one table keeps.
 const MAX_ENTRIES: u64 = 1 << 15;
@@ -118,7 +118,7 @@ impl Pending {
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
-        length(self.bytes.capacity())
+        len_u64(self.bytes.capacity())
     }
 }
 
@@ -149,7 +149,7 @@ impl Input {
     /// Offset in the payload of the next byte.
     pub(super) fn position(&self) -> u64 {
         let left = self.bytes.len().saturating_sub(self.taken);
-        self.at.saturating_sub(length(left))
+        self.at.saturating_sub(len_u64(left))
     }
 
     /// Goes to another offset.
@@ -166,7 +166,7 @@ impl Input {
                 .unwrap_or(PIECE)
                 .min(PIECE);
             read_into(stored, self.at, len, &mut self.bytes)?;
-            self.at = self.at.saturating_add(length(len));
+            self.at = self.at.saturating_add(len_u64(len));
             self.taken = 0;
         }
         Ok(self.bytes.get(self.taken..).unwrap_or_default())
@@ -179,7 +179,7 @@ impl Input {
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
-        length(self.bytes.capacity())
+        len_u64(self.bytes.capacity())
     }
 }
 
@@ -246,18 +246,13 @@ pub(super) fn read_into<'a>(
 /// # Errors
 /// [`Error::Corrupt`] if not; not of a place in the file, because the offset is one in the payload.
 fn check_end(source: &dyn Source, offset: u64, len: usize) -> Result<()> {
-    if offset.saturating_add(length(len)) > source.len() {
+    if offset.saturating_add(len_u64(len)) > source.len() {
         return Err(corrupt(format!(
             "{len} bytes wanted at {offset} of the payload, which has {}",
             source.len()
         )));
     }
     Ok(())
-}
-
-/// A length in memory as a number of a file.
-pub(super) fn length(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 /// Damage in a payload; the place is made precise by the caller, who knows the block.

@@ -22,7 +22,7 @@ use super::kept::Slot;
 use super::readers::Readers;
 use super::{Cache, Cursor, Stream};
 use crate::error::{Error, Place, Result};
-use crate::source::{Loan, Source, checked_end};
+use crate::source::{Loan, Source, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
 const FAILURES: usize = 64;
@@ -516,7 +516,7 @@ fn within_segment(offset: u64) -> usize {
 }
 
 fn u64_of(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
+    len_u64(len)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use self::long::LongBlock;
 use self::table::{Chunk, MAX_RATIO, Row, Table};
 use super::{Codec, Cursor, Edited, Opened, Stream, splice};
 use crate::error::Result;
-use crate::source::{Peek, Source};
+use crate::source::{Peek, Source, len_u64};
 
 /// The code.
 const CODE: [u8; 4] = *b"lz4\0";
@@ -298,10 +298,6 @@ impl Cursor for ChunkCursor {
             Piece::None | Piece::Long(_) => self.position,
         }
     }
-}
-
-fn len_u64(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 4 | magic `04 22 4D 18`; `50..5F 2A 4D 18`, length, bytes: a skippable frame |
+//! | 4 | magic `04 22 4D 18`; `50..5F 2A 4D 18`, bytes: a skippable frame |
 //! | 1 | FLG: version (01) in bits 7-6, independent blocks, block checksums, content size, content checksum, 0, dictionary id |
 //! | 1 | BD: greatest decoded size of a block in bits 6-4: 4 to 7 for 64 KiB, 256 KiB, 1 MiB, 4 MiB |
 //! | 8 | content size, if so flagged |
@@ -28,12 +28,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lz4_flex::block;
 
-use super::chunked::{
-    Entries, Headers, Pending, array_at, corrupt, length, read_into, unsupported,
-};
+use super::chunked::{Entries, Headers, Pending, array_at, corrupt, read_into, unsupported};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
-use crate::source::{Source, checked_end};
+use crate::source::{Source, checked_end, len_u64};
 use xxh32::xxh32;
 
 const MAGIC: u32 = 0x184D_2204;
@@ -105,7 +103,7 @@ impl Codec for Lz4f {
                 .unwrap_or(WRITTEN_BLOCK)
                 .min(WRITTEN_BLOCK);
             let bytes = read_into(decoded, at, len, &mut input)?;
-            at = at.saturating_add(length(len));
+            at = at.saturating_add(len_u64(len));
             let smaller = encode_block(bytes, &mut packed)
                 .and_then(|n| packed.get(..n))
                 .filter(|packed| packed.len() < bytes.len());
@@ -213,7 +211,7 @@ impl Walker {
             len,
             stored: size & STORED != 0,
         };
-        self.skip(length(len));
+        self.skip(len_u64(len));
         self.skip(if frame.block_checksum { 4 } else { 0 });
         self.idle = 0;
         Ok(Item::Block(block))
@@ -261,7 +259,7 @@ impl Walker {
             short = [flg, bd];
             &short
         };
-        self.skip(length(descriptor.len()));
+        self.skip(len_u64(descriptor.len()));
         let [checksum] = headers.array(self.at)?;
         self.skip(1);
         if header_checksum(descriptor) != checksum {
@@ -305,7 +303,7 @@ impl Block {
     ) -> Result<usize> {
         let packed = read_into(stored, self.at, self.len, input)?;
         if self.frame.block_checksum {
-            let sum = array_at(stored, self.at.saturating_add(length(self.len)))?;
+            let sum = array_at(stored, self.at.saturating_add(len_u64(self.len)))?;
             if xxh32(packed) != u32::from_le_bytes(sum) {
                 return Err(corrupt("LZ4 block does not match its checksum"));
             }
@@ -371,7 +369,7 @@ impl Frames {
     /// The last entry at or before `offset`, after a scan if that may find more than the first.
     fn spot(&self, offset: u64) -> (u64, Spot) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        if !table.scanned && offset >= length(DICTIONARY) {
+        if !table.scanned && offset >= len_u64(DICTIONARY) {
             table.scanned = true;
             // A payload that is damaged, or has short blocks in the middle, is read from its start.
             if let Ok(entries) = self.scan() {
@@ -400,7 +398,7 @@ impl Frames {
                         if full.frame.linked {
                             return Err(unsupported("linked blocks"));
                         }
-                        end = end.saturating_add(length(full.frame.block_max));
+                        end = end.saturating_add(len_u64(full.frame.block_max));
                     }
                     entries.add(
                         end,
@@ -414,7 +412,7 @@ impl Frames {
                     if let Some(block) = last.take() {
                         out.resize(block.frame.block_max, 0);
                         let len = block.decode(self.stored.as_ref(), &[], &mut out, &mut input)?;
-                        end = end.saturating_add(length(len));
+                        end = end.saturating_add(len_u64(len));
                     }
                 }
                 Item::End if end == self.data_size => return Ok(entries),
@@ -488,7 +486,7 @@ impl Stream for Frames {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let rest = table.entries.rest();
         rest.iter()
-            .map(|(_, spot)| length(spot.before.len().saturating_add(size_of::<(u64, Spot)>())))
+            .map(|(_, spot)| len_u64(spot.before.len().saturating_add(size_of::<(u64, Spot)>())))
             .sum()
     }
 }
@@ -539,7 +537,7 @@ impl Cursor for FrameCursor {
                 known = done;
                 self.history.as_slice()
             };
-            let offset = self.position.saturating_add(length(done));
+            let offset = self.position.saturating_add(len_u64(done));
             stream.remember(offset, &at, before);
             if let Some(out) = rest.get_mut(..block.frame.block_max) {
                 let len = block.decode(source, before, out, &mut self.input)?;
@@ -568,7 +566,7 @@ impl Cursor for FrameCursor {
             .history
             .capacity()
             .saturating_add(self.input.capacity());
-        self.pending.held().saturating_add(length(buffers))
+        self.pending.held().saturating_add(len_u64(buffers))
     }
 }
 

@@ -17,10 +17,10 @@ use std::sync::{Arc, OnceLock};
 
 use lzma_rust2::{Action, XzStream};
 
-use super::chunked::{Entries, Headers, Input, array_at, corrupt, length, unsupported};
+use super::chunked::{Entries, Headers, Input, array_at, corrupt, unsupported};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::Result;
-use crate::source::{Source, checked_end};
+use crate::source::{Source, checked_end, len_u64};
 
 const MAGIC: [u8; 6] = *b"\xFD7zXZ\0";
 const FOOTER_MAGIC: [u8; 2] = *b"YZ";
@@ -132,7 +132,7 @@ impl Stream for XzPayload {
 
     fn held(&self) -> u64 {
         let index = self.index.get().and_then(Option::as_ref);
-        index.map_or(0, |index| length(size_of_val(index.blocks.rest())))
+        index.map_or(0, |index| len_u64(size_of_val(index.blocks.rest())))
     }
 }
 
@@ -173,8 +173,8 @@ impl Cursor for XzCursor {
             let out = buf.get_mut(done..end).unwrap_or_default();
             let given = self.step(out)?;
             done = done.saturating_add(given);
-            self.position = self.position.saturating_add(length(given));
-            self.given = self.given.saturating_add(length(given));
+            self.position = self.position.saturating_add(len_u64(given));
+            self.given = self.given.saturating_add(len_u64(given));
             if self.position >= self.part_end {
                 self.finish()?;
             }
@@ -220,7 +220,7 @@ impl XzCursor {
             .given
             .saturating_add(self.given >> 3)
             .saturating_add(MAX_IDLE_INPUT);
-        if stuck || self.decoder.total_in() > most.saturating_add(length(given)) {
+        if stuck || self.decoder.total_in() > most.saturating_add(len_u64(given)) {
             return Err(corrupt("xz stream that ends before the data does"));
         }
         Ok(given)
@@ -473,7 +473,7 @@ mod tests {
                 };
                 *byte = known.copied().unwrap_or(0);
             }
-            self.0.fetch_add(length(buf.len()), Ordering::Relaxed);
+            self.0.fetch_add(len_u64(buf.len()), Ordering::Relaxed);
             Ok(())
         }
     }

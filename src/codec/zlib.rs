@@ -17,7 +17,7 @@ use self::index::{Index, Point, WINDOW, Window};
 use super::inflate::{Inflate, Stop};
 use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// The code.
 const CODE: [u8; 4] = *b"zlib";
@@ -413,10 +413,6 @@ impl Cursor for Inflating {
         let own = self.input.capacity().saturating_add(self.tail.capacity());
         len_u64(own).saturating_add(STATE_LEN)
     }
-}
-
-fn len_u64(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

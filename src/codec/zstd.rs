@@ -16,10 +16,10 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::chunked::{Entries, Input, PIECE, corrupt, length, read_into};
+use super::chunked::{Entries, Input, PIECE, corrupt, read_into};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
-use crate::source::{Source, checked_end};
+use crate::source::{Source, checked_end, len_u64};
 use frame::{Frames, next_frame};
 #[cfg(feature = "blosc")]
 pub(super) use native::Decoder;
@@ -58,7 +58,7 @@ impl Codec for Zstd {
         });
         let window = first.map_or(0, |(_, frame)| frame.window);
         let spacing = data_size
-            .checked_div(length(SNAPSHOT_MEMORY.checked_div(window).unwrap_or(1)))
+            .checked_div(len_u64(SNAPSHOT_MEMORY.checked_div(window).unwrap_or(1)))
             .unwrap_or(data_size)
             .max(SNAPSHOT_SPACING);
         let stream = ZstdStream {
@@ -92,7 +92,7 @@ impl Codec for Zstd {
                 .unwrap_or(PIECE)
                 .min(PIECE);
             let mut bytes = read_into(decoded, at, len, &mut input)?;
-            at = at.saturating_add(length(len));
+            at = at.saturating_add(len_u64(len));
             while !bytes.is_empty() {
                 let (taken, given) = encoder.push(bytes, &mut packed)?;
                 out.write_all(packed.get(..given).unwrap_or_default())
@@ -245,7 +245,7 @@ impl Stream for ZstdStream {
             .iter()
             .filter_map(|(_, checkpoint)| Some(checkpoint.as_ref()?.state.0.len()))
             .sum();
-        length(snapshots.saturating_add(lock(&self.frames).held()))
+        len_u64(snapshots.saturating_add(lock(&self.frames).held()))
     }
 }
 
@@ -277,7 +277,7 @@ impl Cursor for ZstdCursor {
             self.take_over(&mut held);
             while let Some(out) = buf.get_mut(done..).filter(|out| !out.is_empty()) {
                 if self.stream.large {
-                    let offset = self.position.saturating_add(length(done));
+                    let offset = self.position.saturating_add(len_u64(done));
                     let at = self.input.position();
                     self.stream.keep(offset, at, &slot, &held.running);
                 }
@@ -294,12 +294,12 @@ impl Cursor for ZstdCursor {
     }
 
     fn held(&self) -> u64 {
-        length(self.memory).saturating_add(self.input.held())
+        len_u64(self.memory).saturating_add(self.input.held())
     }
 
     fn scratch(&self) -> u64 {
         let decoder = Running::bytes_for(self.stream.window);
-        length(decoder.saturating_sub(self.memory))
+        len_u64(decoder.saturating_sub(self.memory))
     }
 }
 
@@ -316,7 +316,7 @@ impl ZstdCursor {
         if at != self.input.position() {
             self.input.seek(at);
         }
-        let offset = self.position.saturating_add(length(done));
+        let offset = self.position.saturating_add(len_u64(done));
         lock(&self.stream.frames).add(offset, at);
         let slot = match self
             .slot

@@ -35,7 +35,7 @@ use super::digest::{Digest, Hasher};
 use super::sector::{FOOTER_LEN, Fields, Frames, SECTOR, TAG_LEN, Tag, framed, padding, unframed};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// The most new bytes that a record may hold.
 pub const JOURNAL_LIMIT: u64 = 64 << 20;
@@ -373,7 +373,7 @@ fn cut_from_both(found: &[u8], a: &[u8], b: &[u8]) -> bool {
 
 /// `usize` is never wider than 64 bits.
 pub(super) fn len_of(bytes: &[u8]) -> u64 {
-    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+    len_u64(bytes.len())
 }
 
 #[cfg(test)]

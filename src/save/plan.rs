@@ -25,7 +25,7 @@ use crate::asdf::header::{BlockHeader, STREAMED};
 use crate::asdf::layout::{Extent, Index, Layout, index_text};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// The least space that is left behind a text that outgrew its place, in bytes.
 pub const PADDING_MIN: u64 = 4096;
@@ -145,11 +145,7 @@ fn check_text(text: &[u8]) -> Result<()> {
     }
     if let Some(at) = text.windows(4).position(|four| four == BLOCK_MAGIC) {
         let why = "the bytes D3 42 4C 4B begin a block".to_owned();
-        return reject(
-            u64::try_from(at).unwrap_or(u64::MAX),
-            why,
-            "the tree has to be UTF-8",
-        );
+        return reject(len_u64(at), why, "the tree has to be UTF-8");
     }
     Ok(())
 }
@@ -528,5 +524,5 @@ fn round_up(n: u64, unit: u64) -> Result<u64> {
 
 /// `usize` is never wider than 64 bits.
 fn len_of(bytes: &[u8]) -> u64 {
-    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+    len_u64(bytes.len())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
-use crate::source::{Loan, Source, checked_end};
+use crate::source::{Loan, Source, checked_end, len_u64};
 
 /// One run of bytes of the next file.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl Segment {
     pub fn len(&self) -> u64 {
         match self {
             Self::Keep(extent) => extent.len(),
-            Self::Write(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            Self::Write(bytes) => len_u64(bytes.len()),
             Self::Stream(source) => source.len(),
             Self::Fill(_, len) => *len,
         }
@@ -169,7 +169,7 @@ impl Source for Rope {
             let take = usize::try_from(here).map_or(rest.len(), |here| here.min(rest.len()));
             let (now, later) = rest.split_at_mut(take);
             segment.read(&*self.old, now, inside)?;
-            at = sum(at, u64::try_from(take).unwrap_or(u64::MAX))?;
+            at = sum(at, len_u64(take))?;
             rest = later;
         }
         Ok(())

@@ -7,6 +7,7 @@
     reason = "sharing a range of bytes and leases have no safe function; see each call"
 )]
 
+use crate::source::len_u64;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -314,7 +315,7 @@ impl Store for Disk {
         let copied =
             rustix::fs::copy_file_range(from, Some(&mut start), to, Some(&mut offset), len);
         match copied {
-            Ok(copied) if copied > 0 => return Ok(u64::try_from(copied).unwrap_or(u64::MAX)),
+            Ok(copied) if copied > 0 => return Ok(len_u64(copied)),
             Ok(_) | Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
             Err(error) => return Err(error.into()),
         }

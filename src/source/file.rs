@@ -17,6 +17,7 @@ use memmap2::{Mmap, MmapOptions, UncheckedAdvice};
 
 use super::{FileExtent, Loan, Source};
 use crate::error::{Error, Place, Result};
+use crate::source::len_u64;
 
 /// How many mapped bytes may be served before their page table entries are dropped again, so that a long read through the
 /// map does not look like memory of ours (the pages stay in the page cache).
@@ -145,7 +146,7 @@ impl FileMap {
     /// Counts the pages that a loan may have mapped, and drops the page table entries now and then.
     fn count(&self, start: usize, len: usize) {
         let end = start.saturating_add(len);
-        let folio = |at: usize| u64::try_from(at).unwrap_or(u64::MAX).checked_div(FOLIO);
+        let folio = |at: usize| len_u64(at).checked_div(FOLIO);
         let len = folio(end)
             .unwrap_or(0)
             .saturating_sub(folio(start).unwrap_or(0))

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Source, checked_end};
+use super::{Source, checked_end, len_u64};
 use crate::error::{Error, Place, Result};
 
 /// A source with edits. Memory grows with the number of separate pieces that were written, never with their bytes.
@@ -199,7 +199,7 @@ impl Source for Overlay {
                     .read_exact_at(part, at)
                     .map_err(|cause| Error::io("reading the temporary file of an edit", cause))?,
             }
-            at = at.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+            at = at.saturating_add(len_u64(len));
             rest = behind;
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::codec::{self, Edited, code_text};
 use crate::error::{Error as Library, Place};
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
 use crate::save::{Committed, Method, Writer};
-use crate::source::{FileSource, Source, Window};
+use crate::source::{FileSource, Source, Window, len_u64};
 
 /// How much of an edited block is copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -351,7 +351,7 @@ fn write_in_place(
             let piece = buf.get_mut(..len).unwrap_or_default();
             draft.overlay.read_exact_at(piece, at)?;
             writer.write_block_data(n, at, piece)?;
-            at = at.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+            at = at.saturating_add(len_u64(len));
         }
     }
     let checksum = with_checksum

@@ -1,5 +1,6 @@
 //! The texts under `info/`.
 
+use crate::source::len_u64;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -26,7 +27,7 @@ impl Text {
 
     /// Length in bytes.
     pub(super) fn len(&self) -> u64 {
-        u64::try_from(self.0.len()).unwrap_or(u64::MAX)
+        len_u64(self.0.len())
     }
 
     pub(super) fn into_string(self) -> String {

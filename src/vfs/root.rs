@@ -9,6 +9,7 @@
 //! - A draft without a document (empty, or no `---` yet) is nothing to save. When its last handle is gone it is forgotten, and
 //!   the file shows the committed text again.
 
+use crate::source::len_u64;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -180,7 +181,7 @@ impl Root {
             Content::Bytes(bytes) => (bytes.len(), false),
             Content::Link(target) => (target.len(), true),
         };
-        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        let len = len_u64(len);
         Ok(Shown {
             len,
             link,
@@ -409,7 +410,7 @@ impl Root {
         let end = start
             .checked_add(data.len())
             .ok_or(Error::TooBig("beyond the limit of a tree"))?;
-        self.checked_len(u64::try_from(end).unwrap_or(u64::MAX))?;
+        self.checked_len(len_u64(end))?;
         self.change(handle, |bytes| {
             if bytes.len() < end {
                 bytes.resize(end, 0);

@@ -1,5 +1,6 @@
 //! Operations that change names and bytes. When a change is saved is decided here; how, in `commit`.
 
+use crate::source::len_u64;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -363,7 +364,7 @@ impl Vfs {
             Handle::Text(text) => {
                 let mut root = locked(&self.root);
                 let mut text = locked(text);
-                let now = u64::try_from(root.view(&text)?.len()).unwrap_or(u64::MAX);
+                let now = len_u64(root.view(&text)?.len());
                 if end > now {
                     root.resize(&mut text, end)
                 } else {

@@ -16,10 +16,9 @@ use std::sync::Arc;
 
 use super::tile::product;
 use super::{argument, corrupt, expect_len, number, numbers};
-use crate::asdf::text::to_u64;
 use crate::asdf::tree::Node;
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, checked_end};
+use crate::source::{Source, checked_end, len_u64};
 
 /// Bytes of a chunk's header.
 const HEADER_LEN: usize = 25;
@@ -160,7 +159,7 @@ impl Source for Quantized {
                 .ok_or_else(|| corrupt("quantize: beyond the last chunk"))?;
             let inside = number.saturating_sub(chunk.first);
             let from = inside.saturating_sub(inside % 8);
-            let wanted = to_u64(rest.len()).div_ceil(width).saturating_add(8);
+            let wanted = len_u64(rest.len()).div_ceil(width).saturating_add(8);
             let left = chunk.count.saturating_sub(from);
             numbers.clear();
             self.unpack(chunk, from, left.min(wanted).min(PORTION), &mut numbers)?;
@@ -174,7 +173,7 @@ impl Source for Quantized {
             if take == 0 {
                 return Err(corrupt("quantize: an empty chunk"));
             }
-            at = at.saturating_add(to_u64(take));
+            at = at.saturating_add(len_u64(take));
             rest = later;
         }
         Ok(())
@@ -213,7 +212,7 @@ impl Chunk {
         }
         Ok(Self {
             first,
-            at: at.saturating_add(to_u64(HEADER_LEN)),
+            at: at.saturating_add(len_u64(HEADER_LEN)),
             bits,
             offset: f64::from_bits(word(1)),
             scale: f64::from_bits(word(9)),

@@ -19,9 +19,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::chunk::{BlockDecoder, Chunk};
-use crate::codec::chunked::{Headers, array_at, corrupt, length, unsupported};
+use crate::codec::chunked::{Headers, array_at, corrupt, unsupported};
 use crate::error::Result;
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 const MAGIC: &[u8; 9] = b"\xA8b2frame\0";
 /// Bytes of the header that are looked at.
@@ -182,6 +182,6 @@ impl Cframe {
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
         let held = self.block.lock().unwrap_or_else(PoisonError::into_inner);
-        length(held.1.capacity()).saturating_add(held.2.held())
+        len_u64(held.1.capacity()).saturating_add(held.2.held())
     }
 }

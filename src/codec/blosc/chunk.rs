@@ -19,9 +19,9 @@
 
 use super::filters;
 use super::inner::{Decoders, Inner};
-use crate::codec::chunked::{Headers, array_at, corrupt, length, read_into, unsupported};
+use crate::codec::chunked::{Headers, array_at, corrupt, read_into, unsupported};
 use crate::error::Result;
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// Greatest block that is decoded.
 const MAX_BLOCK: u64 = 16 << 20;
@@ -198,7 +198,7 @@ impl Chunk {
             3 => {
                 let typesize = usize::from(self.typesize);
                 let mut value = Vec::new();
-                for n in 0..length(typesize) {
+                for n in 0..len_u64(typesize) {
                     let [byte] =
                         headers.array(self.at.saturating_add(EXTENDED).saturating_add(n))?;
                     value.push(byte);
@@ -239,7 +239,7 @@ impl Chunk {
                 Ok(())
             }
             Content::Run(value)
-                if value.is_empty() || !self.size.is_multiple_of(length(value.len())) =>
+                if value.is_empty() || !self.size.is_multiple_of(len_u64(value.len())) =>
             {
                 Err(corrupt("Blosc run that is not of whole elements"))
             }
@@ -279,13 +279,13 @@ impl Chunk {
         block
             .saturating_mul(buffers)
             .saturating_add(input)
-            .saturating_add(length(dictionary))
+            .saturating_add(len_u64(dictionary))
     }
 
     /// Streams of block `n`, of the same decoded length each.
     fn streams(&self, n: u64) -> usize {
         let typesize = u64::from(self.typesize.max(1));
-        let short = length(self.block_len(n)) < self.block;
+        let short = len_u64(self.block_len(n)) < self.block;
         let fits = !self.blosc1
             || typesize <= MAX_SPLIT && self.block.checked_div(typesize) >= Some(MIN_SPLIT);
         if self.split && !short && fits {
@@ -436,7 +436,7 @@ impl BlockDecoder {
             .saturating_add(chunk.blocks().saturating_mul(4));
         let at = chunk.at.saturating_add(start);
         let len = usize::try_from(u32::from_le_bytes(array_at(stored, at)?)).unwrap_or(usize::MAX);
-        let end = start.saturating_add(4).saturating_add(length(len));
+        let end = start.saturating_add(4).saturating_add(len_u64(len));
         if len == 0 || len > MAX_DICTIONARY || end > chunk.len {
             return Err(corrupt(format!("Blosc2 dictionary of {len} bytes")));
         }
@@ -454,7 +454,7 @@ impl BlockDecoder {
             .flatten()
             .map(|(_, bytes)| bytes.capacity());
         kept.chain([a.capacity(), b.capacity(), self.input.capacity()])
-            .map(length)
+            .map(len_u64)
             .sum()
     }
 }
@@ -528,7 +528,7 @@ impl<'a> Packed<'a> {
         };
         let most = size.saturating_add(streams.saturating_mul(4));
         let hint = next.checked_sub(start).filter(|&hint| hint > 0);
-        let len = hint.unwrap_or(u64::MAX).min(room).min(length(most));
+        let len = hint.unwrap_or(u64::MAX).min(room).min(len_u64(most));
         let at = chunk.at.saturating_add(start);
         read_into(stored, at, usize::try_from(len).unwrap_or(most), bytes)?;
         Ok(Self {
@@ -545,7 +545,7 @@ impl<'a> Packed<'a> {
         let start = self.taken;
         let end = start.saturating_add(len);
         if end > self.bytes.len() {
-            if length(end) > self.room {
+            if len_u64(end) > self.room {
                 return Err(corrupt("Blosc stream beyond the end of its chunk"));
             }
             read_into(self.stored, self.at, end, self.bytes)?;

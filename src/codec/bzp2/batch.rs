@@ -9,7 +9,7 @@ use super::block::{Pointers, follow};
 use super::runs::{Span, measure, span};
 use super::{block_len, damaged};
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// Blocks decoded at once in the whole program; each takes 3.6 MB of memory while it is. Whoever finds none left waits.
 const TABLES: usize = 8;
@@ -64,7 +64,7 @@ impl Ready {
 
     /// Memory held.
     pub(super) fn held(&self) -> u64 {
-        u64::try_from(self.bytes.capacity()).unwrap_or(u64::MAX)
+        len_u64(self.bytes.capacity())
     }
 
     /// Fills a part of `buf`; gives how much.
@@ -83,9 +83,7 @@ impl Ready {
                 break;
             }
         }
-        self.len = self
-            .len
-            .saturating_sub(u64::try_from(filled).unwrap_or(u64::MAX));
+        self.len = self.len.saturating_sub(len_u64(filled));
         filled
     }
 
@@ -240,7 +238,7 @@ impl Marked {
                 .unwrap_or(0)
                 .saturating_mul(8);
             from = from.max(searched);
-            let at = start.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+            let at = start.saturating_add(len_u64(len));
             let left = batch.stored.len().saturating_sub(at);
             if left == 0 {
                 marked.to_the_end = true;

@@ -1,5 +1,7 @@
 //! Bits of a bzip2 stream, the most significant of each byte first, and the marks at its blocks.
 
+use crate::source::len_u64;
+
 /// Length in bits of the marks at the start of a block and of the end.
 pub(super) const MARK_BITS: u64 = 48;
 
@@ -59,15 +61,14 @@ impl<'a> Bits<'a> {
 
     /// The position, in bits from the start of the bytes.
     pub(super) fn position(&self) -> u64 {
-        u64::try_from(self.next)
-            .unwrap_or(u64::MAX)
+        len_u64(self.next)
             .saturating_mul(8)
             .saturating_sub(self.count.into())
     }
 
     /// An error if more bits have been read than there are.
     pub(super) fn check(&self) -> Result<(), Fault> {
-        let all = u64::try_from(self.bytes.len()).unwrap_or(u64::MAX);
+        let all = len_u64(self.bytes.len());
         if self.position() > all.saturating_mul(8) {
             return Err(Fault::Short);
         }

@@ -45,7 +45,7 @@ pub(super) struct Pointers {
 
 /// A Huffman code.
 struct Code {
-    /// By the next [`FAST_BITS`] bits: symbol and length, or 0 if the code is longer or there is none.
+    /// By the next [`FAST_BITS`] bits: symbol and or 0 if the code is longer or there is none.
     fast: Box<[u16; 1 << FAST_BITS]>,
     /// By length: one more than the last code, aligned to [`MAX_BITS`] bits.
     limit: [u32; MAX_BITS as usize + 1],
@@ -239,7 +239,7 @@ fn symbols_to_bytes(
     let mut counts = [0_u32; 256];
     table.clear();
     table.reserve_exact(max_len);
-    // A run's length, digit by digit: 1 or 2 times 1, 2, 4, ...
+    // A run's digit by digit: 1 or 2 times 1, 2, 4, ...
     let mut run = 0_usize;
     let mut digit = 1_usize;
     for &selector in selectors {

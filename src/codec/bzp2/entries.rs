@@ -1,5 +1,6 @@
 //! Where the blocks of a bzip2 stream are among the decoded bytes, as far as they have been decoded once.
 
+use crate::source::len_u64;
 use std::ops::RangeInclusive;
 
 use super::batch::Ready;
@@ -128,7 +129,7 @@ impl Entries {
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
         let len = self.rows.capacity().saturating_mul(size_of::<Entry>());
-        u64::try_from(len).unwrap_or(u64::MAX)
+        len_u64(len)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Four equal bytes are followed by a count of more of them, 0 to 255; so a block may have 52 times as many bytes as it is
 //! stored in, which are made only when they are read.
 
+use crate::source::len_u64;
 use std::sync::LazyLock;
 
 /// Equal bytes before a count.
@@ -63,7 +64,7 @@ pub(super) fn measure(bytes: &[u8]) -> (u64, u32) {
             crc = crc_of(crc, more.get(..span.repeat.into()).unwrap_or_default());
         }
         len = len
-            .saturating_add(u64::try_from(span.literal).unwrap_or(u64::MAX))
+            .saturating_add(len_u64(span.literal))
             .saturating_add(span.repeat.into());
         rest = rest.get(span.taken..).unwrap_or_default();
     }

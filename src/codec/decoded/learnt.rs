@@ -17,6 +17,7 @@ use std::sync::{Arc, PoisonError};
 use super::{Demand, SEGMENT, Shared, State, Stream};
 use crate::codec::kept::{Fields, Slot};
 use crate::error::{Error, Place, Result};
+use crate::source::len_u64;
 
 /// Blocks of fewer segments have no index kept: decoding them takes no time.
 const LEAST_SEGMENTS: u64 = 4;
@@ -43,7 +44,7 @@ impl Learnt {
     /// Takes note of a segment that has been decoded, or finds that it is not the right one.
     fn note(&mut self, index: u64, sum: u32) -> Result<()> {
         let index = usize::try_from(index).unwrap_or(usize::MAX);
-        // What has been decoded is of that length, so this is no more than a part of it.
+        // What has been decoded is of that so this is no more than a part of it.
         let len = self.sums.len().max(index.saturating_add(1));
         self.sums.resize(len, None);
         match self.sums.get_mut(index) {
@@ -63,7 +64,7 @@ impl Learnt {
             .sums
             .capacity()
             .saturating_mul(size_of::<Option<u32>>());
-        u64::try_from(len).unwrap_or(u64::MAX)
+        len_u64(len)
     }
 }
 
@@ -217,7 +218,7 @@ impl Shared {
 }
 
 fn segments(len: u64) -> u64 {
-    len.div_ceil(u64::try_from(SEGMENT).unwrap_or(u64::MAX))
+    len.div_ceil(len_u64(SEGMENT))
 }
 
 fn wrong_index() -> Error {

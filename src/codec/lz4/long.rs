@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// How far back a match may reach.
 const WINDOW: usize = 1 << 16;
@@ -66,8 +66,7 @@ impl LongBlock {
 
     /// Memory held.
     pub(super) fn held(&self) -> u64 {
-        u64::try_from(self.input.capacity().saturating_add(self.window.capacity()))
-            .unwrap_or(u64::MAX)
+        len_u64(self.input.capacity().saturating_add(self.window.capacity()))
     }
 
     /// Fills `buf`, which is at most as long as what is left.
@@ -85,9 +84,7 @@ impl LongBlock {
             };
             filled = filled.saturating_add(len);
         }
-        self.left = self
-            .left
-            .saturating_sub(u64::try_from(buf.len()).unwrap_or(u64::MAX));
+        self.left = self.left.saturating_sub(len_u64(buf.len()));
         let kept = WINDOW.saturating_sub(buf.len());
         let dropped = self.window.len().saturating_sub(kept);
         self.window.drain(..dropped);
@@ -133,9 +130,7 @@ impl LongBlock {
             target.copy_from_slice(found);
         }
         self.used = self.used.saturating_add(len);
-        self.literals = self
-            .literals
-            .saturating_sub(u64::try_from(len).unwrap_or(u64::MAX));
+        self.literals = self.literals.saturating_sub(len_u64(len));
         Ok(len)
     }
 
@@ -160,9 +155,7 @@ impl LongBlock {
         if let (Some(target), Some(from)) = (rest.get_mut(..len), from.get(..len)) {
             target.copy_from_slice(from);
         }
-        self.matched = self
-            .matched
-            .saturating_sub(u64::try_from(len).unwrap_or(u64::MAX));
+        self.matched = self.matched.saturating_sub(len_u64(len));
         Ok(len)
     }
 
@@ -185,9 +178,7 @@ impl LongBlock {
         let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
         self.input.resize(len, 0);
         self.stored.read_exact_at(&mut self.input, self.next)?;
-        self.next = self
-            .next
-            .saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+        self.next = self.next.saturating_add(len_u64(len));
         self.used = 0;
         Ok(())
     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::SEGMENT;
 use crate::codec::kept::Fields;
 use crate::error::Result;
+use crate::source::len_u64;
 
 /// How far back a match may reach.
 pub(super) const WINDOW: usize = 32 << 10;
@@ -226,9 +227,7 @@ impl Point {
             Window::Whole(bytes) => bytes.capacity(),
             Window::Sparse { runs, .. } => runs.capacity(),
         };
-        u64::try_from(window)
-            .unwrap_or(u64::MAX)
-            .saturating_add(POINT_LEN)
+        len_u64(window).saturating_add(POINT_LEN)
     }
 }
 
@@ -345,7 +344,7 @@ fn mark_of(decoded: u64) -> u64 {
 }
 
 fn segment_len() -> u64 {
-    u64::try_from(SEGMENT).unwrap_or(u64::MAX)
+    len_u64(SEGMENT)
 }
 
 /// Bytes that the runs of a window reach over, if they are whole.

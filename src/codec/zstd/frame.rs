@@ -3,9 +3,9 @@
 //! Written from RFC 8878 §3.1.1 (frames), §3.1.1.2 (blocks), §3.1.2 (skippable frames), and for the seek table from facebook/zstd,
 //! contrib/seekable_format/zstd_seekable_compression_format.md 0.1.0.
 
-use crate::codec::chunked::{Entries, Headers, array_at, corrupt, length, read_into, unsupported};
+use crate::codec::chunked::{Entries, Headers, array_at, corrupt, read_into, unsupported};
 use crate::error::Result;
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 const MAGIC: u32 = 0xFD2F_B528;
 /// Skippable frames have magics from here to here + 15.
@@ -60,7 +60,7 @@ fn header(stored: &dyn Source, at: u64) -> Result<Frame> {
     let mut field = |len: usize| -> Result<u64> {
         let mut bytes = [0; 8];
         stored.read_exact_at(bytes.get_mut(..len).unwrap_or_default(), at)?;
-        at = at.saturating_add(length(len));
+        at = at.saturating_add(len_u64(len));
         Ok(u64::from_le_bytes(bytes))
     };
     let descriptor = field(1)?;
@@ -219,7 +219,7 @@ fn seek_table(stored: &dyn Source, data_size: u64) -> Result<Entries<u64>> {
     }
     let count = u64::from(u32::from_le_bytes([n0, n1, n2, n3]));
     let width: usize = if descriptor & 0x80 != 0 { 12 } else { 8 };
-    let size = count.saturating_mul(length(width));
+    let size = count.saturating_mul(len_u64(width));
     let mut at = footer.checked_sub(size).ok_or_else(none)?;
     let table = at.checked_sub(8).ok_or_else(none)?;
     let start = array_at::<8>(stored, table)?;
@@ -243,7 +243,7 @@ fn seek_table(stored: &dyn Source, data_size: u64) -> Result<Entries<u64>> {
                 decoded = decoded.saturating_add(u32::from_le_bytes([e, f, g, h]).into());
             }
         }
-        at = at.saturating_add(length(len));
+        at = at.saturating_add(len_u64(len));
     }
     if compressed != table || decoded != data_size {
         return Err(none());

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
-use crate::source::Memory;
+use crate::source::{Memory, len_u64};
 
 const SIZE: usize = 270_001;
 const RECORDED: [&str; 4] = ["single.zst", "unsized.zst", "frames.zst", "seekable.zst"];
@@ -131,7 +131,7 @@ fn a_frame_that_ends_before_the_data_does_is_an_error() {
 fn a_cursor_knows_what_it_is_going_to_need() {
     for name in RECORDED {
         let mut cursor = open(recorded(name), SIZE as u64).cursor(0).unwrap();
-        let promised = cursor.held() + cursor.scratch() + length(PIECE);
+        let promised = cursor.held() + cursor.scratch() + len_u64(PIECE);
         cursor.read(&mut [0]).unwrap();
         assert!(cursor.held() <= promised, "{name}");
         assert!(promised < 4 << 20, "{name}");
