@@ -105,7 +105,7 @@ impl Cache {
                 unread: 0,
                 clock: 0,
             }),
-            work: Work::new(),
+            work: Work::new(budget),
         })
     }
 

@@ -363,7 +363,7 @@ impl Shared {
     }
 
     fn open(&self, start: u64, demand: Demand) -> Result<Box<dyn Cursor>> {
-        let _pass = self.cache.work().enter(demand.urgent);
+        let _pass = self.cache.work().enter(demand.urgent, 0)?;
         self.stream().cursor(start)
     }
 
@@ -377,13 +377,12 @@ impl Shared {
     ) -> Result<Arc<Vec<u8>>> {
         let len = self.segment_len(segment);
         let need = cursor.held().saturating_add(cursor.scratch());
-        let alone = self.cache.work().alone(need);
-        let pass = self.cache.work().enter(demand.urgent);
+        let pass = self.cache.work().enter(demand.urgent, need)?;
         let mut buffer = self.cache.buffer(len, self.whose(demand));
         let room = self.cache.room(need, self.whose(demand));
         skip_to(cursor, start_of(segment))?;
         cursor.read(&mut buffer)?;
-        drop((room, pass, alone));
+        drop((room, pass));
         self.keep(segment, buffer, demand, imported)
     }
 

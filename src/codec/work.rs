@@ -1,7 +1,8 @@
 //! Who may decode when: a gate that lets few through at once, and the threads that decode ahead of readers.
 //!
-//! Decoding is work for a core, so more of it at once than there are cores would only take memory. Somebody who waits for
-//! the bytes goes before anything done in advance. The threads start with the first thing to do in advance, so that a
+//! Decoding is work for a core, so more of it at once than there are cores would only take memory. What decoders under way need
+//! is limited besides, because it can't be dropped as what is cached can. Somebody who waits for the bytes goes before anything
+//! done in advance. The threads start with the first thing to do in advance, so that a
 //! process that forks into the background before it reads has none; they end with the cache.
 
 use std::collections::VecDeque;
@@ -22,8 +23,8 @@ const LEAST_AT_ONCE: usize = 4;
 /// How often a job in advance lets others pass; somebody may be waiting for it by now.
 const PATIENCE: u32 = 8;
 
-/// A decoder that needs more memory than this, for a large window, runs only while no other such does.
-const LARGE: u64 = 64 << 20;
+/// Bytes of memory that decoders may need beyond the budget of the cache.
+const BEYOND: u64 = 40 << 20;
 
 /// Something to be done in advance.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
@@ -31,8 +32,8 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 /// The gate and the threads.
 pub(super) struct Work {
     at_once: usize,
-    /// Held by the one decoder that needs much memory.
-    large: Mutex<()>,
+    /// Bytes of memory that those running may need together.
+    memory: u64,
     /// Guards all of it; never held while a job runs or a thread is joined.
     state: Mutex<State>,
     /// Signalled when the gate may open, a job comes or all ends.
@@ -43,8 +44,12 @@ pub(super) struct Work {
 struct State {
     /// Decodes running.
     running: usize,
+    /// Bytes of memory that they need.
+    needed: u64,
     /// Readers that wait at the gate.
     waiting: usize,
+    /// Those that wait for memory. Nobody passes them, as many small decoders would keep out a large one for ever.
+    short: usize,
     jobs: VecDeque<Job>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait for a job.
@@ -53,45 +58,69 @@ struct State {
 }
 
 /// Leave to decode, until dropped.
-pub(super) struct Pass<'a>(&'a Work);
+pub(super) struct Pass<'a> {
+    work: &'a Work,
+    need: u64,
+}
 
 impl Work {
-    pub(super) fn new() -> Arc<Self> {
+    /// The gate for a cache of `budget` bytes.
+    pub(super) fn new(budget: u64) -> Arc<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             at_once: cores.max(LEAST_AT_ONCE),
-            large: Mutex::default(),
+            memory: budget.saturating_add(BEYOND),
             state: Mutex::default(),
             changed: Condvar::new(),
         })
     }
 
-    /// Waits, if a decoder needs so much memory that only one such may run at once; to be asked for before leave to decode.
-    pub(super) fn alone(&self, need: u64) -> Option<MutexGuard<'_, ()>> {
-        (need > LARGE).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Waits for leave to decode. `urgent` is for somebody who waits for the bytes.
+    /// Waits for leave to decode with `need` bytes of memory. `urgent` is for somebody who waits for the bytes.
     ///
     /// Whoever has it must not ask for it again, nor wait for somebody who does.
-    pub(super) fn enter(&self, urgent: bool) -> Pass<'_> {
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if that is more memory than there will ever be.
+    pub(super) fn enter(&self, urgent: bool, need: u64) -> Result<Pass<'_>> {
+        self.check(need)?;
         let mut state = self.lock();
         if urgent {
             state.waiting = state.waiting.saturating_add(1);
         }
         let mut patience = if urgent { 0 } else { PATIENCE };
-        while state.running >= self.at_once || (state.waiting > 0 && patience > 0) {
+        while state.short > 0
+            || state.running >= self.at_once
+            || (state.waiting > 0 && patience > 0)
+        {
             state = self.wait(state);
             patience = patience.saturating_sub(1);
         }
+        if state.needed.saturating_add(need) > self.memory {
+            state.short = state.short.saturating_add(1);
+            while state.needed.saturating_add(need) > self.memory {
+                state = self.wait(state);
+            }
+            state.short = state.short.saturating_sub(1);
+        }
         if urgent {
             state.waiting = state.waiting.saturating_sub(1);
-            if state.waiting == 0 {
-                self.changed.notify_all();
-            }
         }
         state.running = state.running.saturating_add(1);
-        Pass(self)
+        state.needed = state.needed.saturating_add(need);
+        drop(state);
+        self.changed.notify_all();
+        Ok(Pass { work: self, need })
+    }
+
+    fn check(&self, need: u64) -> Result<()> {
+        if need <= self.memory {
+            return Ok(());
+        }
+        let cache = need.saturating_sub(BEYOND).div_ceil(1 << 20);
+        let why = format!(
+            "decoding takes {need} bytes of memory; mount the file with -o cache={cache}M or more"
+        );
+        Err(Error::unsupported(Place::File, why))
     }
 
     /// Has a job done in advance, unless there is too much to do already.
@@ -173,10 +202,11 @@ impl Work {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.work.lock();
         state.running = state.running.saturating_sub(1);
+        state.needed = state.needed.saturating_sub(self.need);
         drop(state);
-        self.0.changed.notify_all();
+        self.work.changed.notify_all();
     }
 }
 
@@ -209,40 +239,79 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    #[test]
-    fn no_more_than_allowed_pass_at_once() {
-        let work = Work::new();
-        let passes: Vec<_> = (0..work.at_once).map(|_| work.enter(true)).collect();
+    /// Lets `enter` be called in another thread while `before` holds, and not return until it is dropped.
+    fn passes_only_after<T>(work: &Arc<Work>, need: u64, before: T) {
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let _pass = work.enter(true);
+                let _pass = work.enter(true, need).unwrap();
                 sender.send(()).unwrap();
             });
             while work.lock().waiting == 0 {
                 thread::yield_now();
             }
             assert!(receiver.try_recv().is_err());
-            drop(passes);
+            drop(before);
             receiver.recv().unwrap();
         });
-        assert_eq!(work.lock().running, 0);
+        let state = work.lock();
+        assert_eq!((state.running, state.needed, state.short), (0, 0, 0));
     }
 
     #[test]
-    fn of_those_that_need_much_memory_one_runs_at_a_time() {
-        let work = Work::new();
-        let small = work.alone(LARGE);
-        let first = work.alone(LARGE + 1);
-        assert!(small.is_none() && first.is_some());
-        assert!(work.large.try_lock().is_err());
-        drop(first);
-        assert!(work.alone(u64::MAX).is_some());
+    fn no_more_than_allowed_pass_at_once() {
+        let work = Work::new(0);
+        let passes: Vec<_> = (0..work.at_once).map(|_| work.enter(true, 0)).collect();
+        passes_only_after(&work, 0, passes);
+    }
+
+    #[test]
+    fn no_more_memory_than_allowed_is_needed_at_once() {
+        let work = Work::new(10);
+        let small = work.enter(true, 11).unwrap();
+        let fits = work.enter(true, BEYOND - 1).unwrap();
+        drop(fits);
+        passes_only_after(&work, BEYOND, small);
+    }
+
+    #[test]
+    fn nobody_passes_one_that_waits_for_memory() {
+        let work = Work::new(0);
+        let small = work.enter(true, 1).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        thread::scope(|scope| {
+            let enter = |need| {
+                let _pass = work.enter(true, need).unwrap();
+                sender.send(need).unwrap();
+            };
+            scope.spawn(move || enter(BEYOND));
+            while work.lock().short == 0 {
+                thread::yield_now();
+            }
+            scope.spawn(move || enter(2));
+            while work.lock().waiting < 2 {
+                thread::yield_now();
+            }
+            assert!(receiver.try_recv().is_err());
+            drop(small);
+            assert_eq!(receiver.recv().unwrap(), BEYOND);
+            assert_eq!(receiver.recv().unwrap(), 2);
+        });
+    }
+
+    #[test]
+    fn what_never_fits_is_refused_with_what_to_do() {
+        let work = Work::new(16 << 20);
+        assert!(work.enter(true, 56 << 20).is_ok());
+        let error = work.enter(true, 130 << 20).err().unwrap();
+        assert!(error.to_string().contains("-o cache=90M"), "{error}");
+        let work = Work::new(90 << 20);
+        assert!(work.enter(true, 130 << 20).is_ok());
     }
 
     #[test]
     fn stopping_waits_for_the_job_that_runs_and_drops_the_rest() {
-        let work = Work::new();
+        let work = Work::new(0);
         assert!(work.lock().threads.is_empty(), "no thread before a job");
         let (started, has_started) = mpsc::channel();
         let (go, may_go) = mpsc::channel::<()>();

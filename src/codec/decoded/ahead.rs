@@ -91,8 +91,9 @@ impl Shared {
 
     /// Does what the stream has put off.
     pub(super) fn tidy(&self) {
-        while self.stream().is_untidy() {
-            let _pass = self.cache.work().enter(false);
+        while self.stream().is_untidy()
+            && let Ok(_pass) = self.cache.work().enter(false, 0)
+        {
             self.stream().tidy();
         }
         let mut state = self.lock();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::codec::testing::numbers;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Barrier, LazyLock, mpsc};
 use std::thread;
@@ -119,17 +120,6 @@ fn read(source: &Decoded, offset: u64, len: usize) -> Result<Vec<u8>> {
     let mut buf = vec![0; len];
     source.read_exact_at(&mut buf, offset)?;
     Ok(buf)
-}
-
-/// Pseudo-random numbers, the same in every run.
-fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed;
-    move |below| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    }
 }
 
 #[test]
@@ -316,6 +306,21 @@ fn decoders_that_take_memory_are_dropped_before_the_budget_is_passed() {
     }
     drop(blocks);
     assert!(live.iter().all(|live| live.load(Ordering::SeqCst) == 0));
+}
+
+#[test]
+fn what_takes_more_memory_than_there_may_be_is_refused() {
+    let mut fake = Fake::new(MIB);
+    fake.cursor_held = 100 * MIB;
+    let fake = Arc::new(fake);
+    let small = Decoded::new(fake.clone(), MIB, &Cache::new(16 * MIB));
+    for _ in 0..2 {
+        let error = read(&small, 5, 10).unwrap_err();
+        assert!(error.to_string().contains("-o cache=60M"), "{error}");
+    }
+    assert_eq!(fake.decoded.load(Ordering::SeqCst), 0);
+    let large = Decoded::new(fake, MIB, &Cache::new(60 * MIB));
+    assert_eq!(read(&large, 5, 10).unwrap(), model(5, 10));
 }
 
 #[test]

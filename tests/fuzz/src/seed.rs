@@ -10,7 +10,7 @@ use std::{env, fs, io};
 use asdf_mount::asdf::{OpenOptions, Snapshot};
 use asdf_mount::codec::{Cache, code_text, codec};
 use asdf_mount::source::{Memory, read_all};
-use asdf_mount_fuzz::{HEADER, MEND};
+use asdf_mount_fuzz::{HEADER, MEND, genuine, pattern};
 
 /// Longer inputs would make every run slow.
 const LONGEST: usize = 64 << 10;
@@ -32,6 +32,9 @@ fn main() -> io::Result<()> {
     }
     for chain in CHAINS {
         corpus.add("chain", &[&[60, 0, 0], chain.as_bytes(), ZLIB].concat())?;
+    }
+    for input in genuine() {
+        corpus.add("kept", &input)?;
     }
     for cards in [IMAGE, TABLE] {
         corpus.add("fits", &fits(cards))?;
@@ -118,10 +121,9 @@ impl Corpus {
 
     /// Recorded payloads by the endings of their names. Their decoded sizes are written in the tests that use them.
     fn recorded(&self, path: &Path) -> io::Result<()> {
-        let bytes = fs::read(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let (codes, data_size): (&[&[u8; 4]], u64) = match name.rsplit('.').next() {
-            Some("chunks") => return self.chunks(&bytes),
+            Some("chunks") => return self.chunks(&fs::read(path)?),
             Some("b2chunk") => (&[b"bls2", b"bsc2"], 16_000),
             Some("b2frame") if name.starts_with("pattern") => (&[b"bls2", b"bsc2"], 200_000),
             Some("b2frame") => (&[b"bls2", b"bsc2"], 80_000),
@@ -130,6 +132,7 @@ impl Corpus {
             Some("xz") => (&[b"xz\0\0"], 270_001),
             _ => return Ok(()),
         };
+        let bytes = fs::read(path)?;
         codes
             .iter()
             .try_for_each(|&&code| self.payload(code, &bytes, data_size))
@@ -179,15 +182,4 @@ impl Corpus {
         }
         Ok(())
     }
-}
-
-/// Bytes with runs, or with noise in the lowest bits of some.
-fn pattern(len: usize, noise: u32) -> Vec<u8> {
-    let mut state = 1u32;
-    (0..len)
-        .map(|n| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (n >> 5) as u8 ^ (state >> 24 & noise) as u8
-        })
-        .collect()
 }
