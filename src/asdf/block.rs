@@ -72,10 +72,12 @@ impl Snapshot {
         self.opened_block(n).ok()?.framing
     }
 
-    /// Why block `n` can't be read, as far as that shows without decoding.
+    /// Why block `n` can't be read, or the first damage that reading it has met so far. Decodes nothing.
     #[must_use]
-    pub fn block_error(&self, n: usize) -> Option<&Error> {
-        self.opened_block(n).ok()?.data.as_ref().err()
+    pub fn block_error(&self, n: usize) -> Option<Error> {
+        let block = self.opened_block(n).ok()?;
+        let damage = || Some(block.compressed.as_ref()?.damage()?.at(Place::Block(n)));
+        block.data.as_ref().err().cloned().or_else(damage)
     }
 
     /// The used bytes of block `n` as they are stored, as far as the file has them.

@@ -136,6 +136,14 @@ impl Decoded {
         }
     }
 
+    /// The first damage of those that reads have met and that are remembered.
+    #[must_use]
+    pub fn damage(&self) -> Option<Error> {
+        let state = self.shared.lock();
+        let first = state.failures.iter().min_by_key(|failure| failure.segment);
+        first.map(|failure| failure.error.clone())
+    }
+
     /// Has what is learnt kept anew, after the file has been changed around the block.
     pub fn keep_anew(&self) {
         self.shared.keep_anew();

@@ -344,13 +344,21 @@ fn a_block_that_cannot_be_decoded_harms_no_other() {
         .block(cut)
         .block(Block::raw(b"unharmed"));
     let (_dir, mount) = mounted(&sample);
+    let told = |n: usize| {
+        let status = mount.text("info/status");
+        let mut problems = status.lines().filter(|line| line.starts_with("problem"));
+        problems.any(|line| line.contains(&format!("block {n}:")))
+    };
+    assert!(!told(4), "this damage shows only when it is decoded");
     for n in 0..5 {
         let mut file = File::open(mount.path(&format!("blocks/{n}.bin"))).unwrap();
         // into a sink: one of them says that it has 2^60 bytes
         let error = io::copy(&mut file, &mut io::sink()).unwrap_err();
         assert_eq!(error.raw_os_error(), EIO, "block {n}");
+        assert!(told(n), "block {n} is not in {}", mount.text("info/status"));
     }
     assert_eq!(mount.read("blocks/5.bin").unwrap(), b"unharmed");
+    assert!(!told(5));
     let status = mount.text("info/status");
     assert!(
         status.contains("what"),
