@@ -172,7 +172,13 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::Io`] if the file's size can't be had.
-    pub fn succeeded_by(&self, file: Arc<File>, layout: Layout, text: Vec<u8>) -> Result<Self> {
+    pub fn succeeded_by(
+        &self,
+        file: Arc<File>,
+        layout: Layout,
+        text: Vec<u8>,
+        replaced: &[usize],
+    ) -> Result<Self> {
         let same_file = Arc::ptr_eq(&file, self.file.file());
         let file = Arc::new(FileSource::open(file)?);
         let bytes: Arc<dyn Source> = file.clone();
@@ -193,7 +199,7 @@ impl Snapshot {
             .enumerate()
         {
             let raw = new.compression == [0; 4];
-            if same_file && old == new && !raw {
+            if same_file && old == new && !raw && !replaced.contains(&n) {
                 copy_slot(&self.blocks, &mut next.blocks, n);
                 copy_slot(&self.checksums, &mut next.checksums, n);
                 if let Some(block) = next.blocks.get(n).and_then(OnceLock::get) {

@@ -140,6 +140,12 @@ pub trait Codec: Send + Sync {
         u64::MAX
     }
 
+    /// Whether [`Codec::encode`] writes this framing; some are only read.
+    fn writes(&self, framing: Option<&str>) -> bool {
+        let _ = framing;
+        true
+    }
+
     /// Writes the encoded form of `decoded` to `out`, in memory that does not grow with its length.
     ///
     /// `framing` is the framing to keep where the code has several (a name that [`Codec::open`] gave), else the common one.

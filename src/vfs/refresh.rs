@@ -79,6 +79,7 @@ impl Vfs {
             self.tell(Invalidation::Inode(Node::Block(n).ino()));
         }
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        self.drafts.changed();
         if let Some(number) = locked(&self.root).reloaded(text) {
             self.tell(Invalidation::Inode(Node::Text(number).ino()));
         }
