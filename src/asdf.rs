@@ -210,12 +210,11 @@ impl Snapshot {
         Ok(next)
     }
 
-    /// The snapshot of the same file as it is now.
+    /// The snapshot of this file, or of the one that took its place, as it is now.
     ///
     /// # Errors
     /// As [`scan::scan`].
-    pub fn read_again(&self) -> Result<Self> {
-        let file = Arc::clone(self.file.file());
+    pub fn read_again(&self, file: Arc<File>) -> Result<Self> {
         Self::open(file, Arc::clone(&self.cache), self.options.clone())
     }
 
