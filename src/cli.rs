@@ -25,6 +25,8 @@ use clap_complete::Shell;
 use exit::{Exit, Failure};
 use options::Options;
 
+use crate::error::printable;
+
 /// The ways to call the program.
 const USAGE: &str = "\
 asdf-mount [OPTIONS] FILE [MOUNTPOINT]
@@ -228,7 +230,11 @@ fn mount(
 /// One line on standard error, whatever it takes.
 fn complain(message: &str) {
     // if standard error is gone there is nobody left to tell
-    let _ = writeln!(std::io::stderr().lock(), "asdf-mount: {message}");
+    let _ = writeln!(
+        std::io::stderr().lock(),
+        "asdf-mount: {}",
+        printable(message)
+    );
 }
 
 /// Text on standard output.

@@ -13,7 +13,7 @@ use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::layout::{Index, Severity};
-use crate::error::Error;
+use crate::error::{Error, printable};
 use crate::save::edit::Edit;
 use crate::save::{self, Recovery, Refusal, Writer};
 
@@ -40,8 +40,9 @@ impl Findings<'_> {
             Verdict::Suspicious => "suspicious",
             Verdict::Damaged => "damaged",
         };
+        let line = format!("{}: {word}: {text}", self.path.display());
         // writing to a vector can't fail
-        let _ = writeln!(self.lines, "{}: {word}: {text}", self.path.display());
+        let _ = writeln!(self.lines, "{}", printable(&line));
     }
 }
 

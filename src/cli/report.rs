@@ -12,7 +12,7 @@ use crate::asdf::fits::Fits;
 use crate::asdf::names::encode;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
-use crate::error::Error;
+use crate::error::{Error, printable};
 use crate::save::{self, Recovery};
 
 /// A file that is only looked at.
@@ -53,12 +53,10 @@ pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
     let Looked { snapshot, .. } = read(path, options)?;
     let mut out = String::new();
     let mut line = |size: u64, name: &str, note: &str| {
+        let gap = if note.is_empty() { "" } else { "  " };
+        let line = format!("{size:>14}  {name}{gap}{note}");
         // writing to a string can't fail
-        let _ = writeln!(
-            out,
-            "{size:>14}  {name}{}{note}",
-            if note.is_empty() { "" } else { "  " }
-        );
+        let _ = writeln!(out, "{}", printable(&line));
     };
     line(snapshot.layout().text_end, "tree.yaml", "");
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {

@@ -1,7 +1,5 @@
 //! The texts under `info/`.
 
-use crate::source::len_u64;
-use std::fmt::Write;
 use std::path::Path;
 
 use super::state::State;
@@ -9,6 +7,8 @@ use crate::asdf::check::Validate;
 use crate::asdf::layout::{Index, Severity};
 use crate::asdf::{Array, Snapshot};
 use crate::codec::{check_index_dir, code_text};
+use crate::error::printable;
+use crate::source::len_u64;
 
 /// The most broken rules that are shown.
 const MAX_FAULTS: usize = 100;
@@ -18,10 +18,20 @@ const MAX_FAULTS: usize = 100;
 pub(super) struct Text(String);
 
 impl Text {
-    /// Adds a line.
+    /// Adds a line; texts from the file can't make it more than one.
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // writing to a string can't fail
-        let _ = self.0.write_fmt(line);
+        self.0.push_str(&printable(&line.to_string()));
+        self.0.push('\n');
+    }
+
+    /// Adds a line of a TSV. There is no quoting: tabs, newlines and other control characters in a field are percent-encoded.
+    fn row<S: AsRef<str>>(&mut self, fields: impl IntoIterator<Item = S>) {
+        for (i, field) in fields.into_iter().enumerate() {
+            if i > 0 {
+                self.0.push('\t');
+            }
+            self.0.push_str(&printable(field.as_ref()));
+        }
         self.0.push('\n');
     }
 
@@ -113,10 +123,7 @@ pub(super) fn status(
 fn broken_rules(snapshot: &Snapshot, text: &mut Text) {
     let faults = snapshot.faults();
     for fault in faults.list.iter().take(MAX_FAULTS) {
-        text.line(format_args!(
-            "problem   tree: {}",
-            field(&fault.to_string())
-        ));
+        text.line(format_args!("problem   tree: {fault}"));
     }
     let more = faults.list.len().saturating_sub(MAX_FAULTS);
     if more > 0 {
@@ -156,9 +163,19 @@ fn problems(snapshot: &Snapshot, text: &mut Text) {
 /// `info/blocks.tsv`: one line a block.
 pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
     let mut text = Text::default();
-    text.line(format_args!(
-        "block\toffset\theader_size\tflags\tcompression\tframing\tallocated\tused\tdata_size\tchecksum\tarrays"
-    ));
+    text.row([
+        "block",
+        "offset",
+        "header_size",
+        "flags",
+        "compression",
+        "framing",
+        "allocated",
+        "used",
+        "data_size",
+        "checksum",
+        "arrays",
+    ]);
     let users = snapshot.block_users();
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {
         let arrays: Vec<String> = users
@@ -166,21 +183,21 @@ pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
             .into_iter()
             .flatten()
             .filter_map(|&i| snapshot.arrays().get(i))
-            .map(|array| in_list(&array.path()))
+            .map(|array| tree_path(&array.path()).replace(',', "%2C"))
             .collect();
-        text.line(format_args!(
-            "{n}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
-            header.offset,
-            header.header_size,
-            header.flags,
+        text.row([
+            n.to_string(),
+            header.offset.to_string(),
+            header.header_size.to_string(),
+            header.flags.to_string(),
             code_text(header.compression),
-            snapshot.framing(n).unwrap_or("-"),
-            header.allocated,
-            header.used,
-            snapshot.block_len(n).unwrap_or(0),
-            snapshot.checksum_state(n),
-            arrays.join(",")
-        ));
+            snapshot.framing(n).unwrap_or("-").to_owned(),
+            header.allocated.to_string(),
+            header.used.to_string(),
+            snapshot.block_len(n).unwrap_or(0).to_string(),
+            snapshot.checksum_state(n).to_string(),
+            arrays.join(","),
+        ]);
     }
     text
 }
@@ -188,28 +205,41 @@ pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
 /// `info/arrays.tsv`: one line an array, then one a reference to another file.
 pub(super) fn arrays_tsv(state: &State) -> Text {
     let mut text = Text::default();
-    text.line(format_args!(
-        "path\tdatatype\tshape\tbyteorder\tstrides\toffset\tsource\tbytes\tproblem"
-    ));
+    text.row([
+        "path",
+        "datatype",
+        "shape",
+        "byteorder",
+        "strides",
+        "offset",
+        "source",
+        "bytes",
+        "problem",
+    ]);
     for array in state.snapshot.arrays() {
-        text.line(format_args!("{}", array_line(array)));
+        text.row(array_row(array));
     }
     for (i, reference) in state.snapshot.references().iter().enumerate() {
         let problem = state.shown_elsewhere(i).err();
-        text.line(format_args!(
-            "{}\t-\t-\t-\t-\t-\t{}\t-\t{}",
-            field(&reference.path()),
-            field(reference.uri()),
-            field(&problem.map_or_else(String::new, |error| error.to_string()))
-        ));
+        text.row([
+            &*tree_path(&reference.path()),
+            "-",
+            "-",
+            "-",
+            "-",
+            "-",
+            reference.uri(),
+            "-",
+            &problem.map_or_else(String::new, |error| error.to_string()),
+        ]);
     }
     text
 }
 
-fn array_line(array: &Array) -> String {
+fn array_row(array: &Array) -> [String; 9] {
     let unknown = || "-".to_owned();
     [
-        array.path(),
+        tree_path(&array.path()),
         array.datatype_text().unwrap_or_else(unknown),
         array.shape_text().unwrap_or_else(unknown),
         array.byteorder_text().unwrap_or_else(unknown),
@@ -225,29 +255,11 @@ fn array_line(array: &Array) -> String {
             .problem()
             .map_or_else(String::new, ToString::to_string),
     ]
-    .map(|text| field(&text))
-    .join("\t")
 }
 
-/// Text in a field of a TSV: there is no quoting, so that tabs, newlines and other control characters are percent-encoded.
-fn field(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            for byte in c.to_string().bytes() {
-                // writing to a string can't fail
-                let _ = write!(out, "%{byte:02X}");
-            }
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
-/// Text in a field that is a list with commas between: those within are percent-encoded too.
-fn in_list(text: &str) -> String {
-    field(text).replace(',', "%2C")
+/// A path in the tree as a field: a percent sign of its own is encoded, so that it can be told from what a row encodes.
+fn tree_path(path: &str) -> String {
+    path.replace('%', "%25")
 }
 
 #[cfg(test)]
@@ -255,8 +267,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_holds_no_separator() {
-        assert_eq!(field("a\tb\nc, é"), "a%09b%0Ac, é");
-        assert_eq!(in_list("a,b\tc"), "a%2Cb%09c");
+    fn a_row_holds_no_separators_but_its_own() {
+        let mut text = Text::default();
+        text.row(["a\tb\nc", "", "é\u{1b}"]);
+        assert_eq!(text.into_string(), "a%09b%0Ac\t\té%1B\n");
+    }
+
+    #[test]
+    fn a_path_can_be_decoded() {
+        assert_eq!(printable(&tree_path("a%0A\n")), "a%250A%0A");
     }
 }

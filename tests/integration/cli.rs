@@ -2,12 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::command::{assert_not_forged, hostile};
 use crate::common::{
     Mount, Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
     is_root, is_running, mount_options, mounted_at, run,
@@ -443,4 +445,29 @@ fn a_user_without_privileges_mounts_through_fusermount() {
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     assert!(said.stdout.starts_with("#ASDF 1.0.0\n"), "{}", said.stdout);
     assert!(said.stdout.contains("user_id=65534"), "{}", said.stdout);
+}
+
+#[test]
+fn no_text_from_a_file_begins_a_line_of_status_tables_or_log() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::of(&hostile());
+    let log = place.dir.path().join("log");
+    let mount = Mount::new(&place.file, &["--log-file", log.to_str().unwrap()]);
+    for name in ["info/status", "info/arrays.tsv", "info/blocks.tsv"] {
+        assert_not_forged(&mount.text(name));
+    }
+    let text = mount.text("tree.yaml").replace("[5]", "[6]");
+    let refused = fs::OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(mount.path("tree.yaml"))
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            rustix::fs::fsync(&file).map_err(Into::into)
+        });
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(5));
+    assert_not_forged(&mount.text("info/status"));
+    assert_not_forged(&fs::read_to_string(&log).unwrap());
 }
