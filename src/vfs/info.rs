@@ -1,5 +1,6 @@
 //! The texts under `info/`.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use super::state::State;
@@ -10,8 +11,8 @@ use crate::codec::{check_index_dir, code_text};
 use crate::error::printable;
 use crate::source::len_u64;
 
-/// The most broken rules that are shown.
-const MAX_FAULTS: usize = 100;
+/// The most problems of a kind that are shown.
+const MAX_PROBLEMS: usize = 100;
 
 /// A text that is being put together.
 #[derive(Debug, Default)]
@@ -33,6 +34,20 @@ impl Text {
             self.0.push_str(&printable(field.as_ref()));
         }
         self.0.push('\n');
+    }
+
+    /// Adds a line for each problem of a kind, as many as can be read.
+    fn problems(&mut self, kind: &str, problems: impl IntoIterator<Item: Display>) {
+        let mut problems = problems.into_iter();
+        for problem in problems.by_ref().take(MAX_PROBLEMS) {
+            self.line(format_args!("problem   {problem}"));
+        }
+        let more = problems.count();
+        if more > 0 {
+            self.line(format_args!(
+                "problem   {kind}: {more} more of the kind; --check lists them"
+            ));
+        }
     }
 
     /// Length in bytes.
@@ -119,45 +134,34 @@ pub(super) fn status(
     text
 }
 
-/// What of the tree breaks a rule of the core tags, a line each, as many as can be read.
+/// What of the tree breaks a rule of the core tags, a line each.
 fn broken_rules(snapshot: &Snapshot, text: &mut Text) {
-    let faults = snapshot.faults();
-    for fault in faults.list.iter().take(MAX_FAULTS) {
-        text.line(format_args!("problem   tree: {fault}"));
-    }
-    let more = faults.list.len().saturating_sub(MAX_FAULTS);
-    if more > 0 {
-        text.line(format_args!(
-            "problem   tree: {more} more of the kind; --check lists them"
-        ));
-    }
+    let faults = snapshot.faults().list.iter();
+    text.problems("tree", faults.map(|fault| format!("tree: {fault}")));
 }
 
 /// What is wrong with the file, a line each.
 fn problems(snapshot: &Snapshot, text: &mut Text) {
-    for finding in &snapshot.layout().findings {
+    let findings = snapshot.layout().findings.iter();
+    let findings = findings.map(|finding| {
         let how = match finding.severity {
             Severity::Odd => "odd",
             Severity::Partial => "damaged in part",
             Severity::Damaged => "damaged",
         };
-        text.line(format_args!("problem   {how}: {}", finding.error));
-    }
+        format!("{how}: {}", finding.error)
+    });
+    text.problems("file", findings);
     if let Some(Ok(tree)) = snapshot.tree() {
-        for (place, warning) in tree.warnings().places(tree) {
-            text.line(format_args!("problem   tree: {place}: {}", warning.message));
-        }
+        let warnings = tree.warnings().places(tree);
+        let warnings =
+            warnings.map(|(place, warning)| format!("tree: {place}: {}", warning.message));
+        text.problems("tree", warnings);
     }
-    for array in snapshot.arrays() {
-        if let Some(error) = array.problem() {
-            text.line(format_args!("problem   {error}"));
-        }
-    }
-    for n in 0..snapshot.layout().blocks.len() {
-        if let Some(error) = snapshot.block_error(n) {
-            text.line(format_args!("problem   {error}"));
-        }
-    }
+    let arrays = snapshot.arrays().iter().filter_map(Array::problem);
+    text.problems("arrays", arrays);
+    let blocks = 0..snapshot.layout().blocks.len();
+    text.problems("blocks", blocks.filter_map(|n| snapshot.block_error(n)));
 }
 
 /// `info/blocks.tsv`: one line a block.
@@ -271,6 +275,19 @@ mod tests {
         let mut text = Text::default();
         text.row(["a\tb\nc", "", "é\u{1b}"]);
         assert_eq!(text.into_string(), "a%09b%0Ac\t\té%1B\n");
+    }
+
+    #[test]
+    fn many_problems_of_a_kind_are_cut_short() {
+        let mut text = Text::default();
+        text.problems("arrays", 0..MAX_PROBLEMS);
+        text.problems("blocks", 0..1000);
+        let text = text.into_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 201);
+        assert_eq!(lines[99..101], ["problem   99", "problem   0"]);
+        let last = "problem   blocks: 900 more of the kind; --check lists them";
+        assert_eq!(lines[200], last);
     }
 
     #[test]
