@@ -109,6 +109,20 @@ fn a_check_of_a_damaged_file_exits_with_23() {
 }
 
 #[test]
+fn a_check_says_which_block_does_not_decode() {
+    let sample = Sample::new("a: 1\n")
+        .block(Block::raw(&noise(20)))
+        .block(Block::coded(*b"zlib", noise(100), 1000));
+    let said = asdf_mount([Path::new("--check"), &Place::of(&sample).file]);
+    assert_eq!(said.code, 23, "{}{}", said.stdout, said.stderr);
+    assert!(
+        said.stdout.contains("damaged: block 1: zlib: "),
+        "{}",
+        said.stdout
+    );
+}
+
+#[test]
 fn completions_exist_for_three_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let said = asdf_mount(["--completions", shell]);
