@@ -1,8 +1,9 @@
 //! From FILE and MOUNTPOINT to a mount that is served, and its end.
 //!
 //! The daemon is this program started once more, in a session of its own: nothing is forked with threads or locks in it. It
-//! tells the waiting parent over its standard output that the mount can be read; until then its messages go to the parent's
-//! standard error, and its exit status becomes the parent's.
+//! tells the waiting parent over its standard output that the mount can be read, in a line that says nothing else; until then
+//! its messages, and what it tells people on a terminal, go to the parent's standard error, and its exit status becomes the
+//! parent's.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -33,8 +34,8 @@ use crate::vfs::{self, Vfs};
 
 /// Set in the environment of the daemon.
 const DAEMON: &str = "ASDF_MOUNT_DAEMON";
-/// What the daemon says when the mount can be read; the rest of the line is for people.
-const READY: &str = "ready ";
+/// What the daemon says when the mount can be read.
+const READY: &str = "ready\n";
 
 /// Whether this process is the one that shall serve in the background.
 pub(super) fn is_daemon() -> bool {
@@ -56,10 +57,7 @@ pub(super) fn start(arguments: &[OsString]) -> Result<Exit, Failure> {
     if let Some(out) = daemon.stdout.take() {
         BufReader::new(out).read_line(&mut line).map_err(fail)?;
     }
-    if let Some(message) = line.strip_prefix(READY) {
-        if on_terminal() && !message.trim().is_empty() {
-            complain(message.trim());
-        }
+    if line == READY {
         return Ok(Exit::Ok);
     }
     // it has said why itself
@@ -373,14 +371,14 @@ fn unmount_on_signal(mut signals: Signals, mountpoint: PathBuf) -> Result<(), Fa
 fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::new(Exit::Other, format!("detaching: {error}"));
     notify_service_manager();
+    if on_terminal() && !message.is_empty() {
+        complain(message);
+    }
     if request.foreground {
-        if on_terminal() && !message.is_empty() {
-            complain(message);
-        }
         return Ok(());
     }
     let mut out = std::io::stdout();
-    writeln!(out, "{READY}{message}")
+    out.write_all(READY.as_bytes())
         .and_then(|()| out.flush())
         .map_err(fail)?;
     sink.detach();

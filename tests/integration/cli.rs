@@ -471,3 +471,19 @@ fn no_text_from_a_file_begins_a_line_of_status_tables_or_log() {
     assert_not_forged(&mount.text("info/status"));
     assert_not_forged(&fs::read_to_string(&log).unwrap());
 }
+
+#[test]
+fn a_newline_in_the_name_of_the_file_is_no_matter() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let odd = place.dir.path().join("a\nready b.asdf");
+    fs::rename(&place.file, &odd).unwrap();
+    let mount = Mount::new(&odd, &[]);
+    assert_eq!(mount.said.stderr, "");
+    assert!(mount.text("tree.yaml").starts_with("#ASDF 1.0.0\n"));
+    let status = mount.text("info/status");
+    let first = status.lines().next().unwrap();
+    assert!(first.ends_with("/a%0Aready b.asdf"), "{first}");
+}
