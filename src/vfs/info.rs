@@ -116,7 +116,13 @@ pub(super) fn status(
     ));
     if let Some(dir) = snapshot.index_cache() {
         match check_index_dir(dir) {
-            Ok(()) => text.line(format_args!("indexes   kept in {}", dir.display())),
+            Ok(()) if dir.is_dir() => {
+                text.line(format_args!("indexes   kept in {}", dir.display()));
+            }
+            Ok(()) => text.line(format_args!(
+                "indexes   none kept yet; {} is to be made for the first",
+                dir.display()
+            )),
             Err(error) => text.line(format_args!("indexes   not kept in {error}")),
         }
     }

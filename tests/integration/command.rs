@@ -28,6 +28,7 @@ fn usage_errors_exit_with_2() {
         &["--nonsense"][..],
         &["-o", "nonsense"],
         &["-o", "cache=many"],
+        &["-o", "allow_external=/nosuch"],
         &["--completions", "csh"],
     ] {
         let said = place.mount(options);
@@ -112,7 +113,11 @@ fn a_check_of_a_damaged_file_exits_with_23() {
 fn a_check_says_which_block_does_not_decode() {
     let sample = Sample::new("a: 1\n")
         .block(Block::raw(&noise(20)))
-        .block(Block::coded(*b"zlib", noise(100), 1000));
+        .block(Block::coded(
+            *b"zlib",
+            [&b"\x78\x9c"[..], &noise(100)].concat(),
+            1000,
+        ));
     let said = asdf_mount([Path::new("--check"), &Place::of(&sample).file]);
     assert_eq!(said.code, 23, "{}{}", said.stdout, said.stderr);
     assert!(
