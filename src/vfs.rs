@@ -12,6 +12,7 @@ mod error;
 mod handle;
 mod hdus;
 mod info;
+mod mounts;
 mod node;
 mod refresh;
 mod root;
@@ -39,6 +40,7 @@ pub use attr::{
     Access, Attr, Attributes, Bytes, Invalidation, Kind, Opened, Options, Rename, Statfs,
 };
 pub use error::{Call, Error};
+pub use mounts::Mounted;
 pub use node::Node;
 
 use catalogue::Numbers;

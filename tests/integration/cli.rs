@@ -23,21 +23,30 @@ const NOBODY: u32 = 65534;
 fn a_missing_file_exits_with_11() {
     let place = Place::new();
     fs::remove_file(&place.file).unwrap();
-    assert_refused(&place.mount(&[]), 11, "sample.asdf");
+    assert_refused(
+        &place.mount(&[]),
+        11,
+        "sample.asdf: no such file; check its path",
+    );
 }
 
 #[test]
 fn a_directory_as_file_exits_with_11() {
     let mut place = Place::new();
     place.file = place.dir.path().to_owned();
-    assert_refused(&place.mount(&[]), 11, place.dir.path().to_str().unwrap());
+    assert_refused(
+        &place.mount(&[]),
+        11,
+        "not a file; name the ASDF file itself",
+    );
 }
 
 #[test]
 fn a_missing_mountpoint_exits_with_10() {
     let place = Place::new();
     fs::remove_dir(&place.mnt).unwrap();
-    assert_refused(&place.mount(&[]), 10, "mnt");
+    let advice = format!("mkdir {} makes it", place.mnt.display());
+    assert_refused(&place.mount(&[]), 10, &advice);
 }
 
 #[test]
@@ -45,7 +54,11 @@ fn a_file_as_mountpoint_exits_with_10() {
     let place = Place::new();
     fs::remove_dir(&place.mnt).unwrap();
     fs::write(&place.mnt, "").unwrap();
-    assert_refused(&place.mount(&[]), 10, "mnt");
+    assert_refused(
+        &place.mount(&[]),
+        10,
+        "mnt: not a directory; name one to mount on",
+    );
 }
 
 #[test]
@@ -76,6 +89,12 @@ fn a_greater_major_version_exits_with_21_unless_forced() {
     assert_refused(&place.mount(&[]), 21, "2.0.0");
     let mount = Mount::new(&place.file, &["-o", "force"]);
     assert_eq!(mount.read("tree.yaml").unwrap(), newer.as_bytes());
+    let said = &mount.said.stderr;
+    assert!(said.contains("its version is not known"), "{said}");
+    assert!(
+        !said.contains("-o force"),
+        "it advises what was done: {said}"
+    );
 }
 
 #[test]
@@ -149,6 +168,25 @@ fn without_a_fuse_device_it_exits_with_30_and_says_how_to_get_one() {
 }
 
 #[test]
+fn without_access_to_the_fuse_device_it_exits_with_30_and_says_how_to_get_it() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let program = place.dir.path().join("asdf-mount");
+    fs::copy(PROGRAM, &program).unwrap();
+    for path in [place.dir.path(), &place.mnt, &place.file] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let script =
+        "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 600 /dev/fuse c 10 229
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
+    let said = in_private_mounts(script, [&program, &place.file, &place.mnt]);
+    assert_refused(&said, 30, "/dev/fuse: no access to it; chmod 666 /dev/fuse");
+}
+
+#[test]
 fn a_mount_that_the_kernel_refuses_exits_with_31() {
     if !can_mount() || !is_root() {
         return;
@@ -211,6 +249,41 @@ fn unmounting_what_is_not_mounted_exits_with_10() {
     let place = Place::new();
     let said = run(Command::new(PROGRAM).arg("-u").arg(&place.mnt));
     assert_refused(&said, 10, "mnt");
+}
+
+#[test]
+fn only_a_fuse_mount_is_asked_who_serves_it() {
+    let place = Place::new();
+    let pid = std::process::id().to_string();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&place.mnt, "user.asdf.pid", pid.as_bytes(), flags).is_err() {
+        println!("skipped: no extended attributes here");
+        return;
+    }
+    let said = run(Command::new(PROGRAM).arg("-u").arg(&place.mnt));
+    assert_refused(&said, 10, "mnt: not a mounted ASDF file");
+}
+
+#[test]
+fn what_a_killed_daemon_leaves_can_be_taken_away() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let daemons = daemons_of(&place.mnt);
+    kill_process(Pid::from_raw(daemons[0]).unwrap(), Signal::KILL).unwrap();
+    eventually("gone", || !is_running(daemons[0]));
+    let advice = format!("asdf-mount -u {} takes it away", place.mnt.display());
+    assert_refused(&place.mount(&[]), 10, &advice);
+    // by another name than that in the table of mounts, too
+    let said = run(Command::new(PROGRAM)
+        .args(["-u", "mnt"])
+        .current_dir(place.dir.path()));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert!(mounted_at(&place.mnt).is_none());
+    assert_eq!(place.mount(&[]).code, 0);
+    place.unmount();
 }
 
 #[test]
