@@ -364,15 +364,15 @@ mod tests {
     fn what_cannot_be_taken_apart_is_no_unknown_version() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.asdf");
-        let refused = |text: &str| {
-            std::fs::write(&file, text).unwrap();
+        let refused = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
             explode(&dir.path().join("parts"), &file, &options()).unwrap_err()
         };
-        let draft = refused("%FINF 0.1.0\n%YAML 1.1\n---\na: 1\n...\n");
+        let draft = refused(b"%FINF 0.1.0\n%YAML 1.1\n---\na: 1\n...\n");
         assert_eq!(draft.exit, Exit::Other);
         let why = "x.asdf: FINF draft: only ASDF 1.x files can be exploded or imploded";
         assert!(draft.message.ends_with(why), "{}", draft.message);
-        let cut = refused(&format!("{TREE}\u{1}\u{1}\u{1}"));
+        let cut = refused(&[TREE.as_bytes(), b"\xd3BLK\0\x30\0"].concat());
         assert_eq!(cut.exit, Exit::Damaged, "{}", cut.message);
     }
 
