@@ -1,4 +1,4 @@
-//! The command line: what it accepts, what it prints, how it ends. DESIGN §3 and the manual are its contract.
+//! The command line: what it accepts, what it prints, how it ends. The manual is its contract.
 
 mod check;
 #[cfg(feature = "fuse")]

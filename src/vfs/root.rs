@@ -1,6 +1,6 @@
 //! The files in the mount's root: the name `tree.yaml`, drafts of the text, and scratch files of editors.
 //!
-//! Pure bookkeeping in memory; committing a text is `commit`'s. Three ideas (facts/editors-and-mounts.md §4–5):
+//! Pure bookkeeping in memory; committing a text is `commit`'s. Three ideas, from what editors do to save a file:
 //!
 //! - The committed text belongs to FILE, not to the name `tree.yaml`. An editor may rename it away, unlink it, make it anew
 //!   or move a backup back: whatever file has the name when it is flushed is the text to save.

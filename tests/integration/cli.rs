@@ -1,4 +1,4 @@
-//! The command as DESIGN §3 has it: options, exit codes, messages, and how it comes and goes.
+//! The command as the manual has it: options, exit codes, messages, and how it comes and goes.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::common::asdf_mount;
 
-/// Every option of `-o` that DESIGN §3 promises.
+/// Every option of `-o` that is promised.
 const MOUNT_OPTIONS: [&str; 22] = [
     "ro",
     "rw",
@@ -32,7 +32,7 @@ const MOUNT_OPTIONS: [&str; 22] = [
     "x-",
 ];
 
-/// The contract of exit statuses, DESIGN §3.
+/// The contract of exit statuses.
 const EXIT_CODES: [u8; 13] = [0, 1, 2, 10, 11, 12, 13, 20, 21, 23, 30, 31, 40];
 
 fn file(name: &str) -> String {
