@@ -94,6 +94,46 @@ fn every_mount_option_and_exit_status_is_in_the_manual() {
 }
 
 #[test]
+fn every_error_number_is_in_the_manual() {
+    let numbers: BTreeSet<String> = file("src/vfs/error.rs")
+        .split("#[cfg(test)]")
+        .next()
+        .unwrap()
+        .split("Errno::")
+        .skip(1)
+        .map(|rest| rest.chars().take_while(char::is_ascii_uppercase).collect())
+        .filter(|name: &String| !name.is_empty())
+        .collect();
+    assert!(numbers.len() > 10, "too few in the source: {numbers:?}");
+    let manual = manual();
+    let section = manual.split(".Sh ERROR NUMBERS").nth(1).unwrap();
+    let section = section.split(".Sh ").next().unwrap();
+    for number in numbers {
+        let entry = format!("Er E{number}");
+        assert!(section.contains(&entry), "E{number} has no entry");
+    }
+}
+
+#[test]
+fn every_document_names_the_formats_and_actions() {
+    for document in ["README.md", "CHANGELOG.md", "man/asdf-mount.1"] {
+        let text = file(document);
+        for word in [
+            "in FITS",
+            "ASDF 0.1.0",
+            "FINF 0.1.0",
+            "exploded form",
+            "-explode",
+            "-implode",
+            "-repair",
+            "setfattr",
+        ] {
+            assert!(text.contains(word), "{word} is not in {document}");
+        }
+    }
+}
+
+#[test]
 fn the_readme_is_short() {
     let lines = file("README.md").lines().count();
     assert!(lines < 150, "{lines} lines");
