@@ -128,10 +128,12 @@ pub(super) fn error_of(path: &Path, error: &Error) -> String {
     }
 }
 
-/// Whether `what` is that path, or where it leads.
+/// Whether `what` is that path, its last part, or where it leads.
 fn names(what: &str, path: &Path) -> bool {
     let what = Path::new(what);
-    what == path || path.canonicalize().is_ok_and(|whole| whole == what)
+    what == path
+        || path.file_name() == Some(what.as_os_str())
+        || path.canonicalize().is_ok_and(|whole| whole == what)
 }
 
 #[cfg(test)]
@@ -145,6 +147,8 @@ mod tests {
         let whole = path.canonicalize().unwrap();
         let error = Error::io(whole.display().to_string(), denied());
         assert_eq!(error_of(path, &error), "permission denied");
+        assert_eq!(error_of(&whole, &error), "permission denied");
+        let error = Error::io("Cargo.toml", denied());
         assert_eq!(error_of(&whole, &error), "permission denied");
         let other = Error::io("external source x", denied());
         assert_eq!(

@@ -43,7 +43,7 @@ fn one(mountpoint: &Path) -> Result<Exit, Failure> {
             return Ok(Exit::Ok);
         }
         Err(Errno::NOTCONN) => {
-            let why = "a mount of something else, whose program is gone: umount or fusermount3 -u takes it away";
+            let why = "a mount whose program is gone, and which may be of anything: umount or fusermount3 -u takes it away";
             return Err(fail(why.to_owned()));
         }
         Err(_) => None,
