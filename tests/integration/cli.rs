@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -144,6 +144,18 @@ fn a_file_that_was_cut_short_mounts_and_says_which_block_it_costs() {
     );
 }
 
+/// A place that belongs to the user without privileges, with a program in it that this user can run.
+fn place_of_nobody() -> (Place, PathBuf) {
+    let place = Place::new();
+    let program = place.dir.path().join("asdf-mount");
+    fs::copy(PROGRAM, &program).unwrap();
+    for path in [place.dir.path(), &place.mnt, &place.file] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    (place, program)
+}
+
 /// Runs a script, in which `$@` are these arguments, where mounts are seen by nobody else.
 fn in_private_mounts<S: AsRef<OsStr>>(
     script: &str,
@@ -172,13 +184,7 @@ fn without_access_to_the_fuse_device_it_exits_with_30_and_says_how_to_get_it() {
     if !can_mount() || !is_root() {
         return;
     }
-    let place = Place::new();
-    let program = place.dir.path().join("asdf-mount");
-    fs::copy(PROGRAM, &program).unwrap();
-    for path in [place.dir.path(), &place.mnt, &place.file] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
+    let (place, program) = place_of_nobody();
     let script =
         "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 600 /dev/fuse c 10 229
         exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
@@ -500,13 +506,7 @@ fn a_user_without_privileges_mounts_through_fusermount() {
     if !can_mount() || !is_root() {
         return;
     }
-    let place = Place::new();
-    let program = place.dir.path().join("asdf-mount");
-    fs::copy(PROGRAM, &program).unwrap();
-    for path in [place.dir.path(), &place.mnt, &place.file] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
+    let (place, program) = place_of_nobody();
     // a /dev/fuse with the permissions that udev gives it
     let script =
         "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/fuse c 10 229
