@@ -1,7 +1,7 @@
 //! Block compression: from a block's four-byte code and its stored bytes to its decoded bytes.
 //!
-//! A code is a label, not a format: several have more than one framing in the wild, told apart by looking at the payload
-//! (DESIGN §5). A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
+//! A code is a label, not a format: several have more than one framing in the wild, told apart by looking at the payload.
+//! A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
 //! offsets and then runs forward. Chunked framings can be entered at every chunk, one long stream only at its start or where
 //! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers, what is kept of an index
 //! for the next mount) is [`Decoded`]'s, and the same for all codecs.
@@ -178,7 +178,7 @@ pub struct Opened {
     pub stream: Arc<dyn Stream>,
 }
 
-/// The codecs built in, in the order of DESIGN §5.
+/// The codecs built in.
 static CODECS: &[&dyn Codec] = &[
     &zlib::Zlib,
     &bzp2::Bzp2,

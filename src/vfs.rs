@@ -14,6 +14,7 @@ mod error;
 mod handle;
 mod hdus;
 mod info;
+mod mounts;
 mod node;
 mod refresh;
 mod root;
@@ -42,6 +43,7 @@ pub use attr::{
     Access, Attr, Attributes, Bytes, Invalidation, Kind, Opened, Options, Rename, Statfs,
 };
 pub use error::{Call, Error};
+pub use mounts::Mounted;
 pub use node::Node;
 pub use stored::Reading;
 

@@ -1,8 +1,9 @@
 //! From FILE and MOUNTPOINT to a mount that is served, and its end.
 //!
 //! The daemon is this program started once more, in a session of its own: nothing is forked with threads or locks in it. It
-//! tells the waiting parent over its standard output that the mount can be read; until then its messages go to the parent's
-//! standard error, and its exit status becomes the parent's.
+//! tells the waiting parent over its standard output that the mount can be read, in a line that says nothing else; until then
+//! its messages, and what it tells people on a terminal, go to the parent's standard error, and its exit status becomes the
+//! parent's.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,11 +15,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use log::{debug, info, warn};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exit::{Exit, Failure};
+use super::exit::{Exit, Failure, error_of};
 use super::log::Sink;
 use super::options::{Options, SaveMode};
 use super::{complain, memory, on_terminal, unmount};
@@ -26,6 +28,7 @@ use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
+use crate::error::{Error, Place};
 use crate::fuse::{Mount, MountOptions};
 use crate::save::{self, Recovery, Refusal, Writer};
 use crate::source::{FileSource, Source};
@@ -33,8 +36,11 @@ use crate::vfs::{self, Vfs};
 
 /// Set in the environment of the daemon.
 const DAEMON: &str = "ASDF_MOUNT_DAEMON";
-/// What the daemon says when the mount can be read; the rest of the line is for people.
-const READY: &str = "ready ";
+/// What the daemon says when the mount can be read.
+const READY: &str = "ready\n";
+
+/// What is mounted through.
+const FUSE_DEVICE: &str = "/dev/fuse";
 
 /// Whether this process is the one that shall serve in the background.
 pub(super) fn is_daemon() -> bool {
@@ -56,10 +62,7 @@ pub(super) fn start(arguments: &[OsString]) -> Result<Exit, Failure> {
     if let Some(out) = daemon.stdout.take() {
         BufReader::new(out).read_line(&mut line).map_err(fail)?;
     }
-    if let Some(message) = line.strip_prefix(READY) {
-        if on_terminal() && !message.trim().is_empty() {
-            complain(message.trim());
-        }
+    if line == READY {
         return Ok(Exit::Ok);
     }
     // it has said why itself
@@ -82,7 +85,7 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     memory::keep_low();
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
-    let path = resolve_file(request.file)?;
+    let path = super::resolve(request.file)?;
     let mountpoint = Mountpoint::prepare(request.mountpoint, &path)?;
     let (vfs, summary) = open(&path, request.options)?;
     let vfs = Arc::new(vfs);
@@ -110,18 +113,6 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     })
 }
 
-fn resolve_file(file: &Path) -> Result<PathBuf, Failure> {
-    let fail = |why: String| Failure::new(Exit::File, format!("{}: {why}", file.display()));
-    let path = file
-        .canonicalize()
-        .map_err(|error| fail(error.to_string()))?;
-    let meta = path.metadata().map_err(|error| fail(error.to_string()))?;
-    if !meta.is_file() {
-        return Err(fail("not a regular file".to_owned()));
-    }
-    Ok(path)
-}
-
 /// The directory to mount on; removed at the end if it was made for this mount.
 struct Mountpoint {
     path: PathBuf,
@@ -144,12 +135,14 @@ impl Mountpoint {
             path: path.clone(),
             made: wanted.is_none(),
         };
+        let meta = path.metadata();
+        let meta = meta.map_err(|error| fail(unusable(&path, &error)))?;
+        if !meta.is_dir() {
+            return Err(fail("not a directory; name one to mount on".to_owned()));
+        }
         mountpoint.path = path
             .canonicalize()
-            .map_err(|error| fail(error.to_string()))?;
-        if !mountpoint.path.is_dir() {
-            return Err(fail("not a directory".to_owned()));
-        }
+            .map_err(|error| fail(unusable(&path, &error)))?;
         if file.starts_with(&mountpoint.path) {
             let why = format!(
                 "{} lies under the mountpoint {}",
@@ -159,6 +152,18 @@ impl Mountpoint {
             return Err(Failure::new(Exit::Overlap, why));
         }
         Ok(mountpoint)
+    }
+}
+
+/// Why nothing can be mounted at `path`, and what to do.
+fn unusable(path: &Path, error: &std::io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOTCONN) => format!(
+            "a mount whose daemon is gone is there; asdf-mount -u {} takes it away",
+            path.display()
+        ),
+        Some(Errno::NOENT) => format!("no such directory; mkdir {} makes it", path.display()),
+        _ => error.to_string(),
     }
 }
 
@@ -268,7 +273,14 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
         }
         // whatever prevents reading as well is found out, and told, there
         Err(Refusal::ReadOnly(error) | Refusal::Failed(error)) => {
-            return Ok(Err(error.to_string()));
+            return Ok(Err(match error {
+                // of the version, and the advice is what was followed
+                Error::Unsupported {
+                    at: Place::Line { line: 1, .. },
+                    ..
+                } if options.force => "its version is not known".to_owned(),
+                error => error_of(path, &error),
+            }));
         }
     };
     tell_recovery(path, &opened.recovery);
@@ -323,11 +335,7 @@ fn mount(
         kernel: options.kernel.clone(),
         threads: options.threads,
     };
-    if !Path::new("/dev/fuse").exists() {
-        let why = "no /dev/fuse: load the module fuse; in a container, start it with --device \
-                   /dev/fuse --cap-add SYS_ADMIN";
-        return Err(Failure::new(Exit::NoFuse, why));
-    }
+    check_device()?;
     Mount::new(vfs, mountpoint, &mount_options).map_err(|error| {
         if error.kind() == std::io::ErrorKind::NotFound {
             return Failure::new(
@@ -335,12 +343,34 @@ fn mount(
                 "fusermount3 not found: install the package fuse3",
             );
         }
+        if Errno::from_io_error(&error) == Some(Errno::NOTCONN) {
+            let why = unusable(mountpoint, &error);
+            return Failure::new(Exit::Mountpoint, format!("{}: {why}", mountpoint.display()));
+        }
         let why = error.to_string();
         Failure::new(
             Exit::Refused,
             format!("{}: {}", mountpoint.display(), why.trim()),
         )
     })
+}
+
+/// That there is a device to mount with, and that it lets us: who mounts opens it, also with `fusermount3`.
+fn check_device() -> Result<(), Failure> {
+    const CONTAINER: &str = "in a container, start it with --device /dev/fuse --cap-add SYS_ADMIN";
+    let opened = File::options().read(true).write(true).open(FUSE_DEVICE);
+    let Err(error) = opened else { return Ok(()) };
+    let why = match error.kind() {
+        std::io::ErrorKind::NotFound => "not there; load the module fuse (modprobe fuse)",
+        std::io::ErrorKind::PermissionDenied => {
+            "no access to it; chmod 666 /dev/fuse as root gives it to everybody, which is the usual mode"
+        }
+        _ => &error.to_string(),
+    };
+    Err(Failure::new(
+        Exit::NoFuse,
+        format!("{FUSE_DEVICE}: {why}; {CONTAINER}"),
+    ))
 }
 
 /// Reads the tree while the mount is made: a large one takes longer, and whoever wants its arrays waits for it then.
@@ -373,14 +403,14 @@ fn unmount_on_signal(mut signals: Signals, mountpoint: PathBuf) -> Result<(), Fa
 fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::new(Exit::Other, format!("detaching: {error}"));
     notify_service_manager();
+    if on_terminal() && !message.is_empty() {
+        complain(message);
+    }
     if request.foreground {
-        if on_terminal() && !message.is_empty() {
-            complain(message);
-        }
         return Ok(());
     }
     let mut out = std::io::stdout();
-    writeln!(out, "{READY}{message}")
+    out.write_all(READY.as_bytes())
         .and_then(|()| out.flush())
         .map_err(fail)?;
     sink.detach();

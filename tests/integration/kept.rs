@@ -54,6 +54,8 @@ fn the_second_mount_of_a_zlib_block_reads_its_end_at_once() {
     let option = format!("index-cache={}", kept.display());
 
     let first = Mount::new(&file, &["-r", "-o", &option]);
+    let status = first.text("info/status");
+    assert!(status.contains("indexes   none kept yet"), "{status}");
     assert!(first.read("blocks/0.bin").unwrap() == data);
     eventually("an index is kept", || indexes(&kept).len() == 1);
     let told = format!("indexes   kept in {}", kept.display());
