@@ -8,7 +8,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 + 8 + 1 | [`Point::decoded`], [`Point::stored`], [`Point::bits`] |
+//! | 8 + 8 + 4 + 1 | [`Point::decoded`], [`Point::stored`], [`Point::adler`], [`Point::bits`] |
 //! | 1 | whether the window is sparse |
 //! | 2 | length of the window when expanded |
 //! | 4 + n | length of what is there of it, and that |
@@ -18,6 +18,7 @@
 use std::sync::Arc;
 
 use super::SEGMENT;
+use crate::codec::inflate::ADLER_START;
 use crate::codec::kept::Fields;
 use crate::error::Result;
 use crate::source::len_u64;
@@ -49,7 +50,9 @@ pub(super) struct Point {
     pub(super) stored: u64,
     /// How many bits of that byte come behind the point.
     pub(super) bits: u8,
-    /// What was decoded before it.
+    /// Adler-32 of all that was decoded before it.
+    pub(super) adler: u32,
+    /// What was decoded before it, as much as a window.
     pub(super) window: Arc<Window>,
 }
 
@@ -143,6 +146,7 @@ impl Index {
             };
             bytes.extend(point.decoded.to_le_bytes());
             bytes.extend(point.stored.to_le_bytes());
+            bytes.extend(point.adler.to_le_bytes());
             bytes.extend([point.bits, u8::from(sparse)]);
             bytes.extend(u16::try_from(len).ok()?.to_le_bytes());
             bytes.extend(u32::try_from(there.len()).ok()?.to_le_bytes());
@@ -161,6 +165,7 @@ impl Index {
             let point = Point {
                 decoded: fields.u64()?,
                 stored: fields.u64()?,
+                adler: fields.u32()?,
                 bits: fields.u8()?,
                 window: Arc::new(Window::import(&mut fields)?),
             };
@@ -212,12 +217,24 @@ impl Index {
 }
 
 impl Point {
+    /// Where the first block begins.
+    pub(super) fn first(stored: u64) -> Self {
+        Self {
+            decoded: 0,
+            stored,
+            bits: 0,
+            adler: ADLER_START,
+            window: Arc::new(Window::Whole(Vec::new())),
+        }
+    }
+
     /// The same place, without a window.
     pub(super) fn place(&self) -> Self {
         Self {
             decoded: self.decoded,
             stored: self.stored,
             bits: self.bits,
+            adler: self.adler,
             window: Arc::new(Window::Whole(Vec::new())),
         }
     }
