@@ -202,8 +202,12 @@ impl Stream for Deflated {
         true
     }
 
-    fn export(&self) -> Option<Vec<u8>> {
-        self.index().export()
+    fn thin_out(&self) {
+        self.index().thin_out();
+    }
+
+    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
+        self.index().export(index)
     }
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {

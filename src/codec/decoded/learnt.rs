@@ -1,8 +1,12 @@
 //! What a pass through a block teaches, kept for the next mount: the stream's entries, and a checksum of each segment.
 //!
-//! An index that comes from a file is believed only as far as it proves right: each segment that is decoded with it must have
-//! its checksum before anybody gets to see it. When one has not, or can't be decoded, the index is given up, with all that
-//! came by it, and the block is read as if there had been none. That happens once for a block, at most.
+//! An index that comes from a file must agree with itself: each segment that is decoded with it must have the checksum that
+//! the same file gives for it before anybody gets to see it. When one has not, or can't be decoded, the index is given up,
+//! with all that came by it, and the block is read as if there had been none. That happens once for a block, at most.
+//!
+//! So what is torn, stale or damaged by chance does no harm. It is no guard against people: whoever can write the file can
+//! write entries and checksums that agree, and with them bytes that are not the block's; who that is, the permissions of
+//! file and directory say (see [`kept`](crate::codec::kept)). Even then nothing panics or hangs, and memory stays in bounds.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -25,6 +29,9 @@ const LEAST_SEGMENTS: u64 = 4;
 /// Checksums of segments, where they are known.
 type Sums = Vec<Option<u32>>;
 
+/// Bytes of memory for each byte of a kept index while it is taken: its own, and what [`Stream::import`] makes of it.
+const RECALL_NEED: u64 = 6;
+
 /// What is known of the segments.
 #[derive(Default)]
 pub(super) struct Learnt {
@@ -36,7 +43,7 @@ pub(super) struct Learnt {
     pub(super) imported: bool,
     /// Whether all is kept already, or is going to be.
     kept: bool,
-    /// The slot's key, as it was when the block was first read or the file last saved.
+    /// The slot's key, as it was when the block was first read or the file last saved; none if the file has changed otherwise.
     key: Option<Vec<u8>>,
 }
 
@@ -60,11 +67,7 @@ impl Learnt {
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
-        let len = self
-            .sums
-            .capacity()
-            .saturating_mul(size_of::<Option<u32>>());
-        len_u64(len)
+        sums_len(self.sums.capacity())
     }
 }
 
@@ -95,7 +98,9 @@ impl Shared {
 
     fn recall_from(&self, slot: &Slot, key: &[u8]) -> Option<()> {
         let found = slot.find(key)?;
-        let _room = self.cache.room(found.len(), self.whose(Demand::AHEAD));
+        let need = found.len().saturating_mul(RECALL_NEED);
+        let _pass = self.cache.work().enter(true, need).ok()?;
+        let _room = self.cache.room(need, self.whose(Demand::AHEAD));
         let bytes = found.read(key)?;
         let Some((stream, sums)) = self.parse(&bytes) else {
             log::warn!("an index that was kept does not fit its block, and is not used");
@@ -113,7 +118,7 @@ impl Shared {
             .imported
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Some(stream);
-        self.recount(&mut state, self.whose(Demand::AHEAD));
+        self.recount(&state, self.whose(Demand::AHEAD));
         Some(())
     }
 
@@ -124,6 +129,9 @@ impl Shared {
         }
         let len = usize::try_from(segments(self.len)).ok()?;
         let (sums, _) = fields.bytes(len.checked_mul(4)?)?.as_chunks();
+        if !self.cache.may_hold(sums_len(len)) {
+            return None;
+        }
         let sums = sums
             .iter()
             .map(|sum| Some(u32::from_le_bytes(*sum)))
@@ -169,8 +177,9 @@ impl Shared {
 
     /// Has what is learnt kept, if all is and nobody has yet.
     pub(super) fn keep_learnt(&self, state: &mut State) {
-        let all = state.learnt.known == segments(self.len);
-        if self.slot.is_some() && all && !state.learnt.kept {
+        let learnt = &state.learnt;
+        let all = learnt.known == segments(self.len);
+        if self.slot.is_some() && learnt.key.is_some() && all && !learnt.kept {
             let shared = self.this.clone();
             state.learnt.kept = self.cache.work().later(Box::new(move || {
                 if let Some(shared) = shared.upgrade() {
@@ -196,25 +205,39 @@ impl Shared {
 
     fn write_learnt(&self) -> Option<()> {
         let slot = self.slot.as_ref()?;
-        let stream = self.stream();
-        let (sums, key) = {
+        let count = segments(self.len);
+        let need = sums_len(usize::try_from(count).ok()?).saturating_add(self.stream().held());
+        let _pass = self.cache.work().enter(false, need).ok()?;
+        let _room = self.cache.room(need, self.whose(Demand::AHEAD));
+        let mut index = Vec::with_capacity(usize::try_from(need).ok()?.checked_add(16)?);
+        let (stream, key) = {
             let learnt = &self.lock().learnt;
-            (learnt.sums.clone(), learnt.key.clone())
+            if len_u64(learnt.sums.len()) != count {
+                return None;
+            }
+            index.extend(self.len.to_le_bytes());
+            for sum in &learnt.sums {
+                index.extend((*sum)?.to_le_bytes());
+            }
+            (self.stream(), learnt.key.clone()?)
         };
-        let held = self.whose(Demand::AHEAD);
-        let _room = self.cache.room(stream.held().saturating_mul(2), held);
-        let entries = stream.export()?;
-        let mut index = self.len.to_le_bytes().to_vec();
-        for sum in sums {
-            index.extend(sum?.to_le_bytes());
-        }
-        index.extend(entries);
-        // What has been changed meanwhile is not what was decoded.
-        if key == slot.key() {
-            slot.store(&key?, &index);
+        stream.export(&mut index)?;
+        if slot.key().as_ref() == Some(&key) {
+            slot.store(&key, &index);
+        } else {
+            // What has been changed meanwhile is not what was decoded.
+            let learnt = &mut self.lock().learnt;
+            if learnt.key == Some(key) {
+                (learnt.key, learnt.kept) = (None, false);
+            }
         }
         Some(())
     }
+}
+
+/// Memory for the checksums of so many segments.
+fn sums_len(segments: usize) -> u64 {
+    len_u64(segments.saturating_mul(size_of::<Option<u32>>()))
 }
 
 fn segments(len: u64) -> u64 {
