@@ -479,6 +479,9 @@ mod tests {
         let files = [1, 2, 3].map(old);
         fs::remove_file(&files[1]).unwrap();
         fs::create_dir(&files[1]).unwrap();
+        let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(2);
+        let dir_there = File::open(&files[1]).unwrap();
+        dir_there.set_modified(then).unwrap();
         store(&dir, b"another", b"an index").unwrap();
         let there = [&files[0], &files[1], &files[2]].map(|path| path.exists());
         assert_eq!(there, [false, true, false]);
