@@ -474,6 +474,9 @@ mod tests {
             cursor.read(&mut buf).unwrap();
             assert!(buf == plain[entry as usize..entry as usize + buf.len()]);
         }
+        assert!(stream.held() > 0);
+        stream.thin_out();
+        assert_eq!((stream.held(), stream.entry(450_000)), (0, 0));
     }
 
     #[test]

@@ -86,6 +86,13 @@ fn linked_blocks_leave_checkpoints_behind() {
     assert_eq!(again.held(), stream.held());
     let part = decode_from(&again, offset, size, 100_000).unwrap();
     assert!(part == whole[offset as usize..]);
+    while again.held() > 0 {
+        let before = again.held();
+        again.thin_out();
+        assert!(again.held() < before);
+    }
+    let part = decode_from(&again, offset, size, 100_000).unwrap();
+    assert!(part == whole[offset as usize..]);
 }
 
 #[test]
