@@ -287,7 +287,7 @@ fn what_is_learnt_of_many_blocks_stays_within_a_part_of_the_budget() {
     let budget = 1 << 20;
     let cache = Cache::new(budget);
     let len = block.plain.len() as u64;
-    let decoded: Vec<Decoded> = (0..24)
+    let decoded: Vec<Decoded> = (0..10)
         .map(|n| {
             let stored = Arc::new(Memory::new(block.stored.clone()));
             let stream = block.codec.open(stored, len).unwrap().stream;
