@@ -75,15 +75,21 @@ pub trait Stream: Send + Sync {
         false
     }
 
-    /// The entries learnt in a pass through all bytes, for [`Stream::import`]; `None` if there are none.
-    fn export(&self) -> Option<Vec<u8>> {
+    /// Gives up about half of the entries that are held beside the first, and keeps them further apart from now on.
+    fn thin_out(&self) {}
+
+    /// Appends the entries learnt in a pass through all bytes, for [`Stream::import`]; `None` if there are none.
+    ///
+    /// They take no more than what is [held](Stream::held), and 8 bytes.
+    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
+        let _ = index;
         None
     }
 
     /// The same decoded bytes with entries that were learnt before; `None` if these contradict themselves or the payload.
     ///
-    /// The bytes may come from anybody. They take no more memory than entries that are learnt, but where they lead to is not
-    /// checked.
+    /// The bytes may come from anybody. They take no more memory than entries that are learnt, and not more than five times
+    /// their own length, but where they lead to is not checked.
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
         let _ = entries;
         None

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -87,7 +87,11 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
         .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
     let path = super::resolve(request.file)?;
     let mountpoint = Mountpoint::prepare(request.mountpoint, &path)?;
-    let (vfs, summary) = open(&path, request.options)?;
+    let options = Options {
+        index_cache: index_dir(request.options, &mountpoint.path),
+        ..request.options.clone()
+    };
+    let (vfs, summary) = open(&path, &options)?;
     let vfs = Arc::new(vfs);
     prepare_from_thread(&vfs)?;
     let mount = mount(&vfs, &path, &mountpoint.path, request.options)?;
@@ -175,6 +179,38 @@ impl Drop for Mountpoint {
             warn!("{}: {error}", self.path.display());
         }
     }
+}
+
+/// Where indexes are kept; nowhere if that lies under the mountpoint, because the daemon can't wait for itself.
+fn index_dir(options: &Options, mountpoint: &Path) -> Option<PathBuf> {
+    let dir = options.index_cache.clone()?;
+    if may_lie_under(&dir, mountpoint) {
+        warn!(
+            "no indexes are kept: {} lies under the mountpoint",
+            dir.display()
+        );
+        return None;
+    }
+    Some(dir)
+}
+
+/// Whether a directory, which need not be there yet, is or may become one below the mountpoint.
+fn may_lie_under(dir: &Path, mountpoint: &Path) -> bool {
+    let mut ancestors = dir.ancestors();
+    let there = ancestors.find_map(|path| Some((path, path.canonicalize().ok()?)));
+    let Some((path, real)) = there else {
+        return true;
+    };
+    let missing = dir.strip_prefix(path).unwrap_or(Path::new(""));
+    let leads_back = missing
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_)));
+    // A link to where nothing is: after mounting there may be something.
+    let dangling = missing
+        .components()
+        .next()
+        .is_some_and(|first| path.join(first).symlink_metadata().is_ok());
+    real.starts_with(mountpoint) || leads_back || dangling
 }
 
 /// FILE, opened one way or the other.
@@ -494,5 +530,36 @@ fn set_read_ahead(mountpoint: &Path) {
     };
     if let Err(error) = set() {
         debug!("read-ahead stays at the kernel's default: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn an_index_directory_under_the_mountpoint_is_told_from_others() {
+        let place = tempfile::TempDir::new().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        let mountpoint = root.join("mnt");
+        std::fs::create_dir_all(mountpoint.join("there")).unwrap();
+        symlink(&mountpoint, root.join("link")).unwrap();
+        symlink(mountpoint.join("blocks"), root.join("dangling")).unwrap();
+        for (dir, under) in [
+            ("mnt", true),
+            ("mnt/there", true),
+            ("mnt/blocks", true),
+            ("mnt/.cache/asdf-mount", true),
+            ("link/blocks", true),
+            ("dangling", true),
+            ("dangling/a", true),
+            ("none/../mnt/blocks", true),
+            ("mnt/../other", false),
+            ("mnt2/blocks", false),
+            ("", false),
+        ] {
+            assert_eq!(may_lie_under(&root.join(dir), &mountpoint), under, "{dir}");
+        }
     }
 }
