@@ -124,7 +124,7 @@ mod tests {
         file.as_ref().write_all(b"\n").unwrap();
         let layout = snapshot.layout().clone();
         let text = snapshot.text().to_vec();
-        let _next = snapshot.succeeded_by(file, layout, text).unwrap();
+        let _next = snapshot.succeeded_by(file, layout, text, &[]).unwrap();
         eventually_kept(2);
     }
 }

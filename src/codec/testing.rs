@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +13,12 @@ use super::{Cache, Codec, Decoded, Edited};
 use crate::error::Result;
 use crate::source::{Memory, Overlay, Source};
 
-/// A Python with the packages of the tests' oracle.
-const PYTHON: &str = "/work/conf/venv/bin/python";
+/// A Python with asdf in it: `scripts/test` makes one and names it.
+fn python_program() -> Option<PathBuf> {
+    let named = std::env::var_os("ASDF_MOUNT_PYTHON").map(PathBuf::from);
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/venv/bin/python");
+    named.or_else(|| made.exists().then_some(made))
+}
 
 /// Pseudo-random numbers, the same in every run.
 pub(super) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
@@ -227,12 +231,10 @@ pub(super) fn python_encodes(code: &str, plain: &[u8]) -> Option<Vec<u8>> {
 
 /// What a Python program writes to `o` that has `input` as `d`; `None` where there is no such Python.
 pub(super) fn python(program: &str, input: &[u8]) -> Option<Vec<u8>> {
-    if !Path::new(PYTHON).exists() {
-        return None;
-    }
+    let command = python_program()?;
     let start =
         "import sys, asdf._compression as c\nd = sys.stdin.buffer.read(); o = sys.stdout.buffer\n";
-    let mut child = Command::new(PYTHON)
+    let mut child = Command::new(command)
         .args(["-c", &[start, program].concat()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
