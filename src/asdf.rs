@@ -26,6 +26,7 @@ mod lines;
 pub mod names;
 pub mod npy;
 pub mod outline;
+mod places;
 mod reference;
 pub mod rules;
 #[cfg(test)]
@@ -49,6 +50,7 @@ use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 
 pub use array::{Array, Link, Origin};
+pub use places::Places;
 pub use reference::{Other, Reference, Referent};
 
 use block::Block;
@@ -82,7 +84,7 @@ pub struct Snapshot {
     fits: Option<Fits>,
     layout: Layout,
     text: Arc<Vec<u8>>,
-    tree: OnceLock<Option<Result<Tree>>>,
+    tree: OnceLock<Option<Result<Arc<Tree>>>>,
     faults: OnceLock<Faults>,
     found: OnceLock<Found>,
     blocks: Vec<OnceLock<Block>>,
@@ -244,10 +246,15 @@ impl Snapshot {
     /// The tree; `None` if the file has none, and an error if it can't be parsed.
     #[must_use]
     pub fn tree(&self) -> Option<Result<&Tree, &Error>> {
+        self.shared_tree().map(|tree| tree.map(|tree| &**tree))
+    }
+
+    /// As [`Snapshot::tree`], for those who keep it.
+    fn shared_tree(&self) -> Option<Result<&Arc<Tree>, &Error>> {
         let parse = || {
             self.layout
                 .has_tree
-                .then(|| Tree::parse(self.text.as_slice()))
+                .then(|| Tree::parse(self.text.as_slice()).map(Arc::new))
         };
         self.tree.get_or_init(parse).as_ref().map(Result::as_ref)
     }
@@ -284,6 +291,12 @@ impl Snapshot {
     #[must_use]
     pub fn links(&self) -> &[Link] {
         &self.found().links
+    }
+
+    /// Where arrays, links and references stand; none without a tree.
+    #[must_use]
+    pub fn places(&self) -> Option<&Places> {
+        self.found().places.as_deref()
     }
 
     /// The arrays that use each block, as indices by the block's index.

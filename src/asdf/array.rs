@@ -1,11 +1,15 @@
 //! The arrays of a snapshot: what the tree declares, proved against the blocks, as sources of bytes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::datatype::{ByteOrder, Datatype};
 use super::gather::Strided;
 use super::inline::Elements;
 use super::npy;
+use super::outline::PlaceId;
+use super::places::Places;
+use super::tree::{Node, NodeId};
 use super::view::View;
 use super::{Snapshot, fits};
 use crate::error::{Error, Place, Result};
@@ -29,10 +33,9 @@ pub enum Origin {
 /// An array that the tree declares.
 #[derive(Debug)]
 pub struct Array {
-    pub(super) path: Vec<String>,
-    pub(super) file_names: Vec<String>,
-    pub(super) tag: String,
-    pub(super) unit: Option<String>,
+    pub(super) places: Arc<Places>,
+    pub(super) home: PlaceId,
+    pub(super) unit: Option<NodeId>,
     pub(super) place: Place,
     pub(super) origin: Origin,
     pub(super) datatype: Option<Datatype>,
@@ -47,28 +50,45 @@ pub struct Array {
 }
 
 impl Array {
-    /// Its path in the tree, components joined by `/`.
+    /// Its path in the tree, components joined by `/`. If the paths of all arrays are too long together, a long one is cut.
     #[must_use]
     pub fn path(&self) -> String {
-        self.path.join("/")
+        self.places.path(self.home)
     }
 
-    /// The names that lead to its files below `arrays/`, the last one without `.bin` or `.npy`.
+    /// Its path in the tree, cut if it is too long for a message.
+    pub(super) fn brief_path(&self) -> String {
+        self.places.brief(self.home)
+    }
+
+    /// The keys and indices that lead to it.
+    pub(super) fn steps(&self) -> Vec<Cow<'_, str>> {
+        self.places.steps(self.home)
+    }
+
+    /// Its place in the tree.
     #[must_use]
-    pub fn file_names(&self) -> &[String] {
-        &self.file_names
+    pub fn home(&self) -> PlaceId {
+        self.home
+    }
+
+    /// The path of its files below `arrays/`, without `.bin` or `.npy`.
+    #[must_use]
+    pub fn file_path(&self) -> String {
+        self.places.file_path(self.home)
     }
 
     /// Its tag in the tree.
     #[must_use]
     pub fn tag(&self) -> &str {
-        &self.tag
+        let node = self.places.node(self.home);
+        node.and_then(Node::tag).unwrap_or_default()
     }
 
     /// The unit of the quantity that it is the value of.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
-        self.unit.as_deref()
+        self.places.tree().node(self.unit?)?.text()
     }
 
     /// Line and column of its declaration.
@@ -199,12 +219,12 @@ impl Array {
 }
 
 /// A further place in the tree that leads to an array, or to something that holds arrays.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// The names that lead to it below `arrays/`.
-    pub file_names: Vec<String>,
-    /// The names that lead to what it stands for.
-    pub target: Vec<String>,
+    /// Its own place.
+    pub from: PlaceId,
+    /// The place of what it stands for.
+    pub to: PlaceId,
     /// Whether the target is an array, with two files, and not a directory.
     pub is_array: bool,
 }
@@ -242,7 +262,7 @@ impl Snapshot {
     /// [`Error::Corrupt`] if the array reaches outside it.
     pub fn array_over(&self, i: usize, block: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let at = |error: Error| error.at(Place::Array(array.path()));
+        let at = |error: Error| error.at(Place::Array(array.brief_path()));
         let view = array.view(block.len()).map_err(at)?;
         Strided::open(block, view, &self.buffers).map_err(at)
     }
@@ -279,7 +299,7 @@ impl Snapshot {
             // the bytes lie in the block as NPY's Fortran order has them
             let view = array
                 .view(block.len())
-                .map_err(|error| error.at(Place::Array(array.path())))?;
+                .map_err(|error| error.at(Place::Array(array.brief_path())))?;
             let extent = view.extent();
             Arc::new(crate::source::Window::new(block, extent.start, view.len())?)
         } else {
@@ -296,7 +316,7 @@ impl Snapshot {
         let array = self.array(i)?;
         array
             .view(block_len)
-            .map_err(|error| error.at(Place::Array(array.path())))
+            .map_err(|error| error.at(Place::Array(array.brief_path())))
     }
 
     /// Bytes of the NPY header of array `i`.
@@ -325,7 +345,7 @@ impl Snapshot {
 
     fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
         self.external_block(uri)
-            .map_err(|error| error.at(Place::Array(array.path())))
+            .map_err(|error| error.at(Place::Array(array.brief_path())))
     }
 
     /// The decoded first block of another file, where that may be read.

@@ -1,15 +1,15 @@
 //! From the declarations of a tree to arrays: each proved against its block, with the names of its files.
 
+use std::sync::Arc;
+
 use super::Snapshot;
 use super::array::{Array, Link, Origin};
 use super::datatype::Datatype;
 use super::decl::{ArrayDecl, Declared, Dim, Inline, Storage, Stored};
 use super::fits::Elements;
 use super::inline;
-
-use super::names::Names;
-use super::outline::pointer::reference;
-use super::outline::{Component, Outline, PlaceId, What};
+use super::outline::{Outline, PlaceId, What};
+use super::places::Places;
 use super::reference::Reference;
 use super::tree::{Node, Tree};
 use super::view::View;
@@ -33,6 +33,8 @@ pub(super) trait Blocks {
 /// The arrays of a tree, and what leads to them.
 #[derive(Default)]
 pub(super) struct Found {
+    /// Where they stand; none without a tree.
+    pub(super) places: Option<Arc<Places>>,
     pub(super) arrays: Vec<Array>,
     pub(super) links: Vec<Link>,
     /// The arrays that use each block, as indices by the block's index.
@@ -41,99 +43,46 @@ pub(super) struct Found {
 }
 
 /// Finds all arrays of a tree.
-pub(super) fn find(tree: &Tree, blocks: &dyn Blocks) -> Found {
-    let outline = Outline::new(tree);
-    let names = Names::new(tree, &outline);
-    let mut found = Found::default();
-    for (i, decl) in outline.arrays().iter().enumerate() {
-        if let Some(home) = outline.home(i) {
-            found
-                .arrays
-                .push(array(tree, &outline, &names, home, decl, blocks));
-        }
-    }
-    for (id, place) in outline.ids() {
+pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
+    let mut outline = Outline::new(tree);
+    let declared = outline.take_arrays();
+    let places = Arc::new(Places::new(tree, outline));
+    let arrays = declared
+        .iter()
+        .map(|(home, decl)| array(&places, *home, decl, blocks))
+        .collect();
+    let mut found = Found {
+        arrays,
+        ..Found::default()
+    };
+    for (id, place) in places.outline().ids() {
         match place.what {
-            What::Link { to, whole } => {
-                links(&outline, &names, id, to, whole, &mut found.links);
-            }
-            What::Elsewhere => {
-                let uri = tree.node(place.node).and_then(reference);
-                found.references.push(Reference {
-                    path: tree_path(tree, &outline, id),
-                    file_names: split(&names.path(&outline, id)),
-                    directory_names: split(&names.directory_path(&outline, id)),
-                    uri: uri.unwrap_or_default().to_owned(),
-                });
-            }
+            What::Link { to, whole } => links(&places, id, to, whole, &mut found.links),
+            What::Elsewhere => found.references.push(Reference::new(&places, id)),
             What::Directory | What::Array(_) | What::Nothing => {}
         }
     }
+    found.places = Some(places);
     found
 }
 
-fn links(
-    outline: &Outline,
-    names: &Names,
-    id: PlaceId,
-    to: PlaceId,
-    whole: bool,
-    out: &mut Vec<Link>,
-) {
-    if outline.array(to).is_some() {
-        out.push(Link {
-            file_names: split(&names.path(outline, id)),
-            target: split(&names.path(outline, to)),
-            is_array: true,
-        });
+fn links(places: &Places, from: PlaceId, to: PlaceId, whole: bool, out: &mut Vec<Link>) {
+    let link = |is_array| Link { from, to, is_array };
+    if places.outline().array(to).is_some() {
+        out.push(link(true));
     }
-    if whole && names.is_directory(outline, to) {
-        out.push(Link {
-            file_names: split(&names.directory_path(outline, id)),
-            target: split(&names.directory_path(outline, to)),
-            is_array: false,
-        });
+    if whole && places.is_directory(to) {
+        out.push(link(false));
     }
 }
 
-fn split(path: &str) -> Vec<String> {
-    path.split('/').map(str::to_owned).collect()
-}
-
-/// The keys and indices that lead to a place, as the tree spells them.
-fn tree_path(tree: &Tree, outline: &Outline, mut id: PlaceId) -> Vec<String> {
-    let mut path = Vec::new();
-    while let Some(place) = outline.place(id).filter(|_| id != PlaceId::ROOT) {
-        path.push(match place.component {
-            Component::Top => String::new(),
-            Component::Index(i) => i.to_string(),
-            Component::Key(key) => tree
-                .node(key)
-                .and_then(Node::text)
-                .unwrap_or_default()
-                .to_owned(),
-        });
-        id = place.parent;
-    }
-    path.reverse();
-    path
-}
-
-fn array(
-    tree: &Tree,
-    outline: &Outline,
-    names: &Names,
-    home: PlaceId,
-    decl: &ArrayDecl,
-    blocks: &dyn Blocks,
-) -> Array {
+fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blocks) -> Array {
+    let tree = places.tree();
     let node = tree.node(decl.node);
-    let unit = decl.unit.and_then(|unit| tree.node(unit)?.text());
     let mut array = Array {
-        path: tree_path(tree, outline, home),
-        file_names: split(&names.path(outline, home)),
-        tag: decl.tag(tree).unwrap_or_default().to_owned(),
-        unit: unit.map(str::to_owned),
+        places: Arc::clone(places),
+        home,
+        unit: decl.unit,
         place: node.map_or(Place::File, Node::place),
         origin: Origin::Unknown,
         datatype: None,
@@ -159,14 +108,12 @@ fn array(
 
 /// The error, with the line and the path of the array that has it.
 fn named(error: Error, array: &Array) -> Error {
-    let why = match error.at(array.place.clone()) {
-        Error::Corrupt { at, why } => {
-            return Error::corrupt(at, format!("array {}: {why}", array.path()));
-        }
-        Error::Unsupported { at, why } => (at, why),
-        other => return other,
-    };
-    Error::unsupported(why.0, format!("array {}: {}", array.path(), why.1))
+    let which = Place::Array(array.brief_path());
+    match error.at(array.place.clone()) {
+        Error::Corrupt { at, why } => Error::corrupt(at, format!("{which}: {why}")),
+        Error::Unsupported { at, why } => Error::unsupported(at, format!("{which}: {why}")),
+        other => other,
+    }
 }
 
 fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Result<()> {
@@ -303,7 +250,7 @@ impl Snapshot {
     /// What the tree declares. Looked for when it is first asked.
     pub(super) fn found(&self) -> &Found {
         self.found.get_or_init(|| {
-            let mut found = match self.tree() {
+            let mut found = match self.shared_tree() {
                 Some(Ok(tree)) => find(tree, self),
                 Some(Err(_)) | None => Found::default(),
             };

@@ -114,6 +114,13 @@ impl Outline {
         &self.arrays
     }
 
+    /// Gives away the arrays with the place of each, in document order: from now on there are only places.
+    pub(super) fn take_arrays(&mut self) -> Vec<(PlaceId, ArrayDecl)> {
+        let arrays = std::mem::take(&mut self.arrays);
+        let homes = std::mem::take(&mut self.homes);
+        homes.into_iter().zip(arrays).collect()
+    }
+
     /// The number of the array that is at a place or that a link there leads to.
     #[must_use]
     pub fn array(&self, id: PlaceId) -> Option<usize> {
