@@ -299,6 +299,12 @@ impl Snapshot {
         self.found().places.as_deref()
     }
 
+    /// What of the tree is not shown because it reaches a limit, each once.
+    #[must_use]
+    pub fn limits(&self) -> &[Error] {
+        &self.found().limits
+    }
+
     /// The arrays that use each block, as indices by the block's index.
     #[must_use]
     pub fn block_users(&self) -> &[Vec<usize>] {

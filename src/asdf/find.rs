@@ -40,6 +40,8 @@ pub(super) struct Found {
     /// The arrays that use each block, as indices by the block's index.
     pub(super) users: Vec<Vec<usize>>,
     pub(super) references: Vec<Reference>,
+    /// The limits beyond which something of the tree is not shown.
+    pub(super) limits: Vec<Error>,
 }
 
 /// Finds all arrays of a tree.
@@ -53,6 +55,7 @@ pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
         .collect();
     let mut found = Found {
         arrays,
+        limits: places.outline().limits().errors(tree),
         ..Found::default()
     };
     for (id, place) in places.outline().ids() {

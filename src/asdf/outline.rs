@@ -11,7 +11,11 @@ use crate::asdf::decl::{Allowance, ArrayDecl, is_ndarray};
 use crate::asdf::tree::{Items, Kind, Node, NodeId, Tree};
 
 mod column;
+mod limit;
+mod merge;
 pub(super) mod pointer;
+
+pub use limit::{Limit, Limits};
 
 /// Most places; a mount of more would serve nobody.
 pub const MAX_PLACES: usize = 1 << 20;
@@ -81,7 +85,7 @@ pub struct Outline {
     arrays: Vec<ArrayDecl>,
     /// The place of each array.
     homes: Vec<PlaceId>,
-    truncated: bool,
+    limits: Limits,
 }
 
 impl Outline {
@@ -151,10 +155,10 @@ impl Outline {
         self.homes.get(array).copied()
     }
 
-    /// Whether places were left out because there are more than [`MAX_PLACES`].
+    /// The limits beyond which something is left out.
     #[must_use]
-    pub fn is_truncated(&self) -> bool {
-        self.truncated
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 }
 
@@ -242,7 +246,7 @@ impl<'t> Walk<'t> {
                 places: vec![root],
                 arrays: Vec::new(),
                 homes: Vec::new(),
-                truncated: false,
+                limits: Limits::default(),
             },
             stack: Vec::new(),
             allowance: Allowance::new(tree),
@@ -340,7 +344,7 @@ impl<'t> Walk<'t> {
     ) -> Option<PlaceId> {
         let places = &mut self.outline.places;
         if places.len() >= MAX_PLACES {
-            self.outline.truncated = true;
+            self.outline.limits.reached(Limit::Places, node);
             return None;
         }
         let id = PlaceId(u32::try_from(places.len()).ok()?);
@@ -388,8 +392,10 @@ impl<'t> Walk<'t> {
             self.add(component, node, What::Elsewhere);
             return;
         }
-        let Some(target) = self.pointers.resolve(uri) else {
-            return;
+        let target = match self.pointers.resolve(uri) {
+            Ok(Some(target)) => target,
+            Ok(None) => return,
+            Err(limit) => return self.outline.limits.reached(limit, node.id()),
         };
         let complete = target.behind() <= node.id();
         let around = target.id() <= node.id() && !complete;
@@ -401,48 +407,6 @@ impl<'t> Walk<'t> {
             let link = self.add(component, node, What::Nothing);
             self.pending.extend(link.map(|link| (link, target.id())));
         }
-    }
-
-    /// Links to what an alias behind `<<` merges into the mapping around it, unless the mapping has a key of that name.
-    fn merge(&mut self, alias: Node<'t>) {
-        let target = alias.follow();
-        let Some(from) = self.outline.find(target.id()) else {
-            return;
-        };
-        let Some(around) = self.stack.iter().rposition(|frame| !frame.merged) else {
-            return;
-        };
-        let mut at = from.index();
-        while let Some(&place) = self.outline.places.get(at) {
-            if place.node >= target.behind() || !self.allowance.take(1) {
-                return;
-            }
-            let id = PlaceId(u32::try_from(at).unwrap_or(u32::MAX));
-            let inside = place.parent == from && id != from;
-            if inside && self.is_free(around, place.component) {
-                self.link(place.component, alias, id);
-            }
-            at = at.saturating_add(1);
-        }
-    }
-
-    /// Whether the mapping at `around` has no key of that name, which it has from now on.
-    fn is_free(&mut self, around: usize, component: Component) -> bool {
-        let Component::Key(key) = component else {
-            return false;
-        };
-        let Some(text) = self.tree.node(key).and_then(Node::text) else {
-            return false;
-        };
-        let Some(frame) = self.stack.get_mut(around) else {
-            return false;
-        };
-        let node = frame.node;
-        let own = frame.own.get_or_insert_with(|| {
-            let keys = node.entries().filter(|(key, _)| !key.is_merge());
-            keys.filter_map(|(key, _)| key.text()).collect()
-        });
-        own.insert(text)
     }
 }
 

@@ -201,7 +201,12 @@ impl<'t> There<'t> {
     /// What the fragment of a URI leads to.
     fn find(&mut self, uri: &str) -> Result<Referent> {
         let fragment = uri.split_once('#').map_or("", |(_, fragment)| fragment);
-        let node = self.pointers.resolve(&format!("#{fragment}"));
+        // where a limit is in the way nothing is shown in a mount of the other file either
+        let node = self
+            .pointers
+            .resolve(&format!("#{fragment}"))
+            .ok()
+            .flatten();
         let place = node.and_then(|node| self.places.outline().find(node.id()));
         place
             .map(|place| self.referent(place))

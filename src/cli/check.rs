@@ -167,6 +167,9 @@ fn check_tree(snapshot: &Snapshot, findings: &mut Findings<'_>) {
             findings.note(verdict(error), &error.to_string());
         }
     }
+    for limit in snapshot.limits() {
+        findings.note(verdict(limit), &format!("tree: {limit}"));
+    }
 }
 
 /// The rules of the core tags.

@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Outcome, PROGRAM, Place, can_mount, daemons_of, mounted, run};
+use crate::common::{
+    Mount, Outcome, PROGRAM, Place, asdf_mount, can_mount, daemons_of, mounted, run,
+};
 use crate::sample::Sample;
 
 /// `levels` mappings, each the only value of the one around it under a key of 200 bytes, around `body`.
@@ -78,4 +81,24 @@ fn links_far_down_are_listed_without_their_paths() {
     let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
     let peak: u64 = peak.unwrap().parse().unwrap();
     assert!(peak < 300 << 10, "{peak} kB");
+}
+
+#[test]
+fn what_a_limit_leaves_out_is_told() {
+    let place = Place::of(&Sample::new(
+        "a: {$ref: '#/b'}\nb: {$ref: '#/a'}\nc: !core/ndarray-1.0.0 [1]\n",
+    ));
+    let said = asdf_mount([Path::new("--check"), &place.file]);
+    assert_eq!(said.code, 1, "{}{}", said.stdout, said.stderr);
+    let why = "tree: line 6, column 4: a reference ($ref) leads in a circle";
+    assert!(said.stdout.contains(why), "{}", said.stdout);
+    if can_mount() {
+        let mount = Mount::new(&place.file, &["-r"]);
+        let status = mount.text("info/status");
+        assert!(status.contains(why), "{status}");
+        assert_eq!(
+            fs::metadata(mount.path("info/status")).unwrap().len(),
+            status.len() as u64
+        );
+    }
 }
