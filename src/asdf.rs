@@ -92,6 +92,7 @@ pub struct Snapshot {
     cache: Arc<Cache>,
     buffers: Arc<Buffers>,
     options: OpenOptions,
+    externals: external::Known,
 }
 
 impl Snapshot {
@@ -167,6 +168,7 @@ impl Snapshot {
             found: OnceLock::new(),
             cache,
             options,
+            externals: external::Known::default(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The arrays of a snapshot: what the tree declares, proved against the blocks, as sources of bytes.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::datatype::{ByteOrder, Datatype};
 use super::gather::Strided;
@@ -47,6 +48,30 @@ pub struct Array {
     pub(super) len: u64,
     pub(super) inline: Option<Elements>,
     pub(super) problem: Option<Error>,
+    pub(super) absence: Absence,
+}
+
+/// Why the other file that an array lies in can't be read, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct Absence {
+    /// Whether it could not be read when it was last tried.
+    now: AtomicBool,
+    /// Why, when that was met first.
+    first: OnceLock<Error>,
+}
+
+impl Absence {
+    fn learn(&self, error: Option<Error>) {
+        self.now.store(error.is_some(), Ordering::Relaxed);
+        if let Some(error) = error {
+            self.first.get_or_init(|| error);
+        }
+    }
+
+    fn why(&self) -> Option<&Error> {
+        let known = self.first.get();
+        known.filter(|_| self.now.load(Ordering::Relaxed))
+    }
 }
 
 impl Array {
@@ -115,10 +140,32 @@ impl Array {
         self.shape.as_deref()
     }
 
-    /// Why it has no files, if it has none.
+    /// Why it has no files, if it has none; else why the other file that it lies in could not be read, when that was tried last.
     #[must_use]
     pub fn problem(&self) -> Option<&Error> {
-        self.problem.as_ref()
+        self.problem.as_ref().or_else(|| self.absence.why())
+    }
+
+    /// Whether it has files.
+    #[must_use]
+    pub fn has_files(&self) -> bool {
+        self.problem.is_none()
+    }
+
+    /// Takes down how reading the other file went that it lies in.
+    pub(super) fn learn(&self, error: Option<&Error>) {
+        self.absence
+            .learn(error.map(|error| self.named(error.clone())));
+    }
+
+    /// The error, with the line and the path of the array that has it.
+    pub(super) fn named(&self, error: Error) -> Error {
+        let which = Place::Array(self.brief_path());
+        match error.at(self.place.clone()) {
+            Error::Corrupt { at, why } => Error::corrupt(at, format!("{which}: {why}")),
+            Error::Unsupported { at, why } => Error::unsupported(at, format!("{which}: {why}")),
+            other => other,
+        }
     }
 
     /// Bytes of its elements.
@@ -202,6 +249,14 @@ impl Array {
             && a.shape == b.shape
             && a.strides == b.strides
             && (a.offset, a.fortran, a.len) == (b.offset, b.fortran, b.len)
+    }
+
+    /// Whether its elements lie in a block of that length.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] that says what it reaches.
+    pub(super) fn lies_in(&self, block_len: u64) -> Result<()> {
+        self.view(block_len).map(drop)
     }
 
     /// How its elements lie in a block of that length.
@@ -341,20 +396,5 @@ impl Snapshot {
         let outside = || Error::corrupt(Place::File, "not in a FITS file");
         let fits = self.fits.as_ref().ok_or_else(outside)?;
         fits.open_elements(elements)
-    }
-
-    fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
-        self.external_block(uri)
-            .map_err(|error| error.at(Place::Array(array.brief_path())))
-    }
-
-    /// The decoded first block of another file, where that may be read.
-    pub(super) fn external_block(&self, uri: &str) -> Result<Arc<dyn Source>> {
-        let why =
-            "external sources are not read under allow_other; -o allow_external=DIR allows them";
-        match &self.options.sandbox {
-            None => Err(Error::unsupported(Place::File, why)),
-            Some(sandbox) => sandbox.first_block(uri, &self.cache),
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Snapshot;
-use super::array::{Array, Link, Origin};
+use super::array::{Absence, Array, Link, Origin};
 use super::datatype::Datatype;
 use super::decl::{ArrayDecl, Declared, Dim, Inline, Storage, Stored};
 use super::fits::Elements;
@@ -97,6 +97,7 @@ fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blo
         len: 0,
         inline: None,
         problem: None,
+        absence: Absence::default(),
     };
     let filled = match &decl.declared {
         Err(error) => Err(error.clone()),
@@ -104,19 +105,9 @@ fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blo
         Ok(Declared::Inline(inline)) => fill_inline(&mut array, tree, inline),
     };
     if let Err(error) = filled {
-        array.problem = Some(named(error, &array));
+        array.problem = Some(array.named(error));
     }
     array
-}
-
-/// The error, with the line and the path of the array that has it.
-fn named(error: Error, array: &Array) -> Error {
-    let which = Place::Array(array.brief_path());
-    match error.at(array.place.clone()) {
-        Error::Corrupt { at, why } => Error::corrupt(at, format!("{which}: {why}")),
-        Error::Unsupported { at, why } => Error::unsupported(at, format!("{which}: {why}")),
-        other => other,
-    }
 }
 
 fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Result<()> {
@@ -235,7 +226,7 @@ impl Blocks for Snapshot {
     }
 
     fn external_size(&self, uri: &str) -> Result<u64> {
-        Ok(self.external_block(uri)?.len())
+        self.external_len(uri)
     }
 
     fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements> {

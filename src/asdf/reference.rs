@@ -5,15 +5,15 @@
 //! ([`Sandbox`](super::external::Sandbox)). Knows nothing of mounts, which are `vfs`'s.
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::external::{Stamp, stamp};
 use super::outline::pointer::Pointers;
 use super::outline::{PlaceId, What};
 use super::places::Places;
-use super::{OpenOptions, Snapshot};
+use super::{Array, OpenOptions, Snapshot};
 use crate::error::{Error, Place, Result};
 
 /// A place in the tree that refers to something in another file.
@@ -81,7 +81,7 @@ impl Referent {
 /// What the references into one other file lead to, as that file is at the moment.
 #[derive(Debug)]
 pub struct Other {
-    stamp: [i64; 6],
+    stamp: Stamp,
     referents: HashMap<usize, Result<Referent>>,
 }
 
@@ -168,18 +168,6 @@ impl Snapshot {
     }
 }
 
-/// What tells one state of a file from another.
-fn stamp(meta: &Metadata) -> [i64; 6] {
-    [
-        meta.dev().cast_signed(),
-        meta.ino().cast_signed(),
-        meta.size().cast_signed(),
-        meta.mtime(),
-        meta.mtime_nsec(),
-        meta.ctime_nsec(),
-    ]
-}
-
 /// The tree of another file.
 struct There<'t> {
     snapshot: &'t Snapshot,
@@ -222,7 +210,7 @@ impl<'t> There<'t> {
         let is_array = match outline.place(place).map(|place| place.what) {
             Some(What::Array(n)) => {
                 let array = self.snapshot.arrays().get(n);
-                array.is_some_and(|array| array.problem().is_none())
+                array.is_some_and(Array::has_files)
             }
             _ => false,
         };

@@ -112,7 +112,7 @@ fn items(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, Item)> {
         .arrays()
         .iter()
         .enumerate()
-        .filter(|(_, array)| array.problem().is_none());
+        .filter(|(_, array)| array.has_files());
     let arrays = arrays.map(|(i, array)| (array.home(), Item::Array(i)));
     let links = snapshot.links().iter().map(|link| {
         let item = if link.is_array {

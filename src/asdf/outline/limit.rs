@@ -2,7 +2,7 @@
 //! in silence.
 
 use super::{MAX_PLACES, pointer};
-use crate::asdf::tree::{NodeId, Tree};
+use crate::asdf::tree::{Node, NodeId, Tree};
 use crate::error::{Error, Place};
 
 /// A limit on what is shown of a tree.
@@ -62,7 +62,7 @@ impl Limits {
     /// As errors that people can find in the text.
     pub(in crate::asdf) fn errors(&self, tree: &Tree) -> Vec<Error> {
         let error = |&(limit, at): &(Limit, NodeId)| {
-            let place = tree.node(at).map_or(Place::File, |node| node.place());
+            let place = tree.node(at).map_or(Place::File, Node::place);
             Error::unsupported(place, limit.text())
         };
         self.0.iter().map(error).collect()
@@ -73,6 +73,7 @@ impl Limits {
 mod tests {
     use super::*;
     use crate::asdf::outline::Outline;
+    use std::fmt::Write;
 
     /// What is said of a tree in which `A` stands for an array.
     fn said(body: &str) -> Vec<String> {
@@ -101,7 +102,10 @@ mod tests {
 
     #[test]
     fn merges_that_are_left_out_are_told_of() {
-        let base: String = (0..1000).map(|i| format!("k{i}: A, ")).collect();
+        let mut base = String::new();
+        for i in 0..1000 {
+            let _ = write!(base, "k{i}: A, ");
+        }
         let body = format!("b: &b {{{base}}}\nl:\n{}", "- <<: *b\n".repeat(300));
         let said = said(&body);
         assert_eq!(said.len(), 1, "{said:?}");
@@ -112,11 +116,11 @@ mod tests {
     fn references_that_are_left_out_are_told_of() {
         let mut body = "r0: [A]\n".to_owned();
         for i in 1..10 {
-            body += &format!("r{i}: {{$ref: '#/r{}'}}\n", i - 1);
+            let _ = writeln!(body, "r{i}: {{$ref: '#/r{}'}}", i - 1);
         }
         let long = "x".repeat(1 << 20);
         for i in 0..8 {
-            body += &format!("z{i}: {{$ref: '#/r9/{long}{i}'}}\n");
+            let _ = writeln!(body, "z{i}: {{$ref: '#/r9/{long}{i}'}}");
         }
         let said = said(&body);
         assert_eq!(said.len(), 1, "{said:?}");

@@ -43,14 +43,12 @@ impl<'t> Pointers<'t> {
     /// # Errors
     /// The limit that is in the way.
     pub(in crate::asdf) fn resolve(&mut self, uri: &str) -> Result<Option<Node<'t>>, Limit> {
-        let found = match self.known.get(uri) {
-            Some(known) => *known,
-            None => {
-                let found = self.follow(uri);
-                self.known.insert(uri.into(), found);
-                found
-            }
-        };
+        let known = self.known.get(uri).copied();
+        let found = known.unwrap_or_else(|| {
+            let found = self.follow(uri);
+            self.known.insert(uri.into(), found);
+            found
+        });
         Ok(found?.and_then(|id| self.tree.node(id)))
     }
 
