@@ -40,8 +40,65 @@ pub(super) struct Found {
     /// The arrays that use each block, as indices by the block's index.
     pub(super) users: Vec<Vec<usize>>,
     pub(super) references: Vec<Reference>,
+    /// Whether the directory of each place holds something.
+    filled: Vec<bool>,
     /// The limits beyond which something of the tree is not shown.
     pub(super) limits: Vec<Error>,
+}
+
+impl Found {
+    /// Notes what there is besides the arrays: references, and the links to what is shown. What a link leads to stands in front
+    /// of it, but for single arrays.
+    fn show(&mut self, places: &Arc<Places>) {
+        self.filled = vec![false; places.outline().places().len()];
+        for (id, place) in places.outline().ids() {
+            let shown = match place.what {
+                What::Array(n) => self.has_files(n),
+                What::Link { to, whole } => {
+                    let array = places.outline().array(to);
+                    let array = array.is_some_and(|n| self.has_files(n));
+                    let directory = whole && self.is_directory(places, to);
+                    let kinds = [(array, true), (directory, false)];
+                    let kinds = kinds.into_iter().filter(|(shown, _)| *shown);
+                    self.links.extend(kinds.map(|(_, is_array)| Link {
+                        from: id,
+                        to,
+                        is_array,
+                    }));
+                    array || directory
+                }
+                What::Elsewhere => {
+                    self.references.push(Reference::new(places, id));
+                    true
+                }
+                What::Directory | What::Nothing => false,
+            };
+            if shown {
+                self.fill(places, id);
+            }
+        }
+    }
+
+    fn has_files(&self, array: usize) -> bool {
+        self.arrays.get(array).is_some_and(Array::has_files)
+    }
+
+    /// Notes that the directories that a place is in hold something.
+    fn fill(&mut self, places: &Places, mut id: PlaceId) {
+        while id != PlaceId::ROOT {
+            id = places.parent(id);
+            match self.filled.get_mut(id.index()) {
+                Some(filled) if !*filled => *filled = true,
+                _ => return,
+            }
+        }
+    }
+
+    /// Whether a place is shown as a directory, with something in it.
+    pub(super) fn is_directory(&self, places: &Places, id: PlaceId) -> bool {
+        let filled = self.filled.get(id.index()).copied();
+        filled.unwrap_or(false) && places.is_directory(id)
+    }
 }
 
 /// Finds all arrays of a tree.
@@ -58,25 +115,9 @@ pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
         limits: places.outline().limits().errors(tree),
         ..Found::default()
     };
-    for (id, place) in places.outline().ids() {
-        match place.what {
-            What::Link { to, whole } => links(&places, id, to, whole, &mut found.links),
-            What::Elsewhere => found.references.push(Reference::new(&places, id)),
-            What::Directory | What::Array(_) | What::Nothing => {}
-        }
-    }
+    found.show(&places);
     found.places = Some(places);
     found
-}
-
-fn links(places: &Places, from: PlaceId, to: PlaceId, whole: bool, out: &mut Vec<Link>) {
-    let link = |is_array| Link { from, to, is_array };
-    if places.outline().array(to).is_some() {
-        out.push(link(true));
-    }
-    if whole && places.is_directory(to) {
-        out.push(link(false));
-    }
 }
 
 fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blocks) -> Array {
@@ -264,6 +305,59 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Files, of which there are none here but those of inline arrays.
+    struct Nothing;
+
+    impl Blocks for Nothing {
+        fn count(&self) -> usize {
+            0
+        }
+
+        fn data_size(&self, _: usize) -> Option<u64> {
+            None
+        }
+
+        fn external_size(&self, uri: &str) -> Result<u64> {
+            Err(Error::corrupt(Place::File, uri))
+        }
+
+        fn fits_elements(&self, reference: &str, _: &Datatype) -> Result<Elements> {
+            Err(Error::corrupt(Place::File, reference))
+        }
+    }
+
+    #[test]
+    fn nothing_leads_to_what_is_not_shown() {
+        let column = "!<tag:stsci.edu:asdf/core/column-1.0.0>";
+        let body = format!(
+            "bad: &b BAD\nal: *b\nref: {{$ref: '#/bad'}}\nlate: {{$ref: '#/end'}}\nend: BAD\n\
+            d: &d {{x: {{y: BAD}}, z: *b}}\nd2: &e {{d: *d}}\nd3: *e\nm: &m {{data: [1], mask: BAD}}\n\
+            t: !<tag:stsci.edu:asdf/core/table-1.0.0> {{columns: [{column} {{data: *b, name: c}}]}}\n\
+            good: &g {{x: ARRAY, y: BAD}}\ngood2: *g\nmasked: &k MASKED\nmasked2: *k"
+        );
+        let tag = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0>";
+        let masked = format!("{tag} {{data: [1], datatype: nonsense, mask: ARRAY}}");
+        let body = body.replace("MASKED", &masked);
+        let body = body.replace("ARRAY", &format!("{tag} [1]"));
+        let body = body.replace("BAD", &format!("{tag} {{}}"));
+        let tree = Arc::new(Tree::parse(format!("---\n{body}\n...\n")).unwrap());
+        let found = find(&tree, &Nothing);
+        let places = found.places.as_ref().unwrap();
+        let links: Vec<String> = found
+            .links
+            .iter()
+            .map(|link| {
+                format!(
+                    "{} -> {} {}",
+                    places.path(link.from),
+                    places.path(link.to),
+                    link.is_array
+                )
+            })
+            .collect();
+        assert_eq!(links, ["good2 -> good false", "masked2 -> masked false"]);
+    }
 
     #[test]
     fn negative_sources_count_from_the_end() {

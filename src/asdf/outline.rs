@@ -14,6 +14,7 @@ mod column;
 mod limit;
 mod merge;
 pub(super) mod pointer;
+mod refer;
 
 pub use limit::{Limit, Limits};
 
@@ -282,8 +283,11 @@ impl<'t> Walk<'t> {
         match (step, node.kind()) {
             (Step::Merge, Kind::Alias) => self.merge(node),
             (Step::To(component), Kind::Alias) => {
-                if let Some(to) = self.outline.find(node.follow().id()) {
+                let target = node.follow();
+                if let Some(to) = self.outline.find(target.id()) {
                     self.link(component, node, to);
+                } else if let Some(uri) = pointer::reference(target) {
+                    self.refer(component, node, uri);
                 }
             }
             (Step::To(component), _) if node.tag().is_some_and(is_ndarray) => {
@@ -383,29 +387,6 @@ impl<'t> Walk<'t> {
         };
         if self.add(component, node, what).is_some() {
             self.name_column(component, node, what);
-        }
-    }
-
-    /// Links to the target of an internal reference; one into another file is only noted.
-    fn refer(&mut self, component: Component, node: Node<'t>, uri: &str) {
-        if !uri.is_empty() && !uri.starts_with('#') {
-            self.add(component, node, What::Elsewhere);
-            return;
-        }
-        let target = match self.pointers.resolve(uri) {
-            Ok(Some(target)) => target,
-            Ok(None) => return,
-            Err(limit) => return self.outline.limits.reached(limit, node.id()),
-        };
-        let complete = target.behind() <= node.id();
-        let around = target.id() <= node.id() && !complete;
-        if complete {
-            if let Some(to) = self.outline.find(target.id()) {
-                self.link(component, node, to);
-            }
-        } else if !around && target.tag().is_some_and(is_ndarray) {
-            let link = self.add(component, node, What::Nothing);
-            self.pending.extend(link.map(|link| (link, target.id())));
         }
     }
 }
@@ -510,6 +491,26 @@ mod tests {
                 "via -> all/a/b ~c",
                 "far -> elsewhere",
                 "last/0"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_alias_of_a_reference_leads_where_the_reference_does() {
+        let body = "in: ARRAY\nal1: &r {$ref: '#/in'}\nal2: *r\nd: &d {$ref: '#/al'}\nal: {x: ARRAY}\nd2: *d\nl: &l {$ref: '#/late'}\nl2: *l\nlate: ARRAY\nfar: &f {$ref: 'o.asdf#/x'}\nfar2: *f";
+        assert_eq!(
+            outline(body),
+            [
+                "in",
+                "al1 -> in",
+                "al2 -> in",
+                "al/x",
+                "d2 -> al",
+                "l => late",
+                "l2 => late",
+                "late",
+                "far -> elsewhere",
+                "far2 -> elsewhere"
             ]
         );
     }

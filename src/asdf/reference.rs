@@ -218,7 +218,7 @@ impl<'t> There<'t> {
             places: Arc::clone(self.places),
             place,
             is_array,
-            is_directory: self.places.is_directory(place),
+            is_directory: self.snapshot.found().is_directory(self.places, place),
         }
     }
 }

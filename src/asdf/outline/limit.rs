@@ -128,6 +128,15 @@ mod tests {
     }
 
     #[test]
+    fn references_that_aliases_repeat_are_told_of() {
+        let uri = format!("o.asdf#/{}", "x".repeat(1 << 18));
+        let body = format!("a: &a '{uri}'\nl:\n{}", "- {$ref: *a}\n".repeat(100));
+        let said = said(&body);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("aliases repeat references"), "{said:?}");
+    }
+
+    #[test]
     fn references_in_a_circle_are_told_of() {
         let want = "line 2, column 4: a reference ($ref) leads in a circle or through more than 16 others; it is not shown";
         assert_eq!(said("c: {$ref: '#/d'}\nd: {$ref: '#/c'}"), [want]);
