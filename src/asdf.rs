@@ -26,6 +26,7 @@ mod lines;
 pub mod names;
 pub mod npy;
 pub mod outline;
+mod percent;
 mod places;
 mod reference;
 pub mod rules;

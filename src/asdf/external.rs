@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use super::percent;
 use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result};
@@ -178,7 +179,7 @@ impl Sandbox {
         } else {
             name
         };
-        let path = PathBuf::from(percent_decoded(name).ok_or_else(outside)?);
+        let path = PathBuf::from(file_name(name).ok_or_else(outside)?);
         if path.is_absolute() {
             return path
                 .strip_prefix(&self.path)
@@ -272,19 +273,10 @@ fn is_scheme(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
-/// Replaces `%XX`; `None` for a broken escape, a NUL or an empty name.
-fn percent_decoded(text: &str) -> Option<OsString> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let digits = [bytes.next()?, bytes.next()?];
-        out.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
-    }
-    (!out.is_empty() && !out.contains(&0)).then(|| OsString::from_vec(out))
+/// The name of a file in a URI; `None` for a broken escape, a NUL or an empty name.
+fn file_name(text: &str) -> Option<OsString> {
+    let name = percent::decoded(text)?;
+    (!name.is_empty() && !name.contains(&0)).then(|| OsString::from_vec(name))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Limit;
+use crate::asdf::percent;
 use crate::asdf::tree::{Kind, Node, NodeId, Tree};
 
 /// Most references that may lead from one to the next.
@@ -56,7 +57,8 @@ impl<'t> Pointers<'t> {
         let mut uri = uri.to_owned();
         for _ in 0..=MAX_HOPS {
             self.charge(uri.len())?;
-            let pointer = uri.strip_prefix('#').and_then(decode_uri);
+            let pointer = uri.strip_prefix('#').and_then(percent::decoded);
+            let pointer = pointer.and_then(|bytes| String::from_utf8(bytes).ok());
             let (Some(pointer), Some(mut node)) = (pointer, self.tree.root()) else {
                 return Ok(None);
             };
@@ -120,19 +122,6 @@ fn index(step: &str) -> Option<usize> {
     step.parse().ok().filter(|_| plain && short)
 }
 
-/// Replaces `%XX` in a URI by the bytes they stand for.
-fn decode_uri(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('%') {
-        bytes.extend_from_slice(before.as_bytes());
-        bytes.push(u8::from_str_radix(after.get(..2)?, 16).ok()?);
-        rest = after.get(2..)?;
-    }
-    bytes.extend_from_slice(rest.as_bytes());
-    String::from_utf8(bytes).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +145,8 @@ mod tests {
             ("#/l/-0", None),
             ("#/l/", None),
             ("#/l/99999999999999999999999", None),
+            ("#%2fl/%31", Some("b")),
+            ("#/%+c/1", None),
             ("#/m/00", Some("c")),
             ("#/m/+0", Some("d")),
         ] {
