@@ -47,7 +47,7 @@ pub struct Array {
     pub(super) fortran: bool,
     pub(super) len: u64,
     pub(super) inline: Option<Elements>,
-    pub(super) problem: Option<Error>,
+    pub(super) problem: Option<Box<Error>>,
     pub(super) absence: Absence,
 }
 
@@ -57,19 +57,19 @@ pub(super) struct Absence {
     /// Whether it could not be read when it was last tried.
     now: AtomicBool,
     /// Why, when that was met first.
-    first: OnceLock<Error>,
+    first: OnceLock<Box<Error>>,
 }
 
 impl Absence {
     fn learn(&self, error: Option<Error>) {
         self.now.store(error.is_some(), Ordering::Relaxed);
         if let Some(error) = error {
-            self.first.get_or_init(|| error);
+            self.first.get_or_init(|| error.into());
         }
     }
 
     fn why(&self) -> Option<&Error> {
-        let known = self.first.get();
+        let known = self.first.get().map(|error| &**error);
         known.filter(|_| self.now.load(Ordering::Relaxed))
     }
 }
@@ -143,7 +143,7 @@ impl Array {
     /// Why it has no files, if it has none; else why the other file that it lies in could not be read, when that was tried last.
     #[must_use]
     pub fn problem(&self) -> Option<&Error> {
-        self.problem.as_ref().or_else(|| self.absence.why())
+        self.problem.as_deref().or_else(|| self.absence.why())
     }
 
     /// Whether it has files.
@@ -291,7 +291,7 @@ impl Snapshot {
             .get(i)
             .ok_or_else(|| Error::corrupt(Place::File, "no such array"))?;
         match &array.problem {
-            Some(error) => Err(error.clone()),
+            Some(error) => Err(error.as_ref().clone()),
             None => Ok(array),
         }
     }

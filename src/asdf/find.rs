@@ -107,8 +107,8 @@ pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
     let declared = outline.take_arrays();
     let places = Arc::new(Places::new(tree, outline));
     let arrays = declared
-        .iter()
-        .map(|(home, decl)| array(&places, *home, decl, blocks))
+        .into_iter()
+        .map(|(home, decl)| array(&places, home, &decl, blocks))
         .collect();
     let mut found = Found {
         arrays,
@@ -146,7 +146,7 @@ fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blo
         Ok(Declared::Inline(inline)) => fill_inline(&mut array, tree, inline),
     };
     if let Err(error) = filled {
-        array.problem = Some(array.named(error));
+        array.problem = Some(array.named(error).into());
     }
     array
 }
