@@ -177,7 +177,13 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::Io`] if the file's size can't be had.
-    pub fn succeeded_by(&self, file: Arc<File>, layout: Layout, text: Vec<u8>) -> Result<Self> {
+    pub fn succeeded_by(
+        &self,
+        file: Arc<File>,
+        layout: Layout,
+        text: Vec<u8>,
+        replaced: &[usize],
+    ) -> Result<Self> {
         let same_file = Arc::ptr_eq(&file, self.file.file());
         let file = Arc::new(FileSource::open(file)?);
         let bytes: Arc<dyn Source> = file.clone();
@@ -198,7 +204,7 @@ impl Snapshot {
             .enumerate()
         {
             let raw = new.compression == [0; 4];
-            if same_file && old == new && !raw {
+            if same_file && old == new && !raw && !replaced.contains(&n) {
                 copy_slot(&self.blocks, &mut next.blocks, n);
                 copy_slot(&self.checksums, &mut next.checksums, n);
                 if let Some(block) = next.blocks.get(n).and_then(OnceLock::get) {
@@ -209,12 +215,11 @@ impl Snapshot {
         Ok(next)
     }
 
-    /// The snapshot of the same file as it is now.
+    /// The snapshot of this file, or of the one that took its place, as it is now.
     ///
     /// # Errors
     /// As [`scan::scan`].
-    pub fn read_again(&self) -> Result<Self> {
-        let file = Arc::clone(self.file.file());
+    pub fn read_again(&self, file: Arc<File>) -> Result<Self> {
         Self::open(file, Arc::clone(&self.cache), self.options.clone())
     }
 

@@ -1,4 +1,4 @@
-//! The command line: what it accepts, what it prints, how it ends. DESIGN §3 and the manual are its contract.
+//! The command line: what it accepts, what it prints, how it ends. The manual is its contract.
 
 mod check;
 #[cfg(feature = "fuse")]
@@ -24,6 +24,8 @@ use clap_complete::Shell;
 
 use exit::{Exit, Failure};
 use options::Options;
+
+use crate::error::{Error, printable};
 
 /// The ways to call the program.
 const USAGE: &str = "\
@@ -98,7 +100,7 @@ struct Args {
     /// Print a completion script
     #[arg(long, value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
     completions: Option<String>,
-    /// The ASDF file, and an empty directory; without that, one named after FILE is made here
+    /// The ASDF file, and the directory to mount on; without that, one named after FILE is made here
     #[arg(value_name = "FILE] [MOUNTPOINT")]
     paths: Vec<PathBuf>,
 }
@@ -225,10 +227,25 @@ fn mount(
     daemon::serve(&request, &sink)
 }
 
+/// The whole path of FILE.
+fn resolve(file: &Path) -> Result<PathBuf, Failure> {
+    let fail = |cause| Failure::reading(file, &Error::io(file.display().to_string(), cause));
+    let path = file.canonicalize().map_err(fail)?;
+    if path.metadata().map_err(fail)?.is_file() {
+        return Ok(path);
+    }
+    let why = format!("{}: not a file; name the ASDF file itself", file.display());
+    Err(Failure::new(Exit::File, why))
+}
+
 /// One line on standard error, whatever it takes.
 fn complain(message: &str) {
     // if standard error is gone there is nobody left to tell
-    let _ = writeln!(std::io::stderr().lock(), "asdf-mount: {message}");
+    let _ = writeln!(
+        std::io::stderr().lock(),
+        "asdf-mount: {}",
+        printable(message)
+    );
 }
 
 /// Text on standard output.

@@ -1,7 +1,7 @@
 //! Block compression: from a block's four-byte code and its stored bytes to its decoded bytes.
 //!
-//! A code is a label, not a format: several have more than one framing in the wild, told apart by looking at the payload
-//! (DESIGN §5). A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
+//! A code is a label, not a format: several have more than one framing in the wild, told apart by looking at the payload.
+//! A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
 //! offsets and then runs forward. Chunked framings can be entered at every chunk, one long stream only at its start or where
 //! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers, what is kept of an index
 //! for the next mount) is [`Decoded`]'s, and the same for all codecs.
@@ -75,15 +75,21 @@ pub trait Stream: Send + Sync {
         false
     }
 
-    /// The entries learnt in a pass through all bytes, for [`Stream::import`]; `None` if there are none.
-    fn export(&self) -> Option<Vec<u8>> {
+    /// Gives up about half of the entries that are held beside the first, and keeps them further apart from now on.
+    fn thin_out(&self) {}
+
+    /// Appends the entries learnt in a pass through all bytes, for [`Stream::import`]; `None` if there are none.
+    ///
+    /// They take no more than what is [held](Stream::held), and 8 bytes.
+    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
+        let _ = index;
         None
     }
 
     /// The same decoded bytes with entries that were learnt before; `None` if these contradict themselves or the payload.
     ///
-    /// The bytes may come from anybody. They take no more memory than entries that are learnt, but where they lead to is not
-    /// checked.
+    /// The bytes may come from anybody. They take no more memory than entries that are learnt, and not more than five times
+    /// their own length, but where they lead to is not checked.
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
         let _ = entries;
         None
@@ -140,6 +146,12 @@ pub trait Codec: Send + Sync {
         u64::MAX
     }
 
+    /// Whether [`Codec::encode`] writes this framing; some are only read.
+    fn writes(&self, framing: Option<&str>) -> bool {
+        let _ = framing;
+        true
+    }
+
     /// Writes the encoded form of `decoded` to `out`, in memory that does not grow with its length.
     ///
     /// `framing` is the framing to keep where the code has several (a name that [`Codec::open`] gave), else the common one.
@@ -172,7 +184,7 @@ pub struct Opened {
     pub stream: Arc<dyn Stream>,
 }
 
-/// The codecs built in, in the order of DESIGN §5.
+/// The codecs built in.
 static CODECS: &[&dyn Codec] = &[
     &zlib::Zlib,
     &bzp2::Bzp2,

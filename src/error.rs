@@ -3,7 +3,7 @@
 //! [`Error`] is the error of the library: of sources, codecs, the format layer and saves. It is cheap to clone, because one
 //! failed decode is reported to every reader that waits for it. The mapping to errno is in `vfs`, in one place.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::io;
 use std::sync::Arc;
 
@@ -139,9 +139,41 @@ impl Error {
     }
 }
 
+/// Text that may come from a file (a key, a URI, what a parser says of them), as part of one line for people or programs:
+/// what could begin another line, move a terminal's cursor or turn the writing round is percent-encoded.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || is_format(c) {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                // writing to a string can't fail
+                let _ = write!(out, "%{byte:02X}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Unicode's separators of lines and paragraphs, and its marks, embeddings, overrides and isolates of direction.
+fn is_format(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_from_a_file_stays_on_its_line() {
+        assert_eq!(
+            printable("x\nproblem   fake\r\u{1b}[31m\t\u{85}é, 100 %"),
+            "x%0Aproblem   fake%0D%1B[31m%09%C2%85é, 100 %"
+        );
+        assert_eq!(printable("a\u{202e}b\u{2028}c"), "a%E2%80%AEb%E2%80%A8c");
+    }
 
     #[test]
     fn a_message_says_where_and_what() {

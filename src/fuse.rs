@@ -400,8 +400,8 @@ impl Filesystem for Shim {
     ) {
         match self.vfs.read(fh.0, offset, size) {
             Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
-            Ok(Bytes::Lent(Loan::Mapped(slice))) => reply.data(slice.for_kernel()),
-            Ok(Bytes::Lent(Loan::Shared(buffer, range))) => {
+            Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
+            Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
                 reply.data(buffer.get(range).unwrap_or_default());
             }
             Err(error) => reply.error(refused(Call::Read, ino, &error)),

@@ -1,22 +1,26 @@
 //! The file system, without the kernel: names, attributes, open files, what may be done to them.
 //!
 //! `fuse` calls these operations and turns their answers into replies; tests call them directly. What the files hold comes from
-//! the [`Snapshot`] of the moment, which never changes: a save publishes a new one, and open handles keep theirs.
+//! the [`Snapshot`] of the moment: a save publishes a new one. A snapshot says where in FILE the bytes are, so that a save that changes
+//! stored bytes in place waits until nobody reads any, and open handles then look for theirs anew.
 
 mod attr;
 mod catalogue;
 mod commit;
+mod drafts;
 mod edit;
 mod elsewhere;
 mod error;
 mod handle;
 mod hdus;
 mod info;
+mod mounts;
 mod node;
 mod refresh;
 mod root;
 mod spool;
 mod state;
+mod stored;
 mod write;
 mod xattr;
 
@@ -40,11 +44,14 @@ pub use attr::{
     Access, Attr, Attributes, Bytes, Invalidation, Kind, Opened, Options, Rename, Statfs,
 };
 pub use error::{Call, Error};
+pub use mounts::Mounted;
 pub use node::Node;
+pub use stored::Reading;
 
 use catalogue::Numbers;
 use commit::History;
-use edit::{DataHandle, Drafts};
+use drafts::Drafts;
+use edit::DataHandle;
 use handle::Handles;
 use root::{FileFacts, Root, TextHandle};
 use state::{Listing, State};
@@ -73,6 +80,8 @@ pub struct Vfs {
     root: Mutex<Root>,
     handles: Handles<Handle>,
     drafts: Drafts,
+    /// Held for reading by whoever reads stored bytes, and for writing while they change in place.
+    stored: RwLock<()>,
     writer: Option<Mutex<Writer>>,
     history: Mutex<History>,
     changes: OnceLock<Mutex<Sender<Invalidation>>>,
@@ -115,6 +124,7 @@ impl Vfs {
             root: Mutex::new(root),
             handles: Handles::default(),
             drafts: Drafts::default(),
+            stored: RwLock::default(),
             writer: writer.map(Mutex::new),
             history: Mutex::default(),
             changes: OnceLock::new(),
@@ -378,16 +388,18 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::BadHandle`]; [`Error::Library`] if the bytes can't be had.
-    pub fn read(&self, fh: u64, offset: u64, len: u32) -> Result<Bytes> {
+    pub fn read(&self, fh: u64, offset: u64, len: u32) -> Result<Bytes<'_>> {
         let handle = self.handles.get(fh)?;
-        let source = match &*handle {
-            Handle::Data(open) => self.current_source(open)?,
-            Handle::Info(source) => Arc::clone(source),
-            Handle::Text(text) => {
-                let bytes = locked(&self.root).view(&locked(text))?;
-                Arc::new(Memory::shared(bytes))
-            }
-            Handle::Directory(..) => return Err(Error::IsDirectory),
+        let text = match &*handle {
+            Handle::Text(text) => Some(locked(&self.root).view(&locked(text))?),
+            _ => None,
+        };
+        let reading = self.reading();
+        let source = match (&*handle, text) {
+            (_, Some(text)) => Arc::new(Memory::shared(text)),
+            (Handle::Data(open), _) => self.current_source(open, &reading)?,
+            (Handle::Info(source), _) => Arc::clone(source),
+            _ => return Err(Error::IsDirectory),
         };
         let there = source.len().saturating_sub(offset);
         let len = usize::try_from(there.min(u64::from(len))).unwrap_or(usize::MAX);
@@ -395,7 +407,7 @@ impl Vfs {
             return Ok(Bytes::Owned(Vec::new()));
         }
         if let Some(loan) = source.lend(offset, len) {
-            return Ok(Bytes::Lent(loan));
+            return Ok(Bytes::Lent(loan, reading));
         }
         let mut bytes = vec![0; len];
         source.read_exact_at(&mut bytes, offset)?;

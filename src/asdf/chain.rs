@@ -3,7 +3,7 @@
 //! ASDF 0.1.0 draft, "Block encoding". A chain is applied from its first entry to its last to encode. Of every entry that is
 //! known, the length of what it was given follows from the length of the decoded block or from its arguments; only what comes
 //! out of `quantize` or `zlib` has a length of its own, found by going through it once. Where the draft leaves a choice
-//! (conformance/NOTES.md N23 to N25): chunk and tree end alike, edge tiles hold padding in C order, and the floating-point
+//! we chose: chunk and tree end alike, edge tiles hold padding in C order, and the floating-point
 //! numbers that `quantize` gives are big-endian, like all else in such a block.
 
 mod quantize;

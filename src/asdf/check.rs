@@ -1,6 +1,6 @@
 //! Whether an edited text may be saved: what it must be, and that it breaks nothing that was right before.
 //!
-//! DESIGN §2.2. Only faults that the edit adds are refused; those that the file had already are left to the user. A fault is
+//! Only faults that the edit adds are refused; those that the file had already are left to the user. A fault is
 //! known again by what it says of which array, not by its line.
 
 use std::borrow::Cow;

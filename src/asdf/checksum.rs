@@ -89,6 +89,13 @@ impl Snapshot {
         Ok(state)
     }
 
+    /// Takes in what is known of the checksum of block `n` by whoever has just written it.
+    pub fn note_checksum(&self, n: usize, state: ChecksumState) {
+        if let Some(slot) = self.checksums.get(n) {
+            let _ = slot.set(state);
+        }
+    }
+
     /// What is known of the checksum of block `n`, without reading.
     #[must_use]
     pub fn checksum_state(&self, n: usize) -> ChecksumState {

@@ -1,7 +1,7 @@
 //! ASDF in FITS: the header and data units of a FITS file, the ASDF file that one of them holds, and the arrays in the others.
 //!
-//! ASDF Standard, appendix A "Embedding ASDF in FITS"; FITS Standard 4.0, sections 3 and 4; facts/fits.md for what programs
-//! really write. A unit is a header in blocks of 2880 bytes, 36 cards of 80 bytes each, and data rounded up to such blocks.
+//! ASDF Standard, appendix A "Embedding ASDF in FITS"; FITS Standard 4.0, sections 3 and 4; beyond
+//! them, what asdf 2 and JWST's pipeline really write. A unit is a header in blocks of 2880 bytes, 36 cards of 80 bytes each, and data rounded up to such blocks.
 //! FITS data are big-endian. Nothing is computed from them: what is not an array's elements as they are stored, but for the
 //! sign bit of unsigned integers, is not shown as an array. Knows nothing of the tree.
 

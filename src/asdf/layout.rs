@@ -152,6 +152,21 @@ impl Layout {
         }
     }
 
+    /// Whether any of these bytes of the file are stored data of a block.
+    #[must_use]
+    pub fn holds_data(&self, extent: Extent) -> bool {
+        // blocks lie one behind the other: of those that begin before its end, the last reaches farthest
+        let behind = self
+            .blocks
+            .partition_point(|block| block.data_offset() < extent.end);
+        let last = behind.checked_sub(1);
+        last.and_then(|n| Some((n, self.blocks.get(n)?)))
+            .is_some_and(|(n, block)| {
+                let end = block.data_offset().saturating_add(self.stored_len(n));
+                extent.start < end
+            })
+    }
+
     /// The gravest finding.
     #[must_use]
     pub fn worst(&self) -> Option<&Finding> {

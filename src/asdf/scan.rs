@@ -3,7 +3,7 @@
 //! ASDF Standard, "Low-level file layout". The cost is the text and one small read a block; block data are never looked at, so
 //! that a block may contain a block magic or `#ASDF BLOCK INDEX`. Blocks are found by skipping along from header to header;
 //! the block index is checked against that and never trusted, except for a hint where skipping along leads nowhere. What
-//! other readers accept is accepted (facts/asdf-ecosystem.md §3.5), with a finding.
+//! other readers (asdf of Python, libasdf) accept is accepted, with a finding.
 
 use super::dialect::{Dialect, FIRST_LINE_LIMIT, FirstLine};
 use super::header::BlockHeader;

@@ -13,7 +13,7 @@ use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::layout::{Index, Severity};
-use crate::error::Error;
+use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
 use crate::save::{self, Recovery, Refusal, Writer};
 
@@ -40,8 +40,9 @@ impl Findings<'_> {
             Verdict::Suspicious => "suspicious",
             Verdict::Damaged => "damaged",
         };
+        let line = format!("{}: {word}: {text}", self.path.display());
         // writing to a vector can't fail
-        let _ = writeln!(self.lines, "{}: {word}: {text}", self.path.display());
+        let _ = writeln!(self.lines, "{}", printable(&line));
     }
 }
 
@@ -203,7 +204,7 @@ fn check_blocks(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     let mut progress = Progress::new("checking", total);
     for (n, header) in blocks.iter().enumerate() {
         match snapshot.verify_checksum(n, &mut |bytes| progress.add(bytes)) {
-            Err(error) => findings.note(Verdict::Damaged, &error.to_string()),
+            Err(error) => findings.note(Verdict::Damaged, &error.at(Place::Block(n)).to_string()),
             Ok(ChecksumState::Wrong) => {
                 findings.note(
                     Verdict::Damaged,
@@ -218,6 +219,7 @@ fn check_blocks(snapshot: &Snapshot, findings: &mut Findings<'_>) {
                 .block(n)
                 .and_then(|block| crate::asdf::checksum::md5(&*block, &mut |_| {}))
         {
+            let error = error.at(Place::Block(n));
             findings.note(verdict(&error), &error.to_string());
         }
     }

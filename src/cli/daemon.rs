@@ -1,24 +1,26 @@
 //! From FILE and MOUNTPOINT to a mount that is served, and its end.
 //!
 //! The daemon is this program started once more, in a session of its own: nothing is forked with threads or locks in it. It
-//! tells the waiting parent over its standard output that the mount can be read; until then its messages go to the parent's
-//! standard error, and its exit status becomes the parent's.
+//! tells the waiting parent over its standard output that the mount can be read, in a line that says nothing else; until then
+//! its messages, and what it tells people on a terminal, go to the parent's standard error, and its exit status becomes the
+//! parent's.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use log::{debug, info, warn};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exit::{Exit, Failure};
+use super::exit::{Exit, Failure, error_of};
 use super::log::Sink;
 use super::options::{Options, SaveMode};
 use super::{complain, memory, on_terminal, unmount};
@@ -26,6 +28,7 @@ use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
+use crate::error::{Error, Place};
 use crate::fuse::{Mount, MountOptions};
 use crate::save::{self, Recovery, Refusal, Writer};
 use crate::source::{FileSource, Source};
@@ -33,8 +36,11 @@ use crate::vfs::{self, Vfs};
 
 /// Set in the environment of the daemon.
 const DAEMON: &str = "ASDF_MOUNT_DAEMON";
-/// What the daemon says when the mount can be read; the rest of the line is for people.
-const READY: &str = "ready ";
+/// What the daemon says when the mount can be read.
+const READY: &str = "ready\n";
+
+/// What is mounted through.
+const FUSE_DEVICE: &str = "/dev/fuse";
 
 /// Whether this process is the one that shall serve in the background.
 pub(super) fn is_daemon() -> bool {
@@ -56,10 +62,7 @@ pub(super) fn start(arguments: &[OsString]) -> Result<Exit, Failure> {
     if let Some(out) = daemon.stdout.take() {
         BufReader::new(out).read_line(&mut line).map_err(fail)?;
     }
-    if let Some(message) = line.strip_prefix(READY) {
-        if on_terminal() && !message.trim().is_empty() {
-            complain(message.trim());
-        }
+    if line == READY {
         return Ok(Exit::Ok);
     }
     // it has said why itself
@@ -82,9 +85,13 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     memory::keep_low();
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
-    let path = resolve_file(request.file)?;
+    let path = super::resolve(request.file)?;
     let mountpoint = Mountpoint::prepare(request.mountpoint, &path)?;
-    let (vfs, summary) = open(&path, request.options)?;
+    let options = Options {
+        index_cache: index_dir(request.options, &mountpoint.path),
+        ..request.options.clone()
+    };
+    let (vfs, summary) = open(&path, &options)?;
     let vfs = Arc::new(vfs);
     prepare_from_thread(&vfs)?;
     let mount = mount(&vfs, &path, &mountpoint.path, request.options)?;
@@ -110,18 +117,6 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     })
 }
 
-fn resolve_file(file: &Path) -> Result<PathBuf, Failure> {
-    let fail = |why: String| Failure::new(Exit::File, format!("{}: {why}", file.display()));
-    let path = file
-        .canonicalize()
-        .map_err(|error| fail(error.to_string()))?;
-    let meta = path.metadata().map_err(|error| fail(error.to_string()))?;
-    if !meta.is_file() {
-        return Err(fail("not a regular file".to_owned()));
-    }
-    Ok(path)
-}
-
 /// The directory to mount on; removed at the end if it was made for this mount.
 struct Mountpoint {
     path: PathBuf,
@@ -144,12 +139,14 @@ impl Mountpoint {
             path: path.clone(),
             made: wanted.is_none(),
         };
+        let meta = path.metadata();
+        let meta = meta.map_err(|error| fail(unusable(&path, &error)))?;
+        if !meta.is_dir() {
+            return Err(fail("not a directory; name one to mount on".to_owned()));
+        }
         mountpoint.path = path
             .canonicalize()
-            .map_err(|error| fail(error.to_string()))?;
-        if !mountpoint.path.is_dir() {
-            return Err(fail("not a directory".to_owned()));
-        }
+            .map_err(|error| fail(unusable(&path, &error)))?;
         if file.starts_with(&mountpoint.path) {
             let why = format!(
                 "{} lies under the mountpoint {}",
@@ -162,6 +159,18 @@ impl Mountpoint {
     }
 }
 
+/// Why nothing can be mounted at `path`, and what to do.
+fn unusable(path: &Path, error: &std::io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOTCONN) => format!(
+            "a mount whose daemon is gone is there; asdf-mount -u {} takes it away",
+            path.display()
+        ),
+        Some(Errno::NOENT) => format!("no such directory; mkdir {} makes it", path.display()),
+        _ => error.to_string(),
+    }
+}
+
 impl Drop for Mountpoint {
     fn drop(&mut self) {
         if self.made
@@ -170,6 +179,38 @@ impl Drop for Mountpoint {
             warn!("{}: {error}", self.path.display());
         }
     }
+}
+
+/// Where indexes are kept; nowhere if that lies under the mountpoint, because the daemon can't wait for itself.
+fn index_dir(options: &Options, mountpoint: &Path) -> Option<PathBuf> {
+    let dir = options.index_cache.clone()?;
+    if may_lie_under(&dir, mountpoint) {
+        warn!(
+            "no indexes are kept: {} lies under the mountpoint",
+            dir.display()
+        );
+        return None;
+    }
+    Some(dir)
+}
+
+/// Whether a directory, which need not be there yet, is or may become one below the mountpoint.
+fn may_lie_under(dir: &Path, mountpoint: &Path) -> bool {
+    let mut ancestors = dir.ancestors();
+    let there = ancestors.find_map(|path| Some((path, path.canonicalize().ok()?)));
+    let Some((path, real)) = there else {
+        return true;
+    };
+    let missing = dir.strip_prefix(path).unwrap_or(Path::new(""));
+    let leads_back = missing
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_)));
+    // A link to where nothing is: after mounting there may be something.
+    let dangling = missing
+        .components()
+        .next()
+        .is_some_and(|first| path.join(first).symlink_metadata().is_ok());
+    real.starts_with(mountpoint) || leads_back || dangling
 }
 
 /// FILE, opened one way or the other.
@@ -268,7 +309,14 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
         }
         // whatever prevents reading as well is found out, and told, there
         Err(Refusal::ReadOnly(error) | Refusal::Failed(error)) => {
-            return Ok(Err(error.to_string()));
+            return Ok(Err(match error {
+                // of the version, and the advice is what was followed
+                Error::Unsupported {
+                    at: Place::Line { line: 1, .. },
+                    ..
+                } if options.force => "its version is not known".to_owned(),
+                error => error_of(path, &error),
+            }));
         }
     };
     tell_recovery(path, &opened.recovery);
@@ -323,11 +371,7 @@ fn mount(
         kernel: options.kernel.clone(),
         threads: options.threads,
     };
-    if !Path::new("/dev/fuse").exists() {
-        let why = "no /dev/fuse: load the module fuse; in a container, start it with --device \
-                   /dev/fuse --cap-add SYS_ADMIN";
-        return Err(Failure::new(Exit::NoFuse, why));
-    }
+    check_device()?;
     Mount::new(vfs, mountpoint, &mount_options).map_err(|error| {
         if error.kind() == std::io::ErrorKind::NotFound {
             return Failure::new(
@@ -335,12 +379,34 @@ fn mount(
                 "fusermount3 not found: install the package fuse3",
             );
         }
+        if Errno::from_io_error(&error) == Some(Errno::NOTCONN) {
+            let why = unusable(mountpoint, &error);
+            return Failure::new(Exit::Mountpoint, format!("{}: {why}", mountpoint.display()));
+        }
         let why = error.to_string();
         Failure::new(
             Exit::Refused,
             format!("{}: {}", mountpoint.display(), why.trim()),
         )
     })
+}
+
+/// That there is a device to mount with, and that it lets us: who mounts opens it, also with `fusermount3`.
+fn check_device() -> Result<(), Failure> {
+    const CONTAINER: &str = "in a container, start it with --device /dev/fuse --cap-add SYS_ADMIN";
+    let opened = File::options().read(true).write(true).open(FUSE_DEVICE);
+    let Err(error) = opened else { return Ok(()) };
+    let why = match error.kind() {
+        std::io::ErrorKind::NotFound => "not there; load the module fuse (modprobe fuse)",
+        std::io::ErrorKind::PermissionDenied => {
+            "no access to it; chmod 666 /dev/fuse as root gives it to everybody, which is the usual mode"
+        }
+        _ => &error.to_string(),
+    };
+    Err(Failure::new(
+        Exit::NoFuse,
+        format!("{FUSE_DEVICE}: {why}; {CONTAINER}"),
+    ))
 }
 
 /// Reads the tree while the mount is made: a large one takes longer, and whoever wants its arrays waits for it then.
@@ -373,14 +439,14 @@ fn unmount_on_signal(mut signals: Signals, mountpoint: PathBuf) -> Result<(), Fa
 fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::new(Exit::Other, format!("detaching: {error}"));
     notify_service_manager();
+    if on_terminal() && !message.is_empty() {
+        complain(message);
+    }
     if request.foreground {
-        if on_terminal() && !message.is_empty() {
-            complain(message);
-        }
         return Ok(());
     }
     let mut out = std::io::stdout();
-    writeln!(out, "{READY}{message}")
+    out.write_all(READY.as_bytes())
         .and_then(|()| out.flush())
         .map_err(fail)?;
     sink.detach();
@@ -464,5 +530,36 @@ fn set_read_ahead(mountpoint: &Path) {
     };
     if let Err(error) = set() {
         debug!("read-ahead stays at the kernel's default: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn an_index_directory_under_the_mountpoint_is_told_from_others() {
+        let place = tempfile::TempDir::new().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        let mountpoint = root.join("mnt");
+        std::fs::create_dir_all(mountpoint.join("there")).unwrap();
+        symlink(&mountpoint, root.join("link")).unwrap();
+        symlink(mountpoint.join("blocks"), root.join("dangling")).unwrap();
+        for (dir, under) in [
+            ("mnt", true),
+            ("mnt/there", true),
+            ("mnt/blocks", true),
+            ("mnt/.cache/asdf-mount", true),
+            ("link/blocks", true),
+            ("dangling", true),
+            ("dangling/a", true),
+            ("none/../mnt/blocks", true),
+            ("mnt/../other", false),
+            ("mnt2/blocks", false),
+            ("", false),
+        ] {
+            assert_eq!(may_lie_under(&root.join(dir), &mountpoint), under, "{dir}");
+        }
     }
 }

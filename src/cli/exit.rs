@@ -1,5 +1,7 @@
 //! Exit statuses: a contract, listed in the manual.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 
 use crate::error::Error;
@@ -93,13 +95,65 @@ impl Failure {
     }
 
     /// The failure to read the file at `path`.
-    pub(super) fn reading(path: &std::path::Path, error: &Error) -> Self {
+    pub(super) fn reading(path: &Path, error: &Error) -> Self {
         let exit = match error {
             Error::Io { .. } => Exit::File,
             Error::Unsupported { .. } => Exit::Version,
             Error::Corrupt { .. } => Exit::NotAsdf,
             _ => Exit::Other,
         };
-        Self::new(exit, format!("{}: {error}", path.display()))
+        let advice = match error {
+            Error::Io { cause, .. } => match cause.kind() {
+                ErrorKind::NotFound => "; check its path",
+                ErrorKind::PermissionDenied => {
+                    "; you must be able to read it, and to search its directories"
+                }
+                _ => "",
+            },
+            _ => "",
+        };
+        let why = error_of(path, error);
+        Self::new(exit, format!("{}: {why}{advice}", path.display()))
+    }
+}
+
+/// What an error says of the file at `path`, in front of which the path stands already.
+pub(super) fn error_of(path: &Path, error: &Error) -> String {
+    match error {
+        Error::Io { what, cause } if names(what, path) => match cause.kind() {
+            ErrorKind::NotFound => "no such file".to_owned(),
+            _ => cause.to_string(),
+        },
+        _ => error.to_string(),
+    }
+}
+
+/// Whether `what` is that path, its last part, or where it leads.
+fn names(what: &str, path: &Path) -> bool {
+    let what = Path::new(what);
+    what == path
+        || path.file_name() == Some(what.as_os_str())
+        || path.canonicalize().is_ok_and(|whole| whole == what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_said_once() {
+        let denied = || ErrorKind::PermissionDenied.into();
+        let path = Path::new("Cargo.toml");
+        let whole = path.canonicalize().unwrap();
+        let error = Error::io(whole.display().to_string(), denied());
+        assert_eq!(error_of(path, &error), "permission denied");
+        assert_eq!(error_of(&whole, &error), "permission denied");
+        let error = Error::io("Cargo.toml", denied());
+        assert_eq!(error_of(&whole, &error), "permission denied");
+        let other = Error::io("external source x", denied());
+        assert_eq!(
+            error_of(path, &other),
+            "external source x: permission denied"
+        );
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Permissions};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::progress::Progress;
+use super::resolve;
 use crate::asdf::decl::Storage;
 use crate::asdf::external::Sandbox;
 use crate::asdf::header::BlockHeader;
@@ -31,10 +33,7 @@ impl Original {
     fn open(path: &Path, options: &Options) -> Result<Self, Failure> {
         let fail = |error: &Error| Failure::reading(path, error);
         let io = |cause| Failure::reading(path, &Error::io("opening it", cause));
-        let full = path.canonicalize().map_err(io)?;
-        if !full.is_file() {
-            return Err(io(std::io::ErrorKind::InvalidInput.into()));
-        }
+        let full = resolve(path)?;
         let opened = save::open_read_only(&full).map_err(|error| fail(&error))?;
         if opened.locked {
             let why = format!("{}: a mount has it for writing; unmount it", path.display());
@@ -49,8 +48,8 @@ impl Original {
         };
         let cache = Cache::new(options.cache);
         let snapshot = Snapshot::read(opened.file, opened.source, cache, reading)
-            .and_then(plain)
             .map_err(|error| fail(&error))?;
+        let snapshot = plain(snapshot).map_err(|error| unfit(path, error))?;
         let permissions = full.metadata().map_err(io)?.permissions();
         Ok(Self {
             path: full,
@@ -65,7 +64,7 @@ fn plain(snapshot: Snapshot) -> Result<Snapshot> {
     let layout = snapshot.layout();
     if !layout.dialect.writable || snapshot.fits().is_some() {
         let why = format!(
-            "{} files can't be exploded or imploded",
+            "{}: only ASDF 1.x files can be exploded or imploded",
             snapshot.container()
         );
         return Err(Error::unsupported(Place::File, why));
@@ -74,6 +73,27 @@ fn plain(snapshot: Snapshot) -> Result<Snapshot> {
         Some(worst) if worst.severity > Severity::Odd => Err(worst.error.clone()),
         _ => Ok(snapshot),
     }
+}
+
+/// The failure to take over a file that could be read.
+fn unfit(path: &Path, error: Error) -> Failure {
+    match error {
+        Error::Unsupported { why, .. } => {
+            Failure::new(Exit::Other, format!("{}: {why}", path.display()))
+        }
+        error => Failure::new(Exit::Damaged, format!("{}: {error}", path.display())),
+    }
+}
+
+/// The failure to write what is made of `file`. What is in the way is the matter then, and not the file.
+fn unwritten(file: &Path, error: &Error) -> Failure {
+    let why = match error {
+        Error::Io { what, cause } if cause.kind() == ErrorKind::AlreadyExists => {
+            format!("{what}: it is there already, and nothing is replaced; name another")
+        }
+        error => format!("{}: {error}", file.display()),
+    };
+    Failure::new(Exit::Other, why)
 }
 
 /// Block `n` of a file, to be put into another.
@@ -89,7 +109,7 @@ fn block(snapshot: &Snapshot, n: usize) -> Result<WholeBlock> {
 /// Writes `file` to `directory` as a tree and one file for each block that an array uses.
 pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
     let original = Original::open(file, options)?;
-    let fail = |error: Error| Failure::new(Exit::Other, format!("{}: {error}", file.display()));
+    let fail = |error: Error| unwritten(file, &error);
     let count = original.snapshot.layout().blocks.len();
     let stem = original.path.file_stem().unwrap_or_default();
     let stem = stem.to_string_lossy();
@@ -208,7 +228,7 @@ fn percent_encoded(name: &str) -> String {
 /// Writes `file` to `out` with every block that its arrays name in other files.
 pub(super) fn implode(out: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
     let original = Original::open(file, options)?;
-    let fail = |error: Error| Failure::new(Exit::Other, format!("{}: {error}", file.display()));
+    let fail = |error: Error| unwritten(file, &error);
     let sandbox = Sandbox::new(&original.path, options.allow_external.as_deref()).map_err(fail)?;
     let (text, blocks) = imploded(&original.snapshot, &sandbox).map_err(fail)?;
     let bytes = save::whole(text, &blocks, true).map_err(fail)?;
@@ -332,9 +352,28 @@ mod tests {
         assert_eq!(again.layout().blocks[1].compression, *b"zlib");
         assert_eq!(read_all(&*again.stored(1).unwrap(), 100).unwrap(), ZLIB);
         // nothing is replaced, and nothing left behind
-        assert!(implode(&out, &tree, &options()).is_err());
-        assert!(explode(&parts, &file, &options()).is_err());
+        let there = "there already, and nothing is replaced; name another";
+        let again = implode(&out, &tree, &options()).unwrap_err();
+        assert_eq!(again.message, format!("{}: it is {there}", out.display()));
+        let again = explode(&parts, &file, &options()).unwrap_err();
+        assert!(again.message.ends_with(there), "{}", again.message);
         assert_eq!(std::fs::read_dir(&parts).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn what_cannot_be_taken_apart_is_no_unknown_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.asdf");
+        let refused = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
+            explode(&dir.path().join("parts"), &file, &options()).unwrap_err()
+        };
+        let draft = refused(b"%FINF 0.1.0\n%YAML 1.1\n---\na: 1\n...\n");
+        assert_eq!(draft.exit, Exit::Other);
+        let why = "x.asdf: FINF draft: only ASDF 1.x files can be exploded or imploded";
+        assert!(draft.message.ends_with(why), "{}", draft.message);
+        let cut = refused(&[TREE.as_bytes(), b"\xd3BLK\0\x30\0"].concat());
+        assert_eq!(cut.exit, Exit::Damaged, "{}", cut.message);
     }
 
     #[test]

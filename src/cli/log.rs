@@ -10,6 +10,7 @@ use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
 
 use super::exit::{Exit, Failure};
+use crate::error::printable;
 
 /// The name under which syslog has our messages.
 const IDENT: &str = "asdf-mount";
@@ -64,7 +65,10 @@ pub(super) fn start(
             }),
         )
         .target(Target::Pipe(Box::new(sink.clone())))
-        .format(|out, record| writeln!(out, "<{}>{}", priority(record.level()), record.args()))
+        .format(|out, record| {
+            let text = printable(&record.args().to_string());
+            writeln!(out, "<{}>{text}", priority(record.level()))
+        })
         .try_init();
     Ok(sink)
 }

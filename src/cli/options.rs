@@ -173,7 +173,7 @@ impl Options {
             ("validate", Some("warn")) => self.validate = Validate::Warn,
             ("validate", Some("strict")) => self.validate = Validate::Strict,
             ("validate", _) => return Err("off, warn or strict?".to_owned()),
-            ("allow_external", Some(text)) => self.allow_external = Some(text.into()),
+            ("allow_external", Some(text)) => self.allow_external = Some(directory(text)?),
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
             ("sync" | "async" | "dirsync", None) => self.kernel.push(name.to_owned()),
@@ -267,6 +267,16 @@ fn whole_path(text: &str) -> Result<PathBuf, String> {
     path.canonicalize()
         .or_else(|_| std::path::absolute(path))
         .map_err(|error| error.to_string())
+}
+
+/// A directory that is there.
+fn directory(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.metadata() {
+        Ok(meta) if meta.is_dir() => Ok(path),
+        Ok(_) => Err("not a directory".to_owned()),
+        Err(error) => Err(format!("a directory is needed: {error}")),
+    }
 }
 
 /// Where indexes are kept by default: `asdf-mount` in `$XDG_CACHE_HOME`, or else in `~/.cache`. Nowhere if that is not known.
@@ -375,6 +385,9 @@ mod tests {
             "validate",
             "uid=-1",
             "allow_other,allow_root",
+            "allow_external=",
+            "allow_external=/nosuch",
+            "allow_external=Cargo.toml",
         ] {
             assert!(parse(list).is_err(), "{list}");
         }

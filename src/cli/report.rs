@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
 use super::options::Options;
-use super::say_bytes;
+use super::{resolve, say_bytes};
 use crate::asdf::external::Sandbox;
 use crate::asdf::fits::Fits;
 use crate::asdf::names::encode;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
-use crate::error::Error;
+use crate::error::printable;
 use crate::save::{self, Recovery};
 
 /// Bytes of a list that are put together before they are printed.
@@ -28,13 +28,7 @@ pub(super) struct Looked {
 /// Reads a file without changing it. An interrupted save is shown finished.
 pub(super) fn read(path: &Path, options: &Options) -> Result<Looked, Failure> {
     let fail = |error| Failure::reading(path, &error);
-    let full = path
-        .canonicalize()
-        .map_err(|error| fail(Error::io("opening", error)))?;
-    if !full.is_file() {
-        let why = format!("{}: not a regular file", path.display());
-        return Err(Failure::new(Exit::File, why));
-    }
+    let full = resolve(path)?;
     let sandbox = Sandbox::new(&full, options.allow_external.as_deref()).map_err(fail)?;
     let open = OpenOptions {
         force: options.force,
@@ -57,12 +51,10 @@ pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
     let mut out = String::new();
     let mut said = Ok(());
     let mut line = |size: u64, name: &str, note: &str| {
+        let gap = if note.is_empty() { "" } else { "  " };
+        let line = format!("{size:>14}  {name}{gap}{note}");
         // writing to a string can't fail
-        let _ = writeln!(
-            out,
-            "{size:>14}  {name}{}{note}",
-            if note.is_empty() { "" } else { "  " }
-        );
+        let _ = writeln!(out, "{}", printable(&line));
         if out.len() > MAX_UNSAID {
             let now = say_bytes(out.as_bytes());
             said = std::mem::replace(&mut said, Ok(())).and(now);

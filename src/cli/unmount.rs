@@ -10,6 +10,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::complain;
 use super::exit::{Exit, Failure};
+use crate::vfs::Mounted;
 
 /// Unmounts each and waits for its daemon. The status of the last failure, if any.
 pub(super) fn all(mountpoints: &[PathBuf]) -> Exit {
@@ -30,13 +31,27 @@ pub(super) fn all(mountpoints: &[PathBuf]) -> Exit {
 fn one(mountpoint: &Path) -> Result<Exit, Failure> {
     let fail =
         |why: String| Failure::new(Exit::Mountpoint, format!("{}: {why}", mountpoint.display()));
-    let daemon = attribute(mountpoint, "user.asdf.pid")
-        .and_then(|text| text.parse().ok())
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| fail("not a mounted ASDF file".to_owned()))?;
-    let pending = attribute(&mountpoint.join("tree.yaml"), "user.asdf.error").is_some();
+    let not_ours = || fail("not a mounted ASDF file".to_owned());
+    let path = without_links(mountpoint);
+    let mounted = Mounted::at(&path).filter(Mounted::is_fuse);
+    let mounted = mounted.ok_or_else(not_ours)?;
+    let daemon = match attribute(&path, "user.asdf.pid") {
+        Ok(text) => text.parse().ok().and_then(Pid::from_raw),
+        Err(Errno::NOTCONN) if mounted.looks_ours() => {
+            // its daemon is gone, and with it all that could be waited for
+            unmount(&path, UnmountFlags::DETACH).map_err(fail)?;
+            return Ok(Exit::Ok);
+        }
+        Err(Errno::NOTCONN) => {
+            let why = "a mount whose program is gone, and which may be of anything: umount or fusermount3 -u takes it away";
+            return Err(fail(why.to_owned()));
+        }
+        Err(_) => None,
+    };
+    let daemon = daemon.ok_or_else(not_ours)?;
+    let pending = attribute(&path.join("tree.yaml"), "user.asdf.error").is_ok();
     let handle = pidfd_open(daemon, PidfdFlags::empty());
-    unmount(mountpoint, UnmountFlags::empty()).map_err(fail)?;
+    unmount(&path, UnmountFlags::empty()).map_err(fail)?;
     if let Ok(handle) = handle {
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];
         while poll(&mut fds, None) == Err(Errno::INTR) {}
@@ -51,11 +66,27 @@ fn one(mountpoint: &Path) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// The path as the table of mounts has it. A mountpoint whose daemon is gone can't be looked at, but its parent can.
+fn without_links(path: &Path) -> PathBuf {
+    let through_parent = || {
+        let parent = path.parent()?;
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        Some(parent.canonicalize().ok()?.join(path.file_name()?))
+    };
+    let whole = path.canonicalize().ok().or_else(through_parent);
+    whole.unwrap_or_else(|| path.to_owned())
+}
+
 /// The text of an extended attribute.
-fn attribute(path: &Path, name: &str) -> Option<String> {
+fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
     let mut value = [0; 4096];
-    let len = rustix::fs::getxattr(path, name, &mut value).ok()?;
-    Some(String::from_utf8_lossy(value.get(..len)?).into_owned())
+    let len = rustix::fs::getxattr(path, name, &mut value)?;
+    let value = value.get(..len).unwrap_or_default();
+    Ok(String::from_utf8_lossy(value).into_owned())
 }
 
 /// Unmounts, through `fusermount3` where we may not ourselves.

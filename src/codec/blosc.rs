@@ -74,13 +74,17 @@ impl Codec for Blosc {
         })
     }
 
+    fn writes(&self, framing: Option<&str>) -> bool {
+        &self.0 == b"blsc" && framing.is_none_or(|framing| framing == PREFIXED)
+    }
+
     fn encode(
         &self,
         framing: Option<&str>,
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()> {
-        if &self.0 != b"blsc" || framing.is_some_and(|framing| framing != PREFIXED) {
+        if !self.writes(framing) {
             return Err(unsupported(format!(
                 "writing {} as {}",
                 super::code_text(self.0),

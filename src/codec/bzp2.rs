@@ -158,8 +158,12 @@ impl Stream for Blocks {
         true
     }
 
-    fn export(&self) -> Option<Vec<u8>> {
-        self.entries().export()
+    fn thin_out(&self) {
+        self.entries().thin_out();
+    }
+
+    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
+        self.entries().export(index)
     }
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
@@ -217,12 +221,18 @@ impl BlockCursor {
         self.at_once.max(to_wanted).min(most_at_once())
     }
 
+    /// Whether the mark that follows is not all there.
+    fn is_cut_off(&self) -> bool {
+        let end = self.next.bit.saturating_add(MARK_BITS);
+        end > self.blocks.stored.len().saturating_mul(8)
+    }
+
     /// The mark that follows.
     fn mark(&self) -> Result<Mark> {
         let byte = self.next.bit.checked_shr(3).unwrap_or(0);
         let mut bytes = [0; 7];
         let left = self.blocks.stored.len().saturating_sub(byte);
-        if left.saturating_mul(8) < MARK_BITS.saturating_add(self.next.bit & 7) {
+        if self.is_cut_off() {
             return Err(self.short());
         }
         let len = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
@@ -284,10 +294,10 @@ impl BlockCursor {
         )
     }
 
-    /// After the last byte: the checksum. If it is cut off, nothing of the data is.
+    /// After the last byte: the checksum. If it or the mark before it is cut off, nothing of the data is.
     fn check_end(&mut self) -> Result<()> {
         let all_read = self.ready.iter().all(|ready| ready.len() == 0);
-        if all_read && self.mark().is_ok_and(|mark| mark == Mark::End) {
+        if all_read && !self.is_cut_off() && self.mark()? == Mark::End {
             self.check_sum()?;
         }
         Ok(())
@@ -464,6 +474,9 @@ mod tests {
             cursor.read(&mut buf).unwrap();
             assert!(buf == plain[entry as usize..entry as usize + buf.len()]);
         }
+        assert!(stream.held() > 0);
+        stream.thin_out();
+        assert_eq!((stream.held(), stream.entry(450_000)), (0, 0));
     }
 
     #[test]
@@ -492,8 +505,13 @@ mod tests {
         stored[last] ^= 1;
         let error = read_all(&open(&Bzp2, &stored, plain.len() as u64).unwrap()).unwrap_err();
         assert!(error.to_string().contains("but the blocks give"), "{error}");
-        stored.truncate(last - 2);
-        assert!(read_all(&open(&Bzp2, &stored, plain.len() as u64).unwrap()).unwrap() == plain);
+        for cut in [2, 7] {
+            let cut = &stored[..last - cut];
+            assert!(read_all(&open(&Bzp2, cut, plain.len() as u64).unwrap()).unwrap() == plain);
+        }
+        stored[last - 4] ^= 0x40;
+        let error = read_all(&open(&Bzp2, &stored, plain.len() as u64).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("bzip2 block at bit"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Four kinds of memory count: segments that may be asked for again, buffers that are being filled, decoders that are parked
 //! or running, and what streams hold beside them (checkpoints, chunk tables). When room is needed the least recently used
-//! segment or parked decoder goes. Nothing waits for room: what is being filled is bounded by the [`Work`] gate instead.
+//! segment or parked decoder goes. Nothing waits for room: what is being filled is bounded by the [`Work`] gate instead. What
+//! streams hold can't be had anew so easily, and may take a part of the budget; beyond, they give up entries.
 //!
 //! It knows blocks only by their key, and nothing of how segments come about; that is [`Decoded`](super::Decoded)'s.
 
@@ -10,12 +11,12 @@ use crate::source::len_u64;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lru::LruCache;
 
-use super::Cursor;
 use super::work::Work;
+use super::{Cursor, Stream};
 
 /// Length of a segment of decoded bytes; the last one of a block is shorter.
 ///
@@ -38,6 +39,9 @@ const SEQUENTIAL_WINDOW: u64 = 8 << 20;
 /// What was decoded ahead of readers and not read yet may take this part of the budget.
 const AHEAD_SHARE: u64 = 4;
 
+/// What all streams hold together may take this part of the budget.
+const HELD_SHARE: u64 = 4;
+
 /// Decoded segments and parked decoders of all blocks.
 pub struct Cache {
     budget: u64,
@@ -57,6 +61,10 @@ struct State {
     lent: Vec<Arc<Vec<u8>>>,
     /// Empty buffers of [`SEGMENT`] bytes. Reused, because the allocator keeps what it gets back.
     spare: Vec<Vec<u8>>,
+    /// What streams hold, by block.
+    holders: HashMap<u64, Holder>,
+    /// Bytes of that.
+    held: u64,
     /// Everything that counts, `lent` and `spare` too.
     used: u64,
     /// Bytes of segments decoded ahead that nobody has asked for yet.
@@ -88,6 +96,16 @@ struct Parked {
     used_at: u64,
 }
 
+/// What is held for a block beside its segments and decoders.
+struct Holder {
+    bytes: u64,
+    /// As many of these are not the stream's.
+    beside: u64,
+    stream: Weak<dyn Stream>,
+    /// Nothing of it can be given up.
+    fixed: bool,
+}
+
 impl Cache {
     /// An empty cache of `budget` bytes.
     #[must_use]
@@ -101,6 +119,8 @@ impl Cache {
                 shares: HashMap::new(),
                 lent: Vec::new(),
                 spare: Vec::new(),
+                holders: HashMap::new(),
+                held: 0,
                 used: 0,
                 unread: 0,
                 clock: 0,
@@ -127,7 +147,7 @@ impl Cache {
         self.next_key.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Drops all segments and decoders of a block.
+    /// Drops all segments and decoders of a block, and counts nothing for its stream.
     pub fn forget(&self, key: u64) {
         let gone = {
             let state = &mut *self.lock();
@@ -144,6 +164,7 @@ impl Cache {
                 .into_iter()
                 .partition::<Vec<_>, _>(|parked| parked.key == key);
             state.parked = kept;
+            state.let_go(key);
             for parked in &gone {
                 state.release(parked.held);
             }
@@ -280,19 +301,52 @@ impl Cache {
         Room { cache: self, bytes }
     }
 
-    /// Counts `now` bytes for a stream that counted `before`.
-    pub(super) fn recount(&self, before: u64, now: u64, whose: For) {
-        if before == now {
-            return;
-        }
+    /// Whether streams may hold so many bytes more.
+    pub(super) fn may_hold(&self, bytes: u64) -> bool {
+        self.lock().held.saturating_add(bytes) <= self.held_share()
+    }
+
+    /// Counts what a block's stream holds now, and `beside`. If that is too much for all streams together, those that hold most
+    /// give up entries.
+    pub(super) fn recount(&self, stream: &Arc<dyn Stream>, beside: u64, whose: For) {
+        let bytes = stream.held().saturating_add(beside);
         let gone = {
             let state = &mut *self.lock();
-            state.release(before);
-            let gone = state.make_room(self.budget, now, whose, false);
-            state.used = state.used.saturating_add(now);
+            let before = state.let_go(whose.key);
+            let gone = state.make_room(self.budget, bytes, whose, false);
+            let holder = Holder {
+                bytes,
+                beside,
+                stream: Arc::downgrade(stream),
+                fixed: before.is_some_and(|before| before.fixed && before.bytes >= bytes),
+            };
+            state.hold(whose.key, holder);
             gone
         };
         drop(gone);
+        while let Some((key, stream)) = self.largest_holder() {
+            stream.thin_out();
+            let held = stream.held();
+            let state = &mut *self.lock();
+            if let Some(before) = state.let_go(key) {
+                let bytes = held.saturating_add(before.beside);
+                let holder = Holder {
+                    bytes,
+                    fixed: bytes >= before.bytes,
+                    ..before
+                };
+                state.hold(key, holder);
+            }
+        }
+    }
+
+    /// The stream that is to give up entries, if one is.
+    fn largest_holder(&self) -> Option<(u64, Arc<dyn Stream>)> {
+        self.lock().largest_holder(self.held_share())
+    }
+
+    fn held_share(&self) -> u64 {
+        self.budget.checked_div(HELD_SHARE).unwrap_or(0)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -314,6 +368,34 @@ impl State {
 
     fn release(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
+    }
+
+    /// Counts what is held for a block.
+    fn hold(&mut self, key: u64, holder: Holder) {
+        self.used = self.used.saturating_add(holder.bytes);
+        self.held = self.held.saturating_add(holder.bytes);
+        self.holders.insert(key, holder);
+    }
+
+    /// Counts it no more.
+    fn let_go(&mut self, key: u64) -> Option<Holder> {
+        let holder = self.holders.remove(&key)?;
+        self.release(holder.bytes);
+        self.held = self.held.saturating_sub(holder.bytes);
+        Some(holder)
+    }
+
+    /// The stream that holds most of those that can give up something, if all hold more than `share` together.
+    fn largest_holder(&self, share: u64) -> Option<(u64, Arc<dyn Stream>)> {
+        if self.held <= share {
+            return None;
+        }
+        self.holders
+            .iter()
+            .filter(|(_, holder)| !holder.fixed)
+            .filter_map(|(&key, holder)| Some((holder.bytes, key, holder.stream.upgrade()?)))
+            .max_by_key(|&(bytes, key, _)| (bytes, key))
+            .map(|(_, key, stream)| (key, stream))
     }
 
     /// Drops the oldest until `bytes` more fit or nothing is left; gives the decoders dropped, to be freed without the lock.
@@ -475,110 +557,4 @@ impl Drop for Room<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ANY: For = For {
-        key: 0,
-        streaming: false,
-    };
-
-    fn fill(cache: &Cache, whose: For, index: u64) {
-        let mut buffer = cache.buffer(SEGMENT, whose);
-        buffer.fill(index as u8);
-        cache.insert(whose.key, index, buffer, false);
-    }
-
-    #[test]
-    fn the_least_recently_used_goes_first_and_its_buffer_is_used_again() {
-        let cache = Cache::new(3 * cost(SEGMENT));
-        for index in 0..3 {
-            fill(&cache, ANY, index);
-        }
-        let first = cache.get(0, 0).unwrap().as_ptr();
-        let second = cache.get(0, 1).unwrap().as_ptr();
-        cache.get(0, 0).unwrap();
-        cache.get(0, 2).unwrap();
-        let buffer = cache.buffer(SEGMENT, ANY);
-        assert_eq!(buffer.as_ptr(), second);
-        assert_eq!(cache.get(0, 0).unwrap().as_ptr(), first);
-        assert!(!cache.contains(0, 1));
-        assert_eq!(cache.used(), 3 * cost(SEGMENT));
-    }
-
-    #[test]
-    fn what_a_reply_is_made_from_is_neither_reused_nor_forgotten_about() {
-        let cache = Cache::new(2 * cost(SEGMENT));
-        fill(&cache, ANY, 7);
-        let lent = cache.get(0, 7).unwrap();
-        for index in 8..20 {
-            fill(&cache, ANY, index);
-        }
-        assert!(lent.iter().all(|&byte| byte == 7));
-        cache.forget(0);
-        assert_eq!(cache.used(), 2 * cost(SEGMENT), "one lent, one spare");
-        drop(lent);
-        fill(&cache, ANY, 1);
-        assert_eq!(cache.used(), 2 * cost(SEGMENT));
-    }
-
-    #[test]
-    fn a_short_segment_counts_what_it_takes() {
-        let cache = Cache::new(1 << 20);
-        let buffer = cache.buffer(1000, ANY);
-        assert_eq!(cache.used(), cost(1000));
-        cache.insert(0, 0, buffer, false);
-        assert_eq!(cache.used(), cost(1000));
-        drop(cache.buffer(500, ANY));
-        cache.forget(0);
-        assert_eq!(cache.used(), 0);
-    }
-
-    #[test]
-    fn a_block_read_sequentially_makes_room_at_its_own_cost() {
-        let cache = Cache::new(8 * cost(SEGMENT));
-        for index in 0..4 {
-            fill(&cache, ANY, index);
-        }
-        let long = For {
-            key: 1,
-            streaming: true,
-        };
-        for index in 0..50 {
-            fill(&cache, long, index);
-        }
-        assert!((0..4).all(|index| cache.contains(0, index)));
-        assert!((46..50).all(|index| cache.contains(1, index)));
-        assert_eq!(cache.used(), 8 * cost(SEGMENT));
-    }
-
-    #[test]
-    fn a_sequential_read_uses_few_buffers_again_whatever_the_budget() {
-        let cache = Cache::new(1 << 40);
-        let long = For {
-            key: 1,
-            streaming: true,
-        };
-        for index in 0..100 {
-            fill(&cache, long, index);
-        }
-        let most = SEQUENTIAL_WINDOW + 2 * cost(SEGMENT);
-        assert!(cache.used() <= most, "{}", cache.used());
-        assert!((93..100).all(|index| cache.contains(1, index)));
-        fill(&cache, ANY, 0);
-        assert!(cache.contains(1, 99), "room is made for no other reader");
-    }
-
-    #[test]
-    fn unread_segments_are_bounded_until_somebody_reads_them() {
-        let cache = Cache::new(8 * cost(SEGMENT));
-        for index in 0..2 {
-            assert!(cache.has_room_ahead());
-            let buffer = cache.buffer(SEGMENT, ANY);
-            cache.insert(0, index, buffer, true);
-        }
-        assert!(!cache.has_room_ahead());
-        cache.get(0, 0).unwrap();
-        assert!(cache.has_room_ahead());
-    }
-}
+mod tests;

@@ -58,6 +58,28 @@ impl<T: Clone> Entries<T> {
         }
     }
 
+    /// Gives up those that are the nearest to each other, and keeps the others' distance from now on.
+    #[cfg(any(feature = "lz4f", feature = "zstd"))]
+    pub(super) fn thin_out(&mut self) {
+        let before = self.rest.len();
+        for _ in 0..u64::BITS {
+            self.spacing = self.spacing.saturating_mul(2);
+            let spacing = self.spacing;
+            let mut last = 0;
+            self.rest.retain(|&(at, _)| {
+                let kept = at.saturating_sub(last) >= spacing;
+                if kept {
+                    last = at;
+                }
+                kept
+            });
+            if self.rest.len() < before || before == 0 {
+                break;
+            }
+        }
+        self.rest.shrink_to_fit();
+    }
+
     /// The last entry at or before `offset`.
     pub(super) fn at(&self, offset: u64) -> (u64, T) {
         let next = self.rest.partition_point(|&(at, _)| at <= offset);
@@ -364,6 +386,22 @@ pub(super) mod tests {
         assert_eq!(entries.at(29), (20, 'f'));
         assert_eq!(entries.at(u64::MAX), (30, 'e'));
         assert_eq!(entries.rest().len(), 3);
+    }
+
+    #[cfg(any(feature = "lz4f", feature = "zstd"))]
+    #[test]
+    fn entries_thin_out_to_none() {
+        let mut entries = Entries::spaced(10, 0);
+        for offset in (64..=640).step_by(64) {
+            entries.add(offset, offset);
+        }
+        for len in [5, 2, 1, 0, 0] {
+            entries.thin_out();
+            assert_eq!(entries.rest().len(), len);
+            let (at, entry) = entries.at(600);
+            assert!(at == entry && at <= 600);
+        }
+        assert!(!entries.wants(600));
     }
 
     #[test]

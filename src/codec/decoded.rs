@@ -66,8 +66,6 @@ struct State {
     /// Whether a job tidies the stream, or is going to.
     tidying: bool,
     learnt: Learnt,
-    /// What the stream held when it was last counted.
-    held: u64,
 }
 
 /// A damage: no decoder gets from `from` to the end of `segment`.
@@ -407,7 +405,7 @@ impl Shared {
             self.learn(&mut state, segment, sum, imported)?;
         }
         let bytes = self.cache.insert(self.key, segment, buffer, demand.unread);
-        self.recount(&mut state, self.whose(demand));
+        self.recount(&state, self.whose(demand));
         Ok(bytes)
     }
 
@@ -453,10 +451,9 @@ impl Shared {
     }
 
     /// Counts what the stream holds now.
-    fn recount(&self, state: &mut State, whose: For) {
-        let held = self.stream().held().saturating_add(state.learnt.held());
-        self.cache.recount(state.held, held, whose);
-        state.held = held;
+    fn recount(&self, state: &State, whose: For) {
+        self.cache
+            .recount(&self.stream(), state.learnt.held(), whose);
     }
 
     fn whose(&self, demand: Demand) -> For {
@@ -479,8 +476,6 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let held = self.lock().held;
-        self.cache.recount(held, 0, self.whose(Demand::AHEAD));
         self.cache.forget(self.key);
     }
 }

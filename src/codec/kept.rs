@@ -4,7 +4,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | `ASDFIDX`, and the version of this format, 1 |
+//! | 8 | `ASDFIDX`, and the version of this format, 2 |
 //! | 4 | CRC-32 of all that follows |
 //! | 4 | length of the key |
 //! | n | the key: what the index is of, compared byte for byte |
@@ -14,8 +14,11 @@
 //! is wrong, and it is as if it were not there. So is one that somebody else owns or may write, one in a directory that somebody
 //! else owns or may write, and a symbolic link. It is read whole, and only if it is not larger than we would write it.
 //!
-//! This module knows neither what a key nor what an index consists of; that an index leads to the right bytes is checked when
-//! it is used.
+//! The checksum tells what is torn or damaged, and the key what is stale. Neither is a guard against people, who can compute
+//! them as well: owner and permissions are. What the user can write himself is believed.
+//!
+//! This module knows neither what a key nor what an index consists of; whether an index agrees with itself is checked when it
+//! is used.
 
 use std::ffi::CStr;
 use std::fs::{DirBuilder, File};
@@ -26,13 +29,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
 use super::inflate::crc32;
 use crate::error::{Error, Result};
 
 /// First bytes of a file; the last is the version of the format.
-const MAGIC: [u8; 8] = *b"ASDFIDX\x01";
+const MAGIC: [u8; 8] = *b"ASDFIDX\x02";
 
 /// Bytes before the key.
 const HEAD_LEN: usize = 16;
@@ -212,13 +215,19 @@ fn store(path: &Path, key: &[u8], index: &[u8]) -> io::Result<()> {
         .and_then(|()| file.write_all(index))
         .and_then(|()| Ok(rustix::fs::renameat(&dir, &temporary, &dir, &name)?));
     if written.is_err() {
-        rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty())?;
+        // What has prevented the one is told, not what prevents the other.
+        let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
     }
     written?;
-    make_room(&dir, DIR_LEN, DIR_FILES)
+    if let Err(error) = make_room(&dir, DIR_LEN, DIR_FILES) {
+        log::debug!("indexes in {} not counted: {error}", path.display());
+    }
+    Ok(())
 }
 
 /// Removes those files that have not been used for the longest time, until the rest is within the limits.
+///
+/// One that can't be removed stays: another mount has been faster, or it is none of ours.
 fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
     let mut found = Vec::new();
     for entry in Dir::read_from(dir)? {
@@ -226,6 +235,7 @@ fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
         let name = entry.file_name();
         if is_ours(name)
             && let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+            && FileType::from_raw_mode(stat.st_mode).is_file()
         {
             let len = u64::try_from(stat.st_size).unwrap_or(0);
             found.push(((stat.st_mtime, stat.st_mtime_nsec), len, name.to_owned()));
@@ -236,7 +246,10 @@ fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
     for (n, (_, len, name)) in found.iter().enumerate() {
         sum = sum.saturating_add(*len);
         if sum > limit || n >= files {
-            rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
+            let removed = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+            if let Err(error) = removed {
+                log::debug!("index {name:?} not removed: {error}");
+            }
         }
     }
     Ok(())
@@ -449,6 +462,30 @@ mod tests {
         make_room(&handle, 3500, 1).unwrap();
         assert!(kept(1) && !kept(5));
         assert!(dir.join("not ours").exists());
+    }
+
+    #[test]
+    fn what_cannot_be_removed_does_not_keep_the_rest() {
+        let (_place, dir) = dir();
+        slot(&dir).store(KEY, b"an index");
+        let old = |n: u64| {
+            let path = dir.join(format!("{n:016x}{SUFFIX}"));
+            let file = File::create(&path).unwrap();
+            file.set_len(DIR_LEN).unwrap();
+            let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(n);
+            file.set_modified(then).unwrap();
+            path
+        };
+        let files = [1, 2, 3].map(old);
+        fs::remove_file(&files[1]).unwrap();
+        fs::create_dir(&files[1]).unwrap();
+        let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(2);
+        let dir_there = File::open(&files[1]).unwrap();
+        dir_there.set_modified(then).unwrap();
+        store(&dir, b"another", b"an index").unwrap();
+        let there = [&files[0], &files[1], &files[2]].map(|path| path.exists());
+        assert_eq!(there, [false, true, false]);
+        assert!(load(&dir, KEY).is_some() && load(&dir, b"another").is_some());
     }
 
     #[test]

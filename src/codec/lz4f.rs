@@ -462,9 +462,14 @@ impl Stream for Frames {
         self.linked
     }
 
-    fn export(&self) -> Option<Vec<u8>> {
+    fn thin_out(&self) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.entries.thin_out();
+    }
+
+    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        kept::export(&table.entries)
+        kept::export(&table.entries, index)
     }
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {

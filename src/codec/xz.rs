@@ -60,6 +60,10 @@ impl Codec for Xz {
         })
     }
 
+    fn writes(&self, _framing: Option<&str>) -> bool {
+        false
+    }
+
     fn encode(
         &self,
         _framing: Option<&str>,

@@ -4,17 +4,18 @@
 //! where a DEFLATE block ends, as near before the start of a segment as there is one, with what is needed to go on from
 //! there (see [`index`]). What comes first is decoded once, then everything is within reach, and for several cores.
 //!
-//! As in Python, what follows the stream is ignored, and so is a checksum that is cut off; a wrong one is an error at the end.
+//! As in Python, what follows the stream is ignored, and so is a checksum that is cut off; a wrong one is an error at the end,
+//! for every decoder that gets there: the checksum of what comes before a point is noted with it.
 
 mod encode;
 mod index;
 mod segments;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::index::{Index, Point, WINDOW, Window};
-use super::inflate::{Inflate, Stop};
+use super::inflate::{Inflate, Stop, adler32};
 use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
@@ -24,6 +25,16 @@ const CODE: [u8; 4] = *b"zlib";
 
 /// Name of the one framing.
 const FRAMING: &str = "stream";
+
+/// Length of a stream's header.
+const HEADER_LEN: u64 = 2;
+
+/// The compression method, in the lower bits of a header's first byte; and that byte for a window of 32 KiB.
+const DEFLATE: u8 = 8;
+const LARGEST_WINDOW: u8 = 0x78;
+
+/// Set in a header's second byte when a dictionary comes before the first block.
+const PRESET_DICTIONARY: u8 = 0x20;
 
 /// No DEFLATE stream gives more than 1032 bytes for each of its own.
 const MAX_RATIO: u64 = 1032;
@@ -37,6 +48,9 @@ const SEARCH_LEN: usize = 128 << 10;
 /// What zlib's own state takes, window included.
 const STATE_LEN: u64 = 48 << 10;
 
+/// What zlib says.
+const WRONG_CHECKSUM: &str = "zlib: incorrect data check";
+
 /// The codec.
 pub(super) struct Zlib;
 
@@ -46,18 +60,8 @@ impl Codec for Zlib {
     }
 
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
-        let mut header = [0; 2];
         if data_size > 0 {
-            stored.read_exact_at(&mut header, 0)?;
-            let whole = u16::from_be_bytes(header);
-            if header.first().map(|first| first & 0x0F) != Some(8)
-                || whole.checked_rem(31) != Some(0)
-            {
-                return Err(Error::corrupt(
-                    Place::File,
-                    format!("{whole:04x} is not the start of a zlib stream"),
-                ));
-            }
+            check_header(stored.as_ref())?;
         }
         Ok(Opened {
             framing: FRAMING,
@@ -65,7 +69,6 @@ impl Codec for Zlib {
                 stored,
                 data_size,
                 index: Mutex::new(Index::new()),
-                bad_end: OnceLock::new(),
             }),
         })
     }
@@ -86,6 +89,25 @@ impl Codec for Zlib {
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
         encode::reencode(edited, out)
     }
+}
+
+/// Refuses what does not begin as a zlib stream that can be decoded.
+fn check_header(stored: &dyn Source) -> Result<()> {
+    let mut header = [0; 2];
+    stored.read_exact_at(&mut header, 0)?;
+    let whole = u16::from_be_bytes(header);
+    let [method, flags] = header;
+    if method & 0x0F != DEFLATE || method > LARGEST_WINDOW || whole.checked_rem(31) != Some(0) {
+        return Err(Error::corrupt(
+            Place::File,
+            format!("{whole:04x} is not the start of a zlib stream"),
+        ));
+    }
+    if flags & PRESET_DICTIONARY != 0 {
+        let why = "a zlib stream that needs a preset dictionary";
+        return Err(Error::unsupported(Place::File, why));
+    }
+    Ok(())
 }
 
 /// Bytes that a zlib stream decodes to, where that is written down nowhere: decodes it once, and keeps nothing.
@@ -120,8 +142,6 @@ struct Deflated {
     stored: Arc<dyn Source>,
     data_size: u64,
     index: Mutex<Index>,
-    /// What was wrong with the checksum, when somebody has read from start to end.
-    bad_end: OnceLock<Error>,
 }
 
 impl Deflated {
@@ -153,19 +173,16 @@ impl Stream for Deflated {
             .index()
             .before(offset)
             .map(|point| (point.place(), Arc::clone(&point.window)));
-        let (inflate, position, next, tail) = match found {
-            None => (Inflate::zlib()?, 0, 0, Vec::new()),
-            Some((point, window)) => {
-                let tail = window.expand();
-                let inflate = self.resume(&point, &tail)?;
-                (inflate, point.decoded, point.stored, tail)
-            }
+        let (point, tail) = match found {
+            None => (Point::first(HEADER_LEN), Vec::new()),
+            Some((point, window)) => (point, window.expand()),
         };
         Ok(Box::new(Inflating {
+            inflate: self.resume(&point, &tail)?,
             stream: self,
-            inflate,
-            position,
-            next,
+            position: point.decoded,
+            adler: point.adler,
+            next: point.stored,
             input: Vec::new(),
             used: 0,
             tail,
@@ -185,8 +202,12 @@ impl Stream for Deflated {
         true
     }
 
-    fn export(&self) -> Option<Vec<u8>> {
-        self.index().export()
+    fn thin_out(&self) {
+        self.index().thin_out();
+    }
+
+    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
+        self.index().export(index)
     }
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
@@ -195,7 +216,6 @@ impl Stream for Deflated {
             stored: Arc::clone(&self.stored),
             data_size: self.data_size,
             index: Mutex::new(index),
-            bad_end: OnceLock::new(),
         }))
     }
 
@@ -238,6 +258,8 @@ struct Inflating {
     stream: Arc<Deflated>,
     inflate: Inflate,
     position: u64,
+    /// Checksum of all that was decoded before it.
+    adler: u32,
     /// Stored bytes from here on are not read yet.
     next: u64,
     input: Vec<u8>,
@@ -256,6 +278,13 @@ struct Boundary {
     filled: usize,
     stored: u64,
     bits: u8,
+}
+
+/// What comes before the next decoded byte.
+struct Peeked {
+    /// The last block end.
+    boundary: Option<Boundary>,
+    stop: Stop,
 }
 
 impl Inflating {
@@ -306,40 +335,48 @@ impl Inflating {
         Ok(boundary)
     }
 
-    /// Decodes the last bytes and what follows them. A checksum that was found wrong is so for all who come here later, also
-    /// for those who can't check it, as they have not seen all.
+    /// Decodes the last bytes, and compares the checksum of all if the stream ends there and it is not cut off.
     fn read_end(&mut self, buf: &mut [u8]) -> Result<()> {
-        let outcome = self.fill(buf, buf.len()).and_then(|_| self.peek(buf.len()));
-        match outcome {
-            Err(error @ Error::Io { .. }) => Err(error),
-            Err(error) => Err(self.stream.bad_end.get_or_init(|| error).clone()),
-            Ok(_) => self.stream.bad_end.get().cloned().map_or(Ok(()), Err),
+        self.fill(buf, buf.len())?;
+        self.adler = adler32(self.adler, buf);
+        let end = self.peek(buf.len())?;
+        if end.stop == Stop::End
+            && let Some(sum) = segments::checksum(self.stream.stored.as_ref(), self.at())?
+            && sum != self.adler
+        {
+            return Err(Error::corrupt(Place::File, WRONG_CHECKSUM));
         }
+        Ok(())
     }
 
     /// Goes on as far as no byte is decoded, to find a block end just here or the end of the stream.
-    fn peek(&mut self, len: usize) -> Result<Option<Boundary>> {
+    fn peek(&mut self, len: usize) -> Result<Peeked> {
         let mut boundary = None;
         loop {
             match self.turn(&mut [], true)? {
                 (_, Stop::Boundary(bits), _) => boundary = Some(self.boundary(len, bits)),
                 (_, Stop::Full, true) => {}
-                (_, Stop::Full, false) | (_, Stop::End, _) => return Ok(boundary),
+                (_, stop, _) => return Ok(Peeked { boundary, stop }),
             }
         }
     }
 
     fn boundary(&self, filled: usize, bits: u8) -> Boundary {
-        let unused = self.input.len().saturating_sub(self.used);
         Boundary {
             filled,
-            stored: self.next.saturating_sub(len_u64(unused)),
+            stored: self.at(),
             bits,
         }
     }
 
-    /// Notes a block end in the index, with the window before it.
-    fn note(&self, boundary: Boundary, buf: &[u8]) {
+    /// Stored bytes that have been used.
+    fn at(&self) -> u64 {
+        let unused = self.input.len().saturating_sub(self.used);
+        self.next.saturating_sub(len_u64(unused))
+    }
+
+    /// Notes a block end in the index, with the window and the checksum of what comes before it.
+    fn note(&self, boundary: Boundary, adler: u32, buf: &[u8]) {
         let mut window = Vec::with_capacity(WINDOW);
         let from_tail = WINDOW.saturating_sub(boundary.filled);
         let skipped = self.tail.len().saturating_sub(from_tail);
@@ -350,6 +387,7 @@ impl Inflating {
             decoded: self.position.saturating_add(len_u64(boundary.filled)),
             stored: boundary.stored,
             bits: boundary.bits,
+            adler,
             window: Arc::new(Window::Whole(window)),
         };
         self.stream.index().add(point);
@@ -394,16 +432,22 @@ impl Cursor for Inflating {
             return Ok(());
         }
         let mut boundary = self.fill(buf, search_from)?;
+        let mut fresh = &*buf;
         if wanted {
             // An error here is not met yet: it is the next read's.
-            boundary = self.peek(buf.len()).ok().flatten().or(boundary);
+            let peeked = self.peek(buf.len()).ok();
+            boundary = peeked.and_then(|peeked| peeked.boundary).or(boundary);
             if buf.len() >= SEGMENT {
                 self.search_all = boundary.is_none();
             }
             if let Some(boundary) = boundary {
-                self.note(boundary, buf);
+                let (before, behind) = buf.split_at_checked(boundary.filled).unwrap_or((buf, &[]));
+                self.adler = adler32(self.adler, before);
+                self.note(boundary, self.adler, buf);
+                fresh = behind;
             }
         }
+        self.adler = adler32(self.adler, fresh);
         self.remember_tail(buf);
         self.position = end;
         Ok(())
@@ -416,155 +460,4 @@ impl Cursor for Inflating {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::inflate::ordinary_stream;
-    use super::super::testing::{
-        assert_harmless, assert_reads_like, encoded, image, open, python_agrees, python_encodes,
-        read_all,
-    };
-    use super::*;
-    use crate::source::Memory;
-    use proptest::prelude::*;
-
-    fn stream(stored: Vec<u8>, data_size: usize) -> Arc<dyn Stream> {
-        let stored = Arc::new(Memory::new(stored));
-        Zlib.open(stored, data_size as u64).unwrap().stream
-    }
-
-    /// Reads all in segments, as [`Decoded`](super::super::Decoded) does.
-    fn pass(stream: &Arc<dyn Stream>, data_size: usize) -> Result<Vec<u8>> {
-        let mut cursor = Arc::clone(stream).cursor(0)?;
-        let mut out = vec![0; data_size];
-        for segment in out.chunks_mut(SEGMENT) {
-            cursor.read(segment)?;
-        }
-        Ok(out)
-    }
-
-    #[test]
-    fn what_is_written_is_read_again_here_and_by_python() {
-        let mut cases = Vec::new();
-        for len in [0, 1, SEGMENT, SEGMENT + 1, 3_000_000] {
-            let plain = image(len);
-            let stored = encoded(&Zlib, &plain);
-            assert_reads_like(&open(&Zlib, &stored, len as u64).unwrap(), &plain);
-            cases.push((stored, plain));
-        }
-        assert!(python_agrees("zlib", &cases));
-    }
-
-    #[test]
-    fn what_python_writes_is_read() {
-        let plain = image(2_222_222);
-        if let Some(stored) = python_encodes("zlib", &plain) {
-            assert_reads_like(&open(&Zlib, &stored, plain.len() as u64).unwrap(), &plain);
-        }
-    }
-
-    #[test]
-    fn after_one_pass_every_segment_is_entered_just_before_it() {
-        let plain = image(6 << 20);
-        let stored = ordinary_stream(&plain, 6);
-        for tidy in [false, true] {
-            let stream = stream(stored.clone(), plain.len());
-            assert_eq!(stream.entry(5 << 20), 0);
-            assert!(pass(&stream, plain.len()).unwrap() == plain);
-            let before = stream.held();
-            while tidy && stream.is_untidy() {
-                stream.tidy();
-            }
-            assert!(stream.held() < before || !tidy);
-            for index in 1..6 {
-                let start = index * SEGMENT;
-                let mut cursor = Arc::clone(&stream).cursor(start as u64).unwrap();
-                let entry = cursor.position() as usize;
-                assert!(entry <= start && start - entry < SEARCH_LEN);
-                let mut buf = vec![0; SEGMENT + start - entry];
-                cursor.read(&mut buf).unwrap();
-                assert!(buf == plain[entry..entry + buf.len()]);
-            }
-        }
-    }
-
-    #[test]
-    fn our_own_streams_need_no_window() {
-        let plain = image(4 << 20);
-        let stream = stream(encoded(&Zlib, &plain), plain.len());
-        pass(&stream, plain.len()).unwrap();
-        while stream.is_untidy() {
-            stream.tidy();
-        }
-        assert_eq!(stream.entry((3 << 20) + 5), 3 << 20);
-        assert!(stream.held() < 3 * 500, "{} bytes held", stream.held());
-    }
-
-    #[test]
-    fn a_stream_of_one_block_is_read_from_its_start() {
-        let plain = vec![7; 5 << 20];
-        let stored = ordinary_stream(&plain, 9);
-        let stream = stream(stored.clone(), plain.len());
-        pass(&stream, plain.len()).unwrap();
-        assert_eq!(stream.entry(1 << 20), 0);
-        assert_reads_like(&open(&Zlib, &stored, plain.len() as u64).unwrap(), &plain);
-    }
-
-    #[test]
-    fn a_wrong_checksum_is_an_error_at_the_end_and_a_missing_one_is_none() {
-        let plain = image(2_500_000);
-        let mut stored = ordinary_stream(&plain, 6);
-        let without = &stored[..stored.len() - 4];
-        assert!(read_all(&open(&Zlib, without, plain.len() as u64).unwrap()).unwrap() == plain);
-        *stored.last_mut().unwrap() ^= 1;
-        let decoded = open(&Zlib, &stored, plain.len() as u64).unwrap();
-        let mut buf = vec![0; 2 << 20];
-        decoded.read_exact_at(&mut buf, 0).unwrap();
-        assert!(buf == plain[..buf.len()]);
-        let error = read_all(&decoded).unwrap_err().to_string();
-        assert_eq!(error, "file: zlib: incorrect data check");
-    }
-
-    #[test]
-    fn sizes_that_disagree_cost_only_what_is_not_there() {
-        let plain = image(1_500_000);
-        let stored = ordinary_stream(&plain, 6);
-        let decoded = open(&Zlib, &stored, 1_400_000).unwrap();
-        assert!(read_all(&decoded).unwrap() == plain[..1_400_000]);
-        let decoded = open(&Zlib, &stored, 1_600_000).unwrap();
-        let mut buf = vec![0; 1 << 20];
-        decoded.read_exact_at(&mut buf, 0).unwrap();
-        assert!(buf == plain[..buf.len()]);
-        let error = read_all(&decoded).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "file: the zlib stream ends after 1500000 of 1600000 decoded bytes"
-        );
-    }
-
-    #[test]
-    fn what_is_not_zlib_is_refused_at_once() {
-        assert!(open(&Zlib, b"BZh9", 10).is_err());
-        assert!(open(&Zlib, b"x", 10).is_err());
-        let error = open(&Zlib, &[0x78, 0xBB, 0, 0, 0, 0], 10);
-        let error = read_all(&error.unwrap()).unwrap_err().to_string();
-        assert_eq!(error, "file: a zlib stream that needs a preset dictionary");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn damaged_bytes_are_harmless(
-            len in 1usize..50_000,
-            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
-            cut in any::<prop::sample::Index>(),
-            size in 0u64..100_000,
-        ) {
-            let mut stored = ordinary_stream(&image(len), 6);
-            for (place, value) in changes {
-                let at = place.index(stored.len());
-                stored[at] = value;
-            }
-            stored.truncate(cut.index(stored.len()) + 1);
-            assert_harmless(&Zlib, &stored, size);
-        }
-    }
-}
+mod tests;

@@ -247,6 +247,10 @@ impl Stream for ZstdStream {
             .sum();
         len_u64(snapshots.saturating_add(lock(&self.frames).held()))
     }
+
+    fn thin_out(&self) {
+        lock(&self.snapshots).thin_out();
+    }
 }
 
 /// A decoder that runs through the frames.

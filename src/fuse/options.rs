@@ -1,6 +1,6 @@
 //! How a mount is to be.
 
-/// What the mount is to be like; see DESIGN §3.
+/// What the mount is to be like; the manual says what each option means.
 #[derive(Debug, Clone, Default)]
 #[expect(
     clippy::struct_excessive_bools,

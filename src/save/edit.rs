@@ -47,6 +47,17 @@ pub enum BlockEdit {
     Extend(Arc<dyn Source>),
 }
 
+impl BlockEdit {
+    /// The block that gets other stored bytes, if one does.
+    #[must_use]
+    pub fn replaced(&self) -> Option<usize> {
+        match self {
+            Self::Replace { n, .. } => Some(*n),
+            _ => None,
+        }
+    }
+}
+
 /// The stored bytes of a block and the header fields that describe them.
 #[derive(Clone)]
 pub struct Stored {

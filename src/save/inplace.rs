@@ -260,11 +260,7 @@ impl<S: Store> InPlace<'_, S> {
 
     fn reserve_ranges(&self) -> Result<()> {
         for range in &self.record.ranges {
-            let end = range.offset.saturating_add(len_of(&range.new));
-            self.reserve(Extent {
-                start: range.offset,
-                end,
-            })?;
+            self.reserve(range.extent())?;
         }
         Ok(())
     }

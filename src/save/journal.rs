@@ -57,6 +57,17 @@ pub struct Range {
     pub new: Vec<u8>,
 }
 
+impl Range {
+    /// Where it is.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        Extent {
+            start: self.offset,
+            end: self.offset.saturating_add(len_of(&self.new)),
+        }
+    }
+}
+
 /// All that a save writes into FILE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {

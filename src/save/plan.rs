@@ -91,6 +91,12 @@ impl Plan {
         &self.segments
     }
 
+    /// Whether a block or bytes of one move.
+    #[must_use]
+    pub fn moves(&self) -> bool {
+        self.moves
+    }
+
     /// What is to be written where, if no block and no byte of one moves. The length is then that of [`Plan::layout`].
     ///
     /// Kept segments among it are bytes behind the last block that make way for a block index.

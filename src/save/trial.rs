@@ -221,7 +221,7 @@ fn raw_data_are_written_with_the_checksum_taken_back() -> Result<()> {
     let trial = Trial::new(&padded());
     let mut writer = trial.open().writer;
     assert!(writer.write_block_data(1, 0, b"x").is_err());
-    let begun = writer.begin_block_writes(1)?;
+    let begun = writer.begin_block_writes(1, &[])?;
     assert!(!begun.layout.blocks[1].has_checksum());
     writer.write_block_data(1, 4990, b"0123456789")?;
     assert!(writer.write_block_data(1, 4991, b"0123456789").is_err());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::baseline::{Baseline, Drift};
 use super::edit::Edit;
 use super::inplace::{self, Failure, InPlace};
-use super::journal::Record;
+use super::journal::{Range, Record};
 use super::plan::Plan;
 use super::recovery::{self, Recovery};
 use super::replace::{Replace, bytes_to_copy};
@@ -211,8 +211,21 @@ impl<S: Store> Writer<S> {
     /// # Errors
     /// Those of [`Writer::plan`] and [`Writer::commit`].
     pub fn save(&mut self, edit: &Edit) -> Result<Committed<S::File>> {
+        self.save_announced(edit, &mut || ())
+    }
+
+    /// As [`Writer::save`]; calls `stirs` before stored bytes of blocks change or move in the file that is open now, if they are
+    /// going to. From then on nothing may be read by the places of the old layout.
+    ///
+    /// # Errors
+    /// As [`Writer::save`].
+    pub fn save_announced(
+        &mut self,
+        edit: &Edit,
+        stirs: &mut dyn FnMut(),
+    ) -> Result<Committed<S::File>> {
         let plan = self.plan(edit)?;
-        self.commit(&plan)
+        self.commit_announced(&plan, stirs)
     }
 
     /// Makes FILE what the plan says. When this returns, that is durable.
@@ -221,6 +234,14 @@ impl<S: Store> Writer<S> {
     /// [`Error::Stale`] if FILE is no longer what the plan was made for, [`Error::NoRoom`], [`Error::Rejected`] if FILE would
     /// not read as planned, [`Error::Io`]. FILE is then as it was, unless [`Writer::broken`] says something else.
     pub fn commit(&mut self, plan: &Plan) -> Result<Committed<S::File>> {
+        self.commit_announced(plan, &mut || ())
+    }
+
+    fn commit_announced(
+        &mut self,
+        plan: &Plan,
+        stirs: &mut dyn FnMut(),
+    ) -> Result<Committed<S::File>> {
         self.check_state(plan)?;
         let old: Arc<dyn Source> = Arc::new(View::open(&self.store, &self.file)?);
         let next = scan(&plan.next(Arc::clone(&old)), false)?;
@@ -235,14 +256,14 @@ impl<S: Store> Writer<S> {
         self.alone()?;
         let done = match record {
             Some(record) if self.options.replace => match self.replace(plan) {
-                Err(Failure::Impossible(_)) => self.in_place(record),
+                Err(Failure::Impossible(_)) => self.in_place(plan, record, stirs),
                 done => done,
             },
-            Some(record) => match self.in_place(record) {
+            Some(record) => match self.in_place(plan, record, stirs) {
                 Err(Failure::Impossible(_)) => self.replace(plan),
                 done => done,
             },
-            None => self.make_room(plan, &*old),
+            None => self.make_room(plan, &*old, stirs),
         };
         match done {
             Ok((method, written)) => Ok(self.done(next, method, written)),
@@ -293,7 +314,16 @@ impl<S: Store> Writer<S> {
     }
 
     /// J.
-    fn in_place(&self, mut record: Record) -> Result<(Method, u64), Failure> {
+    fn in_place(
+        &self,
+        plan: &Plan,
+        mut record: Record,
+        stirs: &mut dyn FnMut(),
+    ) -> Result<(Method, u64), Failure> {
+        let mut extents = record.ranges.iter().map(Range::extent);
+        if plan.moves() || extents.any(|extent| self.layout.holds_data(extent)) {
+            stirs();
+        }
         let opened;
         let file = if let Some(session) = &self.session {
             &session.file
@@ -333,7 +363,12 @@ impl<S: Store> Writer<S> {
     }
 
     /// The ways to save when blocks move, or more changes than a journal holds.
-    fn make_room(&mut self, plan: &Plan, old: &dyn Source) -> Result<(Method, u64), Failure> {
+    fn make_room(
+        &mut self,
+        plan: &Plan,
+        old: &dyn Source,
+        stirs: &mut dyn FnMut(),
+    ) -> Result<(Method, u64), Failure> {
         if plan.in_place().is_none() && !self.options.grow {
             let why =
                 "the edit needs more space in the file, which -o grow=never forbids".to_owned();
@@ -349,7 +384,7 @@ impl<S: Store> Writer<S> {
         // few bytes may move in place, all of them in the journal
         let changes = plan.segments().changes();
         if let Some(record) = inplace::record(old, changes, plan.layout().len)? {
-            return self.in_place(record);
+            return self.in_place(plan, record, stirs);
         }
         let why = format!("the edit needs a new copy of the file, but {why}");
         Err(Error::NoRoom { why, limit }.into())

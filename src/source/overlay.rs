@@ -1,4 +1,4 @@
-//! Edits in front of a source that does not change: written bytes in a temporary file, everything else from below.
+//! Edits in front of a source whose bytes stay the same: written bytes in a temporary file, everything else from below.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use crate::error::{Error, Place, Result};
 
 /// A source with edits. Memory grows with the number of separate pieces that were written, never with their bytes.
 pub struct Overlay {
-    base: Arc<dyn Source>,
+    base: RwLock<Arc<dyn Source>>,
     /// Written bytes, at the offsets that they have in the edited source.
     written: File,
     edits: RwLock<Edits>,
@@ -38,10 +38,19 @@ impl Overlay {
             pieces: BTreeMap::new(),
         };
         Self {
-            base,
+            base: RwLock::new(base),
             written,
             edits: RwLock::new(edits),
         }
+    }
+
+    /// Has the bytes of the base read elsewhere from now on, because they have moved. They must be the same.
+    pub fn rebase(&self, base: Arc<dyn Source>) {
+        *self.base.write().unwrap_or_else(PoisonError::into_inner) = base;
+    }
+
+    fn base(&self) -> Arc<dyn Source> {
+        Arc::clone(&self.base.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn read_edits(&self) -> RwLockReadGuard<'_, Edits> {
@@ -75,17 +84,6 @@ impl Overlay {
         edits.cut(len);
     }
 
-    /// The pieces that differ from the base, in order, as start and end; a shorter or longer source is not told by them.
-    #[must_use]
-    pub fn pieces(&self) -> Vec<(u64, u64)> {
-        let edits = self.read_edits();
-        edits
-            .pieces
-            .iter()
-            .map(|(&start, &end)| (start, end))
-            .collect()
-    }
-
     /// All bytes in order, in parts: start and end of each, and whether it is a part of the base that stands where it stood.
     #[must_use]
     pub fn parts(&self) -> Vec<((u64, u64), bool)> {
@@ -110,11 +108,10 @@ impl Overlay {
             .collect()
     }
 
-    /// Whether all bytes of the base are still there or written over.
+    /// Whether it is as long as the base.
     #[must_use]
     pub fn keeps_length(&self) -> bool {
-        let edits = self.read_edits();
-        edits.len == self.base.len()
+        self.len() == self.base().len()
     }
 }
 
@@ -192,7 +189,7 @@ impl Source for Overlay {
             }
             let (part, behind) = rest.split_at_mut(len);
             match origin {
-                Origin::Base => self.base.read_exact_at(part, at)?,
+                Origin::Base => self.base().read_exact_at(part, at)?,
                 Origin::Zeros => part.fill(0),
                 Origin::Written => self
                     .written
@@ -233,7 +230,7 @@ mod tests {
             edits in prop::collection::vec(edit(), 0..12),
         ) {
             let overlay = Overlay::new(Arc::new(Memory::new(base.clone())), tempfile::tempfile().unwrap());
-            let mut model = base;
+            let mut model = base.clone();
             for edit in edits {
                 match edit {
                     Edit::Write(at, data) => {
@@ -255,9 +252,26 @@ mod tests {
                 at = end;
             }
             prop_assert_eq!(at, overlay.len());
-            let pieces = overlay.pieces();
-            prop_assert!(pieces.windows(2).all(|two| two[0].1 < two[1].0));
+            let touched = overlay.touched();
+            prop_assert!(touched.windows(2).all(|two| two[0].end <= two[1].start));
+            // what is touched, written over the base, is the edited source
+            let mut rebuilt = base;
+            rebuilt.resize(model.len(), 0xee);
+            for range in touched {
+                let range = range.start as usize..range.end as usize;
+                rebuilt[range.clone()].copy_from_slice(&model[range]);
+            }
+            prop_assert_eq!(rebuilt, model);
         }
+    }
+
+    #[test]
+    fn the_base_may_move() {
+        let base = |bytes: &[u8]| Arc::new(Memory::new(bytes.to_vec()));
+        let overlay = Overlay::new(base(b"abc"), tempfile::tempfile().unwrap());
+        overlay.write(1, b"B").unwrap();
+        overlay.rebase(base(b"xyz"));
+        assert_eq!(read_all(&overlay, 100).unwrap(), b"xBz");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::time::SystemTime;
 use crate::asdf::check::Validate;
 use crate::source::Loan;
 
+use super::Reading;
+
 /// Kind of a file of the mount. There are no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -63,11 +65,11 @@ pub struct Opened {
 }
 
 /// Bytes that were read.
-pub enum Bytes {
+pub enum Bytes<'a> {
     /// A copy.
     Owned(Vec<u8>),
-    /// Lent for the reply.
-    Lent(Loan),
+    /// Lent for the reply; until this is dropped no save changes them.
+    Lent(Loan, Reading<'a>),
 }
 
 /// Attributes to change.

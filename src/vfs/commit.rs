@@ -3,16 +3,19 @@
 //! One save at a time. A save checks first, then commits through [`Writer`], then publishes the new snapshot, and only then
 //! returns; the kernel is told what changed afterwards, from another thread.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use log::{info, warn};
 
-use super::edit::Draft;
+use super::drafts::Draft;
 use super::info::Saves;
 use super::node::Node;
+use super::stored::Stirring;
 use super::{Error, Invalidation, Result, State, Vfs, locked};
 use crate::asdf::check::check_text;
 use crate::asdf::checksum::{ChecksumState, md5};
@@ -34,6 +37,8 @@ pub(super) struct History {
     last: Option<(SystemTime, String)>,
     /// Why the text that was written last is not saved.
     refused: Option<String>,
+    /// Why what was written into a block was given up, by block.
+    given_up: BTreeMap<usize, String>,
 }
 
 impl History {
@@ -46,8 +51,18 @@ impl History {
         Saves {
             read_only,
             last,
-            refused: self.refused.clone(),
+            refused: self
+                .refused
+                .as_ref()
+                .or_else(|| self.given_up.values().next())
+                .cloned(),
         }
+    }
+
+    /// Notes that what was written into a block could not be saved and is gone.
+    pub(super) fn give_up(&mut self, block: usize, why: &Error) {
+        let why = format!("block {block}: {why}; what was written is given up");
+        self.given_up.insert(block, why);
     }
 
     /// Why the text that was written last is not saved.
@@ -62,8 +77,12 @@ impl Vfs {
         let mut writer = locked(self.writer()?);
         if *text != *locked(&self.root).committed() {
             check_text(&self.state().snapshot, text, self.options.validate)?;
-            let committed = writer.save(&Edit::text(Arc::clone(text)))?;
-            self.publish(committed, "tree saved")?;
+            self.commit(
+                &mut writer,
+                &Edit::text(Arc::clone(text)),
+                "tree saved",
+                None,
+            )?;
         }
         locked(&self.root).saved(Arc::clone(text));
         locked(&self.history).refused = None;
@@ -98,8 +117,36 @@ impl Vfs {
         self.writer.as_ref().ok_or(Error::ReadOnly("this mount"))
     }
 
+    /// Commits an edit and publishes what follows from it; `sum` is what is known of the checksum of the block that it changes.
+    ///
+    /// Where stored bytes change in place, nobody reads any until what is given back is dropped.
+    fn commit(
+        &self,
+        writer: &mut Writer,
+        edit: &Edit,
+        what: &str,
+        sum: Option<(usize, ChecksumState)>,
+    ) -> Result<Option<Stirring<'_>>> {
+        let mut stirring = None;
+        let committed = writer.save_announced(edit, &mut || {
+            stirring.get_or_insert_with(|| self.stirring());
+        })?;
+        let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
+        self.publish(committed, what, &replaced, sum)?;
+        if stirring.is_some() {
+            self.drafts.rebase(&self.state().snapshot)?;
+        }
+        Ok(stirring)
+    }
+
     /// Makes the snapshot of a save the one that counts, and has the kernel told what it changed.
-    fn publish(&self, committed: Committed<Arc<File>>, what: &str) -> Result<()> {
+    fn publish(
+        &self,
+        committed: Committed<Arc<File>>,
+        what: &str,
+        replaced: &[usize],
+        sum: Option<(usize, ChecksumState)>,
+    ) -> Result<()> {
         let old = self.state();
         if committed.method == Method::Nothing {
             return Ok(());
@@ -110,9 +157,15 @@ impl Vfs {
         } else {
             "in place"
         };
-        let snapshot =
-            old.snapshot
-                .succeeded_by(committed.file, committed.layout, committed.text)?;
+        let snapshot = old.snapshot.succeeded_by(
+            committed.file,
+            committed.layout,
+            committed.text,
+            replaced,
+        )?;
+        if let Some((n, state)) = sum {
+            snapshot.note_checksum(n, state);
+        }
         let new = State::new(Arc::new(snapshot), &self.numbers)?;
         let changes = changes(&old, &new);
         *self
@@ -128,64 +181,79 @@ impl Vfs {
         Ok(())
     }
 
-    /// Saves the edits of a block.
-    pub(super) fn commit_block(&self, draft: &Draft) -> Result<()> {
+    /// Saves the edits of a block. Nobody reads stored bytes until what is given back is dropped.
+    pub(super) fn commit_block(&self, draft: &Draft) -> Result<Option<Stirring<'_>>> {
         let mut writer = locked(self.writer()?);
         let state = self.state();
         let n = draft.block;
-        Self::check_resize(&state.snapshot, draft)?;
+        Self::check_resize(&state.snapshot, n, draft.overlay.len())?;
         let what = format!("block {n} saved");
         let Some(header) = state.snapshot.layout().blocks.get(n) else {
-            let stored = raw(&draft.overlay, true)?;
+            let stored = raw(&draft.overlay, &Sum::New)?;
             let edit = Edit {
                 text: Some(Arc::clone(state.snapshot.text())),
                 blocks: vec![BlockEdit::Append(stored)],
             };
-            let committed = writer.save(&edit)?;
-            return self.publish(committed, &format!("block {n} added"));
+            return self.commit(&mut writer, &edit, &format!("block {n} added"), None);
         };
-        if header.compression != [0; 4] {
-            let stored = self.reencoded(&state.snapshot, header, draft)?;
-            let committed = writer.save(&Edit::block(BlockEdit::Replace { n, stored }))?;
-            return self
-                .publish(committed, &what)
-                .inspect(|()| self.tell_block(&state, n));
-        }
-        if !header.streamed() && draft.overlay.keeps_length() {
-            let with_checksum = header.has_checksum();
-            let committed = write_in_place(&mut writer, n, draft, with_checksum)?;
-            self.publish(committed, &what)?;
+        let sum = Sum::of(&state.snapshot, header, draft)?;
+        let stored = if header.compression != [0; 4] {
+            self.reencoded(&state.snapshot, header, draft, &sum)?
+        } else if header.streamed() || !draft.overlay.keeps_length() {
+            resized(draft, &sum)?
         } else {
-            let with_checksum = header.has_checksum() && !header.streamed();
-            let stored = resized(draft, with_checksum)?;
-            let committed = writer.save(&Edit::block(BlockEdit::Replace { n, stored }))?;
-            self.publish(committed, &what)?;
-        }
+            self.write_in_place(&mut writer, draft, &sum, &what)?;
+            self.tell_block(&state, n);
+            return Ok(None);
+        };
+        let edit = Edit::block(BlockEdit::Replace { n, stored });
+        let stirring = self.commit(&mut writer, &edit, &what, sum.known(n))?;
         self.tell_block(&state, n);
-        Ok(())
+        Ok(stirring)
     }
 
-    /// A block that changes its size must still hold every array that lies in it.
-    fn check_resize(snapshot: &Snapshot, draft: &Draft) -> Result<()> {
-        for &i in snapshot
-            .block_users()
-            .get(draft.block)
-            .into_iter()
-            .flatten()
-        {
-            if snapshot.array_view(i, draft.overlay.len()).is_err()
+    /// Writes the edited bytes of a raw block where they are. Its checksum says "not verified" meanwhile.
+    fn write_in_place(
+        &self,
+        writer: &mut Writer,
+        draft: &Draft,
+        sum: &Sum,
+        what: &str,
+    ) -> Result<()> {
+        let n = draft.block;
+        let touched = draft.overlay.touched();
+        let begun = writer.begin_block_writes(n, &touched)?;
+        let ended = copy_in_place(writer, draft, &touched)
+            .and_then(|()| sum.over(&*draft.overlay))
+            .and_then(|sum| writer.end_block_writes(n, Some(sum)));
+        match ended {
+            Ok(mut committed) => {
+                let written = touched
+                    .iter()
+                    .map(|range| range.end.saturating_sub(range.start));
+                committed.written = written.fold(committed.written, u64::saturating_add);
+                self.publish(committed, what, &[], sum.known(n))
+            }
+            Err(error) => {
+                writer.abandon_block_writes(n);
+                self.publish(begun, &format!("block {n} saved in part"), &[], None)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// A block of that length must still hold every array that lies in it.
+    pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
+        for &i in snapshot.block_users().get(block).into_iter().flatten() {
+            if snapshot.array_view(i, len).is_err()
                 && let Some(array) = snapshot
                     .arrays()
                     .get(i)
                     .filter(|array| array.problem().is_none())
             {
                 return Err(Error::Library(Library::Rejected {
-                    at: Place::Block(draft.block),
-                    why: format!(
-                        "with {} bytes it no longer holds array {}",
-                        draft.overlay.len(),
-                        array.path()
-                    ),
+                    at: Place::Block(block),
+                    why: format!("with {len} bytes it no longer holds array {}", array.path()),
                     advice: "change the array in tree.yaml first".to_owned(),
                 }));
             }
@@ -199,14 +267,14 @@ impl Vfs {
         snapshot: &Snapshot,
         header: &BlockHeader,
         draft: &Draft,
+        sum: &Sum,
     ) -> Result<Stored> {
         let codec = codec::codec(header.compression)?;
         let stored = snapshot.stored(draft.block)?;
         let decoded: &dyn Source = &*draft.overlay;
-        // the new checksum must not vouch for a part that is damaged: decoding all of it finds that out
-        let sound = snapshot.verify_checksum(draft.block, &mut |_| {})? != ChecksumState::Wrong;
         let write = |out: &mut dyn Write| match snapshot.framing(draft.block) {
-            Some(framing) if sound => codec.reencode(
+            // decoding all of a damaged block tells whether it can be
+            Some(framing) if !matches!(sum, Sum::Old(_)) => codec.reencode(
                 &Edited {
                     framing,
                     stored: &stored,
@@ -219,7 +287,7 @@ impl Vfs {
             framing => codec.encode(framing, decoded, out),
         };
         let file = self.spooled(write)?;
-        stored_as(file, header.compression, decoded, header.has_checksum())
+        stored_as(file, header.compression, decoded, sum)
     }
 
     /// A temporary file of what `write` writes.
@@ -255,45 +323,49 @@ impl Vfs {
         if self.drafts.get(n).is_some() {
             return Err(Error::Busy("the block is being edited"));
         }
+        if state.snapshot.verify_checksum(n, &mut |_| {})? == ChecksumState::Wrong {
+            let why = "the checksum does not match its data, which are kept as they are";
+            return Err(Library::corrupt(Place::Block(n), why).into());
+        }
+        let sum = if header.has_checksum() {
+            Sum::New
+        } else {
+            Sum::None
+        };
         let decoded = state.snapshot.block(n)?;
-        let stored = if code == [0; 4] {
-            let checksum = if header.has_checksum() {
-                md5(&*decoded, &mut |_| {})?
-            } else {
-                [0; 16]
-            };
+        let mut stored = if code == [0; 4] {
             Stored {
-                checksum,
-                tight: true,
+                checksum: sum.over(&*decoded)?,
                 ..Stored::raw(decoded)
             }
         } else {
             let codec = codec::codec(code)?;
-            let file = self.spooled(|out| codec.encode(None, &*decoded, out))?;
-            Stored {
-                tight: true,
-                ..stored_as(file, code, &*decoded, header.has_checksum())?
+            if !codec.writes(None) {
+                return Err(Error::NotSupported("this compression is only read"));
             }
+            let file = self.spooled(|out| codec.encode(None, &*decoded, out))?;
+            stored_as(file, code, &*decoded, &sum)?
         };
-        let committed = writer.save(&Edit::block(BlockEdit::Replace { n, stored }))?;
-        self.publish(
-            committed,
-            &format!("block {n} encoded as {}", code_text(code)),
-        )
+        stored.tight = true;
+        let edit = Edit::block(BlockEdit::Replace { n, stored });
+        let what = format!("block {n} encoded as {}", code_text(code));
+        self.commit(&mut writer, &edit, &what, sum.known(n))?;
+        Ok(())
     }
 
     /// Removes the last block.
     pub(super) fn commit_removal(&self, n: usize) -> Result<()> {
         let mut writer = locked(self.writer()?);
-        let committed = writer.save(&Edit {
+        let edit = Edit {
             text: Some(Arc::clone(self.state().snapshot.text())),
             blocks: vec![BlockEdit::RemoveLast],
-        })?;
-        self.publish(committed, &format!("block {n} removed"))
+        };
+        self.commit(&mut writer, &edit, &format!("block {n} removed"), None)?;
+        Ok(())
     }
 
     /// Has the kernel forget the pages of a block and of the arrays in it.
-    fn tell_block(&self, state: &State, n: usize) {
+    pub(super) fn tell_block(&self, state: &State, n: usize) {
         if let Ok(number) = u32::try_from(n) {
             self.tell(Invalidation::Inode(Node::Block(number).ino()));
         }
@@ -311,71 +383,100 @@ impl Vfs {
     }
 }
 
+/// What becomes of the checksum of a block whose bytes change.
+enum Sum {
+    /// It has none.
+    None,
+    /// It is computed anew.
+    New,
+    /// It does not match, and stays: a new one would vouch for what is damaged already.
+    Old([u8; 16]),
+}
+
+impl Sum {
+    fn of(snapshot: &Snapshot, header: &BlockHeader, draft: &Draft) -> Result<Self, Library> {
+        if !header.has_checksum() || header.streamed() {
+            return Ok(Self::None);
+        }
+        let touched = draft.overlay.touched();
+        let len = touched
+            .iter()
+            .map(|range| range.end.saturating_sub(range.start))
+            .fold(0, u64::saturating_add);
+        if len == draft.overlay.len()
+            || snapshot.verify_checksum(draft.block, &mut |_| {})? != ChecksumState::Wrong
+        {
+            return Ok(Self::New);
+        }
+        let n = draft.block;
+        warn!("block {n}: its checksum did not match before this edit, and stays as it is");
+        Ok(Self::Old(header.checksum))
+    }
+
+    /// The checksum when these bytes are stored.
+    fn over(&self, stored: &dyn Source) -> Result<[u8; 16], Library> {
+        match self {
+            Self::None => Ok([0; 16]),
+            Self::New => md5(stored, &mut |_| {}),
+            Self::Old(sum) => Ok(*sum),
+        }
+    }
+
+    /// What is known of it then.
+    fn known(&self, n: usize) -> Option<(usize, ChecksumState)> {
+        match self {
+            Self::None => None,
+            Self::New => Some((n, ChecksumState::Used)),
+            Self::Old(_) => Some((n, ChecksumState::Wrong)),
+        }
+    }
+}
+
 /// A block of what `file` holds, which is `decoded` under a compression code.
-fn stored_as(
-    file: File,
-    code: [u8; 4],
-    decoded: &dyn Source,
-    with_checksum: bool,
-) -> Result<Stored> {
+fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Result<Stored> {
     let bytes: Arc<dyn Source> = Arc::new(FileSource::open(Arc::new(file))?);
-    let checksum = if with_checksum {
-        md5(&*bytes, &mut |_| {})?
-    } else {
-        [0; 16]
-    };
     Ok(Stored {
+        checksum: sum.over(&*bytes)?,
         pieces: vec![Piece::New(bytes)],
         compression: code,
         data_size: decoded.len(),
-        checksum,
         tight: false,
     })
 }
 
-/// Writes the edited pieces of a raw block where they are. Its checksum says "not verified" meanwhile.
-fn write_in_place(
+/// Writes the edited bytes of a raw block where they are.
+fn copy_in_place(
     writer: &mut Writer,
-    n: usize,
     draft: &Draft,
-    with_checksum: bool,
-) -> Result<Committed<Arc<File>>> {
-    writer.begin_block_writes(n)?;
+    touched: &[Range<u64>],
+) -> Result<(), Library> {
     let mut buf = vec![0; CHUNK];
-    for (start, end) in draft.overlay.pieces() {
-        let mut at = start;
-        while at < end {
-            let len = usize::try_from(end.saturating_sub(at))
+    for range in touched {
+        let mut at = range.start;
+        while at < range.end {
+            let len = usize::try_from(range.end.saturating_sub(at))
                 .unwrap_or(CHUNK)
                 .min(CHUNK);
             let piece = buf.get_mut(..len).unwrap_or_default();
             draft.overlay.read_exact_at(piece, at)?;
-            writer.write_block_data(n, at, piece)?;
+            writer.write_block_data(draft.block, at, piece)?;
             at = at.saturating_add(len_u64(len));
         }
     }
-    let checksum = with_checksum
-        .then(|| md5(&*draft.overlay, &mut |_| {}))
-        .transpose()?;
-    Ok(writer.end_block_writes(n, checksum)?)
+    Ok(())
 }
 
 /// A raw block of the bytes of a source.
-fn raw(bytes: &Arc<crate::source::Overlay>, with_checksum: bool) -> Result<Stored> {
-    let checksum = if with_checksum {
-        md5(&**bytes, &mut |_| {})?
-    } else {
-        [0; 16]
-    };
+fn raw(bytes: &Arc<crate::source::Overlay>, sum: &Sum) -> Result<Stored> {
     Ok(Stored {
-        checksum,
+        checksum: sum.over(&**bytes)?,
         ..Stored::raw(bytes.clone())
     })
 }
 
 /// A raw block of another length: what was not written over stays where it is.
-fn resized(draft: &Draft, with_checksum: bool) -> Result<Stored> {
-    let mut stored = raw(&draft.overlay, with_checksum)?;
+fn resized(draft: &Draft, sum: &Sum) -> Result<Stored> {
+    let mut stored = raw(&draft.overlay, sum)?;
     stored.pieces = draft
         .overlay
         .parts()

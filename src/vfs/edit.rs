@@ -4,65 +4,20 @@
 //! descriptor is closed or synced, and then gone. A file that `open` emptied is not saved until something is written, so that
 //! `cat x > blocks/0.bin` does not first make the block empty.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use log::warn;
 
+use super::drafts::Draft;
 use super::node::Node;
 use super::spool::unlinked_file;
-use super::{Error, Invalidation, Result, State, Vfs, block_number, index, locked};
-use crate::asdf::Origin;
+use super::{Error, Invalidation, Reading, Result, State, Vfs, block_number, index, locked};
 use crate::asdf::scatter::Scatter;
+use crate::asdf::{Origin, Snapshot};
+use crate::codec;
 use crate::error::{Error as Library, Place};
 use crate::source::{Memory, Overlay, Source};
-
-/// The decoded bytes of a block with edits that are not saved yet.
-pub(super) struct Draft {
-    pub(super) block: usize,
-    pub(super) overlay: Arc<Overlay>,
-    /// Whether something was written since the last save.
-    touched: AtomicBool,
-    /// Whether it has been saved: what is written now belongs in another draft. Held for reading by whoever writes, and for
-    /// writing by a save, so that a save has all of a write or nothing of it.
-    saved: RwLock<bool>,
-}
-
-impl Draft {
-    fn new(block: usize, overlay: Arc<Overlay>) -> Self {
-        Self {
-            block,
-            overlay,
-            touched: AtomicBool::new(false),
-            saved: RwLock::new(false),
-        }
-    }
-
-    pub(super) fn is_touched(&self) -> bool {
-        self.touched.load(Ordering::Acquire)
-    }
-
-    fn touch(&self) {
-        self.touched.store(true, Ordering::Release);
-    }
-}
-
-/// The drafts of all blocks.
-#[derive(Default)]
-pub(super) struct Drafts {
-    by_block: Mutex<HashMap<usize, Slot>>,
-    /// Changes whenever a draft comes or goes, so that handles know that their source is no longer the right one.
-    generation: AtomicU64,
-}
-
-#[derive(Default)]
-struct Slot {
-    draft: Option<Arc<Draft>>,
-    /// Handles that are open for writing.
-    writers: usize,
-}
 
 /// The source that a handle reads from, with the generation of the drafts that it was made at.
 struct Current {
@@ -75,7 +30,7 @@ pub(super) struct DataHandle {
     node: Node,
     /// The block that holds the bytes, if one does.
     block: Option<usize>,
-    source: Mutex<Current>,
+    source: Mutex<Option<Current>>,
     opener: u32,
     write: bool,
     /// Of an array that was opened emptied: how far it has been written since.
@@ -86,63 +41,6 @@ impl DataHandle {
     /// Process that opened it; 0 if unknown.
     pub(super) fn opener(&self) -> u32 {
         self.opener
-    }
-}
-
-impl Drafts {
-    /// The draft of a block.
-    pub(super) fn get(&self, block: usize) -> Option<Arc<Draft>> {
-        locked(&self.by_block).get(&block)?.draft.clone()
-    }
-
-    /// Whether any block is being edited.
-    pub(super) fn any(&self) -> bool {
-        locked(&self.by_block)
-            .values()
-            .any(|slot| slot.draft.is_some())
-    }
-
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    fn changed(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn insert(&self, draft: Draft) -> Arc<Draft> {
-        let draft = Arc::new(draft);
-        locked(&self.by_block).entry(draft.block).or_default().draft = Some(Arc::clone(&draft));
-        self.changed();
-        draft
-    }
-
-    /// Forgets a draft: it is saved, or given up.
-    pub(super) fn remove(&self, block: usize) {
-        let mut drafts = locked(&self.by_block);
-        if let Some(slot) = drafts.get_mut(&block) {
-            slot.draft = None;
-            if slot.writers == 0 {
-                drafts.remove(&block);
-            }
-        }
-        self.changed();
-    }
-
-    fn add_writer(&self, block: usize) {
-        let mut drafts = locked(&self.by_block);
-        let slot = drafts.entry(block).or_default();
-        slot.writers = slot.writers.saturating_add(1);
-    }
-
-    /// Whether that was the last writer.
-    fn remove_writer(&self, block: usize) -> bool {
-        let mut drafts = locked(&self.by_block);
-        let Some(slot) = drafts.get_mut(&block) else {
-            return true;
-        };
-        slot.writers = slot.writers.saturating_sub(1);
-        slot.writers == 0
     }
 }
 
@@ -167,10 +65,7 @@ impl Vfs {
         let handle = DataHandle {
             node,
             block,
-            source: Mutex::new(Current {
-                generation: self.drafts.generation(),
-                source: self.data_source(state, node, block),
-            }),
+            source: Mutex::default(),
             opener: access.pid,
             write: access.write,
             rewritten: Mutex::new(None),
@@ -179,6 +74,7 @@ impl Vfs {
             return Ok(handle);
         }
         let block = handle.writable_block()?;
+        check_encodable(&state.snapshot, block)?;
         self.drafts.add_writer(block);
         if access.truncate
             && let Err(error) = self.empty_data(&handle, block)
@@ -233,27 +129,35 @@ impl Vfs {
         }
     }
 
-    /// The source that a handle reads from, made anew when a draft has come or gone since.
-    pub(super) fn current_source(&self, open: &DataHandle) -> Result<Arc<dyn Source>> {
+    /// The source that a handle reads from, made anew when that is no longer the right one. To be read while `_reading`.
+    pub(super) fn current_source(
+        &self,
+        open: &DataHandle,
+        _reading: &Reading<'_>,
+    ) -> Result<Arc<dyn Source>> {
         let mut current = locked(&open.source);
+        // before the state: what is made of a state that is about to change is made anew
         let generation = self.drafts.generation();
-        if current.generation != generation {
-            *current = Current {
+        let found = match current.take() {
+            Some(found) if found.generation == generation => found,
+            _ => Current {
                 generation,
                 source: self.data_source(&self.state(), open.node, open.block),
-            };
-        }
-        Ok(Arc::clone(current.source.as_ref().map_err(Clone::clone)?))
+            },
+        };
+        let found = current.insert(found);
+        Ok(Arc::clone(found.source.as_ref().map_err(Clone::clone)?))
     }
 
     /// The draft of a block, begun if there is none.
     fn draft(&self, block: usize) -> Result<Arc<Draft>> {
-        if let Some(draft) = self.drafts.get(block) {
-            return Ok(draft);
-        }
-        let base = self.state().snapshot.block(block)?;
-        let overlay = Arc::new(Overlay::new(base, self.spool_file()?));
-        Ok(self.drafts.insert(Draft::new(block, overlay)))
+        let _reading = self.reading();
+        self.drafts.get_or_begin(block, || {
+            let state = self.state();
+            check_encodable(&state.snapshot, block)?;
+            let base = state.snapshot.block(block)?;
+            Ok(Overlay::new(base, self.spool_file()?))
+        })
     }
 
     /// Changes the draft of a block; waits for a save of it, which ends that draft.
@@ -347,7 +251,8 @@ impl Vfs {
         let (inside, behind) = data.split_at(inside);
         if !inside.is_empty() {
             let mut there = vec![0; inside.len()];
-            self.current_source(open)?
+            let reading = self.reading();
+            self.current_source(open, &reading)?
                 .read_exact_at(&mut there, offset)?;
             if there != inside {
                 return Err(Error::NotPermitted(
@@ -370,24 +275,39 @@ impl Vfs {
                 "an array has the size of its shape: change that in tree.yaml",
             ));
         };
-        self.edit(index(n), |draft| {
+        if fh.is_some() {
+            return self.resize_block(index(n), size);
+        }
+        // nobody will close this: it is saved now or not at all
+        let resized = self.edit(index(n), |draft| {
+            if draft.overlay.len() != size {
+                Self::check_resize(&self.state().snapshot, draft.block, size)?;
+                draft.overlay.resize(size);
+                draft.touch();
+            }
+            Ok(())
+        });
+        let Some(draft) = self.drafts.get(index(n)) else {
+            return resized;
+        };
+        let saved = match resized {
+            Ok(()) if draft.is_touched() => self.save_block(&draft),
+            outcome => outcome,
+        };
+        if self.drafts.remove_unattended(&draft) && draft.is_touched() {
+            self.tell_block(&self.state(), draft.block);
+        }
+        saved
+    }
+
+    fn resize_block(&self, block: usize, size: u64) -> Result<()> {
+        self.edit(block, |draft| {
             if draft.overlay.len() != size {
                 draft.overlay.resize(size);
                 draft.touch();
             }
             Ok(())
-        })?;
-        if fh.is_none()
-            && let Some(draft) = self.drafts.get(index(n))
-        {
-            // nobody will close this: it is saved now or not at all
-            let saved = self.save_block(&draft);
-            if saved.is_err() {
-                self.drafts.remove(index(n));
-            }
-            return saved;
-        }
-        Ok(())
+        })
     }
 
     /// Makes a file at least so long.
@@ -395,12 +315,11 @@ impl Vfs {
         let Node::Block(n) = open.node else {
             return Ok(());
         };
-        let len = self.current_source(open)?.len();
+        let len = self.current_source(open, &self.reading())?.len();
         if end > len {
-            self.resize_data(Node::Block(n), Some(0), end)
-        } else {
-            Ok(())
+            self.resize_block(index(n), end)?;
         }
+        Ok(())
     }
 
     /// Saves what was written, at `close` and `fsync`.
@@ -435,12 +354,13 @@ impl Vfs {
         Ok(())
     }
 
-    fn save_block(&self, draft: &Draft) -> Result<()> {
+    fn save_block(&self, draft: &Arc<Draft>) -> Result<()> {
         let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
         if !*saved {
-            self.commit_block(draft)?;
+            // if the bytes were changed in place, nobody reads any before all know that the draft is saved
+            let _stirring = self.commit_block(draft)?;
             *saved = true;
-            self.drafts.remove(draft.block);
+            self.drafts.remove(draft);
         }
         Ok(())
     }
@@ -451,17 +371,16 @@ impl Vfs {
             return Ok(());
         };
         let saved = self.save_data(open);
-        if self.drafts.remove_writer(block) {
-            if self
-                .drafts
-                .get(block)
-                .is_some_and(|draft| draft.is_touched())
+        if let Some(draft) = self.drafts.remove_writer(block) {
+            if let Err(error) = &saved
+                && draft.is_touched()
             {
-                warn!("block {block}: what was written is not saved, and given up");
+                warn!("block {block}: what was written is not saved, and given up: {error}");
+                locked(&self.history).give_up(block, error);
             }
-            self.drafts.remove(block);
-            self.tell(Invalidation::Inode(open.node.ino()));
+            self.tell_block(&self.state(), block);
         }
+        self.tell(Invalidation::Inode(open.node.ino()));
         saved
     }
 
@@ -478,11 +397,10 @@ impl Vfs {
         if layout.streamed() {
             return Err(Error::NotPermitted("nothing can follow a streamed block"));
         }
-        let overlay = Arc::new(Overlay::new(
-            Arc::new(Memory::new(Vec::new())),
-            self.spool_file()?,
-        ));
-        self.drafts.insert(Draft::new(count, overlay));
+        self.drafts.get_or_begin(count, || {
+            let empty = Arc::new(Memory::new(Vec::new()));
+            Ok(Overlay::new(empty, self.spool_file()?))
+        })?;
         Ok(Node::Block(n))
     }
 
@@ -507,8 +425,27 @@ impl Vfs {
                 "arrays use this block: take them out of tree.yaml first",
             ));
         }
+        if self.drafts.any_from(n) {
+            return Err(Error::Busy(
+                "the block, or a new one behind it, is being edited",
+            ));
+        }
         self.commit_removal(n)
     }
+}
+
+/// That a block can be written in the form in which it is stored.
+fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
+    let Some(header) = snapshot.layout().blocks.get(block) else {
+        return Ok(());
+    };
+    let framing = snapshot.framing(block);
+    if header.compression == [0; 4] || codec::codec(header.compression)?.writes(framing) {
+        return Ok(());
+    }
+    Err(Error::ReadOnly(
+        "blocks of this compression are only read: encode it anew first, setfattr -n user.asdf.compression -v zlib",
+    ))
 }
 
 impl DataHandle {

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use crate::error::Error as Library;
 
 /// Which request failed: the same fault has another errno at another call, because that is what makes programs say something
-/// sensible (facts/editors-and-mounts.md §4).
+/// sensible: `mv` takes `EINVAL` at a rename for "a directory into itself", and emacs ignores it at `fsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are FUSE's own")]
 pub enum Call {
@@ -118,7 +118,6 @@ fn library(error: &Library, call: Call) -> Errno {
             .raw_os_error()
             .map_or(Errno::IO, Errno::from_raw_os_error),
         Library::Corrupt { .. } | Library::Unsupported { .. } => Errno::IO,
-        // mv takes EINVAL at rename for "a directory into itself", and emacs ignores it at fsync
         Library::Rejected { .. } => match call {
             Call::Fsync | Call::Rename => Errno::IO,
             _ => Errno::INVAL,

@@ -134,8 +134,8 @@ mod tests {
             let opened = vfs.open(attr.ino, Access::default()).unwrap();
             let read = match vfs.read(opened.fh, 0, 1 << 16).unwrap() {
                 Bytes::Owned(bytes) => bytes.len(),
-                Bytes::Lent(Loan::Mapped(slice)) => slice.len(),
-                Bytes::Lent(Loan::Shared(_, range)) => range.len(),
+                Bytes::Lent(Loan::Mapped(slice), _) => slice.len(),
+                Bytes::Lent(Loan::Shared(_, range), _) => range.len(),
             };
             assert_eq!(read, want.len(), "{name}");
             let source = source(&vfs.snapshot(), Node::from_ino(attr.ino).unwrap());

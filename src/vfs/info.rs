@@ -1,7 +1,6 @@
 //! The texts under `info/`.
 
-use crate::source::len_u64;
-use std::fmt::Write;
+use std::fmt::Display;
 use std::path::Path;
 
 use super::state::State;
@@ -9,20 +8,46 @@ use crate::asdf::check::Validate;
 use crate::asdf::layout::{Index, Severity};
 use crate::asdf::{Array, Snapshot};
 use crate::codec::{check_index_dir, code_text};
+use crate::error::printable;
+use crate::source::len_u64;
 
-/// The most broken rules that are shown.
-const MAX_FAULTS: usize = 100;
+/// The most problems of a kind that are shown.
+const MAX_PROBLEMS: usize = 100;
 
 /// A text that is being put together.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
 
 impl Text {
-    /// Adds a line.
+    /// Adds a line; texts from the file can't make it more than one.
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // writing to a string can't fail
-        let _ = self.0.write_fmt(line);
+        self.0.push_str(&printable(&line.to_string()));
         self.0.push('\n');
+    }
+
+    /// Adds a line of a TSV. There is no quoting: tabs, newlines and other control characters in a field are percent-encoded.
+    fn row<S: AsRef<str>>(&mut self, fields: impl IntoIterator<Item = S>) {
+        for (i, field) in fields.into_iter().enumerate() {
+            if i > 0 {
+                self.0.push('\t');
+            }
+            self.0.push_str(&printable(field.as_ref()));
+        }
+        self.0.push('\n');
+    }
+
+    /// Adds a line for each problem of a kind, as many as can be read.
+    fn problems(&mut self, kind: &str, problems: impl IntoIterator<Item: Display>) {
+        let mut problems = problems.into_iter();
+        for problem in problems.by_ref().take(MAX_PROBLEMS) {
+            self.line(format_args!("problem   {problem}"));
+        }
+        let more = problems.count();
+        if more > 0 {
+            self.line(format_args!(
+                "problem   {kind}: {more} more of the kind; --check lists them"
+            ));
+        }
     }
 
     /// Length in bytes.
@@ -91,7 +116,13 @@ pub(super) fn status(
     ));
     if let Some(dir) = snapshot.index_cache() {
         match check_index_dir(dir) {
-            Ok(()) => text.line(format_args!("indexes   kept in {}", dir.display())),
+            Ok(()) if dir.is_dir() => {
+                text.line(format_args!("indexes   kept in {}", dir.display()));
+            }
+            Ok(()) => text.line(format_args!(
+                "indexes   none kept yet; {} is to be made for the first",
+                dir.display()
+            )),
             Err(error) => text.line(format_args!("indexes   not kept in {error}")),
         }
     }
@@ -109,56 +140,52 @@ pub(super) fn status(
     text
 }
 
-/// What of the tree breaks a rule of the core tags, a line each, as many as can be read.
+/// What of the tree breaks a rule of the core tags, a line each.
 fn broken_rules(snapshot: &Snapshot, text: &mut Text) {
-    let faults = snapshot.faults();
-    for fault in faults.list.iter().take(MAX_FAULTS) {
-        text.line(format_args!(
-            "problem   tree: {}",
-            field(&fault.to_string())
-        ));
-    }
-    let more = faults.list.len().saturating_sub(MAX_FAULTS);
-    if more > 0 {
-        text.line(format_args!(
-            "problem   tree: {more} more of the kind; --check lists them"
-        ));
-    }
+    let faults = snapshot.faults().list.iter();
+    text.problems("tree", faults.map(|fault| format!("tree: {fault}")));
 }
 
 /// What is wrong with the file, a line each.
 fn problems(snapshot: &Snapshot, text: &mut Text) {
-    for finding in &snapshot.layout().findings {
+    let findings = snapshot.layout().findings.iter();
+    let findings = findings.map(|finding| {
         let how = match finding.severity {
             Severity::Odd => "odd",
             Severity::Partial => "damaged in part",
             Severity::Damaged => "damaged",
         };
-        text.line(format_args!("problem   {how}: {}", finding.error));
-    }
+        format!("{how}: {}", finding.error)
+    });
+    text.problems("file", findings);
     if let Some(Ok(tree)) = snapshot.tree() {
-        for (place, warning) in tree.warnings().places(tree) {
-            text.line(format_args!("problem   tree: {place}: {}", warning.message));
-        }
+        let warnings = tree.warnings().places(tree);
+        let warnings =
+            warnings.map(|(place, warning)| format!("tree: {place}: {}", warning.message));
+        text.problems("tree", warnings);
     }
-    for array in snapshot.arrays() {
-        if let Some(error) = array.problem() {
-            text.line(format_args!("problem   {error}"));
-        }
-    }
-    for n in 0..snapshot.layout().blocks.len() {
-        if let Some(error) = snapshot.block_error(n) {
-            text.line(format_args!("problem   {error}"));
-        }
-    }
+    let arrays = snapshot.arrays().iter().filter_map(Array::problem);
+    text.problems("arrays", arrays);
+    let blocks = 0..snapshot.layout().blocks.len();
+    text.problems("blocks", blocks.filter_map(|n| snapshot.block_error(n)));
 }
 
 /// `info/blocks.tsv`: one line a block.
 pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
     let mut text = Text::default();
-    text.line(format_args!(
-        "block\toffset\theader_size\tflags\tcompression\tframing\tallocated\tused\tdata_size\tchecksum\tarrays"
-    ));
+    text.row([
+        "block",
+        "offset",
+        "header_size",
+        "flags",
+        "compression",
+        "framing",
+        "allocated",
+        "used",
+        "data_size",
+        "checksum",
+        "arrays",
+    ]);
     let users = snapshot.block_users();
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {
         let arrays: Vec<String> = users
@@ -166,21 +193,21 @@ pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
             .into_iter()
             .flatten()
             .filter_map(|&i| snapshot.arrays().get(i))
-            .map(|array| in_list(&array.path()))
+            .map(|array| tree_path(&array.path()).replace(',', "%2C"))
             .collect();
-        text.line(format_args!(
-            "{n}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
-            header.offset,
-            header.header_size,
-            header.flags,
+        text.row([
+            n.to_string(),
+            header.offset.to_string(),
+            header.header_size.to_string(),
+            header.flags.to_string(),
             code_text(header.compression),
-            snapshot.framing(n).unwrap_or("-"),
-            header.allocated,
-            header.used,
-            snapshot.block_len(n).unwrap_or(0),
-            snapshot.checksum_state(n),
-            arrays.join(",")
-        ));
+            snapshot.framing(n).unwrap_or("-").to_owned(),
+            header.allocated.to_string(),
+            header.used.to_string(),
+            snapshot.block_len(n).unwrap_or(0).to_string(),
+            snapshot.checksum_state(n).to_string(),
+            arrays.join(","),
+        ]);
     }
     text
 }
@@ -188,28 +215,41 @@ pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
 /// `info/arrays.tsv`: one line an array, then one a reference to another file.
 pub(super) fn arrays_tsv(state: &State) -> Text {
     let mut text = Text::default();
-    text.line(format_args!(
-        "path\tdatatype\tshape\tbyteorder\tstrides\toffset\tsource\tbytes\tproblem"
-    ));
+    text.row([
+        "path",
+        "datatype",
+        "shape",
+        "byteorder",
+        "strides",
+        "offset",
+        "source",
+        "bytes",
+        "problem",
+    ]);
     for array in state.snapshot.arrays() {
-        text.line(format_args!("{}", array_line(array)));
+        text.row(array_row(array));
     }
     for (i, reference) in state.snapshot.references().iter().enumerate() {
         let problem = state.shown_elsewhere(i).err();
-        text.line(format_args!(
-            "{}\t-\t-\t-\t-\t-\t{}\t-\t{}",
-            field(&reference.path()),
-            field(reference.uri()),
-            field(&problem.map_or_else(String::new, |error| error.to_string()))
-        ));
+        text.row([
+            &*tree_path(&reference.path()),
+            "-",
+            "-",
+            "-",
+            "-",
+            "-",
+            reference.uri(),
+            "-",
+            &problem.map_or_else(String::new, |error| error.to_string()),
+        ]);
     }
     text
 }
 
-fn array_line(array: &Array) -> String {
+fn array_row(array: &Array) -> [String; 9] {
     let unknown = || "-".to_owned();
     [
-        array.path(),
+        tree_path(&array.path()),
         array.datatype_text().unwrap_or_else(unknown),
         array.shape_text().unwrap_or_else(unknown),
         array.byteorder_text().unwrap_or_else(unknown),
@@ -225,29 +265,11 @@ fn array_line(array: &Array) -> String {
             .problem()
             .map_or_else(String::new, ToString::to_string),
     ]
-    .map(|text| field(&text))
-    .join("\t")
 }
 
-/// Text in a field of a TSV: there is no quoting, so that tabs, newlines and other control characters are percent-encoded.
-fn field(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            for byte in c.to_string().bytes() {
-                // writing to a string can't fail
-                let _ = write!(out, "%{byte:02X}");
-            }
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
-/// Text in a field that is a list with commas between: those within are percent-encoded too.
-fn in_list(text: &str) -> String {
-    field(text).replace(',', "%2C")
+/// A path in the tree as a field: a percent sign of its own is encoded, so that it can be told from what a row encodes.
+fn tree_path(path: &str) -> String {
+    path.replace('%', "%25")
 }
 
 #[cfg(test)]
@@ -255,8 +277,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_holds_no_separator() {
-        assert_eq!(field("a\tb\nc, é"), "a%09b%0Ac, é");
-        assert_eq!(in_list("a,b\tc"), "a%2Cb%09c");
+    fn a_row_holds_no_separators_but_its_own() {
+        let mut text = Text::default();
+        text.row(["a\tb\nc", "", "é\u{1b}"]);
+        assert_eq!(text.into_string(), "a%09b%0Ac\t\té%1B\n");
+    }
+
+    #[test]
+    fn many_problems_of_a_kind_are_cut_short() {
+        let mut text = Text::default();
+        text.problems("arrays", 0..MAX_PROBLEMS);
+        text.problems("blocks", 0..1000);
+        let text = text.into_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 201);
+        assert_eq!(lines[99..101], ["problem   99", "problem   0"]);
+        let last = "problem   blocks: 900 more of the kind; --check lists them";
+        assert_eq!(lines[200], last);
+    }
+
+    #[test]
+    fn a_path_can_be_decoded() {
+        assert_eq!(printable(&tree_path("a%0A\n")), "a%250A%0A");
     }
 }

@@ -1,18 +1,20 @@
 //! Other people's hands on FILE: noticing that somebody else has changed it, and showing what it is now.
 //!
-//! FILE's times are compared when something is looked at, at most once a second. While an edit is not saved nothing is reloaded:
-//! the save then says that FILE has changed (`ESTALE`), and both versions are kept.
+//! FILE's times are compared when something is looked at, at most once a second, and whether another file has taken its name. While
+//! an edit is not saved nothing is reloaded: the save then says that FILE has changed (`ESTALE`), and both versions are kept.
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, Metadata, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::{info, warn};
+use rustix::fs::OFlags;
 
 use super::node::Node;
 use super::{Invalidation, State, Vfs, locked};
 use crate::asdf::Snapshot;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How often FILE is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -28,12 +30,13 @@ impl Vfs {
         }
         *checked = Some(Instant::now());
         let state = self.state();
-        let Ok(meta) = state.snapshot.metadata() else {
+        // a name that is gone, or means something else now, leaves the file that was mounted
+        let named = std::fs::metadata(&self.path);
+        let named = named.ok().filter(Metadata::is_file);
+        let Some(meta) = named.or_else(|| state.snapshot.metadata().ok()) else {
             return;
         };
-        let same = meta.size() == state.meta.size()
-            && (meta.mtime(), meta.mtime_nsec()) == (state.meta.mtime(), state.meta.mtime_nsec());
-        if same || self.drafts.any() || self.has_refused_text() {
+        if moment(&meta) == moment(&state.meta) || self.drafts.any() || self.has_refused_text() {
             return;
         }
         match self.reloaded(&state) {
@@ -49,7 +52,7 @@ impl Vfs {
     /// The snapshot of FILE as it is now; `None` if nothing but its times has changed, or a save is going on.
     fn reloaded(&self, state: &State) -> Result<Option<Snapshot>> {
         let Some(writer) = &self.writer else {
-            return state.snapshot.read_again().map(Some);
+            return state.snapshot.read_again(self.open_again()?).map(Some);
         };
         let Ok(mut writer) = writer.try_lock() else {
             return Ok(None);
@@ -59,6 +62,21 @@ impl Vfs {
         };
         let file = Arc::clone(writer.file());
         state.snapshot.replaced_by(file, scan).map(Some)
+    }
+
+    /// What has FILE's name now, if that is a file.
+    fn open_again(&self) -> Result<Arc<File>> {
+        let failed = |cause| Error::io(self.path.display().to_string(), cause);
+        let mut options = OpenOptions::new();
+        // a FIFO must not be waited for
+        options
+            .read(true)
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let file = options.open(&self.path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(failed(std::io::ErrorKind::InvalidInput.into()));
+        }
+        Ok(Arc::new(file))
     }
 
     fn replace_state(&self, old: &State, snapshot: Snapshot) {
@@ -79,8 +97,20 @@ impl Vfs {
             self.tell(Invalidation::Inode(Node::Block(n).ino()));
         }
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        self.drafts.changed();
         if let Some(number) = locked(&self.root).reloaded(text) {
             self.tell(Invalidation::Inode(Node::Text(number).ino()));
         }
     }
+}
+
+/// What changes when a file changes, or when another one takes its name.
+fn moment(meta: &Metadata) -> (u64, u64, u64, i64, i64) {
+    (
+        meta.dev(),
+        meta.ino(),
+        meta.size(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+    )
 }

@@ -1,6 +1,6 @@
 //! The files in the mount's root: the name `tree.yaml`, drafts of the text, and scratch files of editors.
 //!
-//! Pure bookkeeping in memory; committing a text is `commit`'s. Three ideas (facts/editors-and-mounts.md §4–5):
+//! Pure bookkeeping in memory; committing a text is `commit`'s. Three ideas, from what editors do to save a file:
 //!
 //! - The committed text belongs to FILE, not to the name `tree.yaml`. An editor may rename it away, unlink it, make it anew
 //!   or move a backup back: whatever file has the name when it is flushed is the text to save.
@@ -58,6 +58,8 @@ struct File {
     handles: u32,
     /// Bytes of the limit that it takes; 0 while it is `tree.yaml`.
     charged: u64,
+    /// Whether it was `tree.yaml` once, and was not written to since: what an editor puts back when a save fails.
+    backup: bool,
 }
 
 /// A handle's own version of the text.
@@ -120,6 +122,7 @@ impl Root {
             names: 1,
             handles: 0,
             charged: 0,
+            backup: false,
         };
         Self {
             names: BTreeMap::from([(TREE_NAME.into(), 0)]),
@@ -253,6 +256,7 @@ impl Root {
                 names: 1,
                 handles: 0,
                 charged: 0,
+                backup: false,
             },
         );
         self.names.insert(name.to_owned(), number);
@@ -318,6 +322,7 @@ impl Root {
         if replaced == Some(number) {
             return Ok(());
         }
+        self.note_backup(number, new);
         self.names.remove(name);
         self.names.insert(new.to_owned(), number);
         let _ = self.charge(number);
@@ -325,6 +330,22 @@ impl Root {
             self.drop_name(replaced);
         }
         Ok(())
+    }
+
+    /// Notes that a file is to be renamed: `tree.yaml` becomes a backup, and what becomes `tree.yaml` is none any more.
+    fn note_backup(&mut self, number: Number, new: &OsStr) {
+        let backup = new != TREE_NAME && self.is_tree(number);
+        if let Some(file) = self.files.get_mut(&number)
+            && (backup || new == TREE_NAME)
+        {
+            file.backup = backup;
+        }
+    }
+
+    /// Whether that file was `tree.yaml` and is as it was then.
+    #[must_use]
+    pub(super) fn is_backup(&self, number: Number) -> bool {
+        self.file(number).is_ok_and(|file| file.backup)
     }
 
     /// Exchanges two names.
@@ -337,6 +358,8 @@ impl Root {
             first.ok_or(Error::NotFound)?,
             second.ok_or(Error::NotFound)?,
         );
+        self.note_backup(first, b);
+        self.note_backup(second, a);
         self.names.insert(a.to_owned(), second);
         self.names.insert(b.to_owned(), first);
         let _ = self.charge(first).and(self.charge(second));
@@ -461,6 +484,7 @@ impl Root {
         });
         let before = bytes.len();
         edit(Arc::make_mut(&mut bytes));
+        self.file_mut(number)?.backup = false;
         self.show(number, bytes)?;
         self.charge(number).inspect_err(|_| {
             if let Some(File {

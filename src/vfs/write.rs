@@ -230,20 +230,21 @@ impl Vfs {
         }
     }
 
-    /// Saves the bytes of a file that is about to be `tree.yaml`. The committed text again is no save: it is how editors put a
-    /// backup back.
+    /// Saves the bytes of a file that is about to be `tree.yaml`. The committed text again is no save; in a backup that is put
+    /// back it is how an editor gives up, and what was refused stays so.
     fn save_file(&self, number: Number) -> Result<()> {
-        let text = {
+        let (text, put_back) = {
             let root = locked(&self.root);
             if root.is_tree(number) {
                 return Ok(());
             }
             let text = Arc::clone(root.bytes(number)?);
-            if text == *root.committed() {
-                return Ok(());
-            }
-            text
+            let put_back = root.is_backup(number) && text == *root.committed();
+            (text, put_back)
         };
+        if put_back {
+            return Ok(());
+        }
         self.save_text(&text)
             .inspect_err(|error| self.keep_refused(&text, error, false))
     }

@@ -9,6 +9,8 @@ use crate::codec::{code_text, codec};
 
 /// What our attributes begin with.
 const PREFIX: &str = "user.asdf.";
+/// Attributes of the mount rather than the file: they answer, but are not listed, so that nothing copies them with the root.
+const UNLISTED: [&str; 2] = ["cache_used", "pid"];
 
 impl Vfs {
     /// The value of an attribute.
@@ -25,7 +27,7 @@ impl Vfs {
         Ok(found.ok_or(Error::NoAttribute)?.1.into_bytes())
     }
 
-    /// The names of all attributes, each with a NUL behind it.
+    /// The names of the attributes that tell of the file, each with a NUL behind it.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -33,6 +35,7 @@ impl Vfs {
         let names = self.attributes_of(ino)?;
         Ok(names
             .iter()
+            .filter(|(name, _)| !UNLISTED.contains(name))
             .flat_map(|(name, _)| format!("{PREFIX}{name}\0").into_bytes())
             .collect())
     }

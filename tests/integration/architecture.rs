@@ -1,4 +1,4 @@
-//! The shape of `src/` as DESIGN §8 has it: the staircase of modules, one place for each crate, short files and functions.
+//! The shape of `src/`, as the documentation of the crate has it: the staircase of modules, one place for each crate, short files and functions.
 
 use std::fs;
 use std::path::{Path, PathBuf};

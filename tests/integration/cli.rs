@@ -1,13 +1,15 @@
-//! The command as DESIGN §3 has it: options, exit codes, messages, and how it comes and goes.
+//! The command as the manual has it: options, exit codes, messages, and how it comes and goes.
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::command::{assert_not_forged, hostile};
 use crate::common::{
     Mount, Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
     is_root, is_running, mount_options, mounted_at, run,
@@ -21,21 +23,30 @@ const NOBODY: u32 = 65534;
 fn a_missing_file_exits_with_11() {
     let place = Place::new();
     fs::remove_file(&place.file).unwrap();
-    assert_refused(&place.mount(&[]), 11, "sample.asdf");
+    assert_refused(
+        &place.mount(&[]),
+        11,
+        "sample.asdf: no such file; check its path",
+    );
 }
 
 #[test]
 fn a_directory_as_file_exits_with_11() {
     let mut place = Place::new();
     place.file = place.dir.path().to_owned();
-    assert_refused(&place.mount(&[]), 11, place.dir.path().to_str().unwrap());
+    assert_refused(
+        &place.mount(&[]),
+        11,
+        "not a file; name the ASDF file itself",
+    );
 }
 
 #[test]
 fn a_missing_mountpoint_exits_with_10() {
     let place = Place::new();
     fs::remove_dir(&place.mnt).unwrap();
-    assert_refused(&place.mount(&[]), 10, "mnt");
+    let advice = format!("mkdir {} makes it", place.mnt.display());
+    assert_refused(&place.mount(&[]), 10, &advice);
 }
 
 #[test]
@@ -43,7 +54,11 @@ fn a_file_as_mountpoint_exits_with_10() {
     let place = Place::new();
     fs::remove_dir(&place.mnt).unwrap();
     fs::write(&place.mnt, "").unwrap();
-    assert_refused(&place.mount(&[]), 10, "mnt");
+    assert_refused(
+        &place.mount(&[]),
+        10,
+        "mnt: not a directory; name one to mount on",
+    );
 }
 
 #[test]
@@ -74,6 +89,12 @@ fn a_greater_major_version_exits_with_21_unless_forced() {
     assert_refused(&place.mount(&[]), 21, "2.0.0");
     let mount = Mount::new(&place.file, &["-o", "force"]);
     assert_eq!(mount.read("tree.yaml").unwrap(), newer.as_bytes());
+    let said = &mount.said.stderr;
+    assert!(said.contains("its version is not known"), "{said}");
+    assert!(
+        !said.contains("-o force"),
+        "it advises what was done: {said}"
+    );
 }
 
 #[test]
@@ -123,6 +144,18 @@ fn a_file_that_was_cut_short_mounts_and_says_which_block_it_costs() {
     );
 }
 
+/// A place that belongs to the user without privileges, with a program in it that this user can run.
+fn place_of_nobody() -> (Place, PathBuf) {
+    let place = Place::new();
+    let program = place.dir.path().join("asdf-mount");
+    fs::copy(PROGRAM, &program).unwrap();
+    for path in [place.dir.path(), &place.mnt, &place.file] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    (place, program)
+}
+
 /// Runs a script, in which `$@` are these arguments, where mounts are seen by nobody else.
 fn in_private_mounts<S: AsRef<OsStr>>(
     script: &str,
@@ -144,6 +177,19 @@ fn without_a_fuse_device_it_exits_with_30_and_says_how_to_get_one() {
     let script = "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; exec \"$@\"";
     let said = in_private_mounts(script, [Path::new(PROGRAM), &place.file, &place.mnt]);
     assert_refused(&said, 30, "/dev/fuse");
+}
+
+#[test]
+fn without_access_to_the_fuse_device_it_exits_with_30_and_says_how_to_get_it() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (place, program) = place_of_nobody();
+    let script =
+        "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 600 /dev/fuse c 10 229
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
+    let said = in_private_mounts(script, [&program, &place.file, &place.mnt]);
+    assert_refused(&said, 30, "/dev/fuse: no access to it; chmod 666 /dev/fuse");
 }
 
 #[test]
@@ -209,6 +255,41 @@ fn unmounting_what_is_not_mounted_exits_with_10() {
     let place = Place::new();
     let said = run(Command::new(PROGRAM).arg("-u").arg(&place.mnt));
     assert_refused(&said, 10, "mnt");
+}
+
+#[test]
+fn only_a_fuse_mount_is_asked_who_serves_it() {
+    let place = Place::new();
+    let pid = std::process::id().to_string();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&place.mnt, "user.asdf.pid", pid.as_bytes(), flags).is_err() {
+        println!("skipped: no extended attributes here");
+        return;
+    }
+    let said = run(Command::new(PROGRAM).arg("-u").arg(&place.mnt));
+    assert_refused(&said, 10, "mnt: not a mounted ASDF file");
+}
+
+#[test]
+fn what_a_killed_daemon_leaves_can_be_taken_away() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let daemons = daemons_of(&place.mnt);
+    kill_process(Pid::from_raw(daemons[0]).unwrap(), Signal::KILL).unwrap();
+    eventually("gone", || !is_running(daemons[0]));
+    let advice = format!("asdf-mount -u {} takes it away", place.mnt.display());
+    assert_refused(&place.mount(&[]), 10, &advice);
+    // by another name than that in the table of mounts, too
+    let said = run(Command::new(PROGRAM)
+        .args(["-u", "mnt"])
+        .current_dir(place.dir.path()));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert!(mounted_at(&place.mnt).is_none());
+    assert_eq!(place.mount(&[]).code, 0);
+    place.unmount();
 }
 
 #[test]
@@ -425,13 +506,7 @@ fn a_user_without_privileges_mounts_through_fusermount() {
     if !can_mount() || !is_root() {
         return;
     }
-    let place = Place::new();
-    let program = place.dir.path().join("asdf-mount");
-    fs::copy(PROGRAM, &program).unwrap();
-    for path in [place.dir.path(), &place.mnt, &place.file] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
+    let (place, program) = place_of_nobody();
     // a /dev/fuse with the permissions that udev gives it
     let script =
         "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/fuse c 10 229
@@ -443,4 +518,45 @@ fn a_user_without_privileges_mounts_through_fusermount() {
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     assert!(said.stdout.starts_with("#ASDF 1.0.0\n"), "{}", said.stdout);
     assert!(said.stdout.contains("user_id=65534"), "{}", said.stdout);
+}
+
+#[test]
+fn no_text_from_a_file_begins_a_line_of_status_tables_or_log() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::of(&hostile());
+    let log = place.dir.path().join("log");
+    let mount = Mount::new(&place.file, &["--log-file", log.to_str().unwrap()]);
+    for name in ["info/status", "info/arrays.tsv", "info/blocks.tsv"] {
+        assert_not_forged(&mount.text(name));
+    }
+    let text = mount.text("tree.yaml").replace("[5]", "[6]");
+    let refused = fs::OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(mount.path("tree.yaml"))
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            rustix::fs::fsync(&file).map_err(Into::into)
+        });
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(5));
+    assert_not_forged(&mount.text("info/status"));
+    assert_not_forged(&fs::read_to_string(&log).unwrap());
+}
+
+#[test]
+fn a_newline_in_the_name_of_the_file_is_no_matter() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let odd = place.dir.path().join("a\nready b.asdf");
+    fs::rename(&place.file, &odd).unwrap();
+    let mount = Mount::new(&odd, &[]);
+    assert_eq!(mount.said.stderr, "");
+    assert!(mount.text("tree.yaml").starts_with("#ASDF 1.0.0\n"));
+    let status = mount.text("info/status");
+    let first = status.lines().next().unwrap();
+    assert!(first.ends_with("/a%0Aready b.asdf"), "{first}");
 }

@@ -30,6 +30,7 @@ fn usage_errors_exit_with_2() {
         &["--nonsense"][..],
         &["-o", "nonsense"],
         &["-o", "cache=many"],
+        &["-o", "allow_external=/nosuch"],
         &["--completions", "csh"],
     ] {
         let said = place.mount(options);
@@ -188,6 +189,24 @@ fn an_array_whose_file_is_missing_is_told_of_until_it_can_be_read() {
 }
 
 #[test]
+fn a_check_says_which_block_does_not_decode() {
+    let sample = Sample::new("a: 1\n")
+        .block(Block::raw(&noise(20)))
+        .block(Block::coded(
+            *b"zlib",
+            [&b"\x78\x9c"[..], &noise(100)].concat(),
+            1000,
+        ));
+    let said = asdf_mount([Path::new("--check"), &Place::of(&sample).file]);
+    assert_eq!(said.code, 23, "{}{}", said.stdout, said.stderr);
+    assert!(
+        said.stdout.contains("damaged: block 1: zlib: "),
+        "{}",
+        said.stdout
+    );
+}
+
+#[test]
 fn completions_exist_for_three_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let said = asdf_mount(["--completions", shell]);
@@ -197,4 +216,39 @@ fn completions_exist_for_three_shells() {
             "{shell}"
         );
     }
+}
+
+/// What a hostile key and a hostile URI want to be taken for.
+const FORGED: &str = "problem   forged";
+
+/// A file whose tree says so much in a key, in an array that has no file, and in a URI.
+pub(crate) fn hostile() -> Sample {
+    let good = array("\"y\\n{}\\e[31m\"", 0, "int32", "[5]");
+    let bad = array("\"x\\n{}\\e[31m\"", 7, "int32", "[500]");
+    let uri = array_with(
+        "far",
+        "source: \"gone\\n{}\\e[31m.asdf\", datatype: int8, byteorder: big, shape: [1]",
+    );
+    Sample::new(&(good + &bad + &uri).replace("{}", FORGED)).block(Block::raw(&noise(20)))
+}
+
+/// No line begins with what the file wants to say, and no terminal is told anything.
+#[track_caller]
+pub(crate) fn assert_not_forged(text: &str) {
+    assert!(text.contains(FORGED), "nothing of it is said: {text}");
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+    assert!(!text.lines().any(|line| line.starts_with(FORGED)), "{text}");
+}
+
+#[test]
+fn no_text_from_a_file_begins_a_line_of_ours() {
+    let place = Place::of(&hostile());
+    for action in ["--check", "--list"] {
+        assert_not_forged(&asdf_mount([Path::new(action), &place.file]).stdout);
+    }
+    // what a mount says when it has no more than its standard error
+    let odd_name = place.dir.path().join(format!("x\n{FORGED}\u{1b}[31m.asdf"));
+    let said = asdf_mount([Path::new("--check"), &odd_name]);
+    assert_eq!(said.stderr.lines().count(), 1);
+    assert_not_forged(&said.stderr);
 }

@@ -1,12 +1,53 @@
-//! Blocks edited by several at once.
+//! Blocks that are edited, by several at once, and what becomes of their checksums and of those who read meanwhile.
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::XattrFlags;
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount};
-use crate::sample::{Block, Sample, array, noise};
+use crate::common::{Mount, asdf_mount, can_mount, eventually, run};
+use crate::sample::{Block, Index, Sample, array, noise, ramp};
+
+/// A file of its own, mounted for writing.
+fn writable(sample: &Sample) -> (TempDir, PathBuf, Mount) {
+    let dir = TempDir::new().unwrap();
+    let file = sample.write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    (dir, file, mount)
+}
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).open(path).unwrap()
+}
+
+/// What a new mount of the file shows.
+fn shown(file: &Path, name: &str) -> Vec<u8> {
+    Mount::new(file, &["-r"]).read(name).unwrap()
+}
+
+/// The exit status of `--check`: 0, or 23 for damage.
+fn check(file: &Path) -> i32 {
+    asdf_mount(["--check".as_ref(), file.as_os_str()]).code
+}
+
+/// Whether a file's length can be set by its name, without opening it: `truncate(2)`, which the crates at hand leave out.
+fn truncate(path: &Path, len: u64) -> bool {
+    let script = "import os, sys; os.truncate(sys.argv[1], int(sys.argv[2]))";
+    let mut command = Command::new("python3");
+    run(command.args(["-c", script]).arg(path).arg(len.to_string())).code == 0
+}
+
+fn encode(mount: &Mount, block: &str, code: &[u8]) -> rustix::io::Result<()> {
+    let flags = XattrFlags::empty();
+    rustix::fs::setxattr(mount.path(block), "user.asdf.compression", code, flags)
+}
 
 #[test]
 fn what_is_written_while_a_save_runs_is_in_the_next_save() {
@@ -42,4 +83,378 @@ fn what_is_written_while_a_save_runs_is_in_the_next_save() {
     let found = fs::read(mount.path("blocks/0.bin")).unwrap();
     let lost = (0..WRITES).filter(|n| found[n * 1000] != *n as u8).count();
     assert_eq!(lost, 0, "of {WRITES} writes");
+}
+
+#[test]
+fn first_writes_through_several_files_at_once_are_all_kept() {
+    const LEN: usize = 3000;
+    const ROUNDS: usize = 60;
+    if !can_mount() {
+        return;
+    }
+    let sample =
+        Sample::new(&array("x", 0, "uint8", &format!("[{LEN}]"))).block(Block::raw(&[0; LEN]));
+    let (_dir, file, mount) = writable(&sample);
+    let header = mount.read("arrays/x.npy").unwrap().len() - LEN;
+    for round in 0..ROUNDS {
+        let barrier = Barrier::new(3);
+        std::thread::scope(|scope| {
+            for (n, (name, shift)) in [
+                ("blocks/0.bin", 0),
+                ("arrays/x.bin", 0),
+                ("arrays/x.npy", header),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let (barrier, file) = (&barrier, open(&mount.path(name)));
+                scope.spawn(move || {
+                    barrier.wait();
+                    let at = shift + n * 1000 + round;
+                    file.write_all_at(b"w", at as u64).unwrap();
+                });
+            }
+        });
+    }
+    mount.unmount();
+    let found = shown(&file, "blocks/0.bin");
+    let expected: Vec<u8> = (0..LEN)
+        .map(|at| if at % 1000 < ROUNDS { b'w' } else { 0 })
+        .collect();
+    let lost = found.iter().zip(&expected).filter(|(a, b)| a != b);
+    assert_eq!(lost.count(), 0, "of {} writes", 3 * ROUNDS);
+    assert_eq!(check(&file), 0);
+}
+
+#[test]
+fn a_hole_in_what_is_written_over_a_block_is_zeros_in_it() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new("a: 1\n").block(Block::raw(&noise(300_000)));
+    let (_dir, file, mount) = writable(&sample);
+    // as cp does with a sparse file
+    let mut copy = File::create(mount.path("blocks/0.bin")).unwrap();
+    copy.write_all(b"front").unwrap();
+    copy.seek(SeekFrom::Start(299_990)).unwrap();
+    copy.write_all(b"the end...").unwrap();
+    copy.sync_all().unwrap();
+    drop(copy);
+    let mut expected = vec![0; 300_000];
+    expected[..5].copy_from_slice(b"front");
+    expected[299_990..].copy_from_slice(b"the end...");
+    assert!(mount.read("blocks/0.bin").unwrap() == expected);
+    mount.unmount();
+    assert!(shown(&file, "blocks/0.bin") == expected);
+    assert_eq!(check(&file), 0);
+}
+
+#[test]
+fn readers_go_on_while_a_block_is_encoded_anew() {
+    if !can_mount() {
+        return;
+    }
+    let data = ramp(3_000_000);
+    let (_dir, _, mount) = writable(&Sample::new("a: 1\n").block(Block::raw(&data)));
+    for code in ["zlib", "lz4", "none"] {
+        let before = File::open(mount.path("blocks/0.bin")).unwrap();
+        let mut start = vec![0; 1000];
+        before.read_exact_at(&mut start, 0).unwrap();
+        encode(&mount, "blocks/0.bin", code.as_bytes()).unwrap();
+        let mut rest = vec![0; data.len() - 1000];
+        before.read_exact_at(&mut rest, 1000).unwrap();
+        assert!([start, rest].concat() == data, "the reader before {code}");
+        assert!(mount.read("blocks/0.bin").unwrap() == data, "{code}");
+    }
+}
+
+#[test]
+fn edits_and_readers_follow_blocks_that_move_in_place() {
+    if !can_mount() {
+        return;
+    }
+    let (first, second) = (ramp(200_000), noise(200_000));
+    for (what, last) in [("raw", Block::raw(&second)), ("zlib", Block::zlib(&second))] {
+        let sample = Sample::new("a: 1\n").block(Block::zlib(&first)).block(last);
+        let (dir, file, mount) = writable(&sample);
+        // a file of two names is never replaced
+        fs::hard_link(&file, dir.path().join("other.asdf")).unwrap();
+        let inode = fs::metadata(&file).unwrap().ino();
+        let reader = File::open(mount.path("blocks/0.bin")).unwrap();
+        let mut start = vec![0; 1000];
+        reader.read_exact_at(&mut start, 0).unwrap();
+        let edited = open(&mount.path("blocks/1.bin"));
+        edited.write_all_at(b"EDITED", 100).unwrap();
+        let tree = fs::read_to_string(mount.path("tree.yaml")).unwrap();
+        let longer = tree.replace("a: 1", &format!("a: {}", "x".repeat(5000)));
+        fs::write(mount.path("tree.yaml"), longer).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().ino(), inode);
+        let mut rest = vec![0; first.len() - 1000];
+        reader.read_exact_at(&mut rest, 1000).unwrap();
+        assert!([start, rest].concat() == first, "{what}: an open file");
+        assert!(mount.read("blocks/0.bin").unwrap() == first, "{what}");
+        edited.sync_all().unwrap();
+        drop((edited, reader));
+        mount.unmount();
+        let mut expected = second.clone();
+        expected[100..106].copy_from_slice(b"EDITED");
+        assert!(shown(&file, "blocks/1.bin") == expected, "{what}: the edit");
+        assert_eq!(check(&file), 0, "{what}");
+    }
+}
+
+#[test]
+fn readers_never_meet_a_block_that_is_half_written() {
+    const SAVES: usize = 25;
+    if !can_mount() {
+        return;
+    }
+    let mut data = noise(3_000_000);
+    // without a checksum, so that nothing in the header changes with the bytes
+    let block = Block::lz4(&data).allocated(4_000_000).checksum([0; 16]);
+    let (_dir, file, mount) = writable(&Sample::new("a: 1\n").block(block));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let (path, done, data) = (mount.path("blocks/0.bin"), &done, &data);
+                scope.spawn(move || {
+                    let mut reads = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        let found = fs::read(&path).unwrap();
+                        let differs = found.iter().zip(data).filter(|(a, b)| a != b).count();
+                        assert!(found.len() == data.len() && differs <= 8 * SAVES);
+                        reads += 1;
+                    }
+                    reads
+                })
+            })
+            .collect();
+        let editor = open(&mount.path("blocks/0.bin"));
+        for n in 0..SAVES {
+            // sometimes the chunk becomes longer, and sometimes shorter
+            editor
+                .write_all_at(&[n as u8; 8], (n * 100_000) as u64)
+                .unwrap();
+            editor.sync_all().unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        for reader in readers {
+            assert!(reader.join().unwrap() > 0);
+        }
+    });
+    for n in 0..SAVES {
+        data[n * 100_000..n * 100_000 + 8].fill(n as u8);
+    }
+    mount.unmount();
+    assert!(shown(&file, "blocks/0.bin") == data);
+    assert_eq!(check(&file), 0);
+}
+
+/// A damaged block of this kind: what does `--check` say after the edit?
+fn check_after(block: Block, edit: impl Fn(&Mount)) -> i32 {
+    let wrong = block.checksum([7; 16]);
+    let (_dir, file, mount) = writable(&Sample::new("a: 1\n").block(wrong));
+    edit(&mount);
+    mount.unmount();
+    check(&file)
+}
+
+#[test]
+fn no_edit_vouches_for_damage_that_it_does_not_write_over() {
+    if !can_mount() {
+        return;
+    }
+    let data = ramp(100_000);
+    let kinds = || [Block::raw(&data), Block::lz4(&data), Block::zlib(&data)];
+    let one_byte = |mount: &Mount| {
+        open(&mount.path("blocks/0.bin"))
+            .write_all_at(b"x", 5)
+            .unwrap();
+    };
+    let longer = |mount: &Mount| {
+        open(&mount.path("blocks/0.bin"))
+            .write_all_at(b"x", 100_000)
+            .unwrap();
+    };
+    let same_size = |mount: &Mount| {
+        let path = mount.path("blocks/0.bin");
+        rustix::fs::ftruncate(open(&path), 100_000).unwrap();
+        assert!(truncate(&path, 100_000));
+    };
+    let anew = |mount: &Mount| {
+        encode(mount, "blocks/0.bin", b"bzp2").unwrap_err();
+    };
+    let all = |mount: &Mount| fs::write(mount.path("blocks/0.bin"), noise(100_000)).unwrap();
+    for block in kinds() {
+        assert_eq!(check_after(block, one_byte), 23);
+    }
+    for block in kinds() {
+        assert_eq!(check_after(block, longer), 23);
+    }
+    for block in kinds() {
+        assert_eq!(check_after(block, same_size), 23);
+    }
+    for block in kinds() {
+        assert_eq!(check_after(block, anew), 23);
+    }
+    for block in kinds() {
+        assert_eq!(check_after(block, all), 0);
+    }
+}
+
+#[test]
+fn a_block_has_the_checksum_of_what_was_written_or_none_as_before() {
+    if !can_mount() {
+        return;
+    }
+    let data = ramp(100_000);
+    for block in [Block::raw(&data), Block::lz4(&data)] {
+        let without = block.clone().checksum([0; 16]);
+        for (block, has_one) in [(block, true), (without, false)] {
+            let (_dir, file, mount) = writable(&Sample::new("a: 1\n").block(block));
+            for at in [0, 99_999, 100_000] {
+                let written = fs::metadata(&file).unwrap().mtime_nsec();
+                let edited = open(&mount.path("blocks/0.bin"));
+                edited.write_all_at(b"x", at).unwrap();
+                drop(edited);
+                let sum = mount
+                    .attribute("blocks/0.bin", "user.asdf.checksum")
+                    .unwrap();
+                assert_eq!(sum.contains(|c| c != '0'), has_one);
+                let state = mount
+                    .attribute("blocks/0.bin", "user.asdf.checksum_state")
+                    .unwrap();
+                assert_eq!(state, if has_one { "ok" } else { "none" });
+                let info = mount.text("info/status");
+                assert!(info.contains("block 0 saved"), "{info}");
+                let (inside, outside) = (mount.path("blocks/0.bin"), &file);
+                let times = [&inside, outside].map(|path| fs::metadata(path).unwrap().mtime_nsec());
+                assert!(times[0] == times[1] && times[1] != written, "at {at}");
+                assert_eq!(check(&file), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refused_truncation_costs_nobody_else_what_he_wrote() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("x", 0, "uint8", "[1000]")).block(Block::raw(&noise(1000)));
+    let (_dir, file, mount) = writable(&sample);
+    let path = mount.path("blocks/0.bin");
+    let writer = open(&path);
+    writer.write_all_at(b"HELLO", 0).unwrap();
+    assert!(!truncate(&path, 10));
+    writer.sync_all().unwrap();
+    drop(writer);
+    mount.unmount();
+    assert_eq!(shown(&file, "blocks/0.bin")[..5], *b"HELLO");
+}
+
+#[test]
+fn what_was_given_up_is_nowhere_any_more_and_told() {
+    if !can_mount() {
+        return;
+    }
+    let data = noise(100_000);
+    let sample = Sample::new(&array("x", 0, "uint8", "[100000]")).block(Block::raw(&data));
+    let (_dir, file, mount) = writable(&sample);
+    let mut options = OpenOptions::new();
+    let array = options
+        .write(true)
+        .truncate(true)
+        .open(mount.path("arrays/x.bin"))
+        .unwrap();
+    array.write_all_at(&vec![0; 40_000], 0).unwrap();
+    assert!(
+        mount.read("blocks/0.bin").unwrap() != data,
+        "the draft is shown"
+    );
+    rustix::fs::fsync(&array).unwrap_err();
+    drop(array);
+    for name in ["blocks/0.bin", "arrays/x.bin"] {
+        eventually("the file is as it was", || {
+            mount.read(name).unwrap() == data
+        });
+    }
+    eventually("it is told", || {
+        mount.text("info/status").contains("given up")
+    });
+    mount.unmount();
+    assert!(shown(&file, "blocks/0.bin") == data);
+    assert_eq!(check(&file), 0);
+}
+
+#[test]
+fn a_block_that_cannot_be_written_is_refused_when_it_is_opened() {
+    const EROFS: Option<i32> = Some(30);
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new("a: 1\n")
+        .block(Block::coded(*b"bls2", noise(1000), 5000))
+        .block(Block::raw(&noise(1000)));
+    let (_dir, _, mount) = writable(&sample);
+    let path = mount.path("blocks/0.bin");
+    let error = OpenOptions::new().write(true).open(&path).unwrap_err();
+    assert_eq!(error.raw_os_error(), EROFS);
+    let error = encode(&mount, "blocks/1.bin", b"xz").unwrap_err();
+    assert_eq!(error, rustix::io::Errno::OPNOTSUPP);
+}
+
+#[test]
+fn of_a_block_that_is_cut_short_only_what_is_there_can_be_written() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new("a: 1\n")
+        .block(Block::raw(&noise(10_000)))
+        .index(Index::Absent);
+    let dir = TempDir::new().unwrap();
+    let file = sample.write(dir.path());
+    let mut cut = fs::read(&file).unwrap();
+    cut.truncate(cut.len() - 5000);
+    fs::write(&file, &cut).unwrap();
+    let mount = Mount::new(&file, &[]);
+    let edit = |at| {
+        let edited = open(&mount.path("blocks/0.bin"));
+        edited.write_all_at(b"X", at).unwrap();
+        edited.sync_all()
+    };
+    edit(9000).unwrap_err();
+    eventually("it is given up", || {
+        mount.text("info/status").contains("given up")
+    });
+    assert!(fs::read(&file).unwrap() == cut);
+    edit(10).unwrap();
+    // the checksum stays, as it is not that of what is there
+    let place = cut.len() - 5000 + 10;
+    cut[place] = b'X';
+    assert!(fs::read(&file).unwrap() == cut);
+    mount.unmount();
+}
+
+#[test]
+fn a_block_that_is_being_edited_is_not_removed() {
+    const EBUSY: Option<i32> = Some(16);
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new("a: 1\n").block(Block::raw(&noise(1000)));
+    let (_dir, _, mount) = writable(&sample);
+    let new = File::create(mount.path("blocks/1.bin")).unwrap();
+    new.write_all_at(b"new", 0).unwrap();
+    let error = fs::remove_file(mount.path("blocks/0.bin")).unwrap_err();
+    assert_eq!(error.raw_os_error(), EBUSY);
+    drop(new);
+    let edited = open(&mount.path("blocks/1.bin"));
+    edited.write_all_at(b"N", 0).unwrap();
+    let error = fs::remove_file(mount.path("blocks/1.bin")).unwrap_err();
+    assert_eq!(error.raw_os_error(), EBUSY);
+    drop(edited);
+    assert_eq!(mount.read("blocks/1.bin").unwrap(), b"New");
+    fs::remove_file(mount.path("blocks/1.bin")).unwrap();
 }

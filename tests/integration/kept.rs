@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, daemons_of, eventually};
+use crate::common::{Mount, Place, can_mount, daemons_of, eventually, run};
 use crate::sample::{Block, Sample, noise};
 
 const LEN: usize = 12_000_000;
@@ -54,6 +55,8 @@ fn the_second_mount_of_a_zlib_block_reads_its_end_at_once() {
     let option = format!("index-cache={}", kept.display());
 
     let first = Mount::new(&file, &["-r", "-o", &option]);
+    let status = first.text("info/status");
+    assert!(status.contains("indexes   none kept yet"), "{status}");
     assert!(first.read("blocks/0.bin").unwrap() == data);
     eventually("an index is kept", || indexes(&kept).len() == 1);
     let told = format!("indexes   kept in {}", kept.display());
@@ -73,4 +76,33 @@ fn the_second_mount_of_a_zlib_block_reads_its_end_at_once() {
         cost >= whole,
         "{cost} bytes read of a file that has changed"
     );
+}
+
+/// A daemon with one thread that looked for an index in its own mount would wait for itself.
+#[test]
+fn no_index_is_looked_for_under_the_mountpoint() {
+    if !can_mount() {
+        return;
+    }
+    let data = noise(LEN);
+    let place = Place::of(&Sample::new("a: 1\n").block(Block::zlib(&data)));
+    let option = format!("threads=1,index-cache={}/blocks", place.mnt.display());
+    let said = place.mount(&["-r", "-o", &option]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert!(
+        said.stderr.contains("no indexes are kept"),
+        "{}",
+        said.stderr
+    );
+    let block = place.mnt.join("blocks/0.bin");
+    let read = run(Command::new("timeout")
+        .args(["-s", "KILL", "20", "md5sum"])
+        .arg(block));
+    if read.code != 0 {
+        for daemon in daemons_of(&place.mnt) {
+            run(Command::new("kill").args(["-KILL", &daemon.to_string()]));
+        }
+    }
+    place.unmount();
+    assert_eq!(read.code, 0, "{}", read.stderr);
 }

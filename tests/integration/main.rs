@@ -38,5 +38,7 @@ mod manual;
 #[cfg(feature = "fuse")]
 mod mount;
 #[cfg(feature = "fuse")]
+mod refused;
+#[cfg(feature = "fuse")]
 mod rules;
 mod sample;

@@ -329,6 +329,31 @@ fn a_streamed_block_reaches_to_the_end_of_the_file_and_grows_with_it() {
 }
 
 #[test]
+fn a_file_that_takes_the_place_of_the_mounted_one_is_shown() {
+    if !can_mount() {
+        return;
+    }
+    let sample = |data: &[u8]| Sample::new("a: 1\n").block(Block::raw(data));
+    for options in [&["-r"][..], &[]] {
+        let dir = TempDir::new().unwrap();
+        let file = sample(b"old").write(dir.path());
+        let mount = Mount::new(&file, options);
+        let open = File::open(mount.path("blocks/0.bin")).unwrap();
+        let other = dir.path().join("other");
+        fs::write(&other, sample(b"the new one").bytes()).unwrap();
+        fs::rename(&other, &file).unwrap();
+        eventually("the new file is shown", || {
+            mount.read("blocks/0.bin").unwrap() == b"the new one"
+        });
+        drop(open);
+        // a name that means no file any more changes nothing
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert_eq!(mount.read("blocks/0.bin").unwrap(), b"the new one");
+    }
+}
+
+#[test]
 fn a_block_that_cannot_be_decoded_harms_no_other() {
     if !can_mount() {
         return;

@@ -74,9 +74,18 @@ impl Entries {
             return;
         }
         if self.rows.len() >= ROWS {
+            self.thin_out();
+        }
+        self.rows.push(entry);
+    }
+
+    /// Drops those that are the nearest to each other.
+    pub(super) fn thin_out(&mut self) {
+        let before = self.rows.len();
+        for _ in 0..u64::BITS {
             self.spacing = self.spacing.saturating_mul(2).max(FIRST_SPACING);
-            let mut next = 0;
             let spacing = self.spacing;
+            let mut next = spacing;
             self.rows.retain(|row| {
                 let kept = row.decoded >= next;
                 if kept {
@@ -84,22 +93,25 @@ impl Entries {
                 }
                 kept
             });
+            if self.rows.len() < before || before == 0 {
+                break;
+            }
         }
-        self.rows.push(entry);
+        self.rows.shrink_to_fit();
     }
 
-    /// The places as bytes: the spacing, then of each place what [`Entry`] has, in that order and little-endian.
+    /// Appends the places as bytes: the spacing, then of each place what [`Entry`] has, in that order and little-endian.
     ///
     /// `None` if there is none but the first.
-    pub(super) fn export(&self) -> Option<Vec<u8>> {
-        let mut bytes = self.spacing.to_le_bytes().to_vec();
+    pub(super) fn export(&self, bytes: &mut Vec<u8>) -> Option<()> {
+        bytes.extend(self.spacing.to_le_bytes());
         for row in &self.rows {
             bytes.extend(row.decoded.to_le_bytes());
             bytes.extend(row.bit.to_le_bytes());
             bytes.push(row.level);
             bytes.extend(row.combined.to_le_bytes());
         }
-        (!self.rows.is_empty()).then_some(bytes)
+        (!self.rows.is_empty()).then_some(())
     }
 
     /// The places that were exported, if they may be those of a block of so many decoded bytes and stored bits.
@@ -149,6 +161,12 @@ mod tests {
             });
         }
         assert!(entries.rows.len() <= ROWS && entries.held() < 4 << 20);
+        for _ in 0..20 {
+            let before = entries.rows.len();
+            entries.thin_out();
+            assert!(entries.rows.len() < before || before == 0);
+        }
+        assert_eq!(entries.held(), 0);
         let found = entries.before(50);
         assert!(found.decoded <= 50 && found.bit == found.decoded * 3);
     }
@@ -164,7 +182,9 @@ mod tests {
         let import = |rows: &[Entry]| {
             let mut entries = Entries::new(Entry::default());
             entries.rows = rows.to_vec();
-            let bytes = entries.export()?;
+            let mut bytes = Vec::new();
+            entries.export(&mut bytes)?;
+            assert!(bytes.len() as u64 <= entries.held() + 8);
             assert!(Entries::import(Entry::default(), &bytes[1..], 100, 1000).is_none());
             Entries::import(Entry::default(), &bytes, 100, 1000)
         };
@@ -183,7 +203,8 @@ mod tests {
         let many: Vec<_> = (1..=ROWS as u64 + 1).map(|n| row(n, n, 1)).collect();
         let mut entries = Entries::new(Entry::default());
         entries.rows = many;
-        let bytes = entries.export().unwrap();
+        let mut bytes = Vec::new();
+        entries.export(&mut bytes).unwrap();
         assert!(Entries::import(Entry::default(), &bytes, u64::MAX, u64::MAX).is_none());
     }
 }

@@ -98,6 +98,6 @@ impl Shared {
         }
         let mut state = self.lock();
         state.tidying = false;
-        self.recount(&mut state, self.whose(Demand::AHEAD));
+        self.recount(&state, self.whose(Demand::AHEAD));
     }
 }

@@ -18,9 +18,8 @@ const BLOCK_CHECKSUM: u8 = 2;
 const CONTENT_CHECKSUM: u8 = 4;
 const IN_FRAME: u8 = 0x80;
 
-/// The entries behind the one at 0; `None` if there are none.
-pub(super) fn export(entries: &Entries<Spot>) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
+/// Appends the entries behind the one at 0; `None` if there are none.
+pub(super) fn export(entries: &Entries<Spot>, bytes: &mut Vec<u8>) -> Option<()> {
     for (offset, spot) in entries.rest() {
         bytes.extend(offset.to_le_bytes());
         bytes.extend(spot.walker.at.to_le_bytes());
@@ -28,7 +27,7 @@ pub(super) fn export(entries: &Entries<Spot>) -> Option<Vec<u8>> {
         bytes.extend(u32::try_from(spot.before.len()).ok()?.to_le_bytes());
         bytes.extend(spot.before.iter());
     }
-    (!bytes.is_empty()).then_some(bytes)
+    (!entries.rest().is_empty()).then_some(())
 }
 
 /// Adds the entries to those at 0; `None` if they can't be those of a payload of so many decoded and stored bytes.
@@ -110,7 +109,8 @@ mod tests {
     #[test]
     fn what_is_exported_is_imported_if_it_can_be() {
         let import_from = |found: &[(u64, u64, usize)]| {
-            let bytes = export(&spots(found)).unwrap();
+            let mut bytes = Vec::new();
+            export(&spots(found), &mut bytes).unwrap();
             let first = || Entries::spaced(10, Spot::default());
             assert!(import(first(), &bytes[..bytes.len() - 1], 100, 1000).is_none());
             import(first(), &bytes, 100, 1000)
@@ -133,6 +133,6 @@ mod tests {
         ] {
             assert!(import_from(&[(40, 300, 1), bad]).is_none(), "{bad:?}");
         }
-        assert!(export(&spots(&[])).is_none());
+        assert!(export(&spots(&[]), &mut Vec::new()).is_none());
     }
 }

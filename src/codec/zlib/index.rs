@@ -8,7 +8,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 + 8 + 1 | [`Point::decoded`], [`Point::stored`], [`Point::bits`] |
+//! | 8 + 8 + 4 + 1 | [`Point::decoded`], [`Point::stored`], [`Point::adler`], [`Point::bits`] |
 //! | 1 | whether the window is sparse |
 //! | 2 | length of the window when expanded |
 //! | 4 + n | length of what is there of it, and that |
@@ -18,6 +18,7 @@
 use std::sync::Arc;
 
 use super::SEGMENT;
+use crate::codec::inflate::ADLER_START;
 use crate::codec::kept::Fields;
 use crate::error::Result;
 use crate::source::len_u64;
@@ -49,7 +50,9 @@ pub(super) struct Point {
     pub(super) stored: u64,
     /// How many bits of that byte come behind the point.
     pub(super) bits: u8,
-    /// What was decoded before it.
+    /// Adler-32 of all that was decoded before it.
+    pub(super) adler: u32,
+    /// What was decoded before it, as much as a window.
     pub(super) window: Arc<Window>,
 }
 
@@ -123,19 +126,27 @@ impl Index {
         }
     }
 
-    fn thin_out(&mut self) {
-        self.stride = self.stride.saturating_mul(2);
-        let points = std::mem::take(&mut self.points);
-        self.points = points
-            .into_iter()
-            .filter(|point| self.is_mark(mark_of(point.decoded)))
-            .collect();
+    /// Drops about every second point.
+    pub(super) fn thin_out(&mut self) {
+        let before = self.points.len();
+        for _ in 0..u64::BITS {
+            self.stride = self.stride.saturating_mul(2);
+            let points = std::mem::take(&mut self.points);
+            self.points = points
+                .into_iter()
+                .filter(|point| self.is_mark(mark_of(point.decoded)))
+                .collect();
+            if self.points.len() < before || before == 0 {
+                break;
+            }
+        }
+        self.points.shrink_to_fit();
         self.held = self.points.iter().map(Point::held).sum();
     }
 
-    /// The index as bytes; `None` if there are no points.
-    pub(super) fn export(&self) -> Option<Vec<u8>> {
-        let mut bytes = self.stride.to_le_bytes().to_vec();
+    /// Appends the index as bytes; `None` if there are no points.
+    pub(super) fn export(&self, bytes: &mut Vec<u8>) -> Option<()> {
+        bytes.extend(self.stride.to_le_bytes());
         for point in &self.points {
             let (sparse, len, there) = match point.window.as_ref() {
                 Window::Whole(plain) => (false, plain.len(), plain),
@@ -143,12 +154,13 @@ impl Index {
             };
             bytes.extend(point.decoded.to_le_bytes());
             bytes.extend(point.stored.to_le_bytes());
+            bytes.extend(point.adler.to_le_bytes());
             bytes.extend([point.bits, u8::from(sparse)]);
             bytes.extend(u16::try_from(len).ok()?.to_le_bytes());
             bytes.extend(u32::try_from(there.len()).ok()?.to_le_bytes());
             bytes.extend(there);
         }
-        (!self.points.is_empty()).then_some(bytes)
+        (!self.points.is_empty()).then_some(())
     }
 
     /// The index that these bytes are, if it may be that of a stream of so many decoded and stored bytes.
@@ -161,6 +173,7 @@ impl Index {
             let point = Point {
                 decoded: fields.u64()?,
                 stored: fields.u64()?,
+                adler: fields.u32()?,
                 bits: fields.u8()?,
                 window: Arc::new(Window::import(&mut fields)?),
             };
@@ -212,12 +225,24 @@ impl Index {
 }
 
 impl Point {
+    /// Where the first block begins.
+    pub(super) fn first(stored: u64) -> Self {
+        Self {
+            decoded: 0,
+            stored,
+            bits: 0,
+            adler: ADLER_START,
+            window: Arc::new(Window::Whole(Vec::new())),
+        }
+    }
+
     /// The same place, without a window.
     pub(super) fn place(&self) -> Self {
         Self {
             decoded: self.decoded,
             stored: self.stored,
             bits: self.bits,
+            adler: self.adler,
             window: Arc::new(Window::Whole(Vec::new())),
         }
     }
@@ -399,6 +424,118 @@ mod tests {
             assert_eq!(position_of(high, low), Some(position));
         }
         assert!((0..=255).all(|literal| position_of(literal, literal).is_none()));
+    }
+
+    /// A point as bytes: its numbers, whether its window is sparse, the window's length, and what is there of it.
+    fn row(at: (u64, u64), bits: u8, sparse: u8, len: u16, there: &[u8]) -> Vec<u8> {
+        let mut row = [at.0.to_le_bytes(), at.1.to_le_bytes()].concat();
+        row.extend(7_u32.to_le_bytes());
+        row.extend([bits, sparse]);
+        row.extend(len.to_le_bytes());
+        row.extend((there.len() as u32).to_le_bytes());
+        row.extend(there);
+        row
+    }
+
+    fn import(stride: u64, rows: &[Vec<u8>]) -> Option<Index> {
+        let bytes = [stride.to_le_bytes().to_vec(), rows.concat()].concat();
+        Index::import(&bytes, 100, 1000)
+    }
+
+    #[test]
+    fn points_that_can_not_be_are_not_imported() {
+        let first = || row((5, 50), 0, 0, 3, b"abc");
+        let good = row((99, 1000), 7, 1, 32768, &[0x7F, 2, b'x', b'y', 0, 1, b'z']);
+        let index = import(4, &[first(), good.clone()]).unwrap();
+        assert_eq!(index.points.len(), 2);
+        let last = index.before(99).unwrap();
+        assert_eq!((last.stored, last.bits, last.adler), (1000, 7, 7));
+        let window = last.window.expand();
+        assert_eq!(window.len(), WINDOW);
+        assert_eq!(window[126..131], *b"\0xyz\0");
+        let mut bytes = Vec::new();
+        index.export(&mut bytes).unwrap();
+        assert!(bytes == [4_u64.to_le_bytes().to_vec(), first(), good.clone()].concat());
+        assert!(bytes.len() as u64 <= index.held() + 8);
+
+        let long = vec![0; WINDOW + 1];
+        for (what, bad) in [
+            ("beyond the decoded bytes", row((100, 60), 0, 0, 0, b"")),
+            ("beyond the stored bytes", row((6, 1001), 0, 0, 0, b"")),
+            ("not behind the point before", row((5, 60), 0, 0, 0, b"")),
+            ("not stored behind it", row((6, 50), 0, 0, 0, b"")),
+            ("eight bits", row((6, 60), 8, 0, 0, b"")),
+            ("neither whole nor sparse", row((6, 60), 0, 2, 0, b"")),
+            ("less than its length", row((6, 60), 0, 0, 2, b"a")),
+            ("more than its length", row((6, 60), 0, 0, 0, b"a")),
+            ("a window too long", row((6, 60), 0, 0, 32769, &long)),
+            ("a sparse one too long", row((6, 60), 0, 1, 32769, &[])),
+            (
+                "runs beyond the window",
+                row((6, 60), 0, 1, 2, &[1, 2, 3, 4]),
+            ),
+            ("a run that is cut off", row((6, 60), 0, 1, 9, &[1, 2, 3])),
+            (
+                "a number that is cut off",
+                row((6, 60), 0, 1, 9, &[1, 0x80]),
+            ),
+            (
+                "a long number",
+                row((6, 60), 0, 1, 9, &[0x80, 0x80, 0x80, 0, 0]),
+            ),
+            (
+                "gaps beyond all bounds",
+                row((6, 60), 0, 1, 32768, &[0xFF, 0xFF, 0x7F, 0].repeat(9)),
+            ),
+            ("cut off", good[..good.len() - 1].to_vec()),
+            ("cut off in its numbers", good[..20].to_vec()),
+        ] {
+            assert!(import(4, &[first(), bad]).is_none(), "{what}");
+        }
+        for stride in [0, 3, u64::MAX] {
+            assert!(import(stride, &[first()]).is_none());
+        }
+    }
+
+    #[test]
+    fn more_points_than_are_kept_are_not_imported() {
+        let rows = |count: u64| -> Vec<u8> {
+            let window = vec![1; WINDOW];
+            (1..=count)
+                .flat_map(|n| row((n, n), 0, 0, 32768, &window))
+                .collect()
+        };
+        let most = INDEX_LEN / (WINDOW as u64 + POINT_LEN);
+        let import = |count| {
+            let bytes = [1_u64.to_le_bytes().to_vec(), rows(count)].concat();
+            Index::import(&bytes, u64::MAX, u64::MAX)
+        };
+        assert!(import(most).is_some_and(|index| index.held() <= INDEX_LEN));
+        assert!(import(most + 1).is_none());
+    }
+
+    #[test]
+    fn points_thin_out_to_none() {
+        let mut index = Index::new();
+        let point = |n: u64| Point {
+            decoded: n << 20,
+            ..Point::first(n)
+        };
+        for n in 1..=24 {
+            index.add(point(n));
+        }
+        for (left, stride) in [(12, 2), (6, 4), (3, 8), (1, 16), (0, 32), (0, 64)] {
+            index.thin_out();
+            assert_eq!((index.points.len(), index.stride), (left, stride));
+            assert_eq!(index.held(), POINT_LEN * left as u64);
+        }
+        let mut apart = Index::new();
+        apart.add(point(8));
+        apart.add(point(16));
+        apart.thin_out();
+        assert_eq!(apart.points.len(), 1, "it goes on until there are fewer");
+        index.add(point(5));
+        assert!(index.points.is_empty(), "and they stay apart");
     }
 
     proptest! {

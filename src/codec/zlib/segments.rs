@@ -11,15 +11,14 @@ use std::thread;
 use super::super::SEGMENT;
 use super::super::inflate::{ADLER_START, Inflate, Stop, adler32, adler32_combine};
 use super::super::work::on_all_cores;
-use super::{INPUT_LEN, len_u64};
+use super::{HEADER_LEN, INPUT_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
 use crate::source::Source;
 
 /// The end of a full flush.
 const MARK: [u8; 4] = [0, 0, 0xFF, 0xFF];
 
-/// Length of a stream's header, and of its checksum.
-const HEADER_LEN: u64 = 2;
+/// Length of a stream's checksum.
 const CHECKSUM_LEN: u64 = 4;
 
 /// The most stored bytes of a segment: those of one that does not get smaller, and a lot.
@@ -50,11 +49,10 @@ pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Seg
         return Ok(None);
     }
     stored.read_exact_at(&mut header, 0)?;
-    let preset_dictionary = |flags: u8| flags & 0x20 != 0;
     let [0x78, flags] = header else {
         return Ok(None);
     };
-    if preset_dictionary(flags) {
+    if flags & PRESET_DICTIONARY != 0 {
         return Ok(None);
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -88,7 +86,7 @@ pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Seg
 }
 
 /// The checksum at `at`, if it is not cut off.
-fn checksum(stored: &dyn Source, at: u64) -> Result<Option<u32>> {
+pub(super) fn checksum(stored: &dyn Source, at: u64) -> Result<Option<u32>> {
     if at.saturating_add(CHECKSUM_LEN) > stored.len() {
         return Ok(None);
     }

@@ -74,6 +74,11 @@ fn a_long_frame_is_entered_at_snapshots() {
         let part = decode_from(&stream, offset, size, 100_000).unwrap();
         assert!(part == data[offset as usize..], "from {offset}");
     }
+    while stream.entry(size - 1) > 0 {
+        let before = stream.held();
+        stream.thin_out();
+        assert!(stream.held() < before);
+    }
 }
 
 #[test]

@@ -3,9 +3,12 @@
 //! The checksum is "not verified" on disk before the first byte changes, and is set again when all of them are durable.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
-use super::{Committed, Writer};
+use super::{Committed, Method, Writer};
 use crate::asdf::header::BlockHeader;
+use crate::asdf::layout::Extent;
+use crate::asdf::scan::Scan;
 use crate::error::{Error, Place, Result};
 use crate::save::edit::{BlockEdit, Edit, no_such_block};
 use crate::save::store::Store;
@@ -20,28 +23,72 @@ pub(super) struct Session<F> {
 }
 
 impl<S: Store> Writer<S> {
-    /// Prepares for writing into the data of raw block `n`: its checksum, if it has one, is set to "not verified" first.
+    /// Prepares for writing these bytes of the data of raw block `n`: finds space for them, so that nothing is begun that a full
+    /// disk would end, and sets the checksum, if there is one, to "not verified".
     ///
     /// # Errors
     /// Those of [`Writer::commit`]; [`Error::Rejected`] if there is no such block or its data are compressed.
-    pub fn begin_block_writes(&mut self, n: usize) -> Result<Committed<S::File>> {
+    pub fn begin_block_writes(
+        &mut self,
+        n: usize,
+        ranges: &[Range<u64>],
+    ) -> Result<Committed<S::File>> {
         let raw = |block: &BlockHeader| block.compression == [0; 4];
         if !self.layout.blocks.get(n).is_some_and(raw) {
             return Err(no_such_block(n, "no raw block"));
         }
         self.check_writable()?;
         self.alone()?;
-        let committed = self.set_checksum(n, [0; 16])?;
         if self.session.is_none() {
             self.session = Some(Session {
                 file: self.open_writable()?,
                 blocks: BTreeSet::new(),
             });
         }
-        if let Some(session) = &mut self.session {
-            session.blocks.insert(n);
+        let begun = self
+            .reserve_block_data(n, ranges)
+            .and_then(|()| self.set_checksum(n, [0; 16]));
+        match (&begun, &mut self.session) {
+            (Ok(_), Some(session)) => {
+                session.blocks.insert(n);
+            }
+            _ => self.leave(n),
         }
-        Ok(committed)
+        begun
+    }
+
+    fn reserve_block_data(&self, n: usize, ranges: &[Range<u64>]) -> Result<()> {
+        let (Some(session), Some(block)) = (&self.session, self.layout.blocks.get(n)) else {
+            return Ok(());
+        };
+        let at = |offset: u64| block.data_offset().saturating_add(offset);
+        let there = self.layout.stored_len(n);
+        for range in ranges {
+            if range.end > there {
+                let why = format!("{} bytes to be written of {there} in the file", range.end);
+                return Err(Error::corrupt(Place::Block(n), why));
+            }
+            let extent = Extent {
+                start: at(range.start),
+                end: at(range.end),
+            };
+            self.store
+                .reserve(&session.file, extent)
+                .map_err(|cause| self.error("reserving space", cause))?;
+        }
+        Ok(())
+    }
+
+    /// Gives up writing into block `n`: what has been written stays, and its checksum "not verified".
+    pub fn abandon_block_writes(&mut self, n: usize) {
+        self.leave(n);
+    }
+
+    fn leave(&mut self, n: usize) {
+        if let Some(session) = &mut self.session {
+            session.blocks.remove(&n);
+        }
+        self.session.take_if(|session| session.blocks.is_empty());
     }
 
     fn set_checksum(&mut self, n: usize, md5: [u8; 16]) -> Result<Committed<S::File>> {
@@ -104,14 +151,16 @@ impl<S: Store> Writer<S> {
         md5: Option<[u8; 16]>,
     ) -> Result<Committed<S::File>> {
         self.sync_data()?;
-        let committed = self.set_checksum(n, md5.unwrap_or([0; 16]))?;
-        let done = self.session.as_mut().is_some_and(|session| {
-            session.blocks.remove(&n);
-            session.blocks.is_empty()
-        });
-        if done {
-            self.session = None;
+        let mut committed = self.set_checksum(n, md5.unwrap_or([0; 16]))?;
+        if committed.method == Method::Nothing {
+            // the header stays as it is, but not the data
+            let next = Scan {
+                layout: committed.layout,
+                text: committed.text,
+            };
+            committed = self.done(next, Method::InPlace, 0);
         }
+        self.leave(n);
         Ok(committed)
     }
 }

@@ -1,0 +1,196 @@
+use super::*;
+use crate::codec::inflate::ordinary_stream;
+use crate::codec::testing::{
+    assert_harmless, assert_reads_like, encoded, image, open, python_agrees, python_encodes,
+    read_all,
+};
+use crate::codec::{Cache, Decoded};
+use crate::source::Memory;
+use proptest::prelude::*;
+
+fn stream(stored: Vec<u8>, data_size: usize) -> Arc<dyn Stream> {
+    let stored = Arc::new(Memory::new(stored));
+    Zlib.open(stored, data_size as u64).unwrap().stream
+}
+
+/// Reads all in segments, as [`Decoded`](super::super::Decoded) does.
+fn pass(stream: &Arc<dyn Stream>, data_size: usize) -> Result<Vec<u8>> {
+    let mut cursor = Arc::clone(stream).cursor(0)?;
+    let mut out = vec![0; data_size];
+    for segment in out.chunks_mut(SEGMENT) {
+        cursor.read(segment)?;
+    }
+    Ok(out)
+}
+
+#[test]
+fn what_is_written_is_read_again_here_and_by_python() {
+    let mut cases = Vec::new();
+    for len in [0, 1, SEGMENT, SEGMENT + 1, 3_000_000] {
+        let plain = image(len);
+        let stored = encoded(&Zlib, &plain);
+        assert_reads_like(&open(&Zlib, &stored, len as u64).unwrap(), &plain);
+        cases.push((stored, plain));
+    }
+    assert!(python_agrees("zlib", &cases));
+}
+
+#[test]
+fn what_python_writes_is_read() {
+    let plain = image(2_222_222);
+    if let Some(stored) = python_encodes("zlib", &plain) {
+        assert_reads_like(&open(&Zlib, &stored, plain.len() as u64).unwrap(), &plain);
+    }
+}
+
+#[test]
+fn after_one_pass_every_segment_is_entered_just_before_it() {
+    let plain = image(6 << 20);
+    let stored = ordinary_stream(&plain, 6);
+    for tidy in [false, true] {
+        let stream = stream(stored.clone(), plain.len());
+        assert_eq!(stream.entry(5 << 20), 0);
+        assert!(pass(&stream, plain.len()).unwrap() == plain);
+        let before = stream.held();
+        while tidy && stream.is_untidy() {
+            stream.tidy();
+        }
+        assert!(stream.held() < before || !tidy);
+        for index in 1..6 {
+            let start = index * SEGMENT;
+            let mut cursor = Arc::clone(&stream).cursor(start as u64).unwrap();
+            let entry = cursor.position() as usize;
+            assert!(entry <= start && start - entry < SEARCH_LEN);
+            let mut buf = vec![0; SEGMENT + start - entry];
+            cursor.read(&mut buf).unwrap();
+            assert!(buf == plain[entry..entry + buf.len()]);
+        }
+    }
+}
+
+#[test]
+fn our_own_streams_need_no_window() {
+    let plain = image(4 << 20);
+    let stream = stream(encoded(&Zlib, &plain), plain.len());
+    pass(&stream, plain.len()).unwrap();
+    while stream.is_untidy() {
+        stream.tidy();
+    }
+    assert_eq!(stream.entry((3 << 20) + 5), 3 << 20);
+    assert!(stream.held() < 3 * 500, "{} bytes held", stream.held());
+}
+
+#[test]
+fn a_stream_of_one_block_is_read_from_its_start() {
+    let plain = vec![7; 5 << 20];
+    let stored = ordinary_stream(&plain, 9);
+    let stream = stream(stored.clone(), plain.len());
+    pass(&stream, plain.len()).unwrap();
+    assert_eq!(stream.entry(1 << 20), 0);
+    assert_reads_like(&open(&Zlib, &stored, plain.len() as u64).unwrap(), &plain);
+}
+
+#[test]
+fn a_wrong_checksum_is_an_error_at_the_end_and_a_missing_one_is_none() {
+    let plain = image(2_500_000);
+    let mut stored = ordinary_stream(&plain, 6);
+    let without = &stored[..stored.len() - 4];
+    assert!(read_all(&open(&Zlib, without, plain.len() as u64).unwrap()).unwrap() == plain);
+    *stored.last_mut().unwrap() ^= 1;
+    let decoded = open(&Zlib, &stored, plain.len() as u64).unwrap();
+    let mut buf = vec![0; 2 << 20];
+    decoded.read_exact_at(&mut buf, 0).unwrap();
+    assert!(buf == plain[..buf.len()]);
+    let error = read_all(&decoded).unwrap_err().to_string();
+    assert_eq!(error, "file: zlib: incorrect data check");
+}
+
+/// Once a decoder that began at a point could not compare the checksum, and most often it was such a one that got there.
+#[test]
+fn a_wrong_checksum_is_found_whichever_decoder_gets_to_the_end() {
+    let plain = image(16 << 20);
+    let len = plain.len() as u64;
+    let mut stored = ordinary_stream(&plain, 6);
+    let learnt = stream(stored.clone(), plain.len());
+    pass(&learnt, plain.len()).unwrap();
+    assert!(learnt.entry(15 << 20) > 14 << 20, "it has points");
+    let open_with = |stored: &[u8], budget: u64| {
+        let stored: Arc<dyn Source> = Arc::new(Memory::new(stored.to_vec()));
+        let stream = Zlib.open(stored, len).unwrap().stream;
+        Decoded::new(stream, len, &Cache::new(budget))
+    };
+    let reads_well = |decoded: &Decoded| {
+        let mut buf = vec![0; 128 << 10];
+        (0..len)
+            .step_by(buf.len())
+            .filter(|&at| decoded.read_exact_at(&mut buf, at).is_ok())
+            .count()
+    };
+    // The decoder from the start is pushed out by others.
+    let parked_out = |decoded: &Decoded| {
+        let mut buf = [0; 1000];
+        let mut segments = [9, 1, 3, 5, 7, 10, 11, 12, 13, 14, 15].into_iter();
+        segments.all(|segment| decoded.read_exact_at(&mut buf, segment << 20).is_ok())
+    };
+    assert_eq!(reads_well(&open_with(&stored, 64 << 20)), 128);
+    assert!(parked_out(&open_with(&stored, 3 << 20)));
+    *stored.last_mut().unwrap() ^= 1;
+    assert!(!parked_out(&open_with(&stored, 3 << 20)));
+    for _round in 0..8 {
+        assert_eq!(reads_well(&open_with(&stored, 64 << 20)), 120);
+    }
+    for _round in 0..8 {
+        let decoded = open_with(&stored, 64 << 20);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| assert_eq!(reads_well(&decoded), 120));
+            }
+        });
+    }
+}
+
+#[test]
+fn sizes_that_disagree_cost_only_what_is_not_there() {
+    let plain = image(1_500_000);
+    let stored = ordinary_stream(&plain, 6);
+    let decoded = open(&Zlib, &stored, 1_400_000).unwrap();
+    assert!(read_all(&decoded).unwrap() == plain[..1_400_000]);
+    let decoded = open(&Zlib, &stored, 1_600_000).unwrap();
+    let mut buf = vec![0; 1 << 20];
+    decoded.read_exact_at(&mut buf, 0).unwrap();
+    assert!(buf == plain[..buf.len()]);
+    let error = read_all(&decoded).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "file: the zlib stream ends after 1500000 of 1600000 decoded bytes"
+    );
+}
+
+#[test]
+fn what_is_not_zlib_is_refused_at_once() {
+    assert!(open(&Zlib, b"BZh9", 10).is_err());
+    assert!(open(&Zlib, b"x", 10).is_err());
+    assert!(open(&Zlib, &[0x88, 0x1C, 3, 0], 10).is_err());
+    let error = open(&Zlib, &[0x78, 0xBB, 0, 0, 0, 0], 10).err().unwrap();
+    let want = "file: a zlib stream that needs a preset dictionary";
+    assert_eq!(error.to_string(), want);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn damaged_bytes_are_harmless(
+        len in 1usize..50_000,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in any::<prop::sample::Index>(),
+        size in 0u64..100_000,
+    ) {
+        let mut stored = ordinary_stream(&image(len), 6);
+        for (place, value) in changes {
+            let at = place.index(stored.len());
+            stored[at] = value;
+        }
+        stored.truncate(cut.index(stored.len()) + 1);
+        assert_harmless(&Zlib, &stored, size);
+    }
+}

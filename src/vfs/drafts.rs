@@ -1,0 +1,164 @@
+//! The drafts: blocks with edits that are not saved yet, and who has them open for writing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use super::{Result, locked};
+use crate::asdf::Snapshot;
+use crate::source::Overlay;
+
+/// The decoded bytes of a block with edits that are not saved yet.
+pub(super) struct Draft {
+    pub(super) block: usize,
+    pub(super) overlay: Arc<Overlay>,
+    /// Whether something was written.
+    touched: AtomicBool,
+    /// Whether it has been saved: what is written now belongs in another draft. Held for reading by whoever writes, and for
+    /// writing by a save, so that a save has all of a write or nothing of it.
+    pub(super) saved: RwLock<bool>,
+}
+
+impl Draft {
+    pub(super) fn new(block: usize, overlay: Arc<Overlay>) -> Self {
+        Self {
+            block,
+            overlay,
+            touched: AtomicBool::new(false),
+            saved: RwLock::new(false),
+        }
+    }
+
+    pub(super) fn is_touched(&self) -> bool {
+        self.touched.load(Ordering::Acquire)
+    }
+
+    pub(super) fn touch(&self) {
+        self.touched.store(true, Ordering::Release);
+    }
+}
+
+/// The drafts of all blocks.
+#[derive(Default)]
+pub(super) struct Drafts {
+    by_block: Mutex<HashMap<usize, Slot>>,
+    /// Changes whenever a draft comes or goes or stored bytes have moved, so that handles know that their source is no longer the
+    /// right one.
+    generation: AtomicU64,
+}
+
+#[derive(Default)]
+struct Slot {
+    draft: Option<Arc<Draft>>,
+    /// Handles that are open for writing.
+    writers: usize,
+}
+
+impl Drafts {
+    /// The draft of a block.
+    pub(super) fn get(&self, block: usize) -> Option<Arc<Draft>> {
+        locked(&self.by_block).get(&block)?.draft.clone()
+    }
+
+    /// Whether any block is being edited.
+    pub(super) fn any(&self) -> bool {
+        locked(&self.by_block)
+            .values()
+            .any(|slot| slot.draft.is_some())
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Has all handles look for their source anew.
+    pub(super) fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The draft of a block, else one of what `begin` gives. That one draft is begun whoever comes first, and on what the last save
+    /// has left, is because nobody else is let in meanwhile.
+    pub(super) fn get_or_begin(
+        &self,
+        block: usize,
+        begin: impl FnOnce() -> Result<Overlay>,
+    ) -> Result<Arc<Draft>> {
+        let mut drafts = locked(&self.by_block);
+        if let Some(draft) = drafts.get(&block).and_then(|slot| slot.draft.as_ref()) {
+            return Ok(Arc::clone(draft));
+        }
+        let draft = Arc::new(Draft::new(block, Arc::new(begin()?)));
+        drafts.entry(block).or_default().draft = Some(Arc::clone(&draft));
+        self.changed();
+        Ok(draft)
+    }
+
+    /// Whether a block from `n` on is being edited.
+    pub(super) fn any_from(&self, n: usize) -> bool {
+        let drafts = locked(&self.by_block);
+        drafts
+            .iter()
+            .any(|(&block, slot)| block >= n && slot.draft.is_some())
+    }
+
+    /// Forgets a draft that is saved.
+    pub(super) fn remove(&self, draft: &Arc<Draft>) {
+        self.remove_if(draft, |_| true);
+    }
+
+    /// Forgets a draft that nobody has open for writing; whether it was so.
+    pub(super) fn remove_unattended(&self, draft: &Arc<Draft>) -> bool {
+        self.remove_if(draft, |slot| slot.writers == 0)
+    }
+
+    fn remove_if(&self, draft: &Arc<Draft>, condition: impl Fn(&Slot) -> bool) -> bool {
+        let mut drafts = locked(&self.by_block);
+        let Some(slot) = drafts.get_mut(&draft.block) else {
+            return false;
+        };
+        let same = slot
+            .draft
+            .as_ref()
+            .is_some_and(|found| Arc::ptr_eq(found, draft));
+        if !same || !condition(slot) {
+            return false;
+        }
+        slot.draft = None;
+        if slot.writers == 0 {
+            drafts.remove(&draft.block);
+        }
+        self.changed();
+        true
+    }
+
+    /// Has the drafts read what lies below them where it is now, after stored bytes have moved.
+    pub(super) fn rebase(&self, snapshot: &Snapshot) -> Result<()> {
+        let drafts = locked(&self.by_block);
+        self.changed();
+        for draft in drafts.values().filter_map(|slot| slot.draft.as_ref()) {
+            if draft.block < snapshot.layout().blocks.len() {
+                draft.overlay.rebase(snapshot.block(draft.block)?);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_writer(&self, block: usize) {
+        let mut drafts = locked(&self.by_block);
+        let slot = drafts.entry(block).or_default();
+        slot.writers = slot.writers.saturating_add(1);
+    }
+
+    /// One writer less. After the last one nobody is left to save the draft: it is given back, and forgotten.
+    pub(super) fn remove_writer(&self, block: usize) -> Option<Arc<Draft>> {
+        let mut drafts = locked(&self.by_block);
+        let slot = drafts.get_mut(&block)?;
+        slot.writers = slot.writers.saturating_sub(1);
+        if slot.writers > 0 {
+            return None;
+        }
+        let draft = drafts.remove(&block)?.draft;
+        self.changed();
+        draft
+    }
+}

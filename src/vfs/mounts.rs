@@ -1,0 +1,185 @@
+//! The kernel's table of mounts, as this process sees it: proc_pid_mountinfo(5).
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Where the table is.
+const TABLE: &str = "/proc/self/mountinfo";
+/// The types of our mounts in it: made by mount(2) they have no subtype.
+const TYPES: [&[u8]; 2] = [b"fuse", b"fuse.asdf-mount"];
+
+/// A mount.
+#[derive(Debug)]
+pub struct Mounted {
+    directory: PathBuf,
+    source: OsString,
+    kind: Vec<u8>,
+    /// Whether its root is that of the file system: no bind mount of a part.
+    whole: bool,
+    /// The options of the file system.
+    options: Vec<u8>,
+}
+
+impl Mounted {
+    /// All mounts, in the order in which they were made.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        mounts(&std::fs::read(TABLE).unwrap_or_default())
+    }
+
+    /// The mount at exactly this path, without links in it: the last one, which is on top.
+    #[must_use]
+    pub fn at(directory: &Path) -> Option<Self> {
+        Self::all()
+            .into_iter()
+            .rfind(|mount| mount.directory == directory)
+    }
+
+    /// The directory it is mounted on.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What is mounted: of one of ours, the path of the file, unless `fsname` says something else.
+    #[must_use]
+    pub fn source(&self) -> &Path {
+        Path::new(&self.source)
+    }
+
+    /// Whether it is served by a program.
+    #[must_use]
+    pub fn is_fuse(&self) -> bool {
+        self.kind == b"fuse" || self.kind.starts_with(b"fuse.")
+    }
+
+    /// Whether it has the type of our mounts, which is that of others too: who made it counts as well.
+    #[must_use]
+    pub fn may_be_ours(&self) -> bool {
+        self.whole && TYPES.contains(&&*self.kind)
+    }
+
+    /// Whether it is certain to be of an ASDF file by its type, or likely by its source, which is then a file.
+    #[must_use]
+    pub fn looks_ours(&self) -> bool {
+        self.may_be_ours() && (self.kind != TYPES[0] || self.source().is_file())
+    }
+
+    /// Whether that user made it.
+    #[must_use]
+    pub fn is_by(&self, user: u32) -> bool {
+        let wanted = format!("user_id={user}");
+        self.options
+            .split(|&byte| byte == b',')
+            .any(|option| option == wanted.as_bytes())
+    }
+}
+
+fn mounts(table: &[u8]) -> Vec<Mounted> {
+    table
+        .split(|&byte| byte == b'\n')
+        .filter_map(mounted)
+        .collect()
+}
+
+fn mounted(line: &[u8]) -> Option<Mounted> {
+    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let dash = fields.iter().position(|field| *field == b"-")?;
+    let [_, _, _, root, directory, ..] = fields.get(..dash)? else {
+        return None;
+    };
+    let [_, kind, source, options] = fields.get(dash..)? else {
+        return None;
+    };
+    Some(Mounted {
+        directory: unescaped(directory).into(),
+        source: unescaped(source),
+        kind: kind.to_vec(),
+        whole: *root == b"/",
+        options: options.to_vec(),
+    })
+}
+
+/// A field of the table with its octal escapes (`\040` for a blank) undone.
+fn unescaped(field: &[u8]) -> OsString {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| byte == b'\\');
+        let code = digits.and_then(octal);
+        out.push(code.unwrap_or(byte));
+        rest = after.get(code.map_or(0, |_| 3)..).unwrap_or_default();
+    }
+    OsString::from_vec(out)
+}
+
+/// The byte that digits stand for, three of which can say more than there are bytes.
+fn octal(digits: &[u8]) -> Option<u8> {
+    digits.iter().try_fold(0_u8, |code, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 8)?;
+        code.checked_mul(8)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_three_octal_digits_are_an_escape() {
+        for (field, want) in [
+            (r"a\040b", "a b"),
+            (r"\134\011", "\\\t"),
+            (r"\+40", r"\+40"),
+            (r"\080", r"\080"),
+            (r"\777", r"\777"),
+            (r"\04", r"\04"),
+        ] {
+            assert_eq!(unescaped(field.as_bytes()), want, "{field}");
+        }
+    }
+
+    #[test]
+    fn the_mounts_of_our_own_and_of_root_are_known() {
+        let table = b"22 28 0:21 / /proc rw,nosuid - proc proc rw\n\
+            70 28 0:50 / /mnt/a\\040b rw,nosuid shared:9 - fuse.asdf-mount /data/x\\040y.asdf rw,user_id=1000,group_id=0\n\
+            71 28 0:51 / /mnt/root ro - fuse /data/r.asdf ro,user_id=0,group_id=0\n\
+            72 28 0:52 / /mnt/foreign rw - fuse.asdf-mount /data/f.asdf rw,user_id=1001,group_id=0\n\
+            73 28 0:53 / /mnt/other rw - fuse.sshfs /data/o.asdf rw,user_id=1000,group_id=0\n\
+            74 28 0:50 /arrays /mnt/bound rw - fuse.asdf-mount /data/b.asdf rw,user_id=1000\n\
+            broken - line\n";
+        let all = mounts(table);
+        let trusted = |mount: &&Mounted| mount.is_by(0) || mount.is_by(1000);
+        let ours = all.iter().filter(|mount| mount.may_be_ours());
+        let found: Vec<_> = ours
+            .filter(trusted)
+            .map(|mount| (mount.source().to_str(), mount.directory().to_str()))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (Some("/data/x y.asdf"), Some("/mnt/a b")),
+                (Some("/data/r.asdf"), Some("/mnt/root"))
+            ]
+        );
+        let served = all.iter().filter(|mount| mount.is_fuse());
+        assert_eq!((all.len(), served.count()), (6, 5));
+    }
+
+    #[test]
+    fn a_mount_without_a_subtype_looks_like_ours_if_its_source_is_a_file() {
+        let looks = |kind: &str, source: &str| {
+            let line = format!("1 2 0:3 / /m rw - {kind} {source} rw,user_id=0");
+            mounted(line.as_bytes()).unwrap().looks_ours()
+        };
+        assert!(looks("fuse.asdf-mount", "any"));
+        assert!(looks(
+            "fuse",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")
+        ));
+        assert!(!looks("fuse", "/nosuch"));
+        assert!(!looks("fuse.other", "any"));
+        assert!(!looks("tmpfs", "any"));
+    }
+}

@@ -1,0 +1,69 @@
+//! What a refused text leaves, and when that goes; and what of a mount is not to be copied.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use tempfile::TempDir;
+
+use crate::common::{Mount, can_mount};
+use crate::sample::Sample;
+
+#[test]
+fn a_good_text_that_is_renamed_over_the_tree_ends_what_was_refused_before() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    let mount = Mount::new(&file, &[]);
+    let (tree, other) = (mount.path("tree.yaml"), mount.path("other"));
+    let good = fs::read(&tree).unwrap();
+    let bad = [&good[..], b"and more"].concat();
+    let pending = || mount.text("info/status").contains("NOT SAVED");
+
+    // sed -i twice, the second time back to what it was
+    fs::write(&other, &bad).unwrap();
+    assert_eq!(
+        fs::rename(&other, &tree).unwrap_err().raw_os_error(),
+        Some(5)
+    );
+    assert!(pending() && rejected.exists());
+    assert_eq!(fs::read(&tree).unwrap(), good, "the old text stays there");
+    fs::write(&other, &good).unwrap();
+    fs::rename(&other, &tree).unwrap();
+    assert!(!pending() && !rejected.exists());
+
+    // an editor that moves the tree away, is refused, and moves it back
+    fs::rename(&tree, &other).unwrap();
+    let written = File::create(&tree).and_then(|mut file| {
+        file.write_all(&bad)?;
+        file.sync_all()
+    });
+    assert_eq!(written.unwrap_err().raw_os_error(), Some(5));
+    fs::rename(&other, &tree).unwrap();
+    assert_eq!(fs::read(&tree).unwrap(), good);
+    assert!(pending() && rejected.exists(), "the text is lost");
+}
+
+#[test]
+fn attributes_of_the_mount_are_not_copied_with_its_root() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &["-r"]);
+    let mut list = vec![0; 4096];
+    let len = rustix::fs::listxattr(&mount.dir, &mut list).unwrap();
+    list.truncate(len);
+    let list = String::from_utf8(list).unwrap();
+    for (name, listed) in [("version", true), ("pid", false), ("cache_used", false)] {
+        let name = format!("user.asdf.{name}");
+        assert_eq!(
+            list.split('\0').any(|found| found == name),
+            listed,
+            "{name}"
+        );
+        assert!(mount.attribute("", &name).is_some(), "{name}");
+    }
+}
