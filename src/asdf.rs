@@ -26,6 +26,8 @@ mod lines;
 pub mod names;
 pub mod npy;
 pub mod outline;
+mod percent;
+mod places;
 mod reference;
 pub mod rules;
 #[cfg(test)]
@@ -49,6 +51,7 @@ use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 
 pub use array::{Array, Link, Origin};
+pub use places::Places;
 pub use reference::{Other, Reference, Referent};
 
 use block::Block;
@@ -82,7 +85,7 @@ pub struct Snapshot {
     fits: Option<Fits>,
     layout: Layout,
     text: Arc<Vec<u8>>,
-    tree: OnceLock<Option<Result<Tree>>>,
+    tree: OnceLock<Option<Result<Arc<Tree>>>>,
     faults: OnceLock<Faults>,
     found: OnceLock<Found>,
     blocks: Vec<OnceLock<Block>>,
@@ -90,6 +93,7 @@ pub struct Snapshot {
     cache: Arc<Cache>,
     buffers: Arc<Buffers>,
     options: OpenOptions,
+    externals: external::Known,
 }
 
 impl Snapshot {
@@ -165,6 +169,7 @@ impl Snapshot {
             found: OnceLock::new(),
             cache,
             options,
+            externals: external::Known::default(),
         }
     }
 
@@ -249,10 +254,15 @@ impl Snapshot {
     /// The tree; `None` if the file has none, and an error if it can't be parsed.
     #[must_use]
     pub fn tree(&self) -> Option<Result<&Tree, &Error>> {
+        self.shared_tree().map(|tree| tree.map(|tree| &**tree))
+    }
+
+    /// As [`Snapshot::tree`], for those who keep it.
+    fn shared_tree(&self) -> Option<Result<&Arc<Tree>, &Error>> {
         let parse = || {
             self.layout
                 .has_tree
-                .then(|| Tree::parse(self.text.as_slice()))
+                .then(|| Tree::parse(self.text.as_slice()).map(Arc::new))
         };
         self.tree.get_or_init(parse).as_ref().map(Result::as_ref)
     }
@@ -289,6 +299,18 @@ impl Snapshot {
     #[must_use]
     pub fn links(&self) -> &[Link] {
         &self.found().links
+    }
+
+    /// Where arrays, links and references stand; none without a tree.
+    #[must_use]
+    pub fn places(&self) -> Option<&Places> {
+        self.found().places.as_deref()
+    }
+
+    /// What of the tree is not shown because it reaches a limit, each once.
+    #[must_use]
+    pub fn limits(&self) -> &[Error] {
+        &self.found().limits
     }
 
     /// The arrays that use each block, as indices by the block's index.

@@ -26,6 +26,7 @@ mod xattr;
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -230,7 +231,7 @@ impl Vfs {
                     .ok_or(Error::NotFound)?;
                 (Kind::Directory, 0, facts.1.saturating_add(2))
             }
-            Node::Status => (Kind::File, self.status_text(state).len(), 1),
+            Node::Status => (Kind::File, len_u64(self.status_text(state).len()), 1),
             Node::BlocksTsv => (Kind::File, info::blocks_tsv(snapshot).len(), 1),
             Node::ArraysTsv => (Kind::File, info::arrays_tsv(state).len(), 1),
             Node::Block(n) => (Kind::File, self.block_len(state, index(n))?, 1),
@@ -356,8 +357,8 @@ impl Vfs {
                 });
             }
             Node::Status => self.status_text(&state),
-            Node::BlocksTsv => info::blocks_tsv(&state.snapshot),
-            Node::ArraysTsv => info::arrays_tsv(&state),
+            Node::BlocksTsv => info::blocks_tsv(&state.snapshot).into_string(),
+            Node::ArraysTsv => info::arrays_tsv(&state).into_string(),
             Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
             Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => {
                 return Err(Error::IsDirectory);
@@ -366,7 +367,7 @@ impl Vfs {
         if access.write {
             return Err(Error::ReadOnly("info is ours"));
         }
-        let text = Memory::new(text.into_string().into_bytes());
+        let text = Memory::new(text.into_bytes());
         let fh = self.handles.insert(Handle::Info(Arc::new(text)));
         // these texts change without a save, so that pages of them are not kept
         Ok(Opened {
@@ -511,9 +512,15 @@ impl Vfs {
         })
     }
 
-    fn status_text(&self, state: &State) -> info::Text {
+    fn status_text(&self, state: &State) -> String {
         let saves = locked(&self.history).describe(self.options.read_only.as_deref());
-        info::status(&self.path, &state.snapshot, &saves, self.options.validate)
+        let text = info::status(&self.path, &state.snapshot, &saves, self.options.validate);
+        let mut text = text.into_string();
+        for limit in state.snapshot.limits() {
+            // writing to a string can't fail
+            let _ = writeln!(text, "problem   tree: {limit}");
+        }
+        text
     }
 }
 

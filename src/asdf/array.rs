@@ -1,11 +1,16 @@
 //! The arrays of a snapshot: what the tree declares, proved against the blocks, as sources of bytes.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::datatype::{ByteOrder, Datatype};
 use super::gather::Strided;
 use super::inline::Elements;
 use super::npy;
+use super::outline::PlaceId;
+use super::places::Places;
+use super::tree::{Node, NodeId};
 use super::view::View;
 use super::{Snapshot, fits};
 use crate::error::{Error, Place, Result};
@@ -29,10 +34,9 @@ pub enum Origin {
 /// An array that the tree declares.
 #[derive(Debug)]
 pub struct Array {
-    pub(super) path: Vec<String>,
-    pub(super) file_names: Vec<String>,
-    pub(super) tag: String,
-    pub(super) unit: Option<String>,
+    pub(super) places: Arc<Places>,
+    pub(super) home: PlaceId,
+    pub(super) unit: Option<NodeId>,
     pub(super) place: Place,
     pub(super) origin: Origin,
     pub(super) datatype: Option<Datatype>,
@@ -43,32 +47,73 @@ pub struct Array {
     pub(super) fortran: bool,
     pub(super) len: u64,
     pub(super) inline: Option<Elements>,
-    pub(super) problem: Option<Error>,
+    pub(super) problem: Option<Box<Error>>,
+    pub(super) absence: Absence,
+}
+
+/// Why the other file that an array lies in can't be read, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct Absence {
+    /// Whether it could not be read when it was last tried.
+    now: AtomicBool,
+    /// Why, when that was met first.
+    first: OnceLock<Box<Error>>,
+}
+
+impl Absence {
+    fn learn(&self, error: Option<Error>) {
+        self.now.store(error.is_some(), Ordering::Relaxed);
+        if let Some(error) = error {
+            self.first.get_or_init(|| error.into());
+        }
+    }
+
+    fn why(&self) -> Option<&Error> {
+        let known = self.first.get().map(|error| &**error);
+        known.filter(|_| self.now.load(Ordering::Relaxed))
+    }
 }
 
 impl Array {
-    /// Its path in the tree, components joined by `/`.
+    /// Its path in the tree, components joined by `/`. If the paths of all arrays are too long together, a long one is cut.
     #[must_use]
     pub fn path(&self) -> String {
-        self.path.join("/")
+        self.places.path(self.home)
     }
 
-    /// The names that lead to its files below `arrays/`, the last one without `.bin` or `.npy`.
+    /// Its path in the tree, cut if it is too long for a message.
+    pub(super) fn brief_path(&self) -> String {
+        self.places.brief(self.home)
+    }
+
+    /// The keys and indices that lead to it.
+    pub(super) fn steps(&self) -> Vec<Cow<'_, str>> {
+        self.places.steps(self.home)
+    }
+
+    /// Its place in the tree.
     #[must_use]
-    pub fn file_names(&self) -> &[String] {
-        &self.file_names
+    pub fn home(&self) -> PlaceId {
+        self.home
+    }
+
+    /// The path of its files below `arrays/`, without `.bin` or `.npy`.
+    #[must_use]
+    pub fn file_path(&self) -> String {
+        self.places.file_path(self.home)
     }
 
     /// Its tag in the tree.
     #[must_use]
     pub fn tag(&self) -> &str {
-        &self.tag
+        let node = self.places.node(self.home);
+        node.and_then(Node::tag).unwrap_or_default()
     }
 
     /// The unit of the quantity that it is the value of.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
-        self.unit.as_deref()
+        self.places.tree().node(self.unit?)?.text()
     }
 
     /// Line and column of its declaration.
@@ -95,10 +140,32 @@ impl Array {
         self.shape.as_deref()
     }
 
-    /// Why it has no files, if it has none.
+    /// Why it has no files, if it has none; else why the other file that it lies in could not be read, when that was tried last.
     #[must_use]
     pub fn problem(&self) -> Option<&Error> {
-        self.problem.as_ref()
+        self.problem.as_deref().or_else(|| self.absence.why())
+    }
+
+    /// Whether it has files.
+    #[must_use]
+    pub fn has_files(&self) -> bool {
+        self.problem.is_none()
+    }
+
+    /// Takes down how reading the other file went that it lies in.
+    pub(super) fn learn(&self, error: Option<&Error>) {
+        self.absence
+            .learn(error.map(|error| self.named(error.clone())));
+    }
+
+    /// The error, with the line and the path of the array that has it.
+    pub(super) fn named(&self, error: Error) -> Error {
+        let which = Place::Array(self.brief_path());
+        match error.at(self.place.clone()) {
+            Error::Corrupt { at, why } => Error::corrupt(at, format!("{which}: {why}")),
+            Error::Unsupported { at, why } => Error::unsupported(at, format!("{which}: {why}")),
+            other => other,
+        }
     }
 
     /// Bytes of its elements.
@@ -184,6 +251,14 @@ impl Array {
             && (a.offset, a.fortran, a.len) == (b.offset, b.fortran, b.len)
     }
 
+    /// Whether its elements lie in a block of that length.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] that says what it reaches.
+    pub(super) fn lies_in(&self, block_len: u64) -> Result<()> {
+        self.view(block_len).map(drop)
+    }
+
     /// How its elements lie in a block of that length.
     fn view(&self, block_len: u64) -> Result<View> {
         let itemsize = self.datatype.as_ref().and_then(Datatype::size).unwrap_or(0);
@@ -199,12 +274,12 @@ impl Array {
 }
 
 /// A further place in the tree that leads to an array, or to something that holds arrays.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// The names that lead to it below `arrays/`.
-    pub file_names: Vec<String>,
-    /// The names that lead to what it stands for.
-    pub target: Vec<String>,
+    /// Its own place.
+    pub from: PlaceId,
+    /// The place of what it stands for.
+    pub to: PlaceId,
     /// Whether the target is an array, with two files, and not a directory.
     pub is_array: bool,
 }
@@ -216,7 +291,7 @@ impl Snapshot {
             .get(i)
             .ok_or_else(|| Error::corrupt(Place::File, "no such array"))?;
         match &array.problem {
-            Some(error) => Err(error.clone()),
+            Some(error) => Err(error.as_ref().clone()),
             None => Ok(array),
         }
     }
@@ -242,7 +317,7 @@ impl Snapshot {
     /// [`Error::Corrupt`] if the array reaches outside it.
     pub fn array_over(&self, i: usize, block: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let at = |error: Error| error.at(Place::Array(array.path()));
+        let at = |error: Error| error.at(Place::Array(array.brief_path()));
         let view = array.view(block.len()).map_err(at)?;
         Strided::open(block, view, &self.buffers).map_err(at)
     }
@@ -279,7 +354,7 @@ impl Snapshot {
             // the bytes lie in the block as NPY's Fortran order has them
             let view = array
                 .view(block.len())
-                .map_err(|error| error.at(Place::Array(array.path())))?;
+                .map_err(|error| error.at(Place::Array(array.brief_path())))?;
             let extent = view.extent();
             Arc::new(crate::source::Window::new(block, extent.start, view.len())?)
         } else {
@@ -296,7 +371,7 @@ impl Snapshot {
         let array = self.array(i)?;
         array
             .view(block_len)
-            .map_err(|error| error.at(Place::Array(array.path())))
+            .map_err(|error| error.at(Place::Array(array.brief_path())))
     }
 
     /// Bytes of the NPY header of array `i`.
@@ -321,20 +396,5 @@ impl Snapshot {
         let outside = || Error::corrupt(Place::File, "not in a FITS file");
         let fits = self.fits.as_ref().ok_or_else(outside)?;
         fits.open_elements(elements)
-    }
-
-    fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
-        self.external_block(uri)
-            .map_err(|error| error.at(Place::Array(array.path())))
-    }
-
-    /// The decoded first block of another file, where that may be read.
-    pub(super) fn external_block(&self, uri: &str) -> Result<Arc<dyn Source>> {
-        let why =
-            "external sources are not read under allow_other; -o allow_external=DIR allows them";
-        match &self.options.sandbox {
-            None => Err(Error::unsupported(Place::File, why)),
-            Some(sandbox) => sandbox.first_block(uri, &self.cache),
-        }
     }
 }

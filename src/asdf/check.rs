@@ -3,7 +3,9 @@
 //! Only faults that the edit adds are refused; those that the file had already are left to the user. A fault is
 //! known again by what it says of which array, not by its line.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::Snapshot;
 use super::array::Array;
@@ -38,6 +40,7 @@ pub enum Validate {
 pub fn check_text(old: &Snapshot, text: &[u8], validate: Validate) -> Result<()> {
     check_frame(old.text(), text)?;
     let tree = Tree::parse(text).map_err(|error| rejected(error, "correct the YAML"))?;
+    let tree = Arc::new(tree);
     let old_tree = old.tree().and_then(Result::ok);
     let strict = validate == Validate::Strict;
     check_subset(old_tree.filter(|_| !strict), &tree)?;
@@ -142,11 +145,11 @@ fn check_subset(old: Option<&Tree>, tree: &Tree) -> Result<()> {
 fn check_arrays(old: &[Array], found: &Found) -> Result<()> {
     let known: HashSet<(String, String)> = old
         .iter()
-        .filter_map(|array| Some((array.path(), reason(array)?)))
+        .filter_map(|array| Some((array.brief_path(), reason(array)?)))
         .collect();
     for array in &found.arrays {
         if let Some(error) = array.problem()
-            && !known.contains(&(array.path(), reason(array).unwrap_or_default()))
+            && !known.contains(&(array.brief_path(), reason(array).unwrap_or_default()))
         {
             return Err(rejected(
                 error.clone(),
@@ -178,14 +181,15 @@ fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
         return refuse(at, "the tree has lost its tag !core/asdf", advice);
     }
     for array in arrays {
-        if let Some(node) = node_at(tree, &array.path)
+        if let Some(node) = node_at(tree, &array.steps())
             && node.kind() == Kind::Mapping
             && !node.tag().is_some_and(is_ndarray)
             && ["source", "datatype", "shape"]
                 .iter()
                 .all(|key| node.get(key).is_some())
         {
-            let why = format!("array {} has lost its tag {}", array.path(), array.tag());
+            let path = array.brief_path();
+            let why = format!("array {path} has lost its tag {}", array.tag());
             return refuse(node.place(), why, advice);
         }
     }
@@ -199,7 +203,7 @@ fn check_rules(old: &Faults, new: &Faults) -> Result<()> {
     }
     let mut known: HashMap<_, usize> = HashMap::new();
     for fault in &old.list {
-        let count = known.entry(of_any_item(fault)).or_default();
+        let count = known.entry(fault.of_any_item()).or_default();
         *count = count.saturating_add(1);
     }
     let at_home: HashSet<String> = old.list.iter().map(Fault::text).collect();
@@ -209,7 +213,7 @@ fn check_rules(old: &Faults, new: &Faults) -> Result<()> {
         .partition(|fault| at_home.contains(&fault.text()));
     stayed.append(&mut others);
     for fault in stayed {
-        let left = known.get_mut(&of_any_item(fault));
+        let left = known.get_mut(&fault.of_any_item());
         let Some(left) = left.filter(|left| **left > 0) else {
             let advice = "correct it; -o validate=off saves it all the same";
             return refuse(fault.place.clone(), fault.text(), advice);
@@ -219,16 +223,8 @@ fn check_rules(old: &Faults, new: &Faults) -> Result<()> {
     Ok(())
 }
 
-/// What a fault says, of whichever items of lists.
-fn of_any_item(fault: &Fault) -> (&str, &str, Vec<&str>) {
-    let is_index = |step: &str| step.bytes().all(|byte| byte.is_ascii_digit());
-    let path = fault.path.iter().map(String::as_str);
-    let path = path.map(|step| if is_index(step) { "*" } else { step });
-    (fault.rule, &fault.why, path.collect())
-}
-
 /// The node that keys and indices lead to.
-fn node_at<'t>(tree: &'t Tree, path: &[String]) -> Option<Node<'t>> {
+fn node_at<'t>(tree: &'t Tree, path: &[Cow<'_, str>]) -> Option<Node<'t>> {
     path.iter()
         .try_fold(tree.root()?.follow(), |node, component| {
             let next = match node.kind() {

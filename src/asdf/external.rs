@@ -3,17 +3,20 @@
 //! ASDF Standard, "Exploded form". Files are hostile, so the name is only ever resolved beneath one directory, by the kernel
 //! (`openat2`), without following symlinks or entering other mounts; only regular files are opened, and nothing that is not ASDF gives a byte.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::{OpenOptions, Snapshot};
+use super::percent;
+use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
@@ -51,7 +54,8 @@ impl Sandbox {
     /// The decoded first block of the file that `uri` names.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a URI that leads elsewhere and for a file that can't be opened, [`Error::Corrupt`] for one that is not an ASDF file with a block.
+    /// [`Error::Unsupported`] for a URI that leads elsewhere and for a file that can't be opened, [`Error::Corrupt`] for one that is
+    /// missing or not an ASDF file with a block.
     pub fn first_block(&self, uri: &str, cache: &Arc<Cache>) -> Result<Arc<dyn Source>> {
         self.snapshot(uri, cache)?
             .block(0)
@@ -63,9 +67,30 @@ impl Sandbox {
     /// # Errors
     /// As [`Sandbox::first_block`], but for the block.
     pub fn snapshot(&self, uri: &str, cache: &Arc<Cache>) -> Result<Snapshot> {
+        opened(uri, self.open(uri)?, cache)
+    }
+
+    /// Bytes of the decoded first block of the file that `uri` names, which is only read if `known` does not know it as it is now.
+    ///
+    /// # Errors
+    /// As [`Sandbox::first_block`].
+    fn first_block_len(&self, uri: &str, known: &Known, cache: &Arc<Cache>) -> Result<u64> {
+        let path = self.located(uri)?;
         let file = self.open(uri)?;
-        let options = OpenOptions::default();
-        Snapshot::open(Arc::new(file), Arc::clone(cache), options).map_err(|error| told(uri, error))
+        let meta = file.metadata();
+        let stamp =
+            stamp(&meta.map_err(|error| Error::io(format!("external source {uri}"), error))?);
+        let mut known = known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((then, len)) = known.get(&path)
+            && *then == stamp
+        {
+            return len.clone();
+        }
+        let other = opened(uri, file, cache);
+        let block = other.and_then(|other| other.block(0).map_err(|error| told(uri, error)));
+        let len = block.map(|block| block.len());
+        known.insert(path, (stamp, len.clone()));
+        len
     }
 
     /// The path of the file that `uri` names, whether there is one or not; nothing is opened.
@@ -104,6 +129,10 @@ impl Sandbox {
     fn unopened(&self, uri: &str, errno: Errno) -> Error {
         let why = match errno {
             Errno::XDEV => return self.outside(uri),
+            Errno::NOENT | Errno::NOTDIR => {
+                let why = format!("external source {uri}: there is no such file");
+                return Error::corrupt(Place::File, why);
+            }
             Errno::LOOP => "a symbolic link leads there, and none is followed".to_owned(),
             errno => std::io::Error::from(errno).to_string(),
         };
@@ -113,7 +142,7 @@ impl Sandbox {
     /// Opens the file that `uri` names, if it is a regular one beneath the directory.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], also if it can't be opened.
+    /// [`Error::Corrupt`] if it is missing, [`Error::Unsupported`] if it can't be opened or may not be.
     pub fn open(&self, uri: &str) -> Result<File> {
         let relative = self.relative_path(uri)?;
         // NO_XDEV: what is mounted there may be our own mount, which can't answer while it waits for itself
@@ -150,7 +179,7 @@ impl Sandbox {
         } else {
             name
         };
-        let path = PathBuf::from(percent_decoded(name).ok_or_else(outside)?);
+        let path = PathBuf::from(file_name(name).ok_or_else(outside)?);
         if path.is_absolute() {
             return path
                 .strip_prefix(&self.path)
@@ -159,6 +188,72 @@ impl Sandbox {
         }
         Ok(self.base.join(path))
     }
+}
+
+/// The lengths of the first blocks of other files, each with what told its state from others.
+#[derive(Default)]
+pub(super) struct Known(Mutex<HashMap<PathBuf, (Stamp, Result<u64>)>>);
+
+/// What tells one state of a file from another.
+pub(super) type Stamp = [i64; 6];
+
+/// What tells one state of a file from another, from its attributes.
+pub(super) fn stamp(meta: &Metadata) -> Stamp {
+    [
+        meta.dev().cast_signed(),
+        meta.ino().cast_signed(),
+        meta.size().cast_signed(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.ctime_nsec(),
+    ]
+}
+
+impl Snapshot {
+    /// Where other files may be read from.
+    fn sandbox(&self) -> Result<&Sandbox> {
+        let why =
+            "external sources are not read under allow_other; -o allow_external=DIR allows them";
+        let sandbox = self.options.sandbox.as_deref();
+        sandbox.ok_or_else(|| Error::unsupported(Place::File, why))
+    }
+
+    /// Bytes of the decoded first block of another file, where that may be read.
+    pub(super) fn external_len(&self, uri: &str) -> Result<u64> {
+        self.sandbox()?
+            .first_block_len(uri, &self.externals, &self.cache)
+    }
+
+    /// The decoded first block of another file, in which an array lies. How that went is to be had from [`Array::problem`].
+    pub(super) fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
+        let block = self.sandbox().and_then(|sandbox| {
+            let block = sandbox.first_block(uri, &self.cache)?;
+            array
+                .lies_in(block.len())
+                .map_err(|error| told(uri, error))?;
+            Ok(block)
+        });
+        array.learn(block.as_ref().err());
+        block.map_err(|error| error.at(Place::Array(array.brief_path())))
+    }
+
+    /// Looks whether an array that lies in another file is there, of which nothing else is looked at before the array is read.
+    /// [`Array::problem`] then says it.
+    pub fn look_for(&self, array: &Array) {
+        if let Origin::External(uri) = array.origin()
+            && array.has_files()
+        {
+            let looked = self
+                .external_len(uri)
+                .and_then(|len| array.lies_in(len).map_err(|error| told(uri, error)));
+            array.learn(looked.as_ref().err());
+        }
+    }
+}
+
+fn opened(uri: &str, file: File, cache: &Arc<Cache>) -> Result<Snapshot> {
+    let options = OpenOptions::default();
+    Snapshot::open(Arc::new(file), Arc::clone(cache), options).map_err(|error| told(uri, error))
 }
 
 /// An error in another file, with its name.
@@ -178,19 +273,10 @@ fn is_scheme(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
-/// Replaces `%XX`; `None` for a broken escape, a NUL or an empty name.
-fn percent_decoded(text: &str) -> Option<OsString> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let digits = [bytes.next()?, bytes.next()?];
-        out.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
-    }
-    (!out.is_empty() && !out.contains(&0)).then(|| OsString::from_vec(out))
+/// The name of a file in a URI; `None` for a broken escape, a NUL or an empty name.
+fn file_name(text: &str) -> Option<OsString> {
+    let name = percent::decoded(text)?;
+    (!name.is_empty() && !name.contains(&0)).then(|| OsString::from_vec(name))
 }
 
 #[cfg(test)]
@@ -268,6 +354,27 @@ mod tests {
         ] {
             assert_eq!(read(&sandbox, uri).unwrap(), want.as_bytes(), "{uri}");
         }
+    }
+
+    #[test]
+    fn the_length_of_another_file_is_read_once_for_each_state_of_it() {
+        let place = place();
+        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
+        let (known, cache) = (Known::default(), Cache::new(1 << 20));
+        let len = |uri: &str| sandbox.first_block_len(uri, &known, &cache);
+        let path = place.root.join("in/x.asdf");
+        assert_eq!(len("x.asdf").unwrap(), 1);
+        // what is known is believed as long as the file is the same, whatever it is called
+        let mark = |len: Result<u64>| known.0.lock().unwrap().get_mut(&path).unwrap().1 = len;
+        mark(Ok(77));
+        assert_eq!(len("./sub/../x.asdf#1").unwrap(), 77);
+        mark(Err(Error::corrupt(super::Place::File, "marked")));
+        assert!(len("x.asdf").unwrap_err().to_string().contains("marked"));
+        std::fs::write(&path, Sample::new().block(b"longer").bytes()).unwrap();
+        assert_eq!(len("x.asdf").unwrap(), 6);
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(len("x.asdf"), Err(Error::Corrupt { .. })));
+        assert!(len("../secret.asdf").is_err() && len("passwd").is_err());
     }
 
     #[test]

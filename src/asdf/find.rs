@@ -1,15 +1,15 @@
 //! From the declarations of a tree to arrays: each proved against its block, with the names of its files.
 
+use std::sync::Arc;
+
 use super::Snapshot;
-use super::array::{Array, Link, Origin};
+use super::array::{Absence, Array, Link, Origin};
 use super::datatype::Datatype;
 use super::decl::{ArrayDecl, Declared, Dim, Inline, Storage, Stored};
 use super::fits::Elements;
 use super::inline;
-
-use super::names::Names;
-use super::outline::pointer::reference;
-use super::outline::{Component, Outline, PlaceId, What};
+use super::outline::{Outline, PlaceId, What};
+use super::places::Places;
 use super::reference::Reference;
 use super::tree::{Node, Tree};
 use super::view::View;
@@ -33,107 +33,100 @@ pub(super) trait Blocks {
 /// The arrays of a tree, and what leads to them.
 #[derive(Default)]
 pub(super) struct Found {
+    /// Where they stand; none without a tree.
+    pub(super) places: Option<Arc<Places>>,
     pub(super) arrays: Vec<Array>,
     pub(super) links: Vec<Link>,
     /// The arrays that use each block, as indices by the block's index.
     pub(super) users: Vec<Vec<usize>>,
     pub(super) references: Vec<Reference>,
+    /// Whether the directory of each place holds something.
+    filled: Vec<bool>,
+    /// The limits beyond which something of the tree is not shown.
+    pub(super) limits: Vec<Error>,
+}
+
+impl Found {
+    /// Notes what there is besides the arrays: references, and the links to what is shown. What a link leads to stands in front
+    /// of it, but for single arrays.
+    fn show(&mut self, places: &Arc<Places>) {
+        self.filled = vec![false; places.outline().places().len()];
+        for (id, place) in places.outline().ids() {
+            let shown = match place.what {
+                What::Array(n) => self.has_files(n),
+                What::Link { to, whole } => {
+                    let array = places.outline().array(to);
+                    let array = array.is_some_and(|n| self.has_files(n));
+                    let directory = whole && self.is_directory(places, to);
+                    let kinds = [(array, true), (directory, false)];
+                    let kinds = kinds.into_iter().filter(|(shown, _)| *shown);
+                    self.links.extend(kinds.map(|(_, is_array)| Link {
+                        from: id,
+                        to,
+                        is_array,
+                    }));
+                    array || directory
+                }
+                What::Elsewhere => {
+                    self.references.push(Reference::new(places, id));
+                    true
+                }
+                What::Directory | What::Nothing => false,
+            };
+            if shown {
+                self.fill(places, id);
+            }
+        }
+    }
+
+    fn has_files(&self, array: usize) -> bool {
+        self.arrays.get(array).is_some_and(Array::has_files)
+    }
+
+    /// Notes that the directories that a place is in hold something.
+    fn fill(&mut self, places: &Places, mut id: PlaceId) {
+        while id != PlaceId::ROOT {
+            id = places.parent(id);
+            match self.filled.get_mut(id.index()) {
+                Some(filled) if !*filled => *filled = true,
+                _ => return,
+            }
+        }
+    }
+
+    /// Whether a place is shown as a directory, with something in it.
+    pub(super) fn is_directory(&self, places: &Places, id: PlaceId) -> bool {
+        let filled = self.filled.get(id.index()).copied();
+        filled.unwrap_or(false) && places.is_directory(id)
+    }
 }
 
 /// Finds all arrays of a tree.
-pub(super) fn find(tree: &Tree, blocks: &dyn Blocks) -> Found {
-    let outline = Outline::new(tree);
-    let names = Names::new(tree, &outline);
-    let mut found = Found::default();
-    for (i, decl) in outline.arrays().iter().enumerate() {
-        if let Some(home) = outline.home(i) {
-            found
-                .arrays
-                .push(array(tree, &outline, &names, home, decl, blocks));
-        }
-    }
-    for (id, place) in outline.ids() {
-        match place.what {
-            What::Link { to, whole } => {
-                links(&outline, &names, id, to, whole, &mut found.links);
-            }
-            What::Elsewhere => {
-                let uri = tree.node(place.node).and_then(reference);
-                found.references.push(Reference {
-                    path: tree_path(tree, &outline, id),
-                    file_names: split(&names.path(&outline, id)),
-                    directory_names: split(&names.directory_path(&outline, id)),
-                    uri: uri.unwrap_or_default().to_owned(),
-                });
-            }
-            What::Directory | What::Array(_) | What::Nothing => {}
-        }
-    }
+pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
+    let mut outline = Outline::new(tree);
+    let declared = outline.take_arrays();
+    let places = Arc::new(Places::new(tree, outline));
+    let arrays = declared
+        .into_iter()
+        .map(|(home, decl)| array(&places, home, &decl, blocks))
+        .collect();
+    let mut found = Found {
+        arrays,
+        limits: places.outline().limits().errors(tree),
+        ..Found::default()
+    };
+    found.show(&places);
+    found.places = Some(places);
     found
 }
 
-fn links(
-    outline: &Outline,
-    names: &Names,
-    id: PlaceId,
-    to: PlaceId,
-    whole: bool,
-    out: &mut Vec<Link>,
-) {
-    if outline.array(to).is_some() {
-        out.push(Link {
-            file_names: split(&names.path(outline, id)),
-            target: split(&names.path(outline, to)),
-            is_array: true,
-        });
-    }
-    if whole && names.is_directory(outline, to) {
-        out.push(Link {
-            file_names: split(&names.directory_path(outline, id)),
-            target: split(&names.directory_path(outline, to)),
-            is_array: false,
-        });
-    }
-}
-
-fn split(path: &str) -> Vec<String> {
-    path.split('/').map(str::to_owned).collect()
-}
-
-/// The keys and indices that lead to a place, as the tree spells them.
-fn tree_path(tree: &Tree, outline: &Outline, mut id: PlaceId) -> Vec<String> {
-    let mut path = Vec::new();
-    while let Some(place) = outline.place(id).filter(|_| id != PlaceId::ROOT) {
-        path.push(match place.component {
-            Component::Top => String::new(),
-            Component::Index(i) => i.to_string(),
-            Component::Key(key) => tree
-                .node(key)
-                .and_then(Node::text)
-                .unwrap_or_default()
-                .to_owned(),
-        });
-        id = place.parent;
-    }
-    path.reverse();
-    path
-}
-
-fn array(
-    tree: &Tree,
-    outline: &Outline,
-    names: &Names,
-    home: PlaceId,
-    decl: &ArrayDecl,
-    blocks: &dyn Blocks,
-) -> Array {
+fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blocks) -> Array {
+    let tree = places.tree();
     let node = tree.node(decl.node);
-    let unit = decl.unit.and_then(|unit| tree.node(unit)?.text());
     let mut array = Array {
-        path: tree_path(tree, outline, home),
-        file_names: split(&names.path(outline, home)),
-        tag: decl.tag(tree).unwrap_or_default().to_owned(),
-        unit: unit.map(str::to_owned),
+        places: Arc::clone(places),
+        home,
+        unit: decl.unit,
         place: node.map_or(Place::File, Node::place),
         origin: Origin::Unknown,
         datatype: None,
@@ -145,6 +138,7 @@ fn array(
         len: 0,
         inline: None,
         problem: None,
+        absence: Absence::default(),
     };
     let filled = match &decl.declared {
         Err(error) => Err(error.clone()),
@@ -152,21 +146,9 @@ fn array(
         Ok(Declared::Inline(inline)) => fill_inline(&mut array, tree, inline),
     };
     if let Err(error) = filled {
-        array.problem = Some(named(error, &array));
+        array.problem = Some(array.named(error).into());
     }
     array
-}
-
-/// The error, with the line and the path of the array that has it.
-fn named(error: Error, array: &Array) -> Error {
-    let why = match error.at(array.place.clone()) {
-        Error::Corrupt { at, why } => {
-            return Error::corrupt(at, format!("array {}: {why}", array.path()));
-        }
-        Error::Unsupported { at, why } => (at, why),
-        other => return other,
-    };
-    Error::unsupported(why.0, format!("array {}: {}", array.path(), why.1))
 }
 
 fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Result<()> {
@@ -285,7 +267,7 @@ impl Blocks for Snapshot {
     }
 
     fn external_size(&self, uri: &str) -> Result<u64> {
-        Ok(self.external_block(uri)?.len())
+        self.external_len(uri)
     }
 
     fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements> {
@@ -303,7 +285,7 @@ impl Snapshot {
     /// What the tree declares. Looked for when it is first asked.
     pub(super) fn found(&self) -> &Found {
         self.found.get_or_init(|| {
-            let mut found = match self.tree() {
+            let mut found = match self.shared_tree() {
                 Some(Ok(tree)) => find(tree, self),
                 Some(Err(_)) | None => Found::default(),
             };
@@ -323,6 +305,59 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Files, of which there are none here but those of inline arrays.
+    struct Nothing;
+
+    impl Blocks for Nothing {
+        fn count(&self) -> usize {
+            0
+        }
+
+        fn data_size(&self, _: usize) -> Option<u64> {
+            None
+        }
+
+        fn external_size(&self, uri: &str) -> Result<u64> {
+            Err(Error::corrupt(Place::File, uri))
+        }
+
+        fn fits_elements(&self, reference: &str, _: &Datatype) -> Result<Elements> {
+            Err(Error::corrupt(Place::File, reference))
+        }
+    }
+
+    #[test]
+    fn nothing_leads_to_what_is_not_shown() {
+        let column = "!<tag:stsci.edu:asdf/core/column-1.0.0>";
+        let body = format!(
+            "bad: &b BAD\nal: *b\nref: {{$ref: '#/bad'}}\nlate: {{$ref: '#/end'}}\nend: BAD\n\
+            d: &d {{x: {{y: BAD}}, z: *b}}\nd2: &e {{d: *d}}\nd3: *e\nm: &m {{data: [1], mask: BAD}}\n\
+            t: !<tag:stsci.edu:asdf/core/table-1.0.0> {{columns: [{column} {{data: *b, name: c}}]}}\n\
+            good: &g {{x: ARRAY, y: BAD}}\ngood2: *g\nmasked: &k MASKED\nmasked2: *k"
+        );
+        let tag = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0>";
+        let masked = format!("{tag} {{data: [1], datatype: nonsense, mask: ARRAY}}");
+        let body = body.replace("MASKED", &masked);
+        let body = body.replace("ARRAY", &format!("{tag} [1]"));
+        let body = body.replace("BAD", &format!("{tag} {{}}"));
+        let tree = Arc::new(Tree::parse(format!("---\n{body}\n...\n")).unwrap());
+        let found = find(&tree, &Nothing);
+        let places = found.places.as_ref().unwrap();
+        let links: Vec<String> = found
+            .links
+            .iter()
+            .map(|link| {
+                format!(
+                    "{} -> {} {}",
+                    places.path(link.from),
+                    places.path(link.to),
+                    link.is_array
+                )
+            })
+            .collect();
+        assert_eq!(links, ["good2 -> good false", "masked2 -> masked false"]);
+    }
 
     #[test]
     fn negative_sources_count_from_the_end() {

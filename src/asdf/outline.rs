@@ -11,7 +11,12 @@ use crate::asdf::decl::{Allowance, ArrayDecl, is_ndarray};
 use crate::asdf::tree::{Items, Kind, Node, NodeId, Tree};
 
 mod column;
+mod limit;
+mod merge;
 pub(super) mod pointer;
+mod refer;
+
+pub use limit::{Limit, Limits};
 
 /// Most places; a mount of more would serve nobody.
 pub const MAX_PLACES: usize = 1 << 20;
@@ -81,7 +86,7 @@ pub struct Outline {
     arrays: Vec<ArrayDecl>,
     /// The place of each array.
     homes: Vec<PlaceId>,
-    truncated: bool,
+    limits: Limits,
 }
 
 impl Outline {
@@ -114,6 +119,13 @@ impl Outline {
         &self.arrays
     }
 
+    /// Gives away the arrays with the place of each, in document order: from now on there are only places.
+    pub(super) fn take_arrays(&mut self) -> Vec<(PlaceId, ArrayDecl)> {
+        let arrays = std::mem::take(&mut self.arrays);
+        let homes = std::mem::take(&mut self.homes);
+        homes.into_iter().zip(arrays).collect()
+    }
+
     /// The number of the array that is at a place or that a link there leads to.
     #[must_use]
     pub fn array(&self, id: PlaceId) -> Option<usize> {
@@ -144,10 +156,10 @@ impl Outline {
         self.homes.get(array).copied()
     }
 
-    /// Whether places were left out because there are more than [`MAX_PLACES`].
+    /// The limits beyond which something is left out.
     #[must_use]
-    pub fn is_truncated(&self) -> bool {
-        self.truncated
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 }
 
@@ -235,7 +247,7 @@ impl<'t> Walk<'t> {
                 places: vec![root],
                 arrays: Vec::new(),
                 homes: Vec::new(),
-                truncated: false,
+                limits: Limits::default(),
             },
             stack: Vec::new(),
             allowance: Allowance::new(tree),
@@ -271,8 +283,11 @@ impl<'t> Walk<'t> {
         match (step, node.kind()) {
             (Step::Merge, Kind::Alias) => self.merge(node),
             (Step::To(component), Kind::Alias) => {
-                if let Some(to) = self.outline.find(node.follow().id()) {
+                let target = node.follow();
+                if let Some(to) = self.outline.find(target.id()) {
                     self.link(component, node, to);
+                } else if let Some(uri) = pointer::reference(target) {
+                    self.refer(component, node, uri);
                 }
             }
             (Step::To(component), _) if node.tag().is_some_and(is_ndarray) => {
@@ -333,7 +348,7 @@ impl<'t> Walk<'t> {
     ) -> Option<PlaceId> {
         let places = &mut self.outline.places;
         if places.len() >= MAX_PLACES {
-            self.outline.truncated = true;
+            self.outline.limits.reached(Limit::Places, node);
             return None;
         }
         let id = PlaceId(u32::try_from(places.len()).ok()?);
@@ -373,69 +388,6 @@ impl<'t> Walk<'t> {
         if self.add(component, node, what).is_some() {
             self.name_column(component, node, what);
         }
-    }
-
-    /// Links to the target of an internal reference; one into another file is only noted.
-    fn refer(&mut self, component: Component, node: Node<'t>, uri: &str) {
-        if !uri.is_empty() && !uri.starts_with('#') {
-            self.add(component, node, What::Elsewhere);
-            return;
-        }
-        let Some(target) = self.pointers.resolve(uri) else {
-            return;
-        };
-        let complete = target.behind() <= node.id();
-        let around = target.id() <= node.id() && !complete;
-        if complete {
-            if let Some(to) = self.outline.find(target.id()) {
-                self.link(component, node, to);
-            }
-        } else if !around && target.tag().is_some_and(is_ndarray) {
-            let link = self.add(component, node, What::Nothing);
-            self.pending.extend(link.map(|link| (link, target.id())));
-        }
-    }
-
-    /// Links to what an alias behind `<<` merges into the mapping around it, unless the mapping has a key of that name.
-    fn merge(&mut self, alias: Node<'t>) {
-        let target = alias.follow();
-        let Some(from) = self.outline.find(target.id()) else {
-            return;
-        };
-        let Some(around) = self.stack.iter().rposition(|frame| !frame.merged) else {
-            return;
-        };
-        let mut at = from.index();
-        while let Some(&place) = self.outline.places.get(at) {
-            if place.node >= target.behind() || !self.allowance.take(1) {
-                return;
-            }
-            let id = PlaceId(u32::try_from(at).unwrap_or(u32::MAX));
-            let inside = place.parent == from && id != from;
-            if inside && self.is_free(around, place.component) {
-                self.link(place.component, alias, id);
-            }
-            at = at.saturating_add(1);
-        }
-    }
-
-    /// Whether the mapping at `around` has no key of that name, which it has from now on.
-    fn is_free(&mut self, around: usize, component: Component) -> bool {
-        let Component::Key(key) = component else {
-            return false;
-        };
-        let Some(text) = self.tree.node(key).and_then(Node::text) else {
-            return false;
-        };
-        let Some(frame) = self.stack.get_mut(around) else {
-            return false;
-        };
-        let node = frame.node;
-        let own = frame.own.get_or_insert_with(|| {
-            let keys = node.entries().filter(|(key, _)| !key.is_merge());
-            keys.filter_map(|(key, _)| key.text()).collect()
-        });
-        own.insert(text)
     }
 }
 
@@ -539,6 +491,26 @@ mod tests {
                 "via -> all/a/b ~c",
                 "far -> elsewhere",
                 "last/0"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_alias_of_a_reference_leads_where_the_reference_does() {
+        let body = "in: ARRAY\nal1: &r {$ref: '#/in'}\nal2: *r\nd: &d {$ref: '#/al'}\nal: {x: ARRAY}\nd2: *d\nl: &l {$ref: '#/late'}\nl2: *l\nlate: ARRAY\nfar: &f {$ref: 'o.asdf#/x'}\nfar2: *f";
+        assert_eq!(
+            outline(body),
+            [
+                "in",
+                "al1 -> in",
+                "al2 -> in",
+                "al/x",
+                "d2 -> al",
+                "l => late",
+                "l2 => late",
+                "late",
+                "far -> elsewhere",
+                "far2 -> elsewhere"
             ]
         );
     }

@@ -5,65 +5,83 @@
 //! ([`Sandbox`](super::external::Sandbox)). Knows nothing of mounts, which are `vfs`'s.
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::names::Names;
+use super::external::{Stamp, stamp};
 use super::outline::pointer::Pointers;
-use super::outline::{Outline, PlaceId, What};
-use super::{OpenOptions, Snapshot};
+use super::outline::{PlaceId, What};
+use super::places::Places;
+use super::{Array, OpenOptions, Snapshot};
 use crate::error::{Error, Place, Result};
 
 /// A place in the tree that refers to something in another file.
 #[derive(Debug, Clone)]
 pub struct Reference {
-    pub(super) path: Vec<String>,
-    pub(super) file_names: Vec<String>,
-    pub(super) directory_names: Vec<String>,
-    pub(super) uri: String,
+    places: Arc<Places>,
+    place: PlaceId,
 }
 
 impl Reference {
-    /// Its path in the tree, components joined by `/`.
+    pub(super) fn new(places: &Arc<Places>, place: PlaceId) -> Self {
+        let places = Arc::clone(places);
+        Self { places, place }
+    }
+
+    /// Its path in the tree, components joined by `/`. If the paths of all arrays are too long together, a long one is cut.
     #[must_use]
     pub fn path(&self) -> String {
-        self.path.join("/")
+        self.places.path(self.place)
     }
 
-    /// The names below `arrays/` that lead to it if it stands for an array, the last one without `.bin` or `.npy`.
+    /// Its place in the tree.
     #[must_use]
-    pub fn file_names(&self) -> &[String] {
-        &self.file_names
+    pub fn place(&self) -> PlaceId {
+        self.place
     }
 
-    /// The names below `arrays/` that lead to it if it stands for something that holds arrays.
+    /// The path of its files below `arrays/` if it stands for an array, without `.bin` or `.npy`.
     #[must_use]
-    pub fn directory_names(&self) -> &[String] {
-        &self.directory_names
+    pub fn file_path(&self) -> String {
+        self.places.file_path(self.place)
     }
 
     /// The file and the pointer within it, as the tree says them.
     #[must_use]
     pub fn uri(&self) -> &str {
-        &self.uri
+        self.places.uri(self.place).unwrap_or_default()
     }
 }
 
 /// What a reference leads to, by its names below `arrays/` in a mount of the other file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Referent {
+    places: Arc<Places>,
+    place: PlaceId,
+    is_array: bool,
+    is_directory: bool,
+}
+
+impl Referent {
     /// The array that it is, without `.bin` or `.npy`.
-    pub array: Option<String>,
+    #[must_use]
+    pub fn array(&self) -> Option<String> {
+        self.is_array.then(|| self.places.file_path(self.place))
+    }
+
     /// The directory with the arrays in it; empty for `arrays/` itself.
-    pub directory: Option<String>,
+    #[must_use]
+    pub fn directory(&self) -> Option<String> {
+        let path = || self.places.directory_path(self.place);
+        self.is_directory.then(path)
+    }
 }
 
 /// What the references into one other file lead to, as that file is at the moment.
 #[derive(Debug)]
 pub struct Other {
-    stamp: [i64; 6],
+    stamp: Stamp,
     referents: HashMap<usize, Result<Referent>>,
 }
 
@@ -98,7 +116,7 @@ impl Snapshot {
         let why = "other files are not read under allow_other; -o allow_external=DIR allows them";
         match &self.options.sandbox {
             None => Err(Error::unsupported(Place::File, why)),
-            Some(sandbox) => sandbox.located(&reference.uri),
+            Some(sandbox) => sandbox.located(reference.uri()),
         }
     }
 
@@ -111,7 +129,7 @@ impl Snapshot {
         let Some(sandbox) = &self.options.sandbox else {
             return Err(Error::unsupported(Place::File, "no other file may be read"));
         };
-        let file = sandbox.open(&reference.uri)?;
+        let file = sandbox.open(reference.uri())?;
         let meta = file
             .metadata()
             .map_err(|cause| Error::io("reading the file's attributes", cause))?;
@@ -144,29 +162,16 @@ impl Snapshot {
         match there {
             Err(error) => references.map(|(i, _)| (i, Err(error.clone()))).collect(),
             Ok(mut there) => references
-                .map(|(i, reference)| (i, there.find(&reference.uri)))
+                .map(|(i, reference)| (i, there.find(reference.uri())))
                 .collect(),
         }
     }
 }
 
-/// What tells one state of a file from another.
-fn stamp(meta: &Metadata) -> [i64; 6] {
-    [
-        meta.dev().cast_signed(),
-        meta.ino().cast_signed(),
-        meta.size().cast_signed(),
-        meta.mtime(),
-        meta.mtime_nsec(),
-        meta.ctime_nsec(),
-    ]
-}
-
 /// The tree of another file.
 struct There<'t> {
     snapshot: &'t Snapshot,
-    outline: Outline,
-    names: Names,
+    places: &'t Arc<Places>,
     pointers: Pointers<'t>,
 }
 
@@ -174,11 +179,9 @@ impl<'t> There<'t> {
     fn new(snapshot: &'t Snapshot) -> Result<Self> {
         let missing = || Error::unsupported(Place::File, "the file referred to has no tree");
         let tree = snapshot.tree().ok_or_else(missing)?.map_err(Clone::clone)?;
-        let outline = Outline::new(tree);
         Ok(Self {
             snapshot,
-            names: Names::new(tree, &outline),
-            outline,
+            places: snapshot.found().places.as_ref().ok_or_else(missing)?,
             pointers: Pointers::new(tree),
         })
     }
@@ -186,11 +189,16 @@ impl<'t> There<'t> {
     /// What the fragment of a URI leads to.
     fn find(&mut self, uri: &str) -> Result<Referent> {
         let fragment = uri.split_once('#').map_or("", |(_, fragment)| fragment);
-        let node = self.pointers.resolve(&format!("#{fragment}"));
-        let place = node.and_then(|node| self.outline.find(node.id()));
+        // where a limit is in the way nothing is shown in a mount of the other file either
+        let node = self
+            .pointers
+            .resolve(&format!("#{fragment}"))
+            .ok()
+            .flatten();
+        let place = node.and_then(|node| self.places.outline().find(node.id()));
         place
             .map(|place| self.referent(place))
-            .filter(|found| found.array.is_some() || found.directory.is_some())
+            .filter(|found| found.is_array || found.is_directory)
             .ok_or_else(|| {
                 let why = format!("there is no array at {uri}");
                 Error::unsupported(Place::File, why)
@@ -198,17 +206,19 @@ impl<'t> There<'t> {
     }
 
     fn referent(&self, place: PlaceId) -> Referent {
-        let shown = match self.outline.place(place).map(|place| place.what) {
+        let outline = self.places.outline();
+        let is_array = match outline.place(place).map(|place| place.what) {
             Some(What::Array(n)) => {
                 let array = self.snapshot.arrays().get(n);
-                array.is_some_and(|array| array.problem().is_none())
+                array.is_some_and(Array::has_files)
             }
             _ => false,
         };
-        let directory = self.names.is_directory(&self.outline, place);
         Referent {
-            array: shown.then(|| self.names.path(&self.outline, place)),
-            directory: directory.then(|| self.names.directory_path(&self.outline, place)),
+            places: Arc::clone(self.places),
+            place,
+            is_array,
+            is_directory: self.snapshot.found().is_directory(self.places, place),
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod array;
 mod column;
+mod fault;
 mod fits;
 mod table;
 mod text;
@@ -16,51 +17,15 @@ mod time;
 
 use std::collections::HashSet;
 
+use fault::Step;
+pub use fault::{Fault, Faults};
+
 use super::decl::Allowance;
 use super::scalar::Value;
 use super::tree::{Items, Kind, Node, NodeId, Tree, quoted};
-use crate::error::Place;
 
 /// Most faults that are kept.
 const MAX_FAULTS: usize = 10_000;
-
-/// What breaks a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// The rule: the tag with its version, without what all tags of the standard begin with.
-    pub rule: &'static str,
-    /// Line and column.
-    pub place: Place,
-    /// Which value, by keys and indices from the top.
-    pub path: Vec<String>,
-    /// What was found versus allowed.
-    pub why: String,
-}
-
-impl std::fmt::Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.place, self.text())
-    }
-}
-
-impl Fault {
-    /// Everything but the place.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let path = self.path.join("/");
-        let of = if path.is_empty() { "the tree" } else { &path };
-        format!("{of}: {} (rule {})", self.why, self.rule)
-    }
-}
-
-/// The faults of a tree, in the order of the text.
-#[derive(Debug, Clone, Default)]
-pub struct Faults {
-    /// The faults, or the first of them.
-    pub list: Vec<Fault>,
-    /// Whether there may be more: there are too many, or merges made it too long a search.
-    pub cut: bool,
-}
 
 /// What a value has to be.
 enum Want {
@@ -206,22 +171,6 @@ pub fn check(tree: &Tree) -> Faults {
     Faults {
         list: found.into_iter().map(|(_, fault)| fault).collect(),
         cut: checker.cut,
-    }
-}
-
-/// One step of a path.
-#[derive(Debug, Clone, Copy)]
-enum Step<'t> {
-    Key(&'t str),
-    Index(u32),
-}
-
-impl Step<'_> {
-    fn text(self) -> String {
-        match self {
-            Self::Key(key) => key.to_owned(),
-            Self::Index(index) => index.to_string(),
-        }
     }
 }
 
@@ -512,13 +461,8 @@ impl<'t> Checker<'t> {
             return;
         }
         let above = self.above.iter().map(|level| level.step);
-        let within = self.trail.iter().copied().chain(task.step);
-        let fault = Fault {
-            rule: task.rule.name,
-            place: node.place(),
-            path: above.chain(within).map(Step::text).collect(),
-            why: why.to_owned(),
-        };
+        let steps = above.chain(self.trail.iter().copied()).chain(task.step);
+        let fault = Fault::new(task.rule.name, node.place(), steps, why);
         self.found.push((node.span().start, fault));
     }
 }

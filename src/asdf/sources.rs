@@ -7,7 +7,7 @@ pub use super::find::block_index;
 
 use super::Snapshot;
 use super::decl::{ArrayDecl, Declared, Storage};
-use super::outline::Outline;
+use super::outline::{Limit, Outline};
 use super::tree::Tree;
 use crate::error::{Error, Place, Result};
 
@@ -82,7 +82,7 @@ fn verify(old: &Tree, text: &str, change: &dyn Fn(&Storage) -> Result<Storage>) 
 
 fn declared(tree: &Tree) -> Result<Vec<ArrayDecl>> {
     let outline = Outline::new(tree);
-    if outline.is_truncated() {
+    if outline.limits().contains(Limit::Places) {
         return Err(shared("too many arrays"));
     }
     Ok(outline.arrays().to_vec())

@@ -15,6 +15,9 @@ use crate::codec::{Cache, code_text};
 use crate::error::printable;
 use crate::save::{self, Recovery};
 
+/// Bytes of a list that are put together before they are printed.
+const MAX_UNSAID: usize = 1 << 20;
+
 /// A file that is only looked at.
 pub(super) struct Looked {
     pub(super) snapshot: Snapshot,
@@ -46,11 +49,17 @@ pub(super) fn read(path: &Path, options: &Options) -> Result<Looked, Failure> {
 pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
     let Looked { snapshot, .. } = read(path, options)?;
     let mut out = String::new();
+    let mut said = Ok(());
     let mut line = |size: u64, name: &str, note: &str| {
         let gap = if note.is_empty() { "" } else { "  " };
         let line = format!("{size:>14}  {name}{gap}{note}");
         // writing to a string can't fail
         let _ = writeln!(out, "{}", printable(&line));
+        if out.len() > MAX_UNSAID {
+            let now = say_bytes(out.as_bytes());
+            said = std::mem::replace(&mut said, Ok(())).and(now);
+            out.clear();
+        }
     };
     line(snapshot.layout().text_end, "tree.yaml", "");
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {
@@ -67,7 +76,7 @@ pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
         line(hdu.data.len(), &format!("hdus/{stem}.bin"), "");
     }
     for array in snapshot.arrays() {
-        let name = format!("arrays/{}", array.file_names().join("/"));
+        let name = format!("arrays/{}", array.file_path());
         if let Some(error) = array.problem() {
             line(0, &name, &format!("(no file: {error})"));
             continue;
@@ -79,9 +88,10 @@ pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
         line(array.npy_len(), &format!("{name}.npy"), "");
     }
     for reference in snapshot.references() {
-        let name = format!("arrays/{}", reference.file_names().join("/"));
+        let name = format!("arrays/{}", reference.file_path());
         line(0, &name, &format!("(refers to {})", reference.uri()));
     }
+    said?;
     say_bytes(out.as_bytes())?;
     Ok(Exit::Ok)
 }

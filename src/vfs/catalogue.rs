@@ -5,40 +5,41 @@ use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 
 use super::node::Node;
+use crate::asdf::Places;
 use crate::asdf::names::SUFFIXES;
+use crate::asdf::outline::PlaceId;
 
-/// Numbers given to paths under `arrays/`. A path keeps its number for the life of the mount; only paths that a save brings
-/// in for the first time make the list grow.
+/// Numbers given to paths under `arrays/`: to each name in the directory of a number. A path keeps its number for the life of
+/// the mount; only paths that a save brings in for the first time make the list grow.
 #[derive(Debug)]
-pub(super) struct Numbers(HashMap<String, u32>);
+pub(super) struct Numbers(HashMap<(u32, Box<str>), u32>);
 
 impl Default for Numbers {
     fn default() -> Self {
-        Self(HashMap::from([(String::new(), 0)]))
+        Self(HashMap::from([((0, "".into()), 0)]))
     }
 }
 
 impl Numbers {
-    /// The number of that path, or `None` when 2^32 have been given.
-    fn of(&mut self, path: &str) -> Option<u32> {
-        if let Some(&number) = self.0.get(path) {
-            return Some(number);
+    /// The number of that name in that directory, or `None` when 2^32 have been given.
+    fn of(&mut self, directory: u32, name: impl Into<Box<str>>) -> Option<u32> {
+        let next = u32::try_from(self.0.len()).ok();
+        match self.0.entry((directory, name.into())) {
+            Entry::Occupied(known) => Some(*known.get()),
+            Entry::Vacant(new) => next.map(|next| *new.insert(next)),
         }
-        let number = u32::try_from(self.0.len()).ok()?;
-        self.0.insert(path.to_owned(), number);
-        Some(number)
     }
 }
 
-/// What a name under `arrays/` stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a place has under `arrays/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Item {
     /// The array of that index in the snapshot, as `.bin` and `.npy`.
     Array(usize),
-    /// A link to a directory, with its target relative to the link's directory.
-    DirectoryLink(String),
-    /// Links to an array's two files, with the target relative and without its ending.
-    ArrayLink(String),
+    /// A link to the directory of that place.
+    DirectoryLink(PlaceId),
+    /// Links to the two files of the array at that place.
+    ArrayLink(PlaceId),
     /// The reference of that index in the snapshot, should it stand for an array.
     ArrayElsewhere(usize),
     /// The reference of that index in the snapshot, should it stand for something that holds arrays.
@@ -46,10 +47,17 @@ pub(super) enum Item {
 }
 
 /// Where a link leads.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
-    /// To this path, relative to the link's directory.
-    Here(String),
+    /// From one place to another: to its directory, or to its file with this ending.
+    Here {
+        /// The place of the link.
+        from: PlaceId,
+        /// The place that it leads to.
+        to: PlaceId,
+        /// The ending of the file.
+        ending: Option<&'static str>,
+    },
     /// To what the reference of that index stands for in another mount: a directory, or a file with this ending.
     Elsewhere(usize, Option<&'static str>),
 }
@@ -64,105 +72,47 @@ struct Directory {
 }
 
 /// All names under `arrays/` of one snapshot.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Catalogue {
     directories: HashMap<u32, Directory>,
     arrays: HashMap<u32, usize>,
     links: HashMap<u32, Target>,
 }
 
+impl Default for Catalogue {
+    fn default() -> Self {
+        Self {
+            directories: HashMap::from([(0, Directory::default())]),
+            arrays: HashMap::new(),
+            links: HashMap::new(),
+        }
+    }
+}
+
 impl Catalogue {
-    /// The catalogue of these items, each with the file names that lead to it (without `.bin` or `.npy`).
+    /// The catalogue of these items, each with its place.
     ///
-    /// Items whose path holds nothing, or beyond the numbers' limit, are left out.
+    /// Items beyond the numbers' limit are left out.
     pub(super) fn new(
-        items: impl IntoIterator<Item = (Vec<String>, Item)>,
+        places: &Places,
+        items: impl IntoIterator<Item = (PlaceId, Item)>,
         numbers: &mut Numbers,
     ) -> Self {
-        let mut catalogue = Self::default();
-        catalogue.directories.insert(0, Directory::default());
-        for (path, item) in items {
+        let mut maker = Maker {
+            catalogue: Self::default(),
+            places,
+            numbers,
+            made: HashMap::from([(PlaceId::ROOT, 0)]),
+        };
+        for (place, item) in items {
             // beyond the limit there is no number, so no file
-            let _ = catalogue.add(&path, item, numbers);
+            let _ = maker.add(place, item);
         }
+        let mut catalogue = maker.catalogue;
         for directory in catalogue.directories.values_mut() {
             directory.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         }
         catalogue
-    }
-
-    fn add(&mut self, path: &[String], item: Item, numbers: &mut Numbers) -> Option<()> {
-        let (name, parents) = path.split_last()?;
-        let mut joined = String::new();
-        let mut parent = 0;
-        for component in parents {
-            joined.push('/');
-            joined.push_str(component);
-            parent = self.directory(parent, component, numbers.of(&joined)?);
-        }
-        joined.push('/');
-        joined.push_str(name);
-        let number = numbers.of(&joined)?;
-        let entries = &mut self.directories.get_mut(&parent)?.entries;
-        match item {
-            Item::Array(index) => {
-                entries.push((format!("{name}.bin").into(), Node::ArrayBin(number)));
-                entries.push((format!("{name}.npy").into(), Node::ArrayNpy(number)));
-                self.arrays.insert(number, index);
-            }
-            Item::DirectoryLink(target) => {
-                entries.push((name.into(), Node::ArrayLink(number)));
-                self.links.insert(number, Target::Here(target));
-            }
-            Item::DirectoryElsewhere(reference) => {
-                entries.push((name.into(), Node::ArrayLink(number)));
-                self.links
-                    .insert(number, Target::Elsewhere(reference, None));
-            }
-            Item::ArrayLink(target) => {
-                let target = |ending| Target::Here(format!("{target}{ending}"));
-                self.link_files(parent, path, target, numbers)?;
-            }
-            Item::ArrayElsewhere(reference) => {
-                let target = |ending| Target::Elsewhere(reference, Some(ending));
-                self.link_files(parent, path, target, numbers)?;
-            }
-        }
-        Some(())
-    }
-
-    /// Links in the directory `parent` for the two files of an array at `path`.
-    fn link_files(
-        &mut self,
-        parent: u32,
-        path: &[String],
-        target: impl Fn(&'static str) -> Target,
-        numbers: &mut Numbers,
-    ) -> Option<()> {
-        let name = path.last()?;
-        let joined = path.join("/");
-        for ending in SUFFIXES {
-            let link = numbers.of(&format!("/{joined}{ending}"))?;
-            let entries = &mut self.directories.get_mut(&parent)?.entries;
-            entries.push((format!("{name}{ending}").into(), Node::ArrayLink(link)));
-            self.links.insert(link, target(ending));
-        }
-        Some(())
-    }
-
-    /// The directory of that number in `parent`, made if it is new.
-    fn directory(&mut self, parent: u32, name: &str, number: u32) -> u32 {
-        if let Entry::Vacant(vacant) = self.directories.entry(number) {
-            vacant.insert(Directory {
-                parent,
-                ..Directory::default()
-            });
-            if let Some(above) = self.directories.get_mut(&parent) {
-                above.entries.push((name.into(), Node::ArrayDir(number)));
-                above.subdirectories = above.subdirectories.saturating_add(1);
-            }
-        }
-        number
     }
 
     /// The node of that name in a directory.
@@ -221,22 +171,131 @@ impl Catalogue {
     }
 }
 
+/// A catalogue that is being made.
+struct Maker<'a> {
+    catalogue: Catalogue,
+    places: &'a Places,
+    numbers: &'a mut Numbers,
+    /// The numbers of the places that are directories.
+    made: HashMap<PlaceId, u32>,
+}
+
+impl Maker<'_> {
+    fn add(&mut self, place: PlaceId, item: Item) -> Option<()> {
+        let parent = self.directory(self.places.parent(place))?;
+        match item {
+            Item::Array(index) => {
+                let stem = self.places.stem(place);
+                let number = self.numbers.of(parent, stem)?;
+                let [bin, npy] = SUFFIXES.map(|ending| format!("{stem}{ending}"));
+                self.enter(parent, bin, Node::ArrayBin(number))?;
+                self.enter(parent, npy, Node::ArrayNpy(number))?;
+                self.catalogue.arrays.insert(number, index);
+            }
+            Item::DirectoryLink(to) => {
+                let target = Target::Here {
+                    from: place,
+                    to,
+                    ending: None,
+                };
+                self.link(parent, self.places.directory_name(place).into(), target)?;
+            }
+            Item::DirectoryElsewhere(reference) => {
+                let target = Target::Elsewhere(reference, None);
+                self.link(parent, self.places.directory_name(place).into(), target)?;
+            }
+            Item::ArrayLink(to) => {
+                self.link_files(parent, place, |ending| Target::Here {
+                    from: place,
+                    to,
+                    ending: Some(ending),
+                })?;
+            }
+            Item::ArrayElsewhere(reference) => {
+                let target = |ending| Target::Elsewhere(reference, Some(ending));
+                self.link_files(parent, place, target)?;
+            }
+        }
+        Some(())
+    }
+
+    fn enter(&mut self, directory: u32, name: String, node: Node) -> Option<()> {
+        let directory = self.catalogue.directories.get_mut(&directory)?;
+        directory.entries.push((name.into(), node));
+        Some(())
+    }
+
+    fn link(&mut self, parent: u32, name: String, target: Target) -> Option<()> {
+        let number = self.numbers.of(parent, name.as_str())?;
+        self.enter(parent, name, Node::ArrayLink(number))?;
+        self.catalogue.links.insert(number, target);
+        Some(())
+    }
+
+    /// Links in the directory `parent` for the two files of an array at `place`.
+    fn link_files(
+        &mut self,
+        parent: u32,
+        place: PlaceId,
+        target: impl Fn(&'static str) -> Target,
+    ) -> Option<()> {
+        let stem = self.places.stem(place);
+        for ending in SUFFIXES {
+            self.link(parent, format!("{stem}{ending}"), target(ending))?;
+        }
+        Some(())
+    }
+
+    /// The number of a place's directory, which is made if it is new, as are those that it is in.
+    fn directory(&mut self, place: PlaceId) -> Option<u32> {
+        let mut new = Vec::new();
+        let mut at = place;
+        let mut number = loop {
+            match self.made.get(&at) {
+                Some(number) => break *number,
+                None => new.push(at),
+            }
+            at = self.places.parent(at);
+        };
+        while let Some(place) = new.pop() {
+            let name = self.places.directory_name(place);
+            let parent = number;
+            number = self.numbers.of(parent, &*name)?;
+            self.enter(parent, name.into(), Node::ArrayDir(number))?;
+            let above = self.catalogue.directories.get_mut(&parent)?;
+            above.subdirectories = above.subdirectories.saturating_add(1);
+            let directory = Directory {
+                parent,
+                ..Directory::default()
+            };
+            self.catalogue.directories.insert(number, directory);
+            self.made.insert(place, number);
+        }
+        Some(number)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asdf::tree::Tree;
 
-    fn path(text: &str) -> Vec<String> {
-        text.split('/').map(str::to_owned).collect()
+    /// The places of a tree, in which `A` stands for an array.
+    fn places(body: &str) -> Places {
+        let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]";
+        let text = format!("---\n{}\n...\n", body.replace('A', array));
+        Places::of(Tree::parse(text).unwrap())
     }
 
-    fn catalogue(numbers: &mut Numbers, paths: &[&str]) -> Catalogue {
-        Catalogue::new(
-            paths
-                .iter()
-                .enumerate()
-                .map(|(i, text)| (path(text), Item::Array(i))),
-            numbers,
-        )
+    fn id(places: &Places, path: &str) -> PlaceId {
+        places.find(path).unwrap()
+    }
+
+    fn catalogue(numbers: &mut Numbers, body: &str, paths: &[&str]) -> Catalogue {
+        let places = places(body);
+        let items = paths.iter().enumerate();
+        let items = items.map(|(i, path)| (id(&places, path), Item::Array(i)));
+        Catalogue::new(&places, items, numbers)
     }
 
     fn names(catalogue: &Catalogue, directory: u32) -> Vec<&str> {
@@ -250,7 +309,11 @@ mod tests {
 
     #[test]
     fn an_array_is_two_files_in_the_directory_of_its_path() {
-        let found = catalogue(&mut Numbers::default(), &["meta/flux", "data"]);
+        let found = catalogue(
+            &mut Numbers::default(),
+            "{meta: {flux: A}, data: A}",
+            &["meta/flux", "data"],
+        );
         assert_eq!(names(&found, 0), ["data.bin", "data.npy", "meta"]);
         let Some(Node::ArrayDir(meta)) = found.lookup(0, "meta".as_ref()) else {
             panic!("no directory")
@@ -267,8 +330,8 @@ mod tests {
     #[test]
     fn a_save_changes_no_number() {
         let mut numbers = Numbers::default();
-        let before = catalogue(&mut numbers, &["a", "b", "c"]);
-        let after = catalogue(&mut numbers, &["c", "x", "a"]);
+        let before = catalogue(&mut numbers, "{a: A, b: A, c: A}", &["a", "b", "c"]);
+        let after = catalogue(&mut numbers, "{c: A, x: A, a: A}", &["c", "x", "a"]);
         for name in ["a.bin", "c.npy"] {
             assert_eq!(
                 before.lookup(0, name.as_ref()),
@@ -283,16 +346,28 @@ mod tests {
 
     #[test]
     fn links_have_targets() {
+        let places = places("{a: &a {x: &x A}, b: *a, y: *x}");
+        let (a, x, b, y) = (
+            id(&places, "a"),
+            id(&places, "a/x"),
+            id(&places, "b"),
+            id(&places, "y"),
+        );
         let items = [
-            (path("a/x"), Item::Array(0)),
-            (path("b"), Item::DirectoryLink("a".into())),
-            (path("y"), Item::ArrayLink("a/x".into())),
+            (x, Item::Array(0)),
+            (b, Item::DirectoryLink(a)),
+            (y, Item::ArrayLink(x)),
         ];
-        let found = Catalogue::new(items, &mut Numbers::default());
+        let found = Catalogue::new(&places, items, &mut Numbers::default());
         assert_eq!(names(&found, 0), ["a", "b", "y.bin", "y.npy"]);
-        let Some(Node::ArrayLink(link)) = found.lookup(0, "y.npy".as_ref()) else {
-            panic!("no link")
+        let target = |name: &str| {
+            let Some(Node::ArrayLink(link)) = found.lookup(0, name.as_ref()) else {
+                panic!("no link {name}")
+            };
+            *found.link(link).unwrap()
         };
-        assert_eq!(found.link(link), Some(&Target::Here("a/x.npy".into())));
+        let here = |from, to, ending| Target::Here { from, to, ending };
+        assert_eq!(target("b"), here(b, a, None));
+        assert_eq!(target("y.npy"), here(y, x, Some(".npy")));
     }
 }

@@ -67,8 +67,8 @@ impl State {
     ) -> Option<Vec<u8>> {
         let shown = self.shown_elsewhere(reference).ok()?;
         let name = match ending {
-            Some(ending) => shown.referent.array?.clone() + ending,
-            None => shown.referent.directory?,
+            Some(ending) => shown.referent.array()? + ending,
+            None => shown.referent.directory()?,
         };
         let target = shown.mountpoint.join("arrays").join(name);
         let target = target.into_os_string().into_vec();

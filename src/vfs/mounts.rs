@@ -107,17 +107,38 @@ fn unescaped(field: &[u8]) -> OsString {
     let mut rest = field;
     while let Some((&byte, after)) = rest.split_first() {
         let digits = after.get(..3).filter(|_| byte == b'\\');
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        let code = digits.and_then(octal);
         out.push(code.unwrap_or(byte));
         rest = after.get(code.map_or(0, |_| 3)..).unwrap_or_default();
     }
     OsString::from_vec(out)
 }
 
+/// The byte that digits stand for, three of which can say more than there are bytes.
+fn octal(digits: &[u8]) -> Option<u8> {
+    digits.iter().try_fold(0_u8, |code, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 8)?;
+        code.checked_mul(8)?.checked_add(digit)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_three_octal_digits_are_an_escape() {
+        for (field, want) in [
+            (r"a\040b", "a b"),
+            (r"\134\011", "\\\t"),
+            (r"\+40", r"\+40"),
+            (r"\080", r"\080"),
+            (r"\777", r"\777"),
+            (r"\04", r"\04"),
+        ] {
+            assert_eq!(unescaped(field.as_bytes()), want, "{field}");
+        }
+    }
 
     #[test]
     fn the_mounts_of_our_own_and_of_root_are_known() {

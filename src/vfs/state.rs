@@ -9,6 +9,7 @@ use super::catalogue::{Catalogue, Item, Numbers, Target};
 use super::elsewhere::Elsewhere;
 use super::node::Node;
 use super::{Error, Result, locked};
+use crate::asdf::outline::PlaceId;
 use crate::asdf::{Array, Snapshot};
 use crate::error::Error as Library;
 
@@ -46,8 +47,13 @@ impl State {
 
     /// The names under `arrays/`. Made when they are first asked for, from the tree.
     pub(super) fn catalogue(&self) -> &Catalogue {
-        self.catalogue
-            .get_or_init(|| Catalogue::new(items(&self.snapshot), &mut locked(&self.numbers)))
+        self.catalogue.get_or_init(|| match self.snapshot.places() {
+            None => Catalogue::default(),
+            Some(places) => {
+                let items = items(&self.snapshot);
+                Catalogue::new(places, items, &mut locked(&self.numbers))
+            }
+        })
     }
 
     /// Index of the array with that number.
@@ -61,7 +67,11 @@ impl State {
     /// [`Error::NotFound`] if there is none, or none at the moment.
     pub(super) fn link(&self, number: u32) -> Result<Vec<u8>> {
         match self.catalogue().link(number).ok_or(Error::NotFound)? {
-            Target::Here(target) => Ok(target.as_bytes().to_vec()),
+            Target::Here { from, to, ending } => {
+                let places = self.snapshot.places().ok_or(Error::NotFound)?;
+                let way = places.relative(*from, *to, ending.is_none());
+                Ok((way + ending.unwrap_or_default()).into_bytes())
+            }
             Target::Elsewhere(reference, ending) => self
                 .target_elsewhere(*reference, *ending)
                 .ok_or(Error::NotFound),
@@ -97,70 +107,24 @@ impl Listing {
 }
 
 /// What stands under `arrays/`: the arrays that have files, and the links.
-fn items(snapshot: &Snapshot) -> impl Iterator<Item = (Vec<String>, Item)> {
+fn items(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, Item)> {
     let arrays = snapshot
         .arrays()
         .iter()
         .enumerate()
-        .filter(|(_, array)| array.problem().is_none());
-    let arrays = arrays.map(|(i, array)| (array.file_names().to_vec(), Item::Array(i)));
+        .filter(|(_, array)| array.has_files());
+    let arrays = arrays.map(|(i, array)| (array.home(), Item::Array(i)));
     let links = snapshot.links().iter().map(|link| {
-        let target = relative(&link.file_names, &link.target);
         let item = if link.is_array {
-            Item::ArrayLink(target)
+            Item::ArrayLink(link.to)
         } else {
-            Item::DirectoryLink(target)
+            Item::DirectoryLink(link.to)
         };
-        (link.file_names.clone(), item)
+        (link.from, item)
     });
     let references = snapshot.references().iter().enumerate();
     let references = references.flat_map(|(i, reference)| {
-        let file_names = reference.file_names().to_vec();
-        let directory_names = reference.directory_names().to_vec();
-        [
-            (file_names, Item::ArrayElsewhere(i)),
-            (directory_names, Item::DirectoryElsewhere(i)),
-        ]
+        [Item::ArrayElsewhere(i), Item::DirectoryElsewhere(i)].map(|item| (reference.place(), item))
     });
     arrays.chain(links).chain(references)
-}
-
-/// The target of a link, relative to the directory that holds the link.
-fn relative(link: &[String], target: &[String]) -> String {
-    let directory = link
-        .split_last()
-        .map_or(&[][..], |(_, directory)| directory);
-    let common = directory
-        .iter()
-        .zip(target)
-        .take_while(|(a, b)| a == b)
-        .count();
-    let common = common.min(target.len().saturating_sub(1));
-    let up = std::iter::repeat_n("..", directory.len().saturating_sub(common));
-    up.chain(target.iter().skip(common).map(String::as_str))
-        .collect::<Vec<_>>()
-        .join("/")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_are_relative() {
-        let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
-        for (link, target, want) in [
-            ("b", "a", "a"),
-            ("x/b", "a", "../a"),
-            ("x/b", "x/a", "a"),
-            ("x/y/b", "x/a/c", "../a/c"),
-            ("x/b", "x", "../x"),
-        ] {
-            assert_eq!(
-                relative(&path(link), &path(target)),
-                want,
-                "{link} -> {target}"
-            );
-        }
-    }
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+#[cfg(feature = "fuse")]
+use crate::common::{Mount, can_mount};
 use crate::common::{PROGRAM, Place, asdf_mount, mounted_at, run};
 use crate::sample::{Block, Index, Sample, array, array_with, noise};
 
@@ -107,6 +109,83 @@ fn a_check_of_a_damaged_file_exits_with_23() {
         assert_eq!(said.code, 23, "{}{}", said.stdout, said.stderr);
         assert!(said.stdout.contains(word), "{word}: {}", said.stdout);
     }
+}
+
+/// A file whose array `far` lies in `source`, with `x.asdf` of 96 bytes beside it.
+fn external(source: &str, shape: &str) -> Place {
+    let fields = format!("source: '{source}', datatype: int64, byteorder: big, shape: {shape}");
+    let place = Place::of(&Sample::new(&array_with("far", &fields)));
+    let other = Sample::new("a: 1\n").block(Block::raw(&noise(96)));
+    fs::write(place.file.with_file_name("x.asdf"), other.bytes()).unwrap();
+    place
+}
+
+#[test]
+fn a_check_looks_for_arrays_in_other_files() {
+    for (source, shape, code, words) in [
+        ("x.asdf", "[12]", 0, "1 arrays"),
+        ("x.asdf", "['*', 4]", 0, "1 arrays"),
+        ("x.asdf", "[400]", 23, "array far: x.asdf: "),
+        (
+            "y.asdf",
+            "[12]",
+            23,
+            "array far: external source y.asdf: there is no such file",
+        ),
+        (
+            "y.asdf",
+            "['*']",
+            23,
+            "array far: external source y.asdf: there is no such file",
+        ),
+        ("test.asdf", "[12]", 23, "far"),
+        (
+            "/etc/passwd",
+            "[12]",
+            1,
+            "-o allow_external=DIR allows another directory",
+        ),
+        (
+            "http://a.org/x.asdf",
+            "['*']",
+            1,
+            "-o allow_external=DIR allows another directory",
+        ),
+    ] {
+        let place = external(source, shape);
+        let said = asdf_mount([Path::new("--check"), &place.file]);
+        assert_eq!(
+            (said.code, said.stderr.as_str()),
+            (code, ""),
+            "{source} {shape}: {}",
+            said.stdout
+        );
+        assert_eq!(said.stdout.lines().count(), 1, "{}", said.stdout);
+        assert!(said.stdout.contains(words), "{}", said.stdout);
+    }
+}
+
+#[cfg(feature = "fuse")]
+#[test]
+fn an_array_whose_file_is_missing_is_told_of_until_it_can_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let place = external("y.asdf", "[12]");
+    let mount = Mount::new(&place.file, &["-r"]);
+    let why = "array far: external source y.asdf: there is no such file";
+    let told = |mount: &Mount| {
+        ["info/status", "info/arrays.tsv"].map(|name| mount.text(name).contains(why))
+    };
+    assert_eq!(told(&mount), [false; 2], "no other file is looked at");
+    assert!(mount.read("arrays/far.bin").is_err());
+    assert_eq!(told(&mount), [true; 2]);
+    let (x, y) = ["x.asdf", "y.asdf"]
+        .map(|name| place.file.with_file_name(name))
+        .into();
+    fs::rename(x, y).unwrap();
+    assert_eq!(mount.read("arrays/far.bin").unwrap(), noise(96));
+    assert_eq!(told(&mount), [false; 2]);
 }
 
 #[test]

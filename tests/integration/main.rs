@@ -25,6 +25,8 @@ mod common;
 #[cfg(feature = "fuse")]
 mod corpus;
 #[cfg(feature = "fuse")]
+mod deep;
+#[cfg(feature = "fuse")]
 mod edit;
 #[cfg(feature = "fuse")]
 mod elsewhere;

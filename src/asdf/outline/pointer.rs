@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use super::Limit;
+use crate::asdf::percent;
 use crate::asdf::tree::{Kind, Node, NodeId, Tree};
 
 /// Most references that may lead from one to the next.
-const MAX_HOPS: usize = 16;
+pub(super) const MAX_HOPS: usize = 16;
 /// Most children and bytes that all references of a tree together are searched through.
 const MAX_SEARCHED: usize = 1 << 26;
 
@@ -21,7 +23,9 @@ pub(in crate::asdf) fn reference(node: Node<'_>) -> Option<&str> {
 /// Resolves references, each text once.
 pub(in crate::asdf) struct Pointers<'t> {
     tree: &'t Tree,
-    known: HashMap<String, Option<NodeId>>,
+    known: HashMap<String, Result<Option<NodeId>, Limit>>,
+    /// The items of the sequences that references have led through.
+    items: HashMap<NodeId, Vec<NodeId>>,
     left: usize,
 }
 
@@ -30,40 +34,51 @@ impl<'t> Pointers<'t> {
         Self {
             tree,
             known: HashMap::new(),
+            items: HashMap::new(),
             left: MAX_SEARCHED,
         }
     }
 
     /// The node that a URI refers to, through aliases and further references; none in other files.
-    pub(in crate::asdf) fn resolve(&mut self, uri: &str) -> Option<Node<'t>> {
-        if let Some(&known) = self.known.get(uri) {
-            return self.tree.node(known?);
-        }
-        let found = self.follow(uri);
-        self.known.insert(uri.into(), found.map(Node::id));
-        found
+    ///
+    /// # Errors
+    /// The limit that is in the way.
+    pub(in crate::asdf) fn resolve(&mut self, uri: &str) -> Result<Option<Node<'t>>, Limit> {
+        let known = self.known.get(uri).copied();
+        let found = known.unwrap_or_else(|| {
+            let found = self.follow(uri);
+            self.known.insert(uri.into(), found);
+            found
+        });
+        Ok(found?.and_then(|id| self.tree.node(id)))
     }
 
-    fn follow(&mut self, uri: &str) -> Option<Node<'t>> {
+    fn follow(&mut self, uri: &str) -> Result<Option<NodeId>, Limit> {
         let mut uri = uri.to_owned();
-        for _ in 0..MAX_HOPS {
-            self.left = self.left.checked_sub(uri.len())?;
-            let mut node = self.tree.root()?;
-            let pointer = decode_uri(uri.strip_prefix('#')?)?;
+        for _ in 0..=MAX_HOPS {
+            self.charge(uri.len())?;
+            let pointer = uri.strip_prefix('#').and_then(percent::decoded);
+            let pointer = pointer.and_then(|bytes| String::from_utf8(bytes).ok());
+            let (Some(pointer), Some(mut node)) = (pointer, self.tree.root()) else {
+                return Ok(None);
+            };
             let mut steps = pointer.split('/');
             if steps.next() != Some("") {
-                return None;
+                return Ok(None);
             }
             let mut through = None;
             for step in steps.by_ref() {
-                node = self.step(node, &step.replace("~1", "/").replace("~0", "~"))?;
+                match self.step(node, &step.replace("~1", "/").replace("~0", "~"))? {
+                    Some(next) => node = next,
+                    None => return Ok(None),
+                }
                 through = reference(node);
                 if through.is_some() {
                     break;
                 }
             }
             let Some(next) = through else {
-                return Some(node);
+                return Ok(Some(node.id()));
             };
             let rest: Vec<&str> = steps.collect();
             uri = if rest.is_empty() {
@@ -72,30 +87,81 @@ impl<'t> Pointers<'t> {
                 format!("{next}/{}", rest.join("/"))
             };
         }
-        None
+        Err(Limit::Hops)
     }
 
-    fn step(&mut self, node: Node<'t>, step: &str) -> Option<Node<'t>> {
-        self.left = self.left.checked_sub(node.len().saturating_add(1))?;
-        if let Ok(index) = step.parse()
-            && let Some(item) = node.items().nth(index)
-        {
-            return Some(item.follow());
+    fn charge(&mut self, cost: usize) -> Result<(), Limit> {
+        let left = self.left.checked_sub(cost);
+        self.left = left.ok_or(Limit::References)?;
+        Ok(())
+    }
+
+    fn step(&mut self, node: Node<'t>, step: &str) -> Result<Option<Node<'t>>, Limit> {
+        if node.kind() == Kind::Sequence {
+            self.charge(1)?;
+            let found = index(step).and_then(|index| self.item(node, index));
+            return Ok(found.map(Node::follow));
         }
+        self.charge(node.len().saturating_add(1))?;
         let own = node.entries().filter(|(key, _)| key.text() == Some(step));
-        own.last().map(|(_, value)| value.follow())
+        Ok(own.last().map(|(_, value)| value.follow()))
+    }
+
+    /// An item of a sequence, whose items are counted only once.
+    fn item(&mut self, node: Node<'t>, index: usize) -> Option<Node<'t>> {
+        let items = self.items.entry(node.id());
+        let items = items.or_insert_with(|| node.items().map(Node::id).collect());
+        self.tree.node(*items.get(index)?)
     }
 }
 
-/// Replaces `%XX` in a URI by the bytes they stand for.
-fn decode_uri(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('%') {
-        bytes.extend_from_slice(before.as_bytes());
-        bytes.push(u8::from_str_radix(after.get(..2)?, 16).ok()?);
-        rest = after.get(2..)?;
+/// An index as RFC 6901 has it: digits, without a sign or a zero in front.
+fn index(step: &str) -> Option<usize> {
+    let plain = step.bytes().all(|byte| byte.is_ascii_digit());
+    let short = step == "0" || !step.starts_with('0');
+    step.parse().ok().filter(|_| plain && short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(body: &str) -> Tree {
+        Tree::parse(format!("---\n{body}\n...\n")).unwrap()
     }
-    bytes.extend_from_slice(rest.as_bytes());
-    String::from_utf8(bytes).ok()
+
+    #[test]
+    fn an_index_has_neither_sign_nor_leading_zeros() {
+        // RFC 6901 §4.
+        let tree = tree("l: [a, b]\nm: {'00': c, '+0': d}");
+        let mut pointers = Pointers::new(&tree);
+        for (uri, want) in [
+            ("#/l/0", Some("a")),
+            ("#/l/1", Some("b")),
+            ("#/l/2", None),
+            ("#/l/00", None),
+            ("#/l/01", None),
+            ("#/l/+0", None),
+            ("#/l/-0", None),
+            ("#/l/", None),
+            ("#/l/99999999999999999999999", None),
+            ("#%2fl/%31", Some("b")),
+            ("#/%+c/1", None),
+            ("#/m/00", Some("c")),
+            ("#/m/+0", Some("d")),
+        ] {
+            let found = pointers.resolve(uri).unwrap();
+            assert_eq!(found.map(|node| node.text().unwrap()), want, "{uri}");
+        }
+    }
+
+    #[test]
+    fn references_into_a_long_list_reach_no_limit() {
+        let tree = tree(&format!("l: [{}]", "x, ".repeat(100_000)));
+        let mut pointers = Pointers::new(&tree);
+        for i in 0..1000 {
+            let found = pointers.resolve(&format!("#/l/{}", 99_999 - i));
+            assert!(found.unwrap().is_some(), "{i}");
+        }
+    }
 }

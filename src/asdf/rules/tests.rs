@@ -13,6 +13,21 @@ fn faults(body: &str) -> Vec<String> {
     found.list.iter().map(Fault::to_string).collect()
 }
 
+/// A path is as long as the tree is deep, and there may be ten thousand faults in the same place.
+#[test]
+fn the_path_of_a_fault_is_cut_if_it_is_long() {
+    let key = "k".repeat(900);
+    let body = format!("{{{key}: {{{key}: [!core/software-1.0.0 {{}}]}}}}");
+    let text = format!("%TAG ! tag:stsci.edu:asdf/\n---\n{body}\n...\n");
+    let faults = check(&Tree::parse(text).unwrap());
+    assert_eq!(faults.list.len(), 2);
+    for fault in &faults.list {
+        let (start, end) = fault.path.split_once('…').unwrap();
+        assert!(start.starts_with("kkk") && end.ends_with("k/0"), "{fault}");
+        assert!(fault.to_string().len() < 400, "{fault}");
+    }
+}
+
 #[test]
 fn a_fault_is_told_with_its_place_path_and_rule() {
     assert_eq!(

@@ -1,0 +1,144 @@
+//! The limits that a hostile tree reaches, each with what is left out from there on. What is left out is told, never dropped
+//! in silence.
+
+use super::{MAX_PLACES, pointer};
+use crate::asdf::tree::{Node, NodeId, Tree};
+use crate::error::{Error, Place};
+
+/// A limit on what is shown of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// On the places: [`MAX_PLACES`].
+    Places,
+    /// On what is merged by `<<`.
+    Merges,
+    /// On the bytes and keys that references are looked up in.
+    References,
+    /// On the references that lead from one to the next.
+    Hops,
+    /// On the aliases of references into other files.
+    Repeated,
+}
+
+impl Limit {
+    /// What is said of the node where it was reached first.
+    fn text(self) -> String {
+        match self {
+            Self::Places => format!(
+                "more than {MAX_PLACES} places lead to arrays; those from here on are not shown"
+            ),
+            Self::Merges => "merges (<<) lead to too many arrays; those merged from here on are not shown".to_owned(),
+            Self::References => {
+                "references ($ref) take too long to look up; some from here on are not shown".to_owned()
+            }
+            Self::Hops => format!(
+                "a reference ($ref) leads in a circle or through more than {} others; it is not shown",
+                pointer::MAX_HOPS
+            ),
+            Self::Repeated => {
+                "aliases repeat references into other files too often; those from here on are not shown".to_owned()
+            }
+        }
+    }
+}
+
+/// The limits that a tree has reached, each with the node where it did first.
+#[derive(Debug, Clone, Default)]
+pub struct Limits(Vec<(Limit, NodeId)>);
+
+impl Limits {
+    pub(super) fn reached(&mut self, limit: Limit, at: NodeId) {
+        if self.0.iter().all(|(known, _)| *known != limit) {
+            self.0.push((limit, at));
+        }
+    }
+
+    /// Whether this limit has been reached.
+    #[must_use]
+    pub fn contains(&self, limit: Limit) -> bool {
+        self.0.iter().any(|(known, _)| *known == limit)
+    }
+
+    /// As errors that people can find in the text.
+    pub(in crate::asdf) fn errors(&self, tree: &Tree) -> Vec<Error> {
+        let error = |&(limit, at): &(Limit, NodeId)| {
+            let place = tree.node(at).map_or(Place::File, Node::place);
+            Error::unsupported(place, limit.text())
+        };
+        self.0.iter().map(error).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::outline::Outline;
+    use std::fmt::Write;
+
+    /// What is said of a tree in which `A` stands for an array.
+    fn said(body: &str) -> Vec<String> {
+        let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]";
+        let text = format!("---\n{}\n...\n", body.replace('A', array));
+        let tree = Tree::parse(text).unwrap();
+        let errors = Outline::new(&tree).limits().errors(&tree);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_tree_within_the_limits_is_told_nothing_of() {
+        let body = "a: &a {x: A}\nb: {<<: *a}\nc: {$ref: '#/a'}\nd: &d {$ref: 'o.asdf#/x'}\ne: *d\nf: {$ref: '#/none'}";
+        assert_eq!(said(body), [""; 0]);
+    }
+
+    #[test]
+    fn places_that_are_left_out_are_told_of() {
+        let body = format!("x: &x A\na:\n{}last: A", "- *x\n".repeat(MAX_PLACES - 3));
+        let want = format!(
+            "line {}, column 7: more than 1048576 places lead to arrays; those from here on are not shown",
+            MAX_PLACES + 1
+        );
+        assert_eq!(said(&body), [want]);
+    }
+
+    #[test]
+    fn merges_that_are_left_out_are_told_of() {
+        let mut base = String::new();
+        for i in 0..1000 {
+            let _ = write!(base, "k{i}: A, ");
+        }
+        let body = format!("b: &b {{{base}}}\nl:\n{}", "- <<: *b\n".repeat(300));
+        let said = said(&body);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("merges (<<) lead to too many"), "{said:?}");
+    }
+
+    #[test]
+    fn references_that_are_left_out_are_told_of() {
+        let mut body = "r0: [A]\n".to_owned();
+        for i in 1..10 {
+            let _ = writeln!(body, "r{i}: {{$ref: '#/r{}'}}", i - 1);
+        }
+        let long = "x".repeat(1 << 20);
+        for i in 0..8 {
+            let _ = writeln!(body, "z{i}: {{$ref: '#/r9/{long}{i}'}}");
+        }
+        let said = said(&body);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("take too long to look up"), "{said:?}");
+    }
+
+    #[test]
+    fn references_that_aliases_repeat_are_told_of() {
+        let uri = format!("o.asdf#/{}", "x".repeat(1 << 18));
+        let body = format!("a: &a '{uri}'\nl:\n{}", "- {$ref: *a}\n".repeat(100));
+        let said = said(&body);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("aliases repeat references"), "{said:?}");
+    }
+
+    #[test]
+    fn references_in_a_circle_are_told_of() {
+        let want = "line 2, column 4: a reference ($ref) leads in a circle or through more than 16 others; it is not shown";
+        assert_eq!(said("c: {$ref: '#/d'}\nd: {$ref: '#/c'}"), [want]);
+    }
+}

@@ -1,0 +1,48 @@
+//! References: a link to what a `$ref` in the tree leads to, a note of one into another file.
+
+use super::{Component, Limit, Walk, What};
+use crate::asdf::decl::is_ndarray;
+use crate::asdf::tree::{Kind, Node};
+
+/// Bytes of a repeated URI that cost as much as a node.
+const REPEATED_UNIT: usize = 64;
+
+impl<'t> Walk<'t> {
+    /// Whether a reference into another file may be noted: its text counts where aliases repeat it.
+    fn may_repeat(&mut self, node: Node<'t>, uri: &str) -> bool {
+        let (key, value) = (node.entries().next()).unzip();
+        let own = [Some(node), key, value];
+        let own = own.iter().flatten().all(|node| node.kind() != Kind::Alias);
+        let cost = (uri.len() / REPEATED_UNIT).saturating_add(1);
+        let may = own || self.allowance.take(cost);
+        if !may {
+            self.outline.limits.reached(Limit::Repeated, node.id());
+        }
+        may
+    }
+
+    /// Links to the target of an internal reference; one into another file is only noted.
+    pub(super) fn refer(&mut self, component: Component, node: Node<'t>, uri: &str) {
+        if !uri.is_empty() && !uri.starts_with('#') {
+            if self.may_repeat(node, uri) {
+                self.add(component, node, What::Elsewhere);
+            }
+            return;
+        }
+        let target = match self.pointers.resolve(uri) {
+            Ok(Some(target)) => target,
+            Ok(None) => return,
+            Err(limit) => return self.outline.limits.reached(limit, node.id()),
+        };
+        let complete = target.behind() <= node.id();
+        let around = target.id() <= node.id() && !complete;
+        if complete {
+            if let Some(to) = self.outline.find(target.id()) {
+                self.link(component, node, to);
+            }
+        } else if !around && target.tag().is_some_and(is_ndarray) {
+            let link = self.add(component, node, What::Nothing);
+            self.pending.extend(link.map(|link| (link, target.id())));
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The places of a tree with what they are called: what an array, a link or a reference is known by.
+//!
+//! A place is a number and a step from the place above it. Its path is put together when somebody asks for it: in a deep tree
+//! the paths of all arrays together can be a thousand times as long as the text.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::names::{Name, Names};
+use super::outline::pointer::reference;
+use super::outline::{Component, Outline, PlaceId, What};
+use super::tree::{Node, Tree};
+use crate::source::len_u64;
+
+/// Most bytes that the paths of all arrays and references may have together; of more than that, long ones are cut.
+const MAX_PATHS: u64 = 64 << 20;
+/// Longest path in a message.
+const MAX_BRIEF: usize = 240;
+/// What stands for the middle of a path that is cut.
+const GAP: &str = "…";
+
+/// The places of a tree.
+#[derive(Debug)]
+pub struct Places {
+    tree: Arc<Tree>,
+    outline: Outline,
+    names: Names,
+    /// Whether the paths together are too long to be listed in full.
+    long: bool,
+}
+
+impl Places {
+    /// Names the places of a tree.
+    pub(super) fn new(tree: &Arc<Tree>, outline: Outline) -> Self {
+        let names = Names::new(tree, &outline);
+        let mut places = Self {
+            tree: Arc::clone(tree),
+            outline,
+            names,
+            long: false,
+        };
+        places.long = places.len_of_paths() > MAX_PATHS;
+        places
+    }
+
+    /// Bytes of the paths of all arrays and references.
+    fn len_of_paths(&self) -> u64 {
+        let mut all: u64 = 0;
+        let mut lens: Vec<u64> = Vec::with_capacity(self.outline.places().len());
+        for (id, place) in self.outline.ids() {
+            let above = lens.get(place.parent.index()).copied().unwrap_or(0);
+            let step = len_u64(self.step(id).len()).saturating_add(1);
+            let len = above.saturating_add(step);
+            lens.push(len);
+            if matches!(place.what, What::Array(_) | What::Elsewhere) {
+                all = all.saturating_add(len);
+            }
+        }
+        all
+    }
+
+    /// The tree.
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(super) fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
+    /// The node that stands at a place in the text.
+    pub(super) fn node(&self, id: PlaceId) -> Option<Node<'_>> {
+        self.tree.node(self.outline.place(id)?.node)
+    }
+
+    /// The URI of the reference at a place.
+    pub(super) fn uri(&self, id: PlaceId) -> Option<&str> {
+        self.node(id).and_then(|node| reference(node.follow()))
+    }
+
+    /// The key or index of a place in the one above it, as the tree spells it.
+    fn step(&self, id: PlaceId) -> Cow<'_, str> {
+        match self.outline.place(id).map(|place| place.component) {
+            Some(Component::Key(key)) => {
+                let text = self.tree.node(key).and_then(Node::text);
+                text.unwrap_or_default().into()
+            }
+            Some(Component::Index(index)) => index.to_string().into(),
+            Some(Component::Top) | None => "".into(),
+        }
+    }
+
+    /// The place that a place is in.
+    #[must_use]
+    pub fn parent(&self, id: PlaceId) -> PlaceId {
+        self.outline
+            .place(id)
+            .map_or(PlaceId::ROOT, |place| place.parent)
+    }
+
+    /// The places from below the top to this one.
+    fn way(&self, mut id: PlaceId) -> Vec<PlaceId> {
+        let mut way = Vec::new();
+        while id != PlaceId::ROOT {
+            way.push(id);
+            id = self.parent(id);
+        }
+        way.reverse();
+        way
+    }
+
+    /// The keys and indices that lead to a place.
+    pub(super) fn steps(&self, id: PlaceId) -> Vec<Cow<'_, str>> {
+        self.way(id).into_iter().map(|id| self.step(id)).collect()
+    }
+
+    /// The keys and indices that lead to a place, joined by `/`. If all paths of the tree are too long together, a long one is cut.
+    pub(super) fn path(&self, id: PlaceId) -> String {
+        if self.long {
+            self.brief(id)
+        } else {
+            self.steps(id).join("/")
+        }
+    }
+
+    /// As [`Places::path`], cut in the middle if it is too long for a message.
+    pub(super) fn brief(&self, id: PlaceId) -> String {
+        brief(&self.steps(id))
+    }
+
+    /// The name of an array's files without `.bin` or `.npy`.
+    #[must_use]
+    pub fn stem(&self, id: PlaceId) -> &str {
+        self.names.name(id).map(Name::stem).unwrap_or_default()
+    }
+
+    /// The name as a directory.
+    #[must_use]
+    pub fn directory_name(&self, id: PlaceId) -> Cow<'_, str> {
+        self.names.name(id).map(Name::directory).unwrap_or_default()
+    }
+
+    /// The path below `arrays/` of an array's files, without `.bin` or `.npy`.
+    #[must_use]
+    pub fn file_path(&self, id: PlaceId) -> String {
+        self.names.path(&self.outline, id)
+    }
+
+    /// The path below `arrays/` of a directory.
+    #[must_use]
+    pub fn directory_path(&self, id: PlaceId) -> String {
+        self.names.directory_path(&self.outline, id)
+    }
+
+    /// Whether a place appears as a directory.
+    pub(super) fn is_directory(&self, id: PlaceId) -> bool {
+        self.names.is_directory(&self.outline, id)
+    }
+
+    /// The way from the directory that holds the place `from` to the place `to`: to its directory, or to its files without their
+    /// ending.
+    #[must_use]
+    pub fn relative(&self, from: PlaceId, to: PlaceId, is_directory: bool) -> String {
+        let (mut directory, mut target) = (self.way(from), self.way(to));
+        directory.pop();
+        let last = target.pop();
+        let common = directory.iter().zip(&target);
+        let common = common.take_while(|(a, b)| a == b).count();
+        let up = directory.len().saturating_sub(common);
+        let mut parts: Vec<Cow<'_, str>> = vec!["..".into(); up];
+        let down = target.into_iter().skip(common);
+        parts.extend(down.map(|id| self.directory_name(id)));
+        parts.extend(last.map(|id| {
+            if is_directory {
+                self.directory_name(id)
+            } else {
+                self.stem(id).into()
+            }
+        }));
+        parts.join("/")
+    }
+}
+
+/// Steps joined by `/`, without their middle if they are too long for a message. No step is copied that is not shown.
+pub(super) fn brief(steps: &[Cow<'_, str>]) -> String {
+    let len = steps
+        .iter()
+        .fold(0_usize, |len, step| len.saturating_add(step.len()))
+        .saturating_add(steps.len().saturating_sub(1));
+    if len <= MAX_BRIEF {
+        return steps.join("/");
+    }
+    let half = MAX_BRIEF.saturating_sub(GAP.len()) / 2;
+    let mut head = String::new();
+    for step in steps {
+        let room = half.saturating_sub(head.len());
+        head.push_str(step.get(..step.floor_char_boundary(room)).unwrap_or(step));
+        if head.len() >= half || step.len() > room {
+            break;
+        }
+        head.push('/');
+    }
+    let mut tail: Vec<&str> = Vec::new();
+    let mut room = half;
+    for step in steps.iter().rev() {
+        let from = step.ceil_char_boundary(step.len().saturating_sub(room));
+        tail.push(step.get(from..).unwrap_or(step));
+        if from > 0 || step.len() >= room {
+            break;
+        }
+        room = room.saturating_sub(step.len()).saturating_sub(1);
+    }
+    tail.reverse();
+    format!("{head}{GAP}{}", tail.join("/"))
+}
+
+#[cfg(test)]
+impl Places {
+    /// The places of a tree.
+    pub(crate) fn of(tree: Tree) -> Self {
+        let tree = Arc::new(tree);
+        Self::new(&tree, Outline::new(&tree))
+    }
+
+    /// The place whose path in the tree that is.
+    pub(crate) fn find(&self, path: &str) -> Option<PlaceId> {
+        let mut ids = self.outline.ids().map(|(id, _)| id);
+        ids.find(|id| self.path(*id) == path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARRAY: &str = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]";
+
+    fn places(body: &str) -> Places {
+        let text = format!("---\n{}\n...\n", body.replace("ARRAY", ARRAY));
+        Places::of(Tree::parse(text).unwrap())
+    }
+
+    #[test]
+    fn the_way_between_places_is_relative() {
+        let found = places(
+            "a: &a {x: &x ARRAY, a.bin: ARRAY, x.npy: {z: &z ARRAY}}\nb: *a\ny: *x\nd: {e: {f: *x, g: *a}, h: *z}",
+        );
+        for (from, to, is_directory, want) in [
+            ("y", "a/x", false, "a/x"),
+            ("b", "a", true, "a"),
+            ("d/e/f", "a/x", false, "../../a/x"),
+            ("d/e/g", "a", true, "../../a"),
+            ("d/h", "a/x.npy/z", false, "../a/x%2Enpy/z"),
+            ("d/e/f", "d/h", false, "../h"),
+            ("a/x", "a", true, "../a"),
+        ] {
+            let way = {
+                let at = |path| found.find(path).unwrap();
+                found.relative(at(from), at(to), is_directory)
+            };
+            assert_eq!(way, want, "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn a_path_in_a_message_is_cut_in_the_middle() {
+        let steps = |steps: &[&str]| {
+            let steps: Vec<Cow<'_, str>> =
+                steps.iter().map(|step| (*step).to_owned().into()).collect();
+            brief(&steps)
+        };
+        assert_eq!(steps(&["a", "0", "b"]), "a/0/b");
+        assert_eq!(steps(&[]), "");
+        let exact = "k".repeat(MAX_BRIEF - 2);
+        assert_eq!(steps(&[&exact, "b"]), format!("{exact}/b"));
+        let half = (MAX_BRIEF - GAP.len()) / 2;
+        for steps_of in [
+            vec!["é".repeat(1000)],
+            vec!["start".to_owned(), "é".repeat(1000), "end".to_owned()],
+            vec!["k".to_owned(); 512],
+            vec!["k".repeat(half), "k".repeat(half), "k".repeat(half)],
+            [vec![String::new(); 400], vec!["x".repeat(300)]].concat(),
+        ] {
+            let all: Vec<&str> = steps_of.iter().map(String::as_str).collect();
+            let (whole, cut) = (all.join("/"), steps(&all));
+            let (head, tail) = cut.split_once(GAP).unwrap();
+            assert!(whole.starts_with(head) && whole.ends_with(tail), "{cut}");
+            assert!(head.len() > half - 4 && tail.len() > half - 4, "{cut}");
+            assert!(cut.len() <= MAX_BRIEF, "{}", cut.len());
+        }
+    }
+
+    #[test]
+    fn paths_that_are_too_long_together_are_cut() {
+        let deep = |count: usize, key: usize| {
+            let key = "k".repeat(key);
+            let arrays = "ARRAY, ".repeat(count);
+            places(&format!("{{? {key} : {{? {key} : [{arrays}]}}}}"))
+        };
+        let (few, many) = (deep(10, 5000), deep(10_000, 5000));
+        let last = |places: &Places| places.path(at_end(places));
+        assert_eq!(last(&few).len(), 2 * 5001 + 1);
+        let cut = last(&many);
+        assert!(cut.len() <= MAX_BRIEF && cut.ends_with("k/9999"), "{cut}");
+        // what real files have is never cut
+        let real = deep(50_000, 100);
+        assert_eq!(last(&real).len(), 2 * 101 + 5);
+    }
+
+    fn at_end(places: &Places) -> PlaceId {
+        places.outline.ids().last().unwrap().0
+    }
+}

@@ -1,0 +1,103 @@
+//! What breaks a rule, and where. Paths are cut: ten thousand faults may lie in the same depth.
+
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::asdf::places::brief;
+use crate::error::Place;
+
+/// Bytes of a key that are looked at from its start, and from its end, to tell paths apart.
+const MAX_HASHED: usize = 128;
+
+/// What breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The rule: the tag with its version, without what all tags of the standard begin with.
+    pub rule: &'static str,
+    /// Line and column.
+    pub place: Place,
+    /// Which value, by keys and indices from the top; cut if that is too long for a message.
+    pub path: String,
+    /// What was found versus allowed.
+    pub why: String,
+    /// A hash of the path in which all items of a list are alike.
+    way: u64,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.place, self.text())
+    }
+}
+
+impl Fault {
+    /// What is wrong with the value that `steps` lead to.
+    pub(super) fn new<'t>(
+        rule: &'static str,
+        place: Place,
+        steps: impl Iterator<Item = Step<'t>> + Clone,
+        why: &str,
+    ) -> Self {
+        let mut way = DefaultHasher::new();
+        steps.clone().for_each(|step| step.hash(&mut way));
+        let steps: Vec<Cow<'_, str>> = steps.map(Step::text).collect();
+        Self {
+            rule,
+            place,
+            path: brief(&steps),
+            why: why.to_owned(),
+            way: way.finish(),
+        }
+    }
+
+    /// Everything but the place.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let path = self.path.as_str();
+        let of = if path.is_empty() { "the tree" } else { path };
+        format!("{of}: {} (rule {})", self.why, self.rule)
+    }
+
+    /// What it says, of whichever items of lists.
+    pub(in crate::asdf) fn of_any_item(&self) -> (&'static str, &str, u64) {
+        (self.rule, &self.why, self.way)
+    }
+}
+
+/// The faults of a tree, in the order of the text.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// The faults, or the first of them.
+    pub list: Vec<Fault>,
+    /// Whether there may be more: there are too many, or merges made it too long a search.
+    pub cut: bool,
+}
+
+/// One step of a path.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step<'t> {
+    Key(&'t str),
+    Index(u32),
+}
+
+impl<'t> Step<'t> {
+    fn text(self) -> Cow<'t, str> {
+        match self {
+            Self::Key(key) => key.into(),
+            Self::Index(index) => index.to_string().into(),
+        }
+    }
+
+    /// Adds to the hash of a path, in which keys that only differ in the middle are alike, as are all indices.
+    fn hash(self, hasher: &mut DefaultHasher) {
+        if let Self::Key(key) = self {
+            let bytes = key.as_bytes();
+            let end = bytes.len().saturating_sub(MAX_HASHED);
+            bytes.len().hash(hasher);
+            bytes.get(..MAX_HASHED).unwrap_or(bytes).hash(hasher);
+            bytes.get(end..).hash(hasher);
+        } else {
+            usize::MAX.hash(hasher);
+        }
+    }
+}
