@@ -26,7 +26,6 @@ mod xattr;
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -514,13 +513,7 @@ impl Vfs {
 
     fn status_text(&self, state: &State) -> String {
         let saves = locked(&self.history).describe(self.options.read_only.as_deref());
-        let text = info::status(&self.path, &state.snapshot, &saves, self.options.validate);
-        let mut text = text.into_string();
-        for limit in state.snapshot.limits() {
-            // writing to a string can't fail
-            let _ = writeln!(text, "problem   tree: {limit}");
-        }
-        text
+        info::status(&self.path, &state.snapshot, &saves, self.options.validate).into_string()
     }
 }
 

@@ -164,6 +164,8 @@ fn problems(snapshot: &Snapshot, text: &mut Text) {
             warnings.map(|(place, warning)| format!("tree: {place}: {}", warning.message));
         text.problems("tree", warnings);
     }
+    let limits = snapshot.limits().iter();
+    text.problems("tree", limits.map(|limit| format!("tree: {limit}")));
     let arrays = snapshot.arrays().iter().filter_map(Array::problem);
     text.problems("arrays", arrays);
     let blocks = 0..snapshot.layout().blocks.len();
