@@ -67,6 +67,9 @@ fn within(limit: Duration, holds: &mut dyn FnMut() -> bool) -> bool {
     }
 }
 
+/// How long a command may take: some are Python programs that compare a thousand files.
+const RUN_LIMIT: Duration = Duration::from_secs(200);
+
 /// Runs a command to its end. Its output goes through files, because a daemon it leaves behind may keep it open.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let dir = TempDir::new().unwrap();
@@ -79,7 +82,7 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
         .spawn()
         .unwrap();
     let mut status: Option<ExitStatus> = None;
-    let ended = within(PATIENCE, &mut || {
+    let ended = within(RUN_LIMIT, &mut || {
         status = child.try_wait().unwrap();
         status.is_some()
     });
@@ -87,7 +90,7 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     if !ended {
         child.kill().unwrap();
         panic!(
-            "{command:?} did not end within {PATIENCE:?}; stderr: {}",
+            "{command:?} did not end within {RUN_LIMIT:?}; stderr: {}",
             text(&err)
         );
     }
@@ -265,7 +268,7 @@ impl Drop for Mount {
         if !gone {
             force_off(&self.dir);
         }
-        let ended = within(PATIENCE, &mut || {
+        let ended = within(RUN_LIMIT, &mut || {
             daemons.iter().all(|pid| !is_running(*pid))
         });
         drop(self.watch.take());
