@@ -65,6 +65,11 @@ impl History {
         self.given_up.insert(block, why);
     }
 
+    /// Notes that a block has been saved, so that what was given up of it before is no news any more.
+    pub(super) fn block_saved(&mut self, block: usize) {
+        self.given_up.remove(&block);
+    }
+
     /// Why the text that was written last is not saved.
     pub(super) fn refused(&self) -> Option<&str> {
         self.refused.as_deref()

@@ -361,6 +361,7 @@ impl Vfs {
             let _stirring = self.commit_block(draft)?;
             *saved = true;
             self.drafts.remove(draft);
+            locked(&self.history).block_saved(draft.block);
         }
         Ok(())
     }

@@ -383,6 +383,12 @@ fn what_was_given_up_is_nowhere_any_more_and_told() {
     eventually("it is told", || {
         mount.text("info/status").contains("given up")
     });
+    let again = open(&mount.path("blocks/0.bin"));
+    again.write_all_at(&data[..1], 0).unwrap();
+    again.sync_all().unwrap();
+    drop(again);
+    let status = mount.text("info/status");
+    assert!(status.contains("block 0 saved"), "{status}");
     mount.unmount();
     assert!(shown(&file, "blocks/0.bin") == data);
     assert_eq!(check(&file), 0);

@@ -52,7 +52,7 @@ impl<S: Store> Writer<S> {
             (Ok(_), Some(session)) => {
                 session.blocks.insert(n);
             }
-            _ => self.leave(n),
+            _ => self.abandon_block_writes(n),
         }
         begun
     }
@@ -81,10 +81,6 @@ impl<S: Store> Writer<S> {
 
     /// Gives up writing into block `n`: what has been written stays, and its checksum "not verified".
     pub fn abandon_block_writes(&mut self, n: usize) {
-        self.leave(n);
-    }
-
-    fn leave(&mut self, n: usize) {
         if let Some(session) = &mut self.session {
             session.blocks.remove(&n);
         }
@@ -160,7 +156,7 @@ impl<S: Store> Writer<S> {
             };
             committed = self.done(next, Method::InPlace, 0);
         }
-        self.leave(n);
+        self.abandon_block_writes(n);
         Ok(committed)
     }
 }
