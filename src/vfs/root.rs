@@ -76,9 +76,21 @@ pub(super) struct TextHandle {
     number: Number,
     draft: Option<Draft>,
     opener: u32,
+    /// The text that was refused last when it was to be saved through this.
+    refused: Option<Arc<Vec<u8>>>,
 }
 
 impl TextHandle {
+    /// Notes that a text is refused.
+    pub(super) fn note_refused(&mut self, text: Arc<Vec<u8>>) {
+        self.refused = Some(text);
+    }
+
+    /// Whether it was refused already.
+    pub(super) fn has_refused(&self, text: &Arc<Vec<u8>>) -> bool {
+        self.refused.as_ref() == Some(text)
+    }
+
     /// Process that opened it; 0 if unknown.
     #[must_use]
     pub(super) fn opener(&self) -> u32 {
@@ -400,6 +412,7 @@ impl Root {
             number,
             draft: None,
             opener,
+            refused: None,
         };
         if truncate && let Err(error) = self.change(&mut handle, Vec::clear) {
             self.release(&mut handle);

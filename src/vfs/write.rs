@@ -314,7 +314,14 @@ impl Vfs {
         let handle = self.handles.remove(fh).ok_or(Error::BadHandle)?;
         let saved = match &*handle {
             Handle::Text(text) => {
-                let saved = self.save_handle(text);
+                let unsaved = locked(&self.root).text_to_save(&locked(text));
+                let refused = unsaved.is_some_and(|unsaved| locked(text).has_refused(&unsaved));
+                // a text that was refused already is not refused again: a better one may have been saved meanwhile
+                let saved = if refused {
+                    Ok(())
+                } else {
+                    self.save_handle(text)
+                };
                 locked(&self.root).release(&mut locked(text));
                 saved
             }
@@ -340,6 +347,7 @@ impl Vfs {
             }
             Err(error) => {
                 self.keep_refused(&text, &error, true);
+                locked(handle).note_refused(text);
                 Err(error)
             }
         }
