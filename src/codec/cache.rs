@@ -180,15 +180,12 @@ impl Cache {
 
     /// A segment, if it is here.
     pub(super) fn get(&self, key: u64, index: u64) -> Option<Arc<Vec<u8>>> {
-        let state = &mut *self.lock();
-        let now = state.tick();
-        let segment = state.segments.get_mut(&(key, index))?;
-        segment.used_at = now;
-        let bytes = Arc::clone(&segment.bytes);
-        if std::mem::take(&mut segment.unread) {
-            state.unread = state.unread.saturating_sub(cost(bytes.len()));
-        }
-        Some(bytes)
+        self.lock().get((key, index))
+    }
+
+    /// Takes note that a reader has got a segment by another way than [`Cache::get`]: from whoever decoded it ahead.
+    pub(super) fn was_read(&self, key: u64, index: u64) {
+        self.lock().get((key, index));
     }
 
     /// Whether a segment is here; does not count as a use.
@@ -364,6 +361,17 @@ impl State {
     fn tick(&mut self) -> u64 {
         self.clock = self.clock.saturating_add(1);
         self.clock
+    }
+
+    fn get(&mut self, found: (u64, u64)) -> Option<Arc<Vec<u8>>> {
+        let now = self.tick();
+        let segment = self.segments.get_mut(&found)?;
+        segment.used_at = now;
+        let bytes = Arc::clone(&segment.bytes);
+        if std::mem::take(&mut segment.unread) {
+            self.unread = self.unread.saturating_sub(cost(bytes.len()));
+        }
+        Some(bytes)
     }
 
     fn release(&mut self, bytes: u64) {

@@ -245,6 +245,9 @@ impl Shared {
                 if outcome.is_err() && flight.was_misled(&state) {
                     continue;
                 }
+                if demand.urgent {
+                    self.cache.was_read(self.key, index);
+                }
                 return outcome;
             }
             match self.way(&state, index) {

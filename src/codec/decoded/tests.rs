@@ -202,6 +202,33 @@ fn reading_on_never_starts_over() {
 }
 
 #[test]
+fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
+    let mut fake = Fake::new(u64::MAX);
+    fake.parallel = false;
+    fake.pause = Some((Barrier::new(2), Barrier::new(2)));
+    let fake = Arc::new(fake);
+    let cache = Cache::new(8 * MIB); // One segment may be ahead.
+    let decoded = Decoded::new(fake.clone(), 3 * MIB, &cache);
+    let (reached, go) = fake.pause.as_ref().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for index in 0..3 {
+                read(&decoded, index * MIB, 1 << 20).unwrap();
+            }
+        });
+        for index in 0..3 {
+            reached.wait();
+            let came = || decoded.shared.lock().readers.wanted().next() == Some(3);
+            while index == 2 && !came() {
+                thread::yield_now();
+            }
+            go.wait();
+        }
+    });
+    assert!(cache.has_room_ahead());
+}
+
+#[test]
 fn a_long_read_leaves_what_others_use() {
     let cache = Cache::new(32 * MIB);
     let small = Arc::new(Fake::new(MIB));
