@@ -6,6 +6,7 @@
 mod file;
 mod overlay;
 mod peek;
+mod scratch;
 
 use std::fmt;
 use std::ops::Range;
@@ -16,6 +17,7 @@ use crate::error::{Error, Place, Result};
 pub use file::{FileSource, MapSlice};
 pub use overlay::Overlay;
 pub use peek::Peek;
+pub use scratch::{Element, Idle, Scratch, free_idle};
 
 /// Bytes of known length, readable at any offset, never changing, shared between threads.
 pub trait Source: Send + Sync {

@@ -37,7 +37,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::save::Writer;
-use crate::source::{Memory, Source, len_u64};
+use crate::source::{Memory, Scratch, Source, len_u64};
 
 pub use attr::{
     Access, Attr, Attributes, Bytes, Invalidation, Kind, Opened, Options, Rename, Statfs,
@@ -403,12 +403,12 @@ impl Vfs {
         let there = source.len().saturating_sub(offset);
         let len = usize::try_from(there.min(u64::from(len))).unwrap_or(usize::MAX);
         if len == 0 {
-            return Ok(Bytes::Owned(Vec::new()));
+            return Ok(Bytes::Owned(Scratch::default()));
         }
         if let Some(loan) = source.lend(offset, len) {
             return Ok(Bytes::Lent(loan, reading));
         }
-        let mut bytes = vec![0; len];
+        let mut bytes = Scratch::of(len);
         source.read_exact_at(&mut bytes, offset)?;
         Ok(Bytes::Owned(bytes))
     }

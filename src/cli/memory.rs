@@ -2,17 +2,17 @@
 //!
 //! glibc moves the limit above which a buffer is a mapping of its own upwards with every such buffer that is freed, up to
 //! 32 MiB, and has an arena for each thread. Decoders come and go with buffers of some megabytes on every thread, and the
-//! holes that they leave took as much memory again as the cache. With a lower limit than this, fresh pages for every chunk
-//! halve the speed of lz4.
+//! holes that they leave took as much memory again as the cache. Large buffers that are used again and again are kept by us
+//! (the cache's, and [`crate::source::Scratch`]), so that all others may go back at once.
 #![allow(unsafe_code, reason = "mallopt has no safe wrapper; see the call")]
 
 /// Buffers of at least so many bytes go back to the system when they are freed.
 #[cfg(target_env = "gnu")]
-const LARGE: libc::c_int = 2 << 20;
+const LARGE: libc::c_int = 512 << 10;
 
 /// Free memory at the end of an arena that is kept for the next decoder.
 #[cfg(target_env = "gnu")]
-const KEPT: libc::c_int = 32 << 20;
+const KEPT: libc::c_int = 4 << 20;
 
 /// Arenas for what is smaller.
 #[cfg(target_env = "gnu")]

@@ -4,6 +4,8 @@
 //! and bounded reads of headers.
 
 use crate::error::{Error, Place, Result};
+#[cfg(any(feature = "blosc", feature = "lz4f"))]
+use crate::source::Scratch;
 use crate::source::{Peek, Source, len_u64};
 
 /// The most entries that one table keeps.
@@ -106,7 +108,7 @@ impl<T: Clone> Entries<T> {
 #[cfg(any(feature = "blosc", feature = "lz4f"))]
 #[derive(Default)]
 pub(super) struct Pending {
-    bytes: Vec<u8>,
+    bytes: Scratch<u8>,
     taken: usize,
 }
 
@@ -116,6 +118,9 @@ impl Pending {
     ///
     /// Whoever decodes says with [`Pending::keep`] how many of them count; until then none do.
     pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
+        if self.bytes.capacity() < len {
+            self.bytes = Scratch::with_room(len);
+        }
         self.bytes.resize(len, 0);
         self.taken = len;
         &mut self.bytes
@@ -136,6 +141,12 @@ impl Pending {
         }
         self.taken = self.taken.saturating_add(len);
         len
+    }
+
+    /// Bytes left over.
+    #[cfg(feature = "lz4f")]
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len().saturating_sub(self.taken)
     }
 
     /// Bytes of memory held.

@@ -14,16 +14,17 @@ mod long;
 mod table;
 
 use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lz4_flex::block::decompress_into;
 
-use self::encode::{CHUNK_LEN, Encoder};
+use self::encode::Encoder;
 use self::long::LongBlock;
 use self::table::{Chunk, MAX_RATIO, Row, Table};
 use super::{Codec, Cursor, Edited, Opened, Stream, splice};
 use crate::error::Result;
-use crate::source::{Peek, Source, len_u64};
+use crate::source::{Peek, Scratch, Source, len_u64};
 
 /// The code.
 const CODE: [u8; 4] = *b"lz4\0";
@@ -42,12 +43,6 @@ const FRAME_VERSION: u8 = 0b01;
 
 /// Chunks of more decoded bytes are decoded bit by bit, rather than in one piece of memory.
 const LONG_CHUNK: u32 = 16 << 20;
-
-/// Buffers of one kind kept for the next decoder, of whatever block.
-const SPARE_BUFFERS: usize = 2;
-
-/// Longer buffers are not kept.
-const SPARE_LEN: usize = 8 << 20;
 
 /// The codec.
 pub(super) struct Lz4;
@@ -69,9 +64,11 @@ impl Codec for Lz4 {
         let chunks = Chunks {
             stored,
             table: Mutex::new(Table::new()),
+            largest: AtomicU64::new(0),
         };
         if data_size > 0 {
-            Chunk::read(chunks.stored.as_ref(), &mut Peek::default(), Row::default())?;
+            let first = Chunk::read(chunks.stored.as_ref(), &mut Peek::default(), Row::default())?;
+            chunks.note(first);
         }
         Ok(Opened {
             framing: CHUNKS,
@@ -107,48 +104,21 @@ impl Codec for Lz4 {
 struct Chunks {
     stored: Arc<dyn Source>,
     table: Mutex<Table>,
-}
-
-/// Buffers of one kind that nobody uses just now.
-struct Spare(Mutex<Vec<Vec<u8>>>);
-
-/// Buffers for stored bytes.
-static STORED_SPARE: Spare = Spare(Mutex::new(Vec::new()));
-
-/// Buffers for decoded bytes.
-static DECODED_SPARE: Spare = Spare(Mutex::new(Vec::new()));
-
-/// A buffer that goes back when it is dropped.
-struct Taken {
-    bytes: Vec<u8>,
-    home: &'static Spare,
-}
-
-impl Spare {
-    fn list(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A buffer of `len` bytes of any content.
-    fn take(&'static self, len: usize) -> Taken {
-        let mut bytes = self.list().pop().unwrap_or_default();
-        bytes.resize(len, 0);
-        Taken { bytes, home: self }
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        let mut list = self.home.list();
-        if list.len() < SPARE_BUFFERS && self.bytes.capacity() <= SPARE_LEN {
-            list.push(std::mem::take(&mut self.bytes));
-        }
-    }
+    /// The most bytes, stored and decoded together, of the chunks met so far that are decoded in memory.
+    largest: AtomicU64,
 }
 
 impl Chunks {
     fn locate(&self, offset: u64) -> Row {
         self.table().locate(self.stored.as_ref(), offset)
+    }
+
+    /// Takes note of what a chunk takes of memory.
+    fn note(&self, chunk: Chunk) {
+        if chunk.size <= LONG_CHUNK {
+            let bytes = u64::from(chunk.size).saturating_add(chunk.len.into());
+            self.largest.fetch_max(bytes, Ordering::Relaxed);
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -186,7 +156,7 @@ enum Piece {
     /// The next chunk.
     None,
     /// A chunk in memory, from this byte on.
-    Decoded(Taken, usize),
+    Decoded(Scratch<u8>, usize),
     /// A chunk too long for a buffer.
     Long(Box<LongBlock>),
 }
@@ -205,6 +175,7 @@ impl ChunkCursor {
     fn begin(&mut self, buf: &mut [u8]) -> Result<usize> {
         let chunk = Chunk::read(self.chunks.stored.as_ref(), &mut self.headers, self.next)?;
         self.next = chunk.next();
+        self.chunks.note(chunk);
         if chunk.size > LONG_CHUNK {
             let stored = Arc::clone(&self.chunks.stored);
             let block = LongBlock::new(stored, chunk.block_start(), chunk.len, chunk.size);
@@ -213,18 +184,18 @@ impl ChunkCursor {
         }
         let size = usize::try_from(chunk.size).map_err(|cause| chunk.damaged(cause))?;
         let len = usize::try_from(chunk.len).map_err(|cause| chunk.damaged(cause))?;
-        let mut stored = STORED_SPARE.take(len);
+        let mut stored = Scratch::of(len);
         self.chunks
             .stored
-            .read_exact_at(&mut stored.bytes, chunk.block_start())?;
+            .read_exact_at(&mut stored, chunk.block_start())?;
         let decode = |target: &mut [u8]| {
-            decompress_into(&stored.bytes, target).map_err(|cause| chunk.damaged(cause))
+            decompress_into(&stored, target).map_err(|cause| chunk.damaged(cause))
         };
         let (decoded, filled) = if let Some(target) = buf.get_mut(..size) {
             (decode(target)?, size)
         } else {
-            let mut whole = DECODED_SPARE.take(size);
-            let decoded = decode(&mut whole.bytes)?;
+            let mut whole = Scratch::of(size);
+            let decoded = decode(&mut whole)?;
             self.piece = Piece::Decoded(whole, 0);
             (decoded, 0)
         };
@@ -239,7 +210,7 @@ impl ChunkCursor {
         match &mut self.piece {
             Piece::None => self.begin(buf),
             Piece::Decoded(whole, from) => {
-                let left = whole.bytes.get(*from..).unwrap_or_default();
+                let left = whole.get(*from..).unwrap_or_default();
                 let len = left.len().min(buf.len());
                 if let (Some(target), Some(bytes)) = (buf.get_mut(..len), left.get(..len)) {
                     target.copy_from_slice(bytes);
@@ -280,14 +251,14 @@ impl Cursor for ChunkCursor {
     fn held(&self) -> u64 {
         match &self.piece {
             Piece::None => 0,
-            Piece::Decoded(whole, _) => len_u64(whole.bytes.capacity()),
+            Piece::Decoded(whole, _) => len_u64(whole.capacity()),
             Piece::Long(block) => block.held(),
         }
     }
 
     fn scratch(&self) -> u64 {
         match self.piece {
-            Piece::None => CHUNK_LEN.saturating_mul(2),
+            Piece::None => self.chunks.largest.load(Ordering::Relaxed),
             Piece::Decoded(..) | Piece::Long(_) => 0,
         }
     }
@@ -306,6 +277,7 @@ mod tests {
         assert_harmless, assert_reads_like, encoded, image, open, python_agrees, python_encodes,
         read_all,
     };
+    use super::encode::CHUNK_LEN;
     use super::table::TABLE_ROWS;
     use super::*;
     use proptest::prelude::*;

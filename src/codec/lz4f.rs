@@ -31,7 +31,7 @@ use lz4_flex::block;
 use super::chunked::{Entries, Headers, Pending, array_at, corrupt, read_into, unsupported};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
-use crate::source::{Source, checked_end, len_u64};
+use crate::source::{Scratch, Source, checked_end, len_u64};
 use xxh32::xxh32;
 
 const MAGIC: u32 = 0x184D_2204;
@@ -67,11 +67,13 @@ impl Codec for Lz4f {
     }
 
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
-        let linked = first_frame(stored.as_ref())?.is_some_and(|frame| frame.linked);
+        let first = first_frame(stored.as_ref())?;
+        let linked = first.is_some_and(|frame| frame.linked);
         let frames = Frames {
             stored,
             data_size,
             linked,
+            block_max: first.map_or(0, |frame| frame.block_max),
             table: Mutex::new(Table {
                 scanned: linked,
                 entries: checkpoints(data_size),
@@ -361,7 +363,9 @@ struct Table {
 struct Frames {
     stored: Arc<dyn Source>,
     data_size: u64,
+    /// Whether the blocks of the first frame are linked, and the greatest decoded size of one.
     linked: bool,
+    block_max: usize,
     table: Mutex<Table>,
 }
 
@@ -450,7 +454,7 @@ impl Stream for Frames {
             position,
             history: spot.before.to_vec(),
             pending: Pending::default(),
-            input: Vec::new(),
+            input: Scratch::default(),
         }))
     }
 
@@ -483,6 +487,7 @@ impl Stream for Frames {
             stored: Arc::clone(&self.stored),
             data_size: self.data_size,
             linked: self.linked,
+            block_max: self.block_max,
             table: Mutex::new(table),
         }))
     }
@@ -504,7 +509,7 @@ struct FrameCursor {
     /// The last decoded bytes before the buffer of the running read, up to [`DICTIONARY`] of them, if blocks are linked.
     history: Vec<u8>,
     pending: Pending,
-    input: Vec<u8>,
+    input: Scratch<u8>,
 }
 
 impl Cursor for FrameCursor {
@@ -542,6 +547,9 @@ impl Cursor for FrameCursor {
                 known = done;
                 self.history.as_slice()
             };
+            if self.input.capacity() < block.len {
+                self.input = Scratch::with_room(block.frame.block_max);
+            }
             let offset = self.position.saturating_add(len_u64(done));
             stream.remember(offset, &at, before);
             if let Some(out) = rest.get_mut(..block.frame.block_max) {
@@ -572,6 +580,15 @@ impl Cursor for FrameCursor {
             .capacity()
             .saturating_add(self.input.capacity());
         self.pending.held().saturating_add(len_u64(buffers))
+    }
+
+    fn scratch(&self) -> u64 {
+        let needed = len_u64(self.stream.block_max).saturating_mul(2);
+        needed.saturating_sub(self.held())
+    }
+
+    fn ready(&self) -> u64 {
+        self.position.saturating_add(len_u64(self.pending.len()))
     }
 }
 

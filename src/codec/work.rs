@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Place, Result};
+use crate::source::free_idle;
 
 /// Threads that work in advance.
 const THREADS: usize = 2;
@@ -24,7 +25,7 @@ const LEAST_AT_ONCE: usize = 4;
 const PATIENCE: u32 = 8;
 
 /// Bytes of memory that decoders may need beyond the budget of the cache.
-const BEYOND: u64 = 40 << 20;
+const BEYOND: u64 = 32 << 20;
 
 /// Something to be done in advance.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
@@ -32,6 +33,8 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 /// The gate and the threads.
 pub(super) struct Work {
     at_once: usize,
+    /// The cache's, in bytes.
+    budget: u64,
     /// Bytes of memory that those running may need together.
     memory: u64,
     /// Guards all of it; never held while a job runs or a thread is joined.
@@ -69,6 +72,7 @@ impl Work {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             at_once: cores.max(LEAST_AT_ONCE),
+            budget,
             memory: budget.saturating_add(BEYOND),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -107,8 +111,12 @@ impl Work {
         }
         state.running = state.running.saturating_add(1);
         state.needed = state.needed.saturating_add(need);
+        let short = state.needed > self.budget;
         drop(state);
         self.changed.notify_all();
+        if short {
+            free_idle();
+        }
         Ok(Pass { work: self, need })
     }
 
@@ -302,10 +310,10 @@ mod tests {
     #[test]
     fn what_never_fits_is_refused_with_what_to_do() {
         let work = Work::new(16 << 20);
-        assert!(work.enter(true, 56 << 20).is_ok());
+        assert!(work.enter(true, 48 << 20).is_ok());
         let error = work.enter(true, 130 << 20).err().unwrap();
-        assert!(error.to_string().contains("-o cache=90M"), "{error}");
-        let work = Work::new(90 << 20);
+        assert!(error.to_string().contains("-o cache=98M"), "{error}");
+        let work = Work::new(98 << 20);
         assert!(work.enter(true, 130 << 20).is_ok());
     }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::SystemTime;
 
 use crate::asdf::check::Validate;
-use crate::source::Loan;
+use crate::source::{Loan, Scratch};
 
 use super::Reading;
 
@@ -67,7 +67,7 @@ pub struct Opened {
 /// Bytes that were read.
 pub enum Bytes<'a> {
     /// A copy.
-    Owned(Vec<u8>),
+    Owned(Scratch<u8>),
     /// Lent for the reply; until this is dropped no save changes them.
     Lent(Loan, Reading<'a>),
 }

@@ -9,7 +9,7 @@ use super::block::{Pointers, follow};
 use super::runs::{Span, measure, span};
 use super::{block_len, damaged};
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, len_u64};
+use crate::source::{Scratch, Source, len_u64};
 
 /// Blocks decoded at once in the whole program; each takes 3.6 MB of memory while it is. Whoever finds none left waits.
 const TABLES: usize = 8;
@@ -20,6 +20,9 @@ const PIECE_LEN: usize = 256 << 10;
 
 /// More than a block can be stored in: 900,000 codes of 20 bits, and what is before them.
 const MAX_STORED: usize = 2_400_000;
+
+/// What a block of image data is stored in; it may be more.
+const USUAL_STORED: usize = 500_000;
 
 /// What a block is stored in as a rule, at most, in percent of its bytes.
 const STORED_PERCENT: usize = 110;
@@ -42,7 +45,7 @@ pub(super) struct Batch<'a> {
 
 /// A block decoded but for its run-length stage.
 pub(super) struct Ready {
-    bytes: Vec<u8>,
+    bytes: Scratch<u8>,
     /// Bytes taken.
     taken: usize,
     /// The span that is being read: its bytes to come, and how often the last of them comes again.
@@ -129,79 +132,46 @@ impl Ready {
     }
 }
 
-impl Drop for Ready {
-    fn drop(&mut self) {
-        let mut pool = pool();
-        if pool.columns.len() < TABLES {
-            pool.columns.push(std::mem::take(&mut self.bytes));
-        }
-    }
-}
+/// Blocks that are being decoded.
+static TAKEN: Mutex<usize> = Mutex::new(0);
 
-/// Memory to decode blocks in, kept for the next time: the allocator would keep it anyway, and in more places.
-struct Pool {
-    spare: Vec<Vec<u32>>,
-    /// Memory for decoded blocks.
-    columns: Vec<Vec<u8>>,
-    /// Memory for stored bytes.
-    stored: Vec<Vec<u8>>,
-    /// Tables that are out.
-    out: usize,
-}
-
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    spare: Vec::new(),
-    columns: Vec::new(),
-    stored: Vec::new(),
-    out: 0,
-});
-
-/// Signalled when tables come back.
+/// Signalled when fewer are.
 static GIVEN_BACK: Condvar = Condvar::new();
 
-/// Tables taken from the pool, or to be allocated; given back when dropped. Nobody who has some waits for more.
-struct Tables {
-    tables: Vec<Vec<u32>>,
-    count: usize,
-}
+/// Leave to decode so many blocks at once; given back when dropped. Nobody who has some waits for more.
+struct Tables(usize);
 
 impl Tables {
     /// As many as can be had, at least one.
     fn take(wanted: usize) -> Self {
-        let mut pool = pool();
-        while pool.out >= TABLES {
-            pool = GIVEN_BACK
-                .wait(pool)
+        let mut taken = lock();
+        while *taken >= TABLES {
+            taken = GIVEN_BACK
+                .wait(taken)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        let count = wanted.min(TABLES.saturating_sub(pool.out)).max(1);
-        pool.out = pool.out.saturating_add(count);
-        let kept = pool.spare.len().saturating_sub(count);
-        let mut tables = pool.spare.split_off(kept);
-        tables.resize_with(count, Vec::new);
-        Self { tables, count }
+        let count = wanted.min(TABLES.saturating_sub(*taken)).max(1);
+        *taken = taken.saturating_add(count);
+        Self(count)
     }
 }
 
 impl Drop for Tables {
     fn drop(&mut self) {
-        let mut pool = pool();
-        pool.out = pool.out.saturating_sub(self.count);
-        let room = TABLES.saturating_sub(pool.spare.len());
-        let tables = self.tables.drain(..).filter(|table| table.capacity() > 0);
-        pool.spare.extend(tables.take(room));
-        drop(pool);
+        let mut taken = lock();
+        *taken = taken.saturating_sub(self.0);
+        drop(taken);
         GIVEN_BACK.notify_all();
     }
 }
 
-fn pool() -> MutexGuard<'static, Pool> {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, usize> {
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Stored bytes with the marks in them.
 struct Marked {
-    bytes: Vec<u8>,
+    bytes: Scratch<u8>,
     /// Stored byte of the first.
     start: u64,
     /// Bit positions in `bytes` of the blocks.
@@ -214,10 +184,8 @@ impl Marked {
     /// Reads on until `count` blocks and the mark behind them are in, or more than that should take.
     fn read(batch: &Batch<'_>, count: usize, limit: usize) -> Result<Self> {
         let start = batch.start.checked_shr(3).unwrap_or(0);
-        let mut bytes = pool().stored.pop().unwrap_or_default();
-        bytes.clear();
         let mut marked = Self {
-            bytes,
+            bytes: Scratch::with_room(USUAL_STORED.saturating_mul(count.min(TABLES))),
             start,
             blocks: vec![batch.start & 7],
             to_the_end: false,
@@ -253,7 +221,6 @@ impl Marked {
             }
             let piece = len.clamp(FIRST_PIECE_LEN, PIECE_LEN);
             let more = usize::try_from(left).map_or(piece, |left| left.min(piece));
-            marked.bytes.reserve_exact(more);
             marked.bytes.resize(len.saturating_add(more), 0);
             let target = marked.bytes.get_mut(len..).unwrap_or_default();
             batch.stored.read_exact_at(target, at)?;
@@ -261,33 +228,24 @@ impl Marked {
     }
 }
 
-impl Drop for Marked {
-    fn drop(&mut self) {
-        let mut pool = pool();
-        if pool.stored.is_empty() {
-            pool.stored.push(std::mem::take(&mut self.bytes));
-        }
-    }
-}
-
 /// Decodes the first block, and those behind it that were decoded beside it.
 pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
-    let mut tables = Tables::take(batch.count);
+    let tables = Tables::take(batch.count);
     let per_block = block_len(batch.level)
         .saturating_mul(STORED_PERCENT)
         .checked_div(100)
         .unwrap_or(0);
     let limit = per_block
-        .saturating_mul(tables.count.saturating_add(1))
-        .min(MAX_STORED.saturating_mul(tables.count));
-    let marked = Marked::read(batch, tables.count, limit)?;
+        .saturating_mul(tables.0.saturating_add(1))
+        .min(MAX_STORED.saturating_mul(tables.0));
+    let marked = Marked::read(batch, tables.0, limit)?;
     let to_the_end = marked.to_the_end;
-    let mut found = decode_marked(batch, &marked, &mut tables);
+    let mut found = decode_marked(batch, &marked);
     if matches!(found, Err(Fault::Short)) && !to_the_end {
         // A mark by chance, or very long codes.
         let mut alone = Marked::read(batch, usize::MAX, MAX_STORED)?;
         alone.blocks.truncate(1);
-        found = decode_marked(batch, &alone, &mut tables);
+        found = decode_marked(batch, &alone);
     }
     let blocks = found.map_err(|fault| damaged(batch.start, fault))?;
     if blocks.is_empty() {
@@ -297,37 +255,11 @@ pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
 }
 
 /// Decodes the blocks that were found, and gives the first and those that follow it without a gap or damage.
-fn decode_marked(
-    batch: &Batch<'_>,
-    marked: &Marked,
-    tables: &mut Tables,
-) -> Result<Vec<Ready>, Fault> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let count = marked.blocks.len();
-    let per_thread = count.div_ceil(cores.min(count).max(1)).max(1);
-    tables
-        .tables
-        .resize_with(count.max(tables.tables.len()), Vec::new);
-    let jobs: Vec<(&[u64], Vec<Vec<u32>>)> = marked
-        .blocks
-        .chunks(per_thread)
-        .map(|blocks| {
-            let kept = tables.tables.len().saturating_sub(blocks.len());
-            (blocks, tables.tables.split_off(kept))
-        })
-        .collect();
-    let done = run(batch, marked, jobs);
+fn decode_marked(batch: &Batch<'_>, marked: &Marked) -> Result<Vec<Ready>, Fault> {
     let mut ready: Vec<Ready> = Vec::new();
     let mut expected = marked.blocks.first().copied();
     let mut first_fault = None;
-    for (bit, outcome) in marked
-        .blocks
-        .iter()
-        .zip(done.into_iter().flat_map(|mut done| {
-            tables.tables.append(&mut done.tables);
-            done.outcomes
-        }))
-    {
+    for (bit, outcome) in marked.blocks.iter().zip(on_all_cores(batch, marked)) {
         if expected != Some(*bit) {
             continue;
         }
@@ -353,59 +285,43 @@ fn decode_marked(
     Ok(ready)
 }
 
-/// What one thread has done.
-struct Done {
-    outcomes: Vec<Result<Ready, Fault>>,
-    tables: Vec<Vec<u32>>,
-}
-
-/// Runs the jobs, each on a thread of its own but for the first.
-fn run(batch: &Batch<'_>, marked: &Marked, jobs: Vec<(&[u64], Vec<Vec<u32>>)>) -> Vec<Done> {
+/// Decodes each of the blocks, an equal part of them on each core; one part is this thread's.
+fn on_all_cores(batch: &Batch<'_>, marked: &Marked) -> Vec<Result<Ready, Fault>> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let count = marked.blocks.len();
+    let per_thread = count.div_ceil(cores.min(count).max(1)).max(1);
     let max_len = block_len(batch.level);
     let bytes = marked.bytes.as_slice();
-    let mut jobs = jobs.into_iter();
-    let Some((blocks, tables)) = jobs.next() else {
-        return Vec::new();
-    };
+    let mut parts = marked.blocks.chunks(per_thread);
+    let own = parts.next().unwrap_or_default();
     thread::scope(|scope| {
-        let others: Vec<_> = jobs
-            .map(|(blocks, tables)| {
-                let count = blocks.len();
-                let thread = scope.spawn(move || decode_blocks(bytes, blocks, tables, max_len));
-                (thread, count)
+        let others: Vec<_> = parts
+            .map(|blocks| {
+                let thread = scope.spawn(move || decode_blocks(bytes, blocks, max_len));
+                (thread, blocks.len())
             })
             .collect();
-        let mut done = vec![decode_blocks(bytes, blocks, tables, max_len)];
-        done.extend(others.into_iter().map(|(thread, count)| {
-            thread.join().unwrap_or_else(|_| Done {
-                outcomes: (0..count)
-                    .map(|_| Err(Fault::Bad("the decoder panicked")))
-                    .collect(),
-                tables: Vec::new(),
-            })
-        }));
+        let mut done = decode_blocks(bytes, own, max_len);
+        for (thread, count) in others {
+            done.extend(thread.join().unwrap_or_else(|_| {
+                let panicked = |_| Err(Fault::Bad("the decoder panicked"));
+                (0..count).map(panicked).collect()
+            }));
+        }
         done
     })
 }
 
 /// Decodes some blocks on this thread.
-fn decode_blocks(bytes: &[u8], starts: &[u64], tables: Vec<Vec<u32>>, max_len: usize) -> Done {
-    let pointers: Vec<Result<Pointers, Fault>> = starts
-        .iter()
-        .zip(tables)
-        .map(|(&start, table)| Pointers::decode(bytes, start, max_len, table))
-        .collect();
+fn decode_blocks(bytes: &[u8], starts: &[u64], max_len: usize) -> Vec<Result<Ready, Fault>> {
     let mut faults = Vec::new();
     let mut good = Vec::new();
-    for block in pointers {
+    for &start in starts {
+        let block = Pointers::decode(bytes, start, max_len);
         faults.push(block.map(|block| good.push(block)));
     }
-    let memory = good
-        .iter()
-        .map(|_| pool().columns.pop().unwrap_or_default())
-        .collect();
-    let mut columns = good.iter().zip(follow(&good, memory));
-    let outcomes = faults
+    let mut columns = good.iter().zip(follow(&good));
+    faults
         .into_iter()
         .map(|fault| {
             fault.and_then(|()| {
@@ -413,15 +329,10 @@ fn decode_blocks(bytes: &[u8], starts: &[u64], tables: Vec<Vec<u32>>, max_len: u
                 ready(block, bytes)
             })
         })
-        .collect();
-    drop(columns);
-    Done {
-        outcomes,
-        tables: good.into_iter().map(Pointers::into_table).collect(),
-    }
+        .collect()
 }
 
-fn ready(block: &Pointers, bytes: Vec<u8>) -> Result<Ready, Fault> {
+fn ready(block: &Pointers, bytes: Scratch<u8>) -> Result<Ready, Fault> {
     let (len, crc) = measure(&bytes);
     if crc != block.crc {
         return Err(Fault::Bad("its checksum is wrong"));

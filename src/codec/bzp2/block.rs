@@ -12,6 +12,7 @@
 )]
 
 use super::bits::{Bits, Fault, Mark};
+use crate::source::Scratch;
 
 /// Bytes of a block for each level of compression.
 pub(super) const LEVEL_LEN: usize = 100_000;
@@ -34,7 +35,7 @@ const MAX_SYMBOLS: usize = 258;
 /// A block whose bytes are yet to be put in order.
 pub(super) struct Pointers {
     /// For each byte of the sorted column: the byte itself (lower 8 bits), and which entry comes next.
-    table: Vec<u32>,
+    table: Scratch<u32>,
     /// The entry to begin at.
     first: u32,
     /// Checksum of the block's decoded bytes, as stored.
@@ -56,13 +57,8 @@ struct Code {
 }
 
 impl Pointers {
-    /// Decodes the block whose mark is at bit `start`; `table` is memory to reuse, `max_len` the most bytes it may have.
-    pub(super) fn decode(
-        bytes: &[u8],
-        start: u64,
-        max_len: usize,
-        mut table: Vec<u32>,
-    ) -> Result<Self, Fault> {
+    /// Decodes the block whose mark is at bit `start`, and which may have `max_len` bytes at most.
+    pub(super) fn decode(bytes: &[u8], start: u64, max_len: usize) -> Result<Self, Fault> {
         let mut bits = Bits::new(bytes, start);
         if bits.mark()? != Mark::Block {
             return Err(Fault::Bad("no block where one is expected"));
@@ -86,6 +82,7 @@ impl Pointers {
             .map(|_| Code::read(&mut bits, symbols))
             .collect::<Result<Vec<_>, _>>()?;
         bits.check()?;
+        let mut table = Scratch::with_room(max_len);
         let counts = symbols_to_bytes(&mut bits, &used, &selectors, &codes, max_len, &mut table)?;
         bits.check()?;
         if origin as usize >= table.len() {
@@ -98,11 +95,6 @@ impl Pointers {
             crc,
             end: bits.position(),
         })
-    }
-
-    /// Memory to decode another block in.
-    pub(super) fn into_table(self) -> Vec<u32> {
-        self.table
     }
 }
 
@@ -224,7 +216,7 @@ impl Code {
     }
 }
 
-/// Decodes all symbols to bytes, the lower 8 bits of `table`; gives how often each byte occurs.
+/// Decodes all symbols to bytes, the lower 8 bits of `table`, which is empty and has room for `max_len`; gives how often each byte occurs.
 fn symbols_to_bytes(
     bits: &mut Bits<'_>,
     used: &[u8],
@@ -237,8 +229,6 @@ fn symbols_to_bytes(
     let mut order = [0_u8; 256];
     order[..used.len()].copy_from_slice(used);
     let mut counts = [0_u32; 256];
-    table.clear();
-    table.reserve_exact(max_len);
     // A run's digit by digit: 1 or 2 times 1, 2, 4, ...
     let mut run = 0_usize;
     let mut digit = 1_usize;
@@ -306,11 +296,10 @@ struct Lane<'a> {
     out: &'a mut [u8],
 }
 
-/// The bytes of several blocks, in order, each in one of `outs`.
-pub(super) fn follow(blocks: &[Pointers], mut outs: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    for (block, out) in blocks.iter().zip(&mut outs) {
-        out.resize(block.table.len(), 0);
-    }
+/// The bytes of several blocks, in order.
+pub(super) fn follow(blocks: &[Pointers]) -> Vec<Scratch<u8>> {
+    let lens = blocks.iter().map(|block| block.table.len());
+    let mut outs: Vec<_> = lens.map(Scratch::of).collect();
     let mut lanes: Vec<Lane<'_>> = blocks
         .iter()
         .zip(&mut outs)

@@ -61,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// The next segment to decode ahead. Only the first job waits for a decoder under way to get there.
+    /// The next segment to decode ahead. The first job waits for a decoder under way to get there, others look behind it.
     fn next_ahead(&self, state: &State, job: usize) -> Option<u64> {
         if !self.cache.has_room_ahead() {
             return None;
@@ -76,8 +76,8 @@ impl Shared {
                         .flights
                         .iter()
                         .any(|flight| flight.segment == Some(index))
+                    && (job == 0 || !self.must_wait(state, index))
             })
-            .filter(|&index| job == 0 || !self.must_wait(state, index))
     }
 
     fn must_wait(&self, state: &State, index: u64) -> bool {

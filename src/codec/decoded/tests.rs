@@ -343,10 +343,10 @@ fn what_takes_more_memory_than_there_may_be_is_refused() {
     let small = Decoded::new(fake.clone(), MIB, &Cache::new(16 * MIB));
     for _ in 0..2 {
         let error = read(&small, 5, 10).unwrap_err();
-        assert!(error.to_string().contains("-o cache=60M"), "{error}");
+        assert!(error.to_string().contains("-o cache=68M"), "{error}");
     }
     assert_eq!(fake.decoded.load(Ordering::SeqCst), 0);
-    let large = Decoded::new(fake, MIB, &Cache::new(60 * MIB));
+    let large = Decoded::new(fake, MIB, &Cache::new(68 * MIB));
     assert_eq!(read(&large, 5, 10).unwrap(), model(5, 10));
 }
 

@@ -1,0 +1,236 @@
+//! Memory that is needed for the length of a read: what one read is done with, the next may have again.
+//!
+//! New memory costs a page fault for every 4 KiB, which takes as long as a fast codec does; and an allocator that keeps what
+//! large buffers of many sizes leave behind soon holds twice as much as is in use. So large buffers of passing use are taken
+//! here, and the allocator gives all others back at once.
+
+use std::collections::VecDeque;
+use std::mem::size_of;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of idle buffers that are kept, in the whole process.
+const KEPT: usize = 32 << 20;
+
+/// Smaller buffers the allocator keeps well enough by itself, in bytes.
+const LEAST: usize = 64 << 10;
+
+/// Lengths of buffers between two powers of two.
+const STEPS: usize = 16;
+
+/// Where buffers are while nobody uses them.
+static POOL: Pool = Pool(Mutex::new(VecDeque::new()));
+
+/// A vector whose memory goes back when it is dropped.
+#[derive(Debug, Default)]
+pub struct Scratch<T: Element>(Vec<T>);
+
+/// A buffer that nobody uses, by what it is one of.
+#[derive(Debug)]
+pub enum Idle {
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// Numbers of 32 bits.
+    Words(Vec<u32>),
+}
+
+/// What there are buffers of.
+pub trait Element: Copy + Default {
+    /// A buffer of these to keep.
+    fn into_idle(buffer: Vec<Self>) -> Idle;
+    /// The buffer that was kept, if it is one of these.
+    fn of_idle(idle: &mut Idle) -> Option<&mut Vec<Self>>;
+}
+
+impl Element for u8 {
+    fn into_idle(buffer: Vec<Self>) -> Idle {
+        Idle::Bytes(buffer)
+    }
+
+    fn of_idle(idle: &mut Idle) -> Option<&mut Vec<Self>> {
+        match idle {
+            Idle::Bytes(buffer) => Some(buffer),
+            Idle::Words(_) => None,
+        }
+    }
+}
+
+impl Element for u32 {
+    fn into_idle(buffer: Vec<Self>) -> Idle {
+        Idle::Words(buffer)
+    }
+
+    fn of_idle(idle: &mut Idle) -> Option<&mut Vec<Self>> {
+        match idle {
+            Idle::Words(buffer) => Some(buffer),
+            Idle::Bytes(_) => None,
+        }
+    }
+}
+
+impl Idle {
+    /// Bytes of memory that it takes.
+    fn size(&self) -> usize {
+        match self {
+            Self::Bytes(buffer) => size(buffer),
+            Self::Words(buffer) => size(buffer),
+        }
+    }
+}
+
+/// Buffers that nobody uses, the one that was given back longest ago first.
+struct Pool(Mutex<VecDeque<Idle>>);
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Idle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A buffer that has room for `len` elements, and not for twice as many, which somebody else will need.
+    fn take<T: Element>(&self, len: usize) -> Option<Vec<T>> {
+        let fits = len..len.saturating_mul(2);
+        let mut idle = self.lock();
+        let found = idle.iter_mut().rposition(|idle| {
+            T::of_idle(idle).is_some_and(|buffer| fits.contains(&buffer.capacity()))
+        })?;
+        T::of_idle(&mut idle.remove(found)?).map(std::mem::take)
+    }
+
+    /// Keeps a buffer, in place of those given back longest ago if there are too many.
+    fn give<T: Element>(&self, buffer: Vec<T>) {
+        if !(LEAST..=KEPT).contains(&size(&buffer)) {
+            return;
+        }
+        let mut gone = Vec::new();
+        let mut idle = self.lock();
+        idle.push_back(T::into_idle(buffer));
+        while idle.iter().map(Idle::size).fold(0, usize::saturating_add) > KEPT {
+            gone.extend(idle.pop_front());
+        }
+        drop(idle);
+        // Freed here, without the lock.
+        drop(gone);
+    }
+
+    fn free(&self) {
+        let idle = std::mem::take(&mut *self.lock());
+        // The same.
+        drop(idle);
+    }
+}
+
+/// Frees all buffers that nobody uses, when memory is short.
+pub fn free_idle() {
+    POOL.free();
+}
+
+/// The length that is made where `len` is wanted: a little more, so that the buffer fits the next of about that length.
+fn rounded(len: usize) -> usize {
+    let power = len.checked_next_power_of_two().unwrap_or(len);
+    let step = power.checked_div(STEPS).unwrap_or(0).max(1);
+    len.checked_next_multiple_of(step).unwrap_or(len)
+}
+
+/// Bytes of memory that a buffer takes.
+fn size<T>(buffer: &Vec<T>) -> usize {
+    buffer.capacity().saturating_mul(size_of::<T>())
+}
+
+impl<T: Element> Scratch<T> {
+    /// No elements, with room for `len`, a number that the caller has bounded.
+    #[must_use]
+    pub fn with_room(len: usize) -> Self {
+        if len.saturating_mul(size_of::<T>()) < LEAST {
+            return Self(Vec::with_capacity(len));
+        }
+        let mut buffer = POOL
+            .take(len)
+            .unwrap_or_else(|| Vec::with_capacity(rounded(len)));
+        buffer.clear();
+        Self(buffer)
+    }
+
+    /// `len` elements of any value, a number that the caller has bounded.
+    #[must_use]
+    pub fn of(len: usize) -> Self {
+        if len.saturating_mul(size_of::<T>()) < LEAST {
+            return Self(vec![T::default(); len]);
+        }
+        let mut buffer = POOL
+            .take(len)
+            .unwrap_or_else(|| vec![T::default(); rounded(len)]);
+        buffer.resize(len, T::default());
+        Self(buffer)
+    }
+}
+
+impl<T: Element> Drop for Scratch<T> {
+    fn drop(&mut self) {
+        POOL.give(std::mem::take(&mut self.0));
+    }
+}
+
+impl<T: Element> Deref for Scratch<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.0
+    }
+}
+
+impl<T: Element> DerefMut for Scratch<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        &mut self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again_and_only_so_much_is_kept() {
+        let pool = Pool(Mutex::new(VecDeque::new()));
+        let sizes = || pool.lock().iter().map(Idle::size).collect::<Vec<_>>();
+        let bytes = |len| vec![0_u8; len];
+        let large = bytes(4 * LEAST);
+        let address = large.as_ptr();
+        pool.give(bytes(LEAST));
+        pool.give(large);
+        pool.give(vec![0_u32; LEAST]);
+        pool.give(bytes(LEAST - 1));
+        assert_eq!(sizes(), [LEAST, 4 * LEAST, 4 * LEAST]);
+
+        assert_eq!(pool.take::<u8>(2 * LEAST), None, "none of about that size");
+        let again = pool.take::<u8>(3 * LEAST).unwrap();
+        assert_eq!((again.as_ptr(), again.len()), (address, 4 * LEAST));
+        assert_eq!(pool.take::<u8>(3 * LEAST), None, "only words are left");
+        assert_eq!(sizes(), [LEAST, 4 * LEAST]);
+
+        pool.give(bytes(KEPT + 1));
+        assert_eq!(sizes(), [LEAST, 4 * LEAST], "too large to be kept");
+        pool.give(bytes(KEPT - 4 * LEAST));
+        assert_eq!(sizes(), [4 * LEAST, KEPT - 4 * LEAST], "the oldest is gone");
+        pool.free();
+        assert!(sizes().is_empty());
+    }
+
+    #[test]
+    fn a_buffer_fits_the_next_of_about_that_length() {
+        for len in [0, 1, LEAST + 1, 2_900_123, KEPT - 1, usize::MAX] {
+            let made = rounded(len);
+            assert!(made >= len && made - len <= len / 8, "{made} for {len}");
+        }
+        assert_eq!(rounded(2_900_123), rounded(2_900_999));
+        assert_eq!(rounded(1 << 22), 1 << 22);
+    }
+
+    #[test]
+    fn a_buffer_has_as_many_elements_as_asked_for() {
+        for len in [0, 5, LEAST, LEAST + 1, 3 * LEAST, LEAST] {
+            assert_eq!(Scratch::<u8>::of(len).len(), len);
+            let room = Scratch::<u32>::with_room(len);
+            assert!(room.is_empty() && room.capacity() >= len);
+        }
+    }
+}
