@@ -29,6 +29,9 @@ NATIVE = {
     "zstd": ["zstd", "-d", "-c"],
 }
 
+# Framings whose entries are only learnt by decoding.
+LEARNING = ("zlib", "bzp2")
+
 rows = []
 
 
@@ -166,10 +169,10 @@ def raw_reads(sizes, rounds):
         drop_caches()
         return cat(path)
 
-    yield "raw sequential, warm", lambda name: compare(name, "MB/s", {
+    yield "raw sequential, warm", lambda name: compare(name, "MiB/s", {
         "mount": lambda: served(path, warm), "cat of the file": lambda: steady(path), "cat, 4 KiB pages": small_pages,
         "mount, first read": lambda: served(path, uncached)}, rounds, work=work)
-    yield "raw sequential, cold", lambda name: compare(name, "MB/s", {
+    yield "raw sequential, cold", lambda name: compare(name, "MiB/s", {
         "mount": lambda: served(path, cold(None)), "mount, read-ahead 128 KiB": lambda: served(path, cold(128)),
         "mount, read-ahead 1 MiB": lambda: served(path, cold(1024)), "cat of the file": cold_file}, rounds, work=work)
     count = sizes["reads"]
@@ -199,12 +202,12 @@ def codec_sequential(name, framing, path, size, work, rounds):
     offset, length = samples.single(path, framing, size)
     whole = lambda mount: cat(mount.dir / "blocks/0.bin")  # noqa: E731
     sides = {"mount": lambda: served(path, whole), "mount on one core": lambda: served(path, whole, cpu=0)}
+    if framing in LEARNING:
+        keeping = kept_index(path)
+        sides["mount, kept index"] = lambda: served(path, whole, keeping)
     if framing in ("zlib", "bzp2", "lz4"):
         sides["codec alone"] = lambda: float(run(MEASURE, "codec", framing, path, offset, length))
-    if framing.startswith("bl"):
-        sides["Python " + ("blosc2" if framing.startswith("bls2") else "blosc")] = lambda: python(framing.split()[0], path)
-    else:
-        sides["Python asdf"] = lambda: python("read", path)
+    sides["Python asdf"] = lambda: python(framing.split()[0] if framing.startswith("bl") else "read", path)
     if tool := NATIVE.get(framing):
         if program := shutil.which(tool[0]) or shutil.which(tool[0], path=str(pathlib.Path(sys.executable).parent)):
             stored = DATA / "stored"
@@ -212,7 +215,19 @@ def codec_sequential(name, framing, path, size, work, rounds):
                 file.seek(offset)
                 shutil.copyfileobj(file, out, MIB)
             sides[tool[0]] = lambda: timed(lambda: subprocess.run([program, *tool[1:]], stdin=open(stored, "rb"), stdout=subprocess.DEVNULL, check=True))
-    compare(name, "MB/s", sides, rounds, work=work)
+    compare(name, "MiB/s", sides, rounds, work=work)
+
+
+def kept_index(path):
+    """The options of a mount that finds an index that an earlier one has kept."""
+    keeping = ["-o", f"index-cache={DATA / 'indexes'}"]
+    shutil.rmtree(DATA / "indexes", ignore_errors=True)
+    with Served(path, keeping) as mount:
+        cat(mount.dir / "blocks/0.bin")
+        deadline = time.monotonic() + 10
+        while not list(DATA.glob("indexes/*.index")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return keeping
 
 
 def codec_random(name, framing, path, size, count, rounds):
@@ -234,14 +249,8 @@ def codec_random(name, framing, path, size, count, rounds):
         return float(run(MEASURE, "random", mount.dir / "blocks/0.bin", 0, size, count)) / count
 
     sides = {}
-    if name.split()[0] in ("zlib", "bzp2"):
-        keeping = ["-o", f"index-cache={DATA / 'indexes'}"]
-        shutil.rmtree(DATA / "indexes", ignore_errors=True)
-        with Served(path, keeping) as mount:
-            cat(mount.dir / "blocks/0.bin")
-            deadline = time.monotonic() + 10
-            while not list(DATA.glob("indexes/*.index")) and time.monotonic() < deadline:
-                time.sleep(0.01)
+    if framing in LEARNING:
+        keeping = kept_index(path)
         sides["with a kept index, cache=64M"] = lambda: served(path, with_index, [*keeping, "-o", "cache=64M"])
 
     compare(name, "ms", {
