@@ -93,6 +93,21 @@ impl Drafts {
         Ok(draft)
     }
 
+    /// Forgets new blocks, from `count` on, that were made and that nobody has opened or written to; whether there were any.
+    pub(super) fn forget_unopened(&self, count: usize) -> bool {
+        let mut drafts = locked(&self.by_block);
+        let before = drafts.len();
+        drafts.retain(|&block, slot| {
+            let touched = slot.draft.as_ref().is_some_and(|draft| draft.is_touched());
+            block < count || slot.writers > 0 || touched
+        });
+        let any = drafts.len() < before;
+        if any {
+            self.changed();
+        }
+        any
+    }
+
     /// Whether a block from `n` on is being edited.
     pub(super) fn any_from(&self, n: usize) -> bool {
         let drafts = locked(&self.by_block);

@@ -149,13 +149,17 @@ impl Vfs {
         Ok(Arc::clone(found.source.as_ref().map_err(Clone::clone)?))
     }
 
-    /// The draft of a block, begun if there is none.
+    /// The draft of a block, or of a new one behind the last, begun if there is none.
     fn draft(&self, block: usize) -> Result<Arc<Draft>> {
         let _reading = self.reading();
         self.drafts.get_or_begin(block, || {
             let state = self.state();
             check_encodable(&state.snapshot, block)?;
-            let base = state.snapshot.block(block)?;
+            let base = if block == state.snapshot.layout().blocks.len() {
+                Arc::new(Memory::new(Vec::new()))
+            } else {
+                state.snapshot.block(block)?
+            };
             Ok(Overlay::new(base, self.spool_file()?))
         })
     }
@@ -398,10 +402,7 @@ impl Vfs {
         if layout.streamed() {
             return Err(Error::NotPermitted("nothing can follow a streamed block"));
         }
-        self.drafts.get_or_begin(count, || {
-            let empty = Arc::new(Memory::new(Vec::new()));
-            Ok(Overlay::new(empty, self.spool_file()?))
-        })?;
+        self.draft(count)?;
         Ok(Node::Block(n))
     }
 
@@ -410,8 +411,13 @@ impl Vfs {
         let state = self.state();
         let n = index(block_number(name).ok_or(Error::NotFound)?);
         let count = state.snapshot.layout().blocks.len();
+        let made = self.drafts.forget_unopened(count);
         if n >= count {
-            return Err(Error::NotFound);
+            return if made && n == count {
+                Ok(())
+            } else {
+                Err(Error::NotFound)
+            };
         }
         if n.checked_add(1) != Some(count) {
             return Err(Error::NotPermitted("only the last block can be removed"));

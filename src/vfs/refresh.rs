@@ -36,7 +36,12 @@ impl Vfs {
         let Some(meta) = named.or_else(|| state.snapshot.metadata().ok()) else {
             return;
         };
-        if moment(&meta) == moment(&state.meta) || self.drafts.any() || self.has_refused_text() {
+        if moment(&meta) == moment(&state.meta) {
+            return;
+        }
+        let blocks = state.snapshot.layout().blocks.len();
+        self.drafts.forget_unopened(blocks);
+        if self.drafts.any() || self.has_refused_text() {
             return;
         }
         match self.reloaded(&state) {

@@ -76,19 +76,20 @@ pub(super) struct TextHandle {
     number: Number,
     draft: Option<Draft>,
     opener: u32,
-    /// The text that was refused last when it was to be saved through this.
-    refused: Option<Arc<Vec<u8>>>,
+    /// The text that was refused last when it was to be saved through this, and why.
+    refused: Option<(Arc<Vec<u8>>, Error)>,
 }
 
 impl TextHandle {
     /// Notes that a text is refused.
-    pub(super) fn note_refused(&mut self, text: Arc<Vec<u8>>) {
-        self.refused = Some(text);
+    pub(super) fn note_refused(&mut self, text: Arc<Vec<u8>>, why: Error) {
+        self.refused = Some((text, why));
     }
 
-    /// Whether it was refused already.
-    pub(super) fn has_refused(&self, text: &Arc<Vec<u8>>) -> bool {
-        self.refused.as_ref() == Some(text)
+    /// Why a text was refused, if it was already.
+    pub(super) fn refusal(&self, text: &Arc<Vec<u8>>) -> Option<&Error> {
+        let (refused, why) = self.refused.as_ref()?;
+        (refused == text).then_some(why)
     }
 
     /// Process that opened it; 0 if unknown.

@@ -315,7 +315,8 @@ impl Vfs {
         let saved = match &*handle {
             Handle::Text(text) => {
                 let unsaved = locked(&self.root).text_to_save(&locked(text));
-                let refused = unsaved.is_some_and(|unsaved| locked(text).has_refused(&unsaved));
+                let refused =
+                    unsaved.is_some_and(|unsaved| locked(text).refusal(&unsaved).is_some());
                 // a text that was refused already is not refused again: a better one may have been saved meanwhile
                 let saved = if refused {
                     Ok(())
@@ -335,11 +336,17 @@ impl Vfs {
     }
 
     fn save_handle(&self, handle: &Mutex<TextHandle>) -> Result<()> {
-        let text = {
+        let (text, pending) = {
             let root = locked(&self.root);
-            root.text_to_save(&locked(handle))
+            (root.text_to_save(&locked(handle)), root.pending().cloned())
         };
         let Some(text) = text else { return Ok(()) };
+        if let Some(error) = locked(handle).refusal(&text)
+            && pending.as_ref() != Some(&text)
+        {
+            // a better one has been saved since, which this must not replace as what is shown
+            return Err(error.clone());
+        }
         match self.save_text(&text) {
             Ok(()) => {
                 Root::saved_through(&mut locked(handle), &text);
@@ -347,7 +354,7 @@ impl Vfs {
             }
             Err(error) => {
                 self.keep_refused(&text, &error, true);
-                locked(handle).note_refused(text);
+                locked(handle).note_refused(text, error.clone());
                 Err(error)
             }
         }

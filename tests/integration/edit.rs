@@ -464,3 +464,39 @@ fn a_block_that_is_being_edited_is_not_removed() {
     assert_eq!(mount.read("blocks/1.bin").unwrap(), b"New");
     fs::remove_file(mount.path("blocks/1.bin")).unwrap();
 }
+
+#[test]
+fn a_block_that_was_made_and_never_opened_is_in_nobodys_way() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new("a: 1\n").block(Block::raw(&ramp(500)));
+    let (_dir, file, mount) = writable(&sample);
+    let new = mount.path("blocks/1.bin");
+    let make = || {
+        let (kind, mode) = (rustix::fs::FileType::RegularFile, 0o644.into());
+        rustix::fs::mknodat(rustix::fs::CWD, &new, kind, mode, 0).unwrap();
+    };
+    make();
+    assert_eq!(fs::metadata(&new).unwrap().len(), 0);
+    fs::remove_file(&new).unwrap();
+    fs::remove_file(&new).unwrap_err();
+
+    // what somebody else does to the file is shown
+    make();
+    let mut bytes = fs::read(&file).unwrap();
+    let at = bytes.windows(4).position(|text| text == b"a: 1").unwrap();
+    bytes[at + 3] = b'2';
+    fs::write(&file, bytes).unwrap();
+    eventually("the change is shown", || {
+        mount.text("tree.yaml").contains("a: 2")
+    });
+
+    // and the last block can be removed
+    make();
+    fs::remove_file(mount.path("blocks/0.bin")).unwrap();
+    fs::write(mount.path("blocks/0.bin"), b"anew").unwrap();
+    drop(mount);
+    assert_eq!(shown(&file, "blocks/0.bin"), b"anew");
+    assert_eq!(check(&file), 0);
+}

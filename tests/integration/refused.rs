@@ -47,6 +47,29 @@ fn a_good_text_that_is_renamed_over_the_tree_ends_what_was_refused_before() {
 }
 
 #[test]
+fn a_text_refused_once_does_not_come_back_when_its_last_descriptor_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let tree = mount.path("tree.yaml");
+    let good = mount.text("tree.yaml").replace("a: 1", "a: 2");
+
+    let mut bad = File::create(&tree).unwrap();
+    let same = bad.try_clone().unwrap();
+    bad.write_all(good.replace("a: 2", "a: [").as_bytes())
+        .unwrap();
+    bad.sync_all().unwrap_err();
+    fs::write(&tree, &good).unwrap();
+    drop(bad);
+    same.sync_all().unwrap_err();
+    drop(same);
+    assert_eq!(mount.text("tree.yaml"), good);
+    assert!(!mount.text("info/status").contains("NOT SAVED"));
+}
+
+#[test]
 fn attributes_of_the_mount_are_not_copied_with_its_root() {
     if !can_mount() {
         return;
