@@ -158,7 +158,7 @@ impl Snapshot {
         Self {
             blocks: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
             checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
-            buffers: Buffers::new(buffers::DEFAULT_BUDGET),
+            buffers: Buffers::new(&cache),
             file,
             bytes,
             fits,

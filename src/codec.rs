@@ -35,7 +35,7 @@ use std::sync::Arc;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
-pub use cache::{Cache, SEGMENT};
+pub use cache::{Cache, Room, SEGMENT};
 pub use decoded::Decoded;
 pub use kept::{Slot, check_index_dir};
 pub use splice::Edited;

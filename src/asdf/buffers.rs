@@ -1,4 +1,4 @@
-//! The memory that strided arrays share: bands of gathered rows within one budget, and scratch buffers.
+//! The memory that strided arrays share: bands of gathered rows, in a part of the cache's budget.
 //!
 //! Knows arrays by number and bands by where they start; knows nothing of views.
 
@@ -7,25 +7,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::tile::Grain;
+use crate::codec::{self, Cache};
+use crate::source::{Scratch, len_u64};
 
-/// The budget for bands that suits a mount.
-pub const DEFAULT_BUDGET: usize = 32 << 20;
+/// The most that is kept in bands: a sequential read is the faster the longer they are, but hardly beyond.
+const MOST: usize = 32 << 20;
 
 /// Most bands kept, whatever their size: they are searched one by one.
 const MAX_BANDS: usize = 64;
 
-/// Most scratch buffers kept for the next read.
-const MAX_SPARE: usize = 4;
-
 /// The memory that strided arrays share.
 pub struct Buffers {
+    /// Where they count.
+    cache: Arc<Cache>,
     pub(super) budget: usize,
     pub(super) grain: Grain,
     bands: Mutex<Bands>,
     /// Told when room was given back.
     freed: Condvar,
-    /// Scratch buffers that nobody uses. Locked alone.
-    spare: Mutex<Vec<Vec<u8>>>,
     /// How many arrays have got a number.
     arrays: AtomicU64,
 }
@@ -41,24 +40,28 @@ struct Band {
     array: u64,
     start: u64,
     bytes: Arc<Vec<u8>>,
+    _counted: codec::Room,
 }
 
 /// Room for a band that is being gathered; given back unless the band is kept.
 pub(super) struct Room<'a> {
     buffers: &'a Buffers,
     pub(super) bytes: Vec<u8>,
+    counted: Option<codec::Room>,
 }
 
 impl Buffers {
-    /// Buffers that keep at most `budget` bytes of bands.
+    /// Buffers that keep bands in up to half the budget of the cache.
     #[must_use]
-    pub fn new(budget: usize) -> Arc<Self> {
-        Self::with_grain(budget, Grain::DEFAULT)
+    pub fn new(cache: &Arc<Cache>) -> Arc<Self> {
+        let half = usize::try_from(cache.budget() / 2).unwrap_or(MOST);
+        Self::with_grain(cache, half.min(MOST), Grain::DEFAULT)
     }
 
-    /// The same, with arrays cut by other numbers.
-    pub(super) fn with_grain(budget: usize, grain: Grain) -> Arc<Self> {
+    /// Buffers that keep at most `budget` bytes of bands, and cut arrays by these numbers.
+    pub(super) fn with_grain(cache: &Arc<Cache>, budget: usize, grain: Grain) -> Arc<Self> {
         Arc::new(Self {
+            cache: Arc::clone(cache),
             budget,
             grain,
             bands: Mutex::new(Bands {
@@ -66,9 +69,14 @@ impl Buffers {
                 held: 0,
             }),
             freed: Condvar::new(),
-            spare: Mutex::default(),
             arrays: AtomicU64::new(0),
         })
+    }
+
+    /// Buffers with a cache of their own.
+    #[cfg(test)]
+    pub(super) fn alone(budget: usize, grain: Grain) -> Arc<Self> {
+        Self::with_grain(&Cache::new(u64::MAX), budget, grain)
     }
 
     fn lock(&self) -> MutexGuard<'_, Bands> {
@@ -111,6 +119,7 @@ impl Buffers {
         }
         bands.held = bands.held.saturating_add(len);
         drop(bands);
+        let counted = Some(self.cache.reserve(len_u64(len)));
         // New memory costs a page fault for every 4 KiB, a quarter of the time that a band takes.
         let bytes = if spare.len() == len {
             spare
@@ -120,6 +129,7 @@ impl Buffers {
         Room {
             buffers: self,
             bytes,
+            counted,
         }
     }
 
@@ -143,16 +153,9 @@ impl Buffers {
 
     /// Calls `work` with a scratch buffer.
     pub(super) fn with_scratch<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
-        let lock = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let spare = lock().pop();
-        let mut scratch =
-            spare.unwrap_or_else(|| vec![0; usize::try_from(self.grain.scratch).unwrap_or(0)]);
-        let result = work(&mut scratch);
-        let mut spares = lock();
-        if spares.len() < MAX_SPARE {
-            spares.push(scratch);
-        }
-        result
+        work(&mut Scratch::of(
+            usize::try_from(self.grain.scratch).unwrap_or(0),
+        ))
     }
 }
 
@@ -160,11 +163,14 @@ impl Room<'_> {
     /// Keeps the band for other readers.
     pub(super) fn keep(mut self, array: u64, start: u64) -> Arc<Vec<u8>> {
         let bytes = Arc::new(std::mem::take(&mut self.bytes));
-        self.buffers.lock().kept.push_back(Band {
-            array,
-            start,
-            bytes: Arc::clone(&bytes),
-        });
+        if let Some(counted) = self.counted.take() {
+            self.buffers.lock().kept.push_back(Band {
+                array,
+                start,
+                bytes: Arc::clone(&bytes),
+                _counted: counted,
+            });
+        }
         bytes
     }
 }

@@ -152,7 +152,7 @@ mod tests {
                 old.copy_from_slice(&patch);
             }
             prop_assert_eq!(&block, &want);
-            let array = Strided::new(Arc::new(Memory::new(block)), view, &Buffers::new(0)).unwrap();
+            let array = Strided::new(Arc::new(Memory::new(block)), view, &Buffers::alone(0, Grain::DEFAULT)).unwrap();
             let mut read = vec![0; bytes.len()];
             array.read_exact_at(&mut read, start).unwrap();
             prop_assert_eq!(read, bytes);
@@ -186,7 +186,7 @@ mod tests {
                     block[at as usize..][..patch.len()].copy_from_slice(&patch);
                 }
                 let block = Arc::new(Memory::new(block));
-                let array = Strided::new(block, view, &Buffers::new(0)).unwrap();
+                let array = Strided::new(block, view, &Buffers::alone(0, Grain::DEFAULT)).unwrap();
                 let mut read = vec![0; bytes.len()];
                 array.read_exact_at(&mut read, 0).unwrap();
                 assert!(read == bytes);

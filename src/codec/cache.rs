@@ -1,7 +1,7 @@
 //! The one place where decoded bytes are kept, under one budget for the whole mount.
 //!
-//! Four kinds of memory count: segments that may be asked for again, buffers that are being filled, decoders that are parked
-//! or running, and what streams hold beside them (checkpoints, chunk tables). When room is needed the least recently used
+//! Five kinds of memory count: segments that may be asked for again, buffers that are being filled, decoders that are parked
+//! or running, what streams hold beside them (checkpoints, chunk tables), and gathered rows of arrays (see [`Cache::reserve`]). When room is needed the least recently used
 //! segment or parked decoder goes. Nothing waits for room: what is being filled is bounded by the [`Work`] gate instead. What
 //! streams hold can't be had anew so easily, and may take a part of the budget; beyond, they give up entries.
 //!
@@ -286,8 +286,18 @@ impl Cache {
         Some(state.unpark_at(best))
     }
 
+    /// Makes room for `bytes` that somebody beside the decoders keeps, until the result is dropped.
+    #[must_use]
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Room {
+        let nobody = For {
+            key: u64::MAX,
+            streaming: false,
+        };
+        self.room(bytes, nobody)
+    }
+
     /// Makes room for `bytes` of a running decoder, until the result is dropped.
-    pub(super) fn room(&self, bytes: u64, whose: For) -> Room<'_> {
+    pub(super) fn room(self: &Arc<Self>, bytes: u64, whose: For) -> Room {
         let gone = {
             let state = &mut *self.lock();
             let gone = state.make_room(self.budget, bytes, whose, false);
@@ -295,7 +305,10 @@ impl Cache {
             gone
         };
         drop(gone);
-        Room { cache: self, bytes }
+        Room {
+            cache: Arc::clone(self),
+            bytes,
+        }
     }
 
     /// Whether streams may hold so many bytes more.
@@ -552,13 +565,13 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// Room taken by a running decoder.
-pub(super) struct Room<'a> {
-    cache: &'a Cache,
+/// Room in the budget that is taken for something else than segments; given back when dropped.
+pub struct Room {
+    cache: Arc<Cache>,
     bytes: u64,
 }
 
-impl Drop for Room<'_> {
+impl Drop for Room {
     fn drop(&mut self) {
         self.cache.lock().release(self.bytes);
     }

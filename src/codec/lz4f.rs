@@ -20,6 +20,7 @@
 //! by walking the headers to the end and decoding the last block (see [`Frames::scan`]). Linked blocks need the 64 KiB before
 //! them: checkpoints with that dictionary are left behind while decoding.
 
+mod frame;
 mod kept;
 mod xxh32;
 
@@ -28,28 +29,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lz4_flex::block;
 
-use super::chunked::{Entries, Headers, Pending, array_at, corrupt, read_into, unsupported};
+use super::chunked::{Entries, Headers, Pending, corrupt, read_into, unsupported};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
 use crate::source::{Scratch, Source, checked_end, len_u64};
-use xxh32::xxh32;
+use frame::{
+    Block, FLG_CONTENT_SIZE, FLG_INDEPENDENT, FLG_VERSION, Item, MAGIC, STORED, Walker,
+    first_frame, header_checksum,
+};
 
-const MAGIC: u32 = 0x184D_2204;
-/// Skippable frames have magics from here to here + 15.
-const SKIPPABLE: u32 = 0x184D_2A50;
-const FLG_VERSION: u8 = 0b0100_0000;
-const FLG_VERSION_MASK: u8 = 0b1100_0000;
-const FLG_INDEPENDENT: u8 = 0b0010_0000;
-const FLG_BLOCK_CHECKSUM: u8 = 0b0001_0000;
-const FLG_CONTENT_SIZE: u8 = 0b0000_1000;
-const FLG_CONTENT_CHECKSUM: u8 = 0b0000_0100;
-const FLG_DICTIONARY: u8 = 0b0000_0001;
-/// Set in a block's size: the bytes are stored as they are.
-const STORED: u32 = 1 << 31;
 /// How far back a match can reach.
 const DICTIONARY: usize = 64 << 10;
-/// Frames that hold no data are skipped, but not without end: each costs a read.
-const MAX_IDLE: u32 = 1024;
 /// Distance of the checkpoints in linked blocks, in decoded bytes; more if the block is so large that there would be more
 /// than [`MAX_CHECKPOINTS`].
 const CHECKPOINT_SPACING: u64 = 8 << 20;
@@ -128,10 +118,6 @@ fn written_header(content_size: u64) -> Vec<u8> {
     header
 }
 
-fn header_checksum(descriptor: &[u8]) -> u8 {
-    xxh32(descriptor).to_le_bytes()[1]
-}
-
 /// Decodes one LZ4 block into `out`, which may be longer, and gives the decoded length.
 ///
 /// # Errors
@@ -151,199 +137,10 @@ pub(super) fn encode_block(bytes: &[u8], out: &mut [u8]) -> Option<usize> {
     block::compress_into(bytes, out).ok()
 }
 
-/// What a frame's descriptor says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Frame {
-    linked: bool,
-    block_checksum: bool,
-    content_checksum: bool,
-    /// Greatest decoded size of a block.
-    block_max: usize,
-}
-
-/// A block of a frame, as its header has it.
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    frame: Frame,
-    /// Offset of its bytes in the payload.
-    at: u64,
-    len: usize,
-    stored: bool,
-}
-
-/// What a walk along the headers meets.
-enum Item {
-    Block(Block),
-    FrameEnd,
-    End,
-}
-
-/// A position in the payload: at the header of a block, or between frames.
-#[derive(Debug, Clone, Default)]
-struct Walker {
-    at: u64,
-    frame: Option<Frame>,
-    /// Frames without data that were just passed.
-    idle: u32,
-}
-
-impl Walker {
-    /// Reads the next header and moves behind what it heads.
-    fn next(&mut self, headers: &mut Headers) -> Result<Item> {
-        let Some(frame) = self.frame else {
-            return self.enter(headers);
-        };
-        let size = u32::from_le_bytes(headers.array(self.at)?);
-        self.skip(4);
-        if size == 0 {
-            self.skip(if frame.content_checksum { 4 } else { 0 });
-            self.frame = None;
-            return Ok(Item::FrameEnd);
-        }
-        let len = usize::try_from(size & !STORED).unwrap_or(usize::MAX);
-        if len == 0 || len > frame.block_max {
-            return Err(corrupt(format!(
-                "LZ4 block of {len} bytes in a frame of blocks up to {}",
-                frame.block_max
-            )));
-        }
-        let block = Block {
-            frame,
-            at: self.at,
-            len,
-            stored: size & STORED != 0,
-        };
-        self.skip(len_u64(len));
-        self.skip(if frame.block_checksum { 4 } else { 0 });
-        self.idle = 0;
-        Ok(Item::Block(block))
-    }
-
-    /// Reads the header of the next frame; skippable ones are passed by.
-    fn enter(&mut self, headers: &mut Headers) -> Result<Item> {
-        while self.at < headers.len() {
-            self.idle = self.idle.saturating_add(1);
-            if self.idle > MAX_IDLE {
-                return Err(corrupt(format!("more than {MAX_IDLE} frames without data")));
-            }
-            let magic = u32::from_le_bytes(headers.array(self.at)?);
-            self.skip(4);
-            if magic & !0xF == SKIPPABLE {
-                let len = u32::from_le_bytes(headers.array(self.at)?);
-                self.skip(4);
-                self.skip(len.into());
-            } else if magic == MAGIC {
-                self.frame = Some(self.descriptor(headers)?);
-                return self.next(headers);
-            } else {
-                return Err(corrupt(format!(
-                    "magic {magic:08x} is not that of an LZ4 frame"
-                )));
-            }
-        }
-        Ok(Item::End)
-    }
-
-    /// Reads a frame descriptor and moves behind it.
-    fn descriptor(&mut self, headers: &mut Headers) -> Result<Frame> {
-        let [flg, bd] = headers.array(self.at)?;
-        if flg & FLG_VERSION_MASK != FLG_VERSION {
-            return Err(unsupported(format!("LZ4 frame version {}", flg >> 6)));
-        }
-        if flg & FLG_DICTIONARY != 0 {
-            return Err(unsupported("LZ4 frame with an external dictionary"));
-        }
-        let (long, short);
-        let descriptor: &[u8] = if flg & FLG_CONTENT_SIZE != 0 {
-            long = headers.array::<10>(self.at)?;
-            &long
-        } else {
-            short = [flg, bd];
-            &short
-        };
-        self.skip(len_u64(descriptor.len()));
-        let [checksum] = headers.array(self.at)?;
-        self.skip(1);
-        if header_checksum(descriptor) != checksum {
-            return Err(corrupt("LZ4 frame header does not match its checksum"));
-        }
-        let code = (bd >> 4) & 7;
-        let block_max =
-            block_max(code).ok_or_else(|| corrupt(format!("LZ4 block size code {code}")))?;
-        Ok(Frame {
-            linked: flg & FLG_INDEPENDENT == 0,
-            block_checksum: flg & FLG_BLOCK_CHECKSUM != 0,
-            content_checksum: flg & FLG_CONTENT_CHECKSUM != 0,
-            block_max,
-        })
-    }
-
-    fn skip(&mut self, len: u64) {
-        self.at = self.at.saturating_add(len);
-    }
-}
-
-/// Greatest decoded size of a block, from its code in BD.
-fn block_max(code: u8) -> Option<usize> {
-    match code {
-        4 => Some(64 << 10),
-        5 => Some(256 << 10),
-        6 => Some(1 << 20),
-        7 => Some(4 << 20),
-        _ => None,
-    }
-}
-
-impl Block {
-    /// Decodes the block into `out`, of at least [`Frame::block_max`] bytes, with the decoded bytes before it.
-    fn decode(
-        &self,
-        stored: &dyn Source,
-        before: &[u8],
-        out: &mut [u8],
-        input: &mut Vec<u8>,
-    ) -> Result<usize> {
-        let packed = read_into(stored, self.at, self.len, input)?;
-        if self.frame.block_checksum {
-            let sum = array_at(stored, self.at.saturating_add(len_u64(self.len)))?;
-            if xxh32(packed) != u32::from_le_bytes(sum) {
-                return Err(corrupt("LZ4 block does not match its checksum"));
-            }
-        }
-        if self.stored {
-            let out = out.get_mut(..self.len).unwrap_or_default();
-            out.copy_from_slice(packed);
-            return Ok(self.len);
-        }
-        let decoded = if before.is_empty() {
-            decode_block(packed, out)?
-        } else {
-            decode_block_with(packed, before, out)?
-        };
-        if decoded == 0 {
-            return Err(corrupt("LZ4 block without data"));
-        }
-        Ok(decoded)
-    }
-}
-
 /// No checkpoints yet, for a payload of so many decoded bytes.
 fn checkpoints(data_size: u64) -> Entries<Spot> {
     let spacing = data_size.div_ceil(MAX_CHECKPOINTS).max(CHECKPOINT_SPACING);
     Entries::spaced(spacing, Spot::default())
-}
-
-/// Descriptor of the first frame that holds data.
-fn first_frame(stored: &dyn Source) -> Result<Option<Frame>> {
-    let mut headers = Headers::new(stored);
-    let mut walker = Walker::default();
-    loop {
-        match walker.next(&mut headers)? {
-            Item::Block(block) => return Ok(Some(block.frame)),
-            Item::FrameEnd => {}
-            Item::End => return Ok(None),
-        }
-    }
 }
 
 /// Where a decoder can start: a header, and the decoded bytes before it if its block is linked to them.

@@ -1,5 +1,4 @@
 use super::*;
-use crate::asdf::buffers::DEFAULT_BUDGET;
 use crate::source::{Memory, read_all};
 use proptest::prelude::*;
 
@@ -9,7 +8,7 @@ const ZLIB: &[u8] = b"\x78\x9c\x63\x60\x64\x62\x66\x61\x65\x63\xe7\xe0\xe4\xe2\x
 fn around() -> Around {
     Around {
         cache: Cache::new(1 << 24),
-        buffers: Buffers::new(DEFAULT_BUDGET),
+        buffers: Buffers::new(&Cache::new(64 << 20)),
     }
 }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::asdf::tile::Grain;
 use crate::asdf::view::model::{Case, cases};
+use crate::codec::Cache;
 use crate::source::{FileExtent, FileSource, Memory};
 use proptest::prelude::*;
 use std::io::Write;
@@ -98,7 +99,7 @@ proptest! {
     ) {
         let inner = Counted::new(case.block_len, lends);
         let want: Vec<_> = case.places().iter().map(|&at| byte(at as u64)).collect();
-        let array = Strided::new(inner, case.view(), &Buffers::with_grain(budget, grain)).unwrap();
+        let array = Strided::new(inner, case.view(), &Buffers::alone(budget, grain)).unwrap();
         prop_assert_eq!(array.len(), want.len() as u64);
         let mut next = 0;
         for (at, len, sequential) in reads {
@@ -135,7 +136,8 @@ fn numbers_for_files_are_right_for_large_arrays_too() {
         };
         let want: Vec<_> = case.places().iter().map(|&at| byte(at as u64)).collect();
         let inner = Arc::clone(&inner) as Arc<dyn Source>;
-        let array = Strided::new(inner, case.view(), &Buffers::new(1 << 20)).unwrap();
+        let array =
+            Strided::new(inner, case.view(), &Buffers::alone(1 << 20, Grain::DEFAULT)).unwrap();
         assert!(read(&array, 3, array.len() - 3) == want[3..], "{case:?}");
         let mut parts = Vec::new();
         while parts.len() < want.len() {
@@ -149,7 +151,7 @@ fn numbers_for_files_are_right_for_large_arrays_too() {
 #[test]
 fn a_sequential_read_of_a_transposed_array_reads_each_byte_once() {
     let inner = Counted::new(128 * 128 * 8, false);
-    let buffers = Buffers::with_grain(32 << 10, SMALL);
+    let buffers = Buffers::alone(32 << 10, SMALL);
     let array = Strided::new(Arc::clone(&inner) as _, transposed(128, 128), &buffers).unwrap();
     for at in (0..array.len()).step_by(1 << 10) {
         read(&array, at, 1 << 10);
@@ -160,7 +162,7 @@ fn a_sequential_read_of_a_transposed_array_reads_each_byte_once() {
 #[test]
 fn a_small_read_far_from_the_last_is_gathered_alone() {
     let inner = Counted::new(128 * 128 * 8, false);
-    let buffers = Buffers::with_grain(32 << 10, SMALL);
+    let buffers = Buffers::alone(32 << 10, SMALL);
     let array = Strided::new(Arc::clone(&inner) as _, transposed(128, 128), &buffers).unwrap();
     read(&array, 50_000, 16);
     assert_eq!(inner.read(), 16);
@@ -178,7 +180,12 @@ fn a_small_read_far_from_the_last_is_gathered_alone() {
 fn a_column_of_a_table_reads_its_rows_once() {
     let inner = Counted::new(24 * 1000, false);
     let view = View::new(8, &[1000], Some(&[24]), 8, 24 * 1000).unwrap();
-    let array = Strided::new(Arc::clone(&inner) as _, view, &Buffers::new(1 << 20)).unwrap();
+    let array = Strided::new(
+        Arc::clone(&inner) as _,
+        view,
+        &Buffers::alone(1 << 20, Grain::DEFAULT),
+    )
+    .unwrap();
     read(&array, 0, 8000);
     assert_eq!(inner.read(), 24 * 1000 - 16);
 }
@@ -190,7 +197,7 @@ fn the_bytes_of_a_mapped_file_are_never_asked_for() {
     let file = Arc::new(FileSource::open(Arc::new(file)).unwrap());
     let mut inner = Counted::new(128 * 128 * 8, true);
     Arc::get_mut(&mut inner).unwrap().file = Some(file.whole());
-    let buffers = Buffers::with_grain(32 << 10, SMALL);
+    let buffers = Buffers::alone(32 << 10, SMALL);
     let array = Strided::new(Arc::clone(&inner) as _, transposed(128, 128), &buffers).unwrap();
     read(&array, 0, array.len());
     assert_eq!(inner.read(), array.len());
@@ -200,7 +207,7 @@ fn the_bytes_of_a_mapped_file_are_never_asked_for() {
 fn what_lies_in_one_run_is_lent_by_the_block() {
     let inner = Counted::new(1000, true);
     let view = View::new(1, &[3, 100], Some(&[200, 1]), 10, 1000).unwrap();
-    let array = Strided::new(inner, view, &Buffers::new(1 << 20)).unwrap();
+    let array = Strided::new(inner, view, &Buffers::alone(1 << 20, Grain::DEFAULT)).unwrap();
     assert!(matches!(array.lend(130, 70), Some(Loan::Shared(_, range)) if range == (240..310)));
     assert!(array.lend(130, 71).is_none());
 }
@@ -208,12 +215,12 @@ fn what_lies_in_one_run_is_lent_by_the_block() {
 #[test]
 fn bands_of_many_arrays_stay_within_the_budget() {
     let inner = Counted::new(128 * 128 * 8, false);
-    let buffers = Buffers::with_grain(32 << 10, SMALL);
+    let buffers = Buffers::alone(32 << 10, SMALL);
     let want = read(
         &Strided::new(
             Arc::clone(&inner) as _,
             transposed(128, 128),
-            &Buffers::new(0),
+            &Buffers::alone(0, Grain::DEFAULT),
         )
         .unwrap(),
         0,
@@ -237,7 +244,8 @@ fn bands_of_many_arrays_stay_within_the_budget() {
 #[test]
 fn a_failed_read_gives_its_room_back() {
     let inner = Counted::new(128 * 128 * 8, false);
-    let buffers = Buffers::with_grain(32 << 10, SMALL);
+    let cache = Cache::new(64 << 10);
+    let buffers = Buffers::with_grain(&cache, 32 << 10, SMALL);
     let array = Strided::new(Arc::clone(&inner) as _, transposed(128, 128), &buffers).unwrap();
     inner.broken.store(true, Ordering::Relaxed);
     assert_eq!(
@@ -248,13 +256,23 @@ fn a_failed_read_gives_its_room_back() {
         "byte 0: broken"
     );
     assert!(array.lend(0, 1024).is_none());
-    assert_eq!(buffers.held(), 0);
+    assert_eq!((buffers.held(), cache.used()), (0, 0));
     inner.broken.store(false, Ordering::Relaxed);
     assert!(array.read_exact_at(&mut [0; 1024], 0).is_ok());
+    assert_eq!((buffers.held(), cache.used()), (16 << 10, 16 << 10));
+    drop(array);
+    assert_eq!((buffers.held(), cache.used()), (0, 0));
 }
 
 #[test]
 fn a_view_of_a_longer_block_is_refused() {
     let view = View::new(8, &[10], None, 0, 80).unwrap();
-    assert!(Strided::new(Counted::new(79, false), view, &Buffers::new(0)).is_err());
+    assert!(
+        Strided::new(
+            Counted::new(79, false),
+            view,
+            &Buffers::alone(0, Grain::DEFAULT)
+        )
+        .is_err()
+    );
 }

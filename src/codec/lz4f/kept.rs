@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use super::{DICTIONARY, Entries, Frame, Spot, Walker, block_max};
+use super::frame::{Frame, Walker, block_max};
+use super::{DICTIONARY, Entries, Spot};
 use crate::codec::kept::Fields;
 
 const LINKED: u8 = 1;

@@ -1,0 +1,215 @@
+//! The headers of LZ4 frames: a walk from block to block, and the decoding of one.
+
+use super::super::chunked::{Headers, array_at, corrupt, read_into, unsupported};
+use super::xxh32::xxh32;
+use super::{decode_block, decode_block_with};
+use crate::error::Result;
+use crate::source::{Source, len_u64};
+
+pub(super) const MAGIC: u32 = 0x184D_2204;
+/// Skippable frames have magics from here to here + 15.
+const SKIPPABLE: u32 = 0x184D_2A50;
+pub(super) const FLG_VERSION: u8 = 0b0100_0000;
+const FLG_VERSION_MASK: u8 = 0b1100_0000;
+pub(super) const FLG_INDEPENDENT: u8 = 0b0010_0000;
+const FLG_BLOCK_CHECKSUM: u8 = 0b0001_0000;
+pub(super) const FLG_CONTENT_SIZE: u8 = 0b0000_1000;
+const FLG_CONTENT_CHECKSUM: u8 = 0b0000_0100;
+const FLG_DICTIONARY: u8 = 0b0000_0001;
+/// Set in a block's size: the bytes are stored as they are.
+pub(super) const STORED: u32 = 1 << 31;
+/// Frames that hold no data are skipped, but not without end: each costs a read.
+const MAX_IDLE: u32 = 1024;
+
+/// What a frame's descriptor says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) linked: bool,
+    pub(super) block_checksum: bool,
+    pub(super) content_checksum: bool,
+    /// Greatest decoded size of a block.
+    pub(super) block_max: usize,
+}
+
+/// A block of a frame, as its header has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    pub(super) frame: Frame,
+    /// Offset of its bytes in the payload.
+    pub(super) at: u64,
+    pub(super) len: usize,
+    pub(super) stored: bool,
+}
+
+/// What a walk along the headers meets.
+pub(super) enum Item {
+    Block(Block),
+    FrameEnd,
+    End,
+}
+
+/// A position in the payload: at the header of a block, or between frames.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Walker {
+    pub(super) at: u64,
+    pub(super) frame: Option<Frame>,
+    /// Frames without data that were just passed.
+    pub(super) idle: u32,
+}
+
+impl Walker {
+    /// Reads the next header and moves behind what it heads.
+    pub(super) fn next(&mut self, headers: &mut Headers) -> Result<Item> {
+        let Some(frame) = self.frame else {
+            return self.enter(headers);
+        };
+        let size = u32::from_le_bytes(headers.array(self.at)?);
+        self.skip(4);
+        if size == 0 {
+            self.skip(if frame.content_checksum { 4 } else { 0 });
+            self.frame = None;
+            return Ok(Item::FrameEnd);
+        }
+        let len = usize::try_from(size & !STORED).unwrap_or(usize::MAX);
+        if len == 0 || len > frame.block_max {
+            return Err(corrupt(format!(
+                "LZ4 block of {len} bytes in a frame of blocks up to {}",
+                frame.block_max
+            )));
+        }
+        let block = Block {
+            frame,
+            at: self.at,
+            len,
+            stored: size & STORED != 0,
+        };
+        self.skip(len_u64(len));
+        self.skip(if frame.block_checksum { 4 } else { 0 });
+        self.idle = 0;
+        Ok(Item::Block(block))
+    }
+
+    /// Reads the header of the next frame; skippable ones are passed by.
+    fn enter(&mut self, headers: &mut Headers) -> Result<Item> {
+        while self.at < headers.len() {
+            self.idle = self.idle.saturating_add(1);
+            if self.idle > MAX_IDLE {
+                return Err(corrupt(format!("more than {MAX_IDLE} frames without data")));
+            }
+            let magic = u32::from_le_bytes(headers.array(self.at)?);
+            self.skip(4);
+            if magic & !0xF == SKIPPABLE {
+                let len = u32::from_le_bytes(headers.array(self.at)?);
+                self.skip(4);
+                self.skip(len.into());
+            } else if magic == MAGIC {
+                self.frame = Some(self.descriptor(headers)?);
+                return self.next(headers);
+            } else {
+                return Err(corrupt(format!(
+                    "magic {magic:08x} is not that of an LZ4 frame"
+                )));
+            }
+        }
+        Ok(Item::End)
+    }
+
+    /// Reads a frame descriptor and moves behind it.
+    fn descriptor(&mut self, headers: &mut Headers) -> Result<Frame> {
+        let [flg, bd] = headers.array(self.at)?;
+        if flg & FLG_VERSION_MASK != FLG_VERSION {
+            return Err(unsupported(format!("LZ4 frame version {}", flg >> 6)));
+        }
+        if flg & FLG_DICTIONARY != 0 {
+            return Err(unsupported("LZ4 frame with an external dictionary"));
+        }
+        let (long, short);
+        let descriptor: &[u8] = if flg & FLG_CONTENT_SIZE != 0 {
+            long = headers.array::<10>(self.at)?;
+            &long
+        } else {
+            short = [flg, bd];
+            &short
+        };
+        self.skip(len_u64(descriptor.len()));
+        let [checksum] = headers.array(self.at)?;
+        self.skip(1);
+        if header_checksum(descriptor) != checksum {
+            return Err(corrupt("LZ4 frame header does not match its checksum"));
+        }
+        let code = (bd >> 4) & 7;
+        let block_max =
+            block_max(code).ok_or_else(|| corrupt(format!("LZ4 block size code {code}")))?;
+        Ok(Frame {
+            linked: flg & FLG_INDEPENDENT == 0,
+            block_checksum: flg & FLG_BLOCK_CHECKSUM != 0,
+            content_checksum: flg & FLG_CONTENT_CHECKSUM != 0,
+            block_max,
+        })
+    }
+
+    fn skip(&mut self, len: u64) {
+        self.at = self.at.saturating_add(len);
+    }
+}
+
+/// Greatest decoded size of a block, from its code in BD.
+pub(super) fn block_max(code: u8) -> Option<usize> {
+    match code {
+        4 => Some(64 << 10),
+        5 => Some(256 << 10),
+        6 => Some(1 << 20),
+        7 => Some(4 << 20),
+        _ => None,
+    }
+}
+
+impl Block {
+    /// Decodes the block into `out`, of at least [`Frame::block_max`] bytes, with the decoded bytes before it.
+    pub(super) fn decode(
+        &self,
+        stored: &dyn Source,
+        before: &[u8],
+        out: &mut [u8],
+        input: &mut Vec<u8>,
+    ) -> Result<usize> {
+        let packed = read_into(stored, self.at, self.len, input)?;
+        if self.frame.block_checksum {
+            let sum = array_at(stored, self.at.saturating_add(len_u64(self.len)))?;
+            if xxh32(packed) != u32::from_le_bytes(sum) {
+                return Err(corrupt("LZ4 block does not match its checksum"));
+            }
+        }
+        if self.stored {
+            let out = out.get_mut(..self.len).unwrap_or_default();
+            out.copy_from_slice(packed);
+            return Ok(self.len);
+        }
+        let decoded = if before.is_empty() {
+            decode_block(packed, out)?
+        } else {
+            decode_block_with(packed, before, out)?
+        };
+        if decoded == 0 {
+            return Err(corrupt("LZ4 block without data"));
+        }
+        Ok(decoded)
+    }
+}
+
+/// Descriptor of the first frame that holds data.
+pub(super) fn first_frame(stored: &dyn Source) -> Result<Option<Frame>> {
+    let mut headers = Headers::new(stored);
+    let mut walker = Walker::default();
+    loop {
+        match walker.next(&mut headers)? {
+            Item::Block(block) => return Ok(Some(block.frame)),
+            Item::FrameEnd => {}
+            Item::End => return Ok(None),
+        }
+    }
+}
+
+pub(super) fn header_checksum(descriptor: &[u8]) -> u8 {
+    xxh32(descriptor).to_le_bytes()[1]
+}
