@@ -23,8 +23,8 @@ const ALL: u8 = 2;
 const KEY: &[u8] = b"a block";
 /// Bytes before the key: magic, checksum, length of the key.
 const HEAD: usize = 16;
-/// Decoded size: segments of 1 MiB, and a part of one.
-const LEN: usize = (2 << 20) + 12_345;
+/// Decoded size: segments of 1 MiB, and a part of one; of fewer than four no index is kept.
+const LEN: usize = (3 << 20) + 12_345;
 
 /// A block, and the file with its index that reading it leaves.
 struct Block {
