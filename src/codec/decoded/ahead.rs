@@ -61,23 +61,21 @@ impl Shared {
         }
     }
 
-    /// The next segment to decode ahead. The first job waits for a decoder under way to get there, others look behind it.
+    /// The next segment to decode ahead: one that no decoder under way is going to get to. If there is none the first job waits
+    /// for such a decoder, to go on from there.
     fn next_ahead(&self, state: &State, job: usize) -> Option<u64> {
         if !self.cache.has_room_ahead() {
             return None;
         }
-        state
-            .readers
-            .wanted()
-            .take_while(|&index| start_of(index) < self.len)
-            .find(|&index| {
-                !self.cache.contains(self.key, index)
-                    && !state
-                        .flights
-                        .iter()
-                        .any(|flight| flight.segment == Some(index))
-                    && (job == 0 || !self.must_wait(state, index))
-            })
+        let missing = || {
+            let wanted = state.readers.wanted();
+            wanted
+                .take_while(|&index| start_of(index) < self.len)
+                .filter(|&index| !self.cache.contains(self.key, index))
+                .filter(|&index| !state.flights.iter().any(|f| f.segment == Some(index)))
+        };
+        let free = missing().find(|&index| !self.must_wait(state, index));
+        free.or_else(|| missing().next().filter(|_| job == 0))
     }
 
     fn must_wait(&self, state: &State, index: u64) -> bool {

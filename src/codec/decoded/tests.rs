@@ -36,6 +36,14 @@ struct Fake {
     decoded: AtomicU64,
     live: Arc<AtomicUsize>,
     pause: Option<(Barrier, Barrier)>,
+    gate: Option<Gate>,
+}
+
+/// Whoever decodes from this position on says where, and waits until the lock is free.
+struct Gate {
+    from: u64,
+    reached: Mutex<mpsc::Sender<u64>>,
+    shut: RwLock<()>,
 }
 
 struct FakeCursor {
@@ -55,6 +63,7 @@ impl Fake {
             decoded: AtomicU64::new(0),
             live: Arc::default(),
             pause: None,
+            gate: None,
         }
     }
 }
@@ -88,6 +97,12 @@ impl Cursor for FakeCursor {
         if let Some((reached, go)) = &self.stream.pause {
             reached.wait();
             go.wait();
+        }
+        if let Some(gate) = &self.stream.gate
+            && self.position >= gate.from
+        {
+            let _ = gate.reached.lock().unwrap().send(self.position); // the test may be over
+            drop(gate.shut.read().unwrap());
         }
         if self.stream.refuse.load(Ordering::SeqCst) {
             return Err(Error::io("reading", std::io::Error::other("not now")));
@@ -226,6 +241,31 @@ fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
         }
     });
     assert!(cache.has_room_ahead());
+}
+
+#[test]
+fn a_second_decoder_runs_ahead_from_the_next_entry() {
+    let (reached, places) = mpsc::channel();
+    let mut fake = Fake::new(4 * MIB);
+    fake.gate = Some(Gate {
+        from: 8 * MIB,
+        reached: Mutex::new(reached),
+        shut: RwLock::default(),
+    });
+    let fake = Arc::new(fake);
+    let decoded = Decoded::new(fake.clone(), 64 * MIB, &Cache::new(64 * MIB));
+    let shut = fake.gate.as_ref().unwrap().shut.write().unwrap();
+    for index in 0..8 {
+        read(&decoded, index * MIB, 1 << 20).unwrap();
+    }
+    let place = || {
+        let patience = std::time::Duration::from_secs(20);
+        places.recv_timeout(patience).unwrap()
+    };
+    let mut places = [place(), place()];
+    places.sort_unstable();
+    assert_eq!(places, [8 * MIB, 12 * MIB]);
+    drop(shut);
 }
 
 #[test]
