@@ -277,6 +277,7 @@ mod tests {
         assert_harmless, assert_reads_like, encoded, image, open, python_agrees, python_encodes,
         read_all,
     };
+    use super::super::{Cache, Decoded};
     use super::encode::CHUNK_LEN;
     use super::table::TABLE_ROWS;
     use super::*;
@@ -373,6 +374,23 @@ mod tests {
             let outcome = decoded.read_exact_at(&mut buf, (index as u64) << 20);
             assert_eq!(outcome.is_ok() && buf == piece, index != 1);
         }
+    }
+
+    #[test]
+    fn a_chunk_that_is_longer_than_any_can_be_is_no_reason_to_refuse_the_others() {
+        let plain = image(3 << 20);
+        let mut stored = chunked(&plain, [1 << 20; 3]);
+        let lie = stored.len();
+        stored.extend((60_000_004_u32).to_be_bytes());
+        stored.extend(10_u32.to_le_bytes());
+        stored.resize(lie + 8 + 60_000_000, 0);
+        let len = plain.len() as u64;
+        let opened = Lz4.open(Arc::new(crate::source::Memory::new(stored)), len + 10);
+        let decoded = Decoded::new(opened.unwrap().stream, len + 10, &Cache::new(8 << 20));
+        assert!(decoded.read_exact_at(&mut [0; 10], len).is_err());
+        let mut buf = vec![0; plain.len()];
+        decoded.read_exact_at(&mut buf, 0).unwrap();
+        assert!(buf == plain);
     }
 
     #[test]

@@ -75,10 +75,17 @@ impl Vfs {
         }
         let block = handle.writable_block()?;
         check_encodable(&state.snapshot, block)?;
+        // from here on, a new block that nobody has opened yet is not forgotten
         self.drafts.add_writer(block);
-        if access.truncate
-            && let Err(error) = self.empty_data(&handle, block)
-        {
+        let made = block < state.snapshot.layout().blocks.len() || self.drafts.get(block).is_some();
+        let begun = if !made {
+            Err(Error::NotFound)
+        } else if access.truncate {
+            self.empty_data(&handle, block)
+        } else {
+            Ok(())
+        };
+        if let Err(error) = begun {
             self.drafts.remove_writer(block);
             return Err(error);
         }
@@ -149,17 +156,13 @@ impl Vfs {
         Ok(Arc::clone(found.source.as_ref().map_err(Clone::clone)?))
     }
 
-    /// The draft of a block, or of a new one behind the last, begun if there is none.
+    /// The draft of a block, begun if there is none.
     fn draft(&self, block: usize) -> Result<Arc<Draft>> {
         let _reading = self.reading();
         self.drafts.get_or_begin(block, || {
             let state = self.state();
             check_encodable(&state.snapshot, block)?;
-            let base = if block == state.snapshot.layout().blocks.len() {
-                Arc::new(Memory::new(Vec::new()))
-            } else {
-                state.snapshot.block(block)?
-            };
+            let base = state.snapshot.block(block)?;
             Ok(Overlay::new(base, self.spool_file()?))
         })
     }
@@ -402,7 +405,10 @@ impl Vfs {
         if layout.streamed() {
             return Err(Error::NotPermitted("nothing can follow a streamed block"));
         }
-        self.draft(count)?;
+        self.drafts.get_or_begin(count, || {
+            let empty = Arc::new(Memory::new(Vec::new()));
+            Ok(Overlay::new(empty, self.spool_file()?))
+        })?;
         Ok(Node::Block(n))
     }
 
@@ -411,13 +417,11 @@ impl Vfs {
         let state = self.state();
         let n = index(block_number(name).ok_or(Error::NotFound)?);
         let count = state.snapshot.layout().blocks.len();
-        let made = self.drafts.forget_unopened(count);
+        if n == count && self.drafts.forget_unopened(count) {
+            return Ok(());
+        }
         if n >= count {
-            return if made && n == count {
-                Ok(())
-            } else {
-                Err(Error::NotFound)
-            };
+            return Err(Error::NotFound);
         }
         if n.checked_add(1) != Some(count) {
             return Err(Error::NotPermitted("only the last block can be removed"));
@@ -432,6 +436,7 @@ impl Vfs {
                 "arrays use this block: take them out of tree.yaml first",
             ));
         }
+        self.drafts.forget_unopened(count);
         if self.drafts.any_from(n) {
             return Err(Error::Busy(
                 "the block, or a new one behind it, is being edited",

@@ -93,7 +93,6 @@ impl TextHandle {
     }
 
     /// Process that opened it; 0 if unknown.
-    #[must_use]
     pub(super) fn opener(&self) -> u32 {
         self.opener
     }
@@ -108,6 +107,8 @@ pub(super) struct Root {
     used: u64,
     limit: u64,
     committed: Arc<Vec<u8>>,
+    /// Whether `tree.yaml` shows an older text than FILE's to those who have it open.
+    outdated: bool,
     /// The text that was refused last and is still shown.
     pending: Option<Arc<Vec<u8>>>,
 }
@@ -127,7 +128,6 @@ pub(super) struct Shown {
 
 impl Root {
     /// A root with only `tree.yaml`. `limit` is for all scratch files together, in bytes.
-    #[must_use]
     pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, limit: u64) -> Self {
         let tree = File {
             content: Content::Bytes(Arc::clone(&text)),
@@ -144,12 +144,12 @@ impl Root {
             used: 0,
             limit,
             committed: text,
+            outdated: false,
             pending: None,
         }
     }
 
     /// The file of that name.
-    #[must_use]
     pub(super) fn lookup(&self, name: &OsStr) -> Option<Number> {
         self.names.get(name).copied()
     }
@@ -162,19 +162,16 @@ impl Root {
     }
 
     /// Whether that file is `tree.yaml` now.
-    #[must_use]
     pub(super) fn is_tree(&self, number: Number) -> bool {
         self.lookup(TREE_NAME.as_ref()) == Some(number)
     }
 
     /// The committed text.
-    #[must_use]
     pub(super) fn committed(&self) -> &Arc<Vec<u8>> {
         &self.committed
     }
 
     /// The refused text that waits to be mended.
-    #[must_use]
     pub(super) fn pending(&self) -> Option<&Arc<Vec<u8>>> {
         self.pending.as_ref()
     }
@@ -356,7 +353,6 @@ impl Root {
     }
 
     /// Whether that file was `tree.yaml` and is as it was then.
-    #[must_use]
     pub(super) fn is_backup(&self, number: Number) -> bool {
         self.file(number).is_ok_and(|file| file.backup)
     }
@@ -480,6 +476,7 @@ impl Root {
         edit: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
         let number = handle.number;
+        handle.refused = None;
         if self.is_tree(number) {
             let shown = Arc::clone(self.bytes(number)?);
             let draft = handle.draft.get_or_insert(Draft {
@@ -520,7 +517,6 @@ impl Root {
 
     /// The text that a flush of this handle would save: `None` if nothing was written since the last save, if no document has
     /// begun, or if the file is not `tree.yaml`.
-    #[must_use]
     pub(super) fn text_to_save(&self, handle: &TextHandle) -> Option<Arc<Vec<u8>>> {
         let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
         (self.is_tree(handle.number) && has_document(&draft.bytes))
@@ -533,12 +529,13 @@ impl Root {
         self.pending = None;
     }
 
-    /// Notes that FILE has another text now, from somebody else. The number of the file that shows it, unless that is open.
+    /// Notes that FILE has another text now, from somebody else. The number of the file that shows it, unless that is open: then it
+    /// shows it when it is closed.
     pub(super) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<Number> {
         self.committed = Arc::clone(&text);
         let number = self.lookup(TREE_NAME.as_ref())?;
-        let idle = self.file(number).is_ok_and(|file| file.handles == 0);
-        (idle && self.show(number, text).is_ok()).then_some(number)
+        self.outdated = self.file(number).is_ok_and(|file| file.handles > 0);
+        (!self.outdated && self.show(number, text).is_ok()).then_some(number)
     }
 
     /// Notes that what this handle had written is saved, unless it has written more since.
@@ -557,8 +554,9 @@ impl Root {
         self.pending = Some(text);
     }
 
-    /// Closes a handle. A draft in which no document has begun is forgotten with it.
-    pub(super) fn release(&mut self, handle: &mut TextHandle) {
+    /// Closes a handle. A draft in which no document has begun is forgotten with it. Gives the number of `tree.yaml` if that
+    /// shows another text now, see [`Root::reloaded`].
+    pub(super) fn release(&mut self, handle: &mut TextHandle) -> Option<Number> {
         let number = handle.number;
         if let Some(draft) = handle.draft.take()
             && self.is_tree(number)
@@ -571,10 +569,15 @@ impl Root {
             // the file is there: `bytes` has just found it
             let _ = self.show(number, text);
         }
-        if let Some(file) = self.files.get_mut(&number) {
-            file.handles = file.handles.saturating_sub(1);
-        }
+        let file = self.files.get_mut(&number)?;
+        file.handles = file.handles.saturating_sub(1);
+        let closed = file.handles == 0;
         self.forget_if_gone(number);
+        if !(closed && self.is_tree(number) && std::mem::take(&mut self.outdated)) {
+            return None;
+        }
+        let text = Arc::clone(self.pending.as_ref().unwrap_or(&self.committed));
+        self.show(number, text).is_ok().then_some(number)
     }
 
     /// Owner, mode and times to change.

@@ -11,7 +11,8 @@ use log::warn;
 use super::node::Node;
 use super::root::{FileFacts, Number, Root, TREE_NAME, TextHandle};
 use super::{
-    Access, Attr, Attributes, Error, Handle, Opened, ROOT_DIRECTORIES, Rename, Result, Vfs, locked,
+    Access, Attr, Attributes, Error, Handle, Invalidation, Opened, ROOT_DIRECTORIES, Rename,
+    Result, Vfs, locked,
 };
 
 /// `fallocate(2)`: do not change the size.
@@ -323,7 +324,10 @@ impl Vfs {
                 } else {
                     self.save_handle(text)
                 };
-                locked(&self.root).release(&mut locked(text));
+                let shown = locked(&self.root).release(&mut locked(text));
+                if let Some(number) = shown {
+                    self.tell(Invalidation::Inode(Node::Text(number).ino()));
+                }
                 saved
             }
             Handle::Data(open) => self.close_data(open),
@@ -336,13 +340,14 @@ impl Vfs {
     }
 
     fn save_handle(&self, handle: &Mutex<TextHandle>) -> Result<()> {
-        let (text, pending) = {
+        let (text, shown) = {
             let root = locked(&self.root);
-            (root.text_to_save(&locked(handle)), root.pending().cloned())
+            let shown = Arc::clone(root.pending().unwrap_or(root.committed()));
+            (root.text_to_save(&locked(handle)), shown)
         };
         let Some(text) = text else { return Ok(()) };
         if let Some(error) = locked(handle).refusal(&text)
-            && pending.as_ref() != Some(&text)
+            && shown != text
         {
             // a better one has been saved since, which this must not replace as what is shown
             return Err(error.clone());

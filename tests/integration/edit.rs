@@ -479,6 +479,10 @@ fn a_block_that_was_made_and_never_opened_is_in_nobodys_way() {
     };
     make();
     assert_eq!(fs::metadata(&new).unwrap().len(), 0);
+    // a removal that is refused leaves it
+    let zero = mount.path("blocks/zero.bin");
+    fs::remove_file(&zero).unwrap_err();
+    assert_eq!(fs::metadata(&new).unwrap().len(), 0);
     fs::remove_file(&new).unwrap();
     fs::remove_file(&new).unwrap_err();
 
@@ -499,4 +503,22 @@ fn a_block_that_was_made_and_never_opened_is_in_nobodys_way() {
     drop(mount);
     assert_eq!(shown(&file, "blocks/0.bin"), b"anew");
     assert_eq!(check(&file), 0);
+}
+
+#[test]
+fn a_block_that_was_removed_does_not_come_back_through_an_open_descriptor() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new("a: 1\n")
+        .block(Block::raw(&ramp(500)))
+        .block(Block::raw(&ramp(600)));
+    let (_dir, file, mount) = writable(&sample);
+    let last = open(&mount.path("blocks/1.bin"));
+    fs::remove_file(mount.path("blocks/1.bin")).unwrap();
+    last.write_all_at(b"X", 0).unwrap_err();
+    drop(last);
+    drop(mount);
+    let mount = Mount::new(&file, &["-r"]);
+    assert_eq!(fs::read_dir(mount.path("blocks")).unwrap().count(), 1);
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 
 use tempfile::TempDir;
 
@@ -67,6 +68,31 @@ fn a_text_refused_once_does_not_come_back_when_its_last_descriptor_is_closed() {
     drop(same);
     assert_eq!(mount.text("tree.yaml"), good);
     assert!(!mount.text("info/status").contains("NOT SAVED"));
+}
+
+#[test]
+fn a_refused_text_that_is_written_again_is_kept_again() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    let tree = mount.path("tree.yaml");
+    let good = mount.text("tree.yaml").replace("a: 1", "a: 2");
+    let bad = good.replace("a: 2", "a: [");
+
+    let file = File::create(&tree).unwrap();
+    let write = || {
+        file.write_all_at(bad.as_bytes(), 0).unwrap();
+        file.sync_all().unwrap_err();
+    };
+    write();
+    fs::write(&tree, &good).unwrap();
+    assert!(!rejected.exists());
+    write();
+    assert_eq!(fs::read_to_string(&rejected).unwrap(), bad);
+    assert!(mount.text("info/status").contains("NOT SAVED"));
 }
 
 #[test]

@@ -6,6 +6,9 @@ use crate::source::{Peek, Source};
 /// No LZ4 block gives more than 255 bytes for each of its own.
 pub(super) const MAX_RATIO: u64 = 255;
 
+/// Bytes that an LZ4 block may take beyond the decoded ones, and a 255th of these: only literals can make it longer.
+const MAX_OVERHEAD: u64 = 16;
+
 /// Rows of the table of chunks; a table that grows beyond forgets every second row.
 pub(super) const TABLE_ROWS: usize = 1 << 15;
 
@@ -53,6 +56,15 @@ impl Chunk {
             return Err(chunk.damaged(format!(
                 "{stored_len} bytes, but {} follow",
                 stored.len().saturating_sub(start.stored)
+            )));
+        }
+        let longest = u64::from(chunk.size)
+            .saturating_add(u64::from(chunk.size / 255))
+            .saturating_add(MAX_OVERHEAD);
+        if u64::from(chunk.len) > longest {
+            return Err(chunk.damaged(format!(
+                "no block of {} bytes gives as few as {}",
+                chunk.len, chunk.size
             )));
         }
         if u64::from(chunk.size) > u64::from(chunk.len).saturating_mul(MAX_RATIO) {
