@@ -7,11 +7,13 @@ use super::{Demand, Shared, State, start_of};
 /// Threads that may decode ahead in one block, if its stream can use several.
 pub(super) const JOBS: usize = 2;
 
+/// In a smaller cache, what two decoders hold would push out the segments that are about to be read.
+const ROOM_FOR_JOBS: u64 = 64 << 20;
+
 impl Shared {
     /// Has the segments decoded that sequential readers are going to want, unless that is under way.
     pub(super) fn run_ahead(self: &Arc<Self>, state: &mut State) {
-        let jobs = if self.stream().parallel() { JOBS } else { 1 };
-        for job in 0..jobs {
+        for job in 0..self.jobs() {
             let idle = state.ahead_jobs.get(job) == Some(&false);
             if idle && self.next_ahead(state, job).is_some() {
                 self.queue_ahead(state, job);
@@ -25,6 +27,12 @@ impl Shared {
                 }
             }));
         }
+    }
+
+    /// How many threads decode ahead in this block.
+    fn jobs(&self) -> usize {
+        let several = self.stream().parallel() && self.cache.budget() >= ROOM_FOR_JOBS;
+        if several { JOBS } else { 1 }
     }
 
     fn queue_ahead(self: &Arc<Self>, state: &mut State, job: usize) {
@@ -61,8 +69,8 @@ impl Shared {
         }
     }
 
-    /// The next segment to decode ahead: one that no decoder under way is going to get to. If there is none the first job waits
-    /// for such a decoder, to go on from there.
+    /// The next segment to decode ahead: where several may decode, one that no decoder under way is going to get to. Else the
+    /// first job waits for that decoder, to go on from there.
     fn next_ahead(&self, state: &State, job: usize) -> Option<u64> {
         if !self.cache.has_room_ahead() {
             return None;
@@ -74,8 +82,10 @@ impl Shared {
                 .filter(|&index| !self.cache.contains(self.key, index))
                 .filter(|&index| !state.flights.iter().any(|f| f.segment == Some(index)))
         };
-        let free = missing().find(|&index| !self.must_wait(state, index));
-        free.or_else(|| missing().next().filter(|_| job == 0))
+        let free = |index: &u64| self.jobs() > 1 && !self.must_wait(state, *index);
+        missing()
+            .find(free)
+            .or_else(|| missing().next().filter(|_| job == 0))
     }
 
     fn must_wait(&self, state: &State, index: u64) -> bool {
