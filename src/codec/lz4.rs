@@ -22,7 +22,7 @@ use lz4_flex::block::decompress_into;
 use self::encode::Encoder;
 use self::long::LongBlock;
 use self::table::{Chunk, MAX_RATIO, Row, Table};
-use super::{Codec, Cursor, Edited, Opened, Stream, splice};
+use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream, splice};
 use crate::error::Result;
 use crate::source::{Peek, Scratch, Source, len_u64};
 
@@ -256,11 +256,13 @@ impl Cursor for ChunkCursor {
         }
     }
 
+    /// What the next chunk takes, if a segment more reaches into it.
     fn scratch(&self) -> u64 {
-        match self.piece {
-            Piece::None => self.chunks.largest.load(Ordering::Relaxed),
-            Piece::Decoded(..) | Piece::Long(_) => 0,
+        if self.next.decoded >= self.position.saturating_add(len_u64(SEGMENT)) {
+            return 0;
         }
+        let largest = self.chunks.largest.load(Ordering::Relaxed);
+        largest.saturating_sub(self.held())
     }
 
     fn ready(&self) -> u64 {

@@ -38,6 +38,14 @@ impl Draft {
     }
 }
 
+impl Slot {
+    /// Whether this is a new block, behind `count` others, that was made and that nobody has opened for writing.
+    fn is_unopened(&self, block: usize, count: usize) -> bool {
+        let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
+        block >= count && self.writers == 0 && !touched
+    }
+}
+
 /// The drafts of all blocks.
 #[derive(Default)]
 pub(super) struct Drafts {
@@ -60,11 +68,11 @@ impl Drafts {
         locked(&self.by_block).get(&block)?.draft.clone()
     }
 
-    /// Whether any block is being edited.
-    pub(super) fn any(&self) -> bool {
+    /// Whether any block is being edited, of a file of `count` blocks.
+    pub(super) fn any(&self, count: usize) -> bool {
         locked(&self.by_block)
-            .values()
-            .any(|slot| slot.draft.is_some())
+            .iter()
+            .any(|(&block, slot)| slot.draft.is_some() && !slot.is_unopened(block, count))
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -93,14 +101,11 @@ impl Drafts {
         Ok(draft)
     }
 
-    /// Forgets new blocks, from `count` on, that were made and that nobody has opened or written to; whether there were any.
+    /// Forgets new blocks, behind the `count` that there are, which nobody has opened for writing; whether there were any.
     pub(super) fn forget_unopened(&self, count: usize) -> bool {
         let mut drafts = locked(&self.by_block);
         let before = drafts.len();
-        drafts.retain(|&block, slot| {
-            let touched = slot.draft.as_ref().is_some_and(|draft| draft.is_touched());
-            block < count || slot.writers > 0 || touched
-        });
+        drafts.retain(|&block, slot| !slot.is_unopened(block, count));
         let any = drafts.len() < before;
         if any {
             self.changed();

@@ -12,7 +12,7 @@ use log::{info, warn};
 use rustix::fs::OFlags;
 
 use super::node::Node;
-use super::{Invalidation, State, Vfs, locked};
+use super::{Handle, Invalidation, State, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::error::{Error, Result};
 
@@ -39,9 +39,8 @@ impl Vfs {
         if moment(&meta) == moment(&state.meta) {
             return;
         }
-        let blocks = state.snapshot.layout().blocks.len();
-        self.drafts.forget_unopened(blocks);
-        if self.drafts.any() || self.has_refused_text() {
+        let count = state.snapshot.layout().blocks.len();
+        if self.drafts.any(count) || self.has_refused_text() || self.has_edited_text() {
             return;
         }
         match self.reloaded(&state) {
@@ -52,6 +51,15 @@ impl Vfs {
                 self.path.display()
             ),
         }
+    }
+
+    /// Whether somebody is writing a text.
+    fn has_edited_text(&self) -> bool {
+        let edited = |handle: &Handle| match handle {
+            Handle::Text(text) => locked(text).is_edited(),
+            _ => false,
+        };
+        self.handles.any(edited)
     }
 
     /// The snapshot of FILE as it is now; `None` if nothing but its times has changed, or a save is going on.
@@ -102,6 +110,8 @@ impl Vfs {
             self.tell(Invalidation::Inode(Node::Block(n).ino()));
         }
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        let count = old.snapshot.layout().blocks.len();
+        self.drafts.forget_unopened(count);
         self.drafts.changed();
         if let Some(number) = locked(&self.root).reloaded(text) {
             self.tell(Invalidation::Inode(Node::Text(number).ino()));

@@ -9,14 +9,18 @@
 //! - A draft without a document (empty, or no `---` yet) is nothing to save. When its last handle is gone it is forgotten, and
 //!   the file shows the committed text again.
 
-use crate::source::len_u64;
+mod open;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use self::open::Draft;
+pub(super) use self::open::TextHandle;
 use super::error::Error;
 use crate::asdf::text::TEXT_LIMIT;
+use crate::source::len_u64;
 
 /// The name of the text of the file.
 pub(super) const TREE_NAME: &str = "tree.yaml";
@@ -62,42 +66,6 @@ struct File {
     backup: bool,
 }
 
-/// A handle's own version of the text.
-#[derive(Debug, Clone)]
-struct Draft {
-    bytes: Arc<Vec<u8>>,
-    /// Whether it was changed since it was last saved.
-    touched: bool,
-}
-
-/// An open file of the root. It lives in the handle table; its draft changes under the lock of the root.
-#[derive(Debug)]
-pub(super) struct TextHandle {
-    number: Number,
-    draft: Option<Draft>,
-    opener: u32,
-    /// The text that was refused last when it was to be saved through this, and why.
-    refused: Option<(Arc<Vec<u8>>, Error)>,
-}
-
-impl TextHandle {
-    /// Notes that a text is refused.
-    pub(super) fn note_refused(&mut self, text: Arc<Vec<u8>>, why: Error) {
-        self.refused = Some((text, why));
-    }
-
-    /// Why a text was refused, if it was already.
-    pub(super) fn refusal(&self, text: &Arc<Vec<u8>>) -> Option<&Error> {
-        let (refused, why) = self.refused.as_ref()?;
-        (refused == text).then_some(why)
-    }
-
-    /// Process that opened it; 0 if unknown.
-    pub(super) fn opener(&self) -> u32 {
-        self.opener
-    }
-}
-
 /// The names and files of the root.
 #[derive(Debug)]
 pub(super) struct Root {
@@ -128,6 +96,7 @@ pub(super) struct Shown {
 
 impl Root {
     /// A root with only `tree.yaml`. `limit` is for all scratch files together, in bytes.
+    #[must_use]
     pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, limit: u64) -> Self {
         let tree = File {
             content: Content::Bytes(Arc::clone(&text)),
@@ -150,6 +119,7 @@ impl Root {
     }
 
     /// The file of that name.
+    #[must_use]
     pub(super) fn lookup(&self, name: &OsStr) -> Option<Number> {
         self.names.get(name).copied()
     }
@@ -162,16 +132,19 @@ impl Root {
     }
 
     /// Whether that file is `tree.yaml` now.
+    #[must_use]
     pub(super) fn is_tree(&self, number: Number) -> bool {
         self.lookup(TREE_NAME.as_ref()) == Some(number)
     }
 
     /// The committed text.
+    #[must_use]
     pub(super) fn committed(&self) -> &Arc<Vec<u8>> {
         &self.committed
     }
 
     /// The refused text that waits to be mended.
+    #[must_use]
     pub(super) fn pending(&self) -> Option<&Arc<Vec<u8>>> {
         self.pending.as_ref()
     }
@@ -353,6 +326,7 @@ impl Root {
     }
 
     /// Whether that file was `tree.yaml` and is as it was then.
+    #[must_use]
     pub(super) fn is_backup(&self, number: Number) -> bool {
         self.file(number).is_ok_and(|file| file.backup)
     }
@@ -405,12 +379,7 @@ impl Root {
     ) -> Result<TextHandle, Error> {
         let file = self.file_mut(number)?;
         file.handles = file.handles.saturating_add(1);
-        let mut handle = TextHandle {
-            number,
-            draft: None,
-            opener,
-            refused: None,
-        };
+        let mut handle = TextHandle::new(number, opener);
         if truncate && let Err(error) = self.change(&mut handle, Vec::clear) {
             self.release(&mut handle);
             return Err(error);
@@ -517,6 +486,7 @@ impl Root {
 
     /// The text that a flush of this handle would save: `None` if nothing was written since the last save, if no document has
     /// begun, or if the file is not `tree.yaml`.
+    #[must_use]
     pub(super) fn text_to_save(&self, handle: &TextHandle) -> Option<Arc<Vec<u8>>> {
         let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
         (self.is_tree(handle.number) && has_document(&draft.bytes))

@@ -68,8 +68,14 @@ impl Vfs {
             (Ok(()), Some(text)) => self.save_text(&text),
             (resized, _) => resized,
         };
-        locked(&self.root).release(&mut handle);
+        self.close_text(&mut handle);
         saved
+    }
+
+    fn close_text(&self, handle: &mut TextHandle) {
+        if let Some(number) = locked(&self.root).release(handle) {
+            self.tell(Invalidation::Inode(Node::Text(number).ino()));
+        }
     }
 
     /// Makes a file; see [`Vfs::create`].
@@ -316,18 +322,14 @@ impl Vfs {
         let saved = match &*handle {
             Handle::Text(text) => {
                 let unsaved = locked(&self.root).text_to_save(&locked(text));
-                let refused =
-                    unsaved.is_some_and(|unsaved| locked(text).refusal(&unsaved).is_some());
+                let refused = unsaved.is_some_and(|unsaved| locked(text).has_refused(&unsaved));
                 // a text that was refused already is not refused again: a better one may have been saved meanwhile
                 let saved = if refused {
                     Ok(())
                 } else {
                     self.save_handle(text)
                 };
-                let shown = locked(&self.root).release(&mut locked(text));
-                if let Some(number) = shown {
-                    self.tell(Invalidation::Inode(Node::Text(number).ino()));
-                }
+                self.close_text(&mut locked(text));
                 saved
             }
             Handle::Data(open) => self.close_data(open),
@@ -340,15 +342,13 @@ impl Vfs {
     }
 
     fn save_handle(&self, handle: &Mutex<TextHandle>) -> Result<()> {
-        let (text, shown) = {
+        let (text, committed) = {
             let root = locked(&self.root);
-            let shown = Arc::clone(root.pending().unwrap_or(root.committed()));
-            (root.text_to_save(&locked(handle)), shown)
+            let text = root.text_to_save(&locked(handle));
+            (text, Arc::clone(root.committed()))
         };
         let Some(text) = text else { return Ok(()) };
-        if let Some(error) = locked(handle).refusal(&text)
-            && shown != text
-        {
+        if let Some(error) = locked(handle).outdated_refusal(&text, &committed) {
             // a better one has been saved since, which this must not replace as what is shown
             return Err(error.clone());
         }
@@ -359,7 +359,7 @@ impl Vfs {
             }
             Err(error) => {
                 self.keep_refused(&text, &error, true);
-                locked(handle).note_refused(text, error.clone());
+                locked(handle).note_refused(text, error.clone(), committed);
                 Err(error)
             }
         }

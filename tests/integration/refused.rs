@@ -96,6 +96,57 @@ fn a_refused_text_that_is_written_again_is_kept_again() {
 }
 
 #[test]
+fn each_descriptor_may_try_its_refused_text_again() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let tree = mount.path("tree.yaml");
+    let wants_a_block = |shape: &str| {
+        let array = crate::sample::array("x", 0, "uint8", shape);
+        mount.text("tree.yaml").replace("a: 1\n", &array)
+    };
+    let texts = ["[5]", "[6]"].map(wants_a_block);
+    let files = texts.each_ref().map(|text| {
+        let file = File::options().write(true).open(&tree).unwrap();
+        file.set_len(0).unwrap();
+        file.write_all_at(text.as_bytes(), 0).unwrap();
+        file.sync_all().unwrap_err();
+        file
+    });
+    fs::write(mount.path("blocks/0.bin"), [0; 6]).unwrap();
+    files[0].sync_all().unwrap();
+    assert_eq!(mount.read("arrays/x.bin").unwrap(), [0; 5]);
+}
+
+#[test]
+fn a_text_that_is_being_written_does_not_undo_what_another_program_does_meanwhile() {
+    const ESTALE: Option<i32> = Some(116);
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    let text = mount.text("tree.yaml").replace("a: 1", "a: 2");
+    let mut edited = File::create(mount.path("tree.yaml")).unwrap();
+    edited.write_all(text.as_bytes()).unwrap();
+    let other = fs::read_to_string(&file).unwrap().replace("a: 1", "a: 3");
+    fs::write(&file, &other).unwrap();
+    // longer than the time after which the file is looked at again, which nothing tells of
+    let begun = std::time::Instant::now();
+    while begun.elapsed().as_millis() < 2500 {
+        fs::metadata(mount.path("info")).unwrap();
+        fs::metadata(mount.path("nothing")).unwrap_err();
+    }
+    assert_eq!(edited.sync_all().unwrap_err().raw_os_error(), ESTALE);
+    assert_eq!(fs::read_to_string(&file).unwrap(), other);
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    assert_eq!(fs::read_to_string(rejected).unwrap(), text);
+}
+
+#[test]
 fn attributes_of_the_mount_are_not_copied_with_its_root() {
     if !can_mount() {
         return;

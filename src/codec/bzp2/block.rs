@@ -216,7 +216,8 @@ impl Code {
     }
 }
 
-/// Decodes all symbols to bytes, the lower 8 bits of `table`, which is empty and has room for `max_len`; gives how often each byte occurs.
+/// Decodes all symbols to bytes, the lower 8 bits of `table`, which is empty and has room for `max_len`; gives how often each
+/// byte occurs.
 fn symbols_to_bytes(
     bits: &mut Bits<'_>,
     used: &[u8],

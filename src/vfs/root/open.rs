@@ -1,0 +1,92 @@
+//! An open file of the root, with its own version of the text while that is edited.
+
+use std::sync::Arc;
+
+use super::Number;
+use crate::vfs::Error;
+
+/// A handle's own version of the text.
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    pub(super) bytes: Arc<Vec<u8>>,
+    /// Whether it was changed since it was last saved.
+    pub(super) touched: bool,
+}
+
+/// An open file of the root. It lives in the handle table; its draft changes under the lock of the root.
+#[derive(Debug)]
+pub(in crate::vfs) struct TextHandle {
+    pub(super) number: Number,
+    /// Only of `tree.yaml`.
+    pub(super) draft: Option<Draft>,
+    opener: u32,
+    /// What was refused last when it was to be saved through this.
+    pub(super) refused: Option<Refusal>,
+}
+
+/// A text that was refused.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    text: Arc<Vec<u8>>,
+    why: Error,
+    /// FILE's text then.
+    committed: Arc<Vec<u8>>,
+}
+
+impl TextHandle {
+    pub(super) fn new(number: Number, opener: u32) -> Self {
+        Self {
+            number,
+            draft: None,
+            opener,
+            refused: None,
+        }
+    }
+
+    /// Process that opened it; 0 if unknown.
+    #[must_use]
+    pub(in crate::vfs) fn opener(&self) -> u32 {
+        self.opener
+    }
+
+    /// Whether something was written that is not saved yet.
+    #[must_use]
+    pub(in crate::vfs) fn is_edited(&self) -> bool {
+        self.draft.as_ref().is_some_and(|draft| draft.touched)
+    }
+
+    /// Notes that a text is refused, while FILE's is `committed`.
+    pub(in crate::vfs) fn note_refused(
+        &mut self,
+        text: Arc<Vec<u8>>,
+        why: Error,
+        committed: Arc<Vec<u8>>,
+    ) {
+        self.refused = Some(Refusal {
+            text,
+            why,
+            committed,
+        });
+    }
+
+    /// Whether a text was refused already.
+    #[must_use]
+    pub(in crate::vfs) fn has_refused(&self, text: &Arc<Vec<u8>>) -> bool {
+        let refused = self.refused.as_ref();
+        refused.is_some_and(|refusal| refusal.text == *text)
+    }
+
+    /// Why a text was refused, if FILE has got another one since.
+    #[must_use]
+    pub(in crate::vfs) fn outdated_refusal(
+        &self,
+        text: &Arc<Vec<u8>>,
+        committed: &Arc<Vec<u8>>,
+    ) -> Option<&Error> {
+        let refusal = self.refused.as_ref()?;
+        let outdated = refusal.text == *text
+            && *committed != *text
+            && !Arc::ptr_eq(&refusal.committed, committed);
+        outdated.then_some(&refusal.why)
+    }
+}
