@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::iter::successors;
 use std::sync::Arc;
 
 use super::Snapshot;
@@ -14,7 +15,7 @@ use super::dialect::FirstLine;
 use super::find::{Found, find};
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
-use super::tree::{Kind, Node, Tree};
+use super::tree::{Kind, Node, NodeId, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::{Memory, len_u64};
 
@@ -180,6 +181,9 @@ fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
         let at = tree.root().map_or(Place::File, Node::place);
         return refuse(at, "the tree has lost its tag !core/asdf", advice);
     }
+    if !has_untagged_source(tree) {
+        return Ok(());
+    }
     for array in arrays {
         if let Some(node) = node_at(tree, &array.steps())
             && node.kind() == Kind::Mapping
@@ -194,6 +198,19 @@ fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a mapping without the tag of an array has a source, or may get one by `<<`. To look for each array by its path
+/// would take time that grows with the square of their number, and where a tag is lost there is such a mapping.
+fn has_untagged_source(tree: &Tree) -> bool {
+    let ids = successors(Some(NodeId::FIRST), |id| Some(id.next()));
+    ids.map_while(|id| tree.node(id)).any(|node| {
+        node.kind() == Kind::Mapping
+            && !node.tag().is_some_and(is_ndarray)
+            && node
+                .entries()
+                .any(|(key, _)| key.is_key("source") || key.is_merge())
+    })
 }
 
 /// The rules of the core tags: no more may be broken than before. A fault may have moved within a list.

@@ -1,9 +1,10 @@
 //! The one place where decoded bytes are kept, under one budget for the whole mount.
 //!
 //! Five kinds of memory count: segments that may be asked for again, buffers that are being filled, decoders that are parked
-//! or running, what streams hold beside them (checkpoints, chunk tables), and gathered rows of arrays (see [`Cache::reserve`]). When room is needed the least recently used
-//! segment or parked decoder goes. Nothing waits for room: what is being filled is bounded by the [`Work`] gate instead. What
-//! streams hold can't be had anew so easily, and may take a part of the budget; beyond, they give up entries.
+//! or running, what streams hold beside them (checkpoints, chunk tables), and gathered rows of arrays (see
+//! [`Cache::reserve`]). When room is needed the least recently used segment or parked decoder goes. Nothing waits for room:
+//! what is being filled is bounded by the [`Work`] gate instead. What streams hold can't be had anew so easily, and may take a
+//! part of the budget; beyond, they give up entries.
 //!
 //! It knows blocks only by their key, and nothing of how segments come about; that is [`Decoded`](super::Decoded)'s.
 

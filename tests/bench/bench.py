@@ -333,10 +333,13 @@ def main():
     parser.add_argument("--quick", action="store_true", help="small sizes, two rounds: shows that it runs, not how fast it is")
     parser.add_argument("--only", default="*", help="glob on the names of the comparisons")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--codec-mib", type=int, help="decoded size of the compressed blocks, 256 if not given")
     args = parser.parse_args()
     sizes = {"raw": 1024 * MIB, "codec": 256 * MIB, "reads": 50_000, "codec_reads": 200, "blocks": 10_000, "tree": 20 * MIB}
     if args.quick:
         sizes = {"raw": 64 * MIB, "codec": 16 * MIB, "reads": 2_000, "codec_reads": 20, "blocks": 1_000, "tree": 2 * MIB}
+    if args.codec_mib:
+        sizes["codec"] = args.codec_mib * MIB
     rounds = args.rounds or (2 if args.quick else 5)
     DATA.mkdir(parents=True, exist_ok=True)
     print(f"{'what':38} {'side':26} {'median':>10} {'':6} {'time/ours':>8} {'peak MiB':>8}")

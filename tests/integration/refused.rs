@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use tempfile::TempDir;
 
 use crate::common::{Mount, can_mount};
-use crate::sample::Sample;
+use crate::sample::{Block, Sample};
 
 #[test]
 fn a_good_text_that_is_renamed_over_the_tree_ends_what_was_refused_before() {
@@ -166,4 +166,47 @@ fn attributes_of_the_mount_are_not_copied_with_its_root() {
         );
         assert!(mount.attribute("", &name).is_some(), "{name}");
     }
+}
+
+#[test]
+fn an_array_that_lost_its_tag_is_told_of_wherever_it_stands() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let fields = "source: 0, datatype: uint8, byteorder: little, shape: [4]";
+    let array = |fields: &str| format!("!core/ndarray-1.0.0 {{{fields}}}");
+    let tree = format!(
+        "plain: &plain {{{fields}}}\nin_map: {0}\nin_list: [{0}, {0}]\nmerged: {1}\nlast: 1\n",
+        array(fields),
+        array("<<: *plain"),
+    );
+    let file = Sample::new(&tree)
+        .block(Block::raw(&[1; 4]))
+        .write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    let path = mount.path("tree.yaml");
+    let text = mount.text("tree.yaml");
+
+    let in_list = format!("[{0}, {0}]", array(fields));
+    let half_list = format!("[{}, {{{fields}}}]", array(fields));
+    for (from, to, lost) in [
+        (
+            format!("in_map: {}", array(fields)),
+            format!("in_map: {{{fields}}}"),
+            "in_map",
+        ),
+        (in_list, half_list, "in_list/1"),
+        (array("<<: *plain"), "{<<: *plain}".to_owned(), "merged"),
+    ] {
+        let untagged = text.replace(&from, &to);
+        assert_ne!(untagged, text, "{from}");
+        // refused when it is closed, which `write` does not tell
+        fs::write(&path, untagged).unwrap();
+        let status = mount.text("info/status");
+        let why = format!("array {lost} has lost its tag tag:stsci.edu:asdf/core/ndarray-1.0.0");
+        assert!(status.contains(&why), "{status}");
+    }
+    fs::write(&path, text.replace("last: 1", "last: 2")).unwrap();
+    assert!(!mount.text("info/status").contains("NOT SAVED"));
 }
