@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::iter::successors;
 use std::sync::Arc;
 
 use super::Snapshot;
@@ -15,7 +14,7 @@ use super::dialect::FirstLine;
 use super::find::{Found, find};
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
-use super::tree::{Kind, Node, NodeId, Tree};
+use super::tree::{Children, Kind, Node, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::{Memory, len_u64};
 
@@ -181,11 +180,9 @@ fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
         let at = tree.root().map_or(Place::File, Node::place);
         return refuse(at, "the tree has lost its tag !core/asdf", advice);
     }
-    if !has_untagged_source(tree) {
-        return Ok(());
-    }
+    let mut children = Children::new(tree);
     for array in arrays {
-        if let Some(node) = node_at(tree, &array.steps())
+        if let Some(node) = node_at(tree, &mut children, &array.steps())
             && node.kind() == Kind::Mapping
             && !node.tag().is_some_and(is_ndarray)
             && ["source", "datatype", "shape"]
@@ -198,19 +195,6 @@ fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether a mapping without the tag of an array has a source, or may get one by `<<`. To look for each array by its path
-/// would take time that grows with the square of their number, and where a tag is lost there is such a mapping.
-fn has_untagged_source(tree: &Tree) -> bool {
-    let ids = successors(Some(NodeId::FIRST), |id| Some(id.next()));
-    ids.map_while(|id| tree.node(id)).any(|node| {
-        node.kind() == Kind::Mapping
-            && !node.tag().is_some_and(is_ndarray)
-            && node
-                .entries()
-                .any(|(key, _)| key.is_key("source") || key.is_merge())
-    })
 }
 
 /// The rules of the core tags: no more may be broken than before. A fault may have moved within a list.
@@ -241,12 +225,19 @@ fn check_rules(old: &Faults, new: &Faults) -> Result<()> {
 }
 
 /// The node that keys and indices lead to.
-fn node_at<'t>(tree: &'t Tree, path: &[Cow<'_, str>]) -> Option<Node<'t>> {
+fn node_at<'t>(
+    tree: &'t Tree,
+    children: &mut Children<'t>,
+    path: &[Cow<'_, str>],
+) -> Option<Node<'t>> {
     path.iter()
         .try_fold(tree.root()?.follow(), |node, component| {
             let next = match node.kind() {
-                Kind::Sequence => node.items().nth(component.parse().ok()?),
-                _ => node.get(component),
+                Kind::Sequence => children.item(node, component.parse().ok()?),
+                _ => children.value(node, component).or_else(|| {
+                    let merges = children.value(node, "<<").is_some();
+                    merges.then(|| node.get(component)).flatten()
+                }),
             };
             next.map(Node::follow)
         })

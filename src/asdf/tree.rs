@@ -4,6 +4,7 @@
 //! from its spelling. Aliases are leaves that know their target and are never expanded. Knows YAML and the subset of it that
 //! the standard allows; what an array is, is `decl`'s.
 
+mod children;
 mod compose;
 mod node;
 mod subset;
@@ -14,6 +15,7 @@ use crate::asdf::lines::Lines;
 use crate::asdf::yaml::{self, Fault};
 use crate::error::{Error, Place, Result};
 
+pub(in crate::asdf) use children::Children;
 pub use node::{Items, Node};
 pub(in crate::asdf) use subset::quoted;
 pub use subset::{Finding, Warning, Warnings};

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use super::Limit;
 use crate::asdf::percent;
-use crate::asdf::tree::{Kind, Node, NodeId, Tree};
+use crate::asdf::tree::{Children, Kind, Node, NodeId, Tree};
 
 /// Most references that may lead from one to the next.
 pub(super) const MAX_HOPS: usize = 16;
-/// Most children and bytes that all references of a tree together are searched through.
+/// Most steps and bytes of all references of a tree together.
 const MAX_SEARCHED: usize = 1 << 26;
 
 /// The URI of a reference: a mapping whose one key is `$ref`.
@@ -24,8 +24,7 @@ pub(in crate::asdf) fn reference(node: Node<'_>) -> Option<&str> {
 pub(in crate::asdf) struct Pointers<'t> {
     tree: &'t Tree,
     known: HashMap<String, Result<Option<NodeId>, Limit>>,
-    /// The items of the sequences that references have led through.
-    items: HashMap<NodeId, Vec<NodeId>>,
+    children: Children<'t>,
     left: usize,
 }
 
@@ -34,7 +33,7 @@ impl<'t> Pointers<'t> {
         Self {
             tree,
             known: HashMap::new(),
-            items: HashMap::new(),
+            children: Children::new(tree),
             left: MAX_SEARCHED,
         }
     }
@@ -97,21 +96,13 @@ impl<'t> Pointers<'t> {
     }
 
     fn step(&mut self, node: Node<'t>, step: &str) -> Result<Option<Node<'t>>, Limit> {
-        if node.kind() == Kind::Sequence {
-            self.charge(1)?;
-            let found = index(step).and_then(|index| self.item(node, index));
-            return Ok(found.map(Node::follow));
-        }
-        self.charge(node.len().saturating_add(1))?;
-        let own = node.entries().filter(|(key, _)| key.text() == Some(step));
-        Ok(own.last().map(|(_, value)| value.follow()))
-    }
-
-    /// An item of a sequence, whose items are counted only once.
-    fn item(&mut self, node: Node<'t>, index: usize) -> Option<Node<'t>> {
-        let items = self.items.entry(node.id());
-        let items = items.or_insert_with(|| node.items().map(Node::id).collect());
-        self.tree.node(*items.get(index)?)
+        self.charge(1)?;
+        let found = if node.kind() == Kind::Sequence {
+            index(step).and_then(|index| self.children.item(node, index))
+        } else {
+            self.children.value(node, step)
+        };
+        Ok(found.map(Node::follow))
     }
 }
 
@@ -156,12 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn references_into_a_long_list_reach_no_limit() {
-        let tree = tree(&format!("l: [{}]", "x, ".repeat(100_000)));
+    fn references_into_many_children_reach_no_limit() {
+        let entries: String = (0..100_000).map(|i| format!("k{i}: x, ")).collect();
+        let items = "x, ".repeat(100_000);
+        let tree = tree(&format!("l: [{items}]\nm: {{{entries}}}"));
         let mut pointers = Pointers::new(&tree);
-        for i in 0..1000 {
-            let found = pointers.resolve(&format!("#/l/{}", 99_999 - i));
-            assert!(found.unwrap().is_some(), "{i}");
+        for i in 0..100_000 {
+            for uri in [format!("#/l/{i}"), format!("#/m/k{i}")] {
+                assert!(pointers.resolve(&uri).unwrap().is_some(), "{uri}");
+            }
         }
     }
 }
