@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use asdf_mount::codec::{self, Cache, Decoded, Slot};
 use asdf_mount::source::{Memory, Source};
+use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
 use crate::heap::Heap;
 use crate::{SLACK, check_cache, check_empty, pattern, read};
@@ -25,6 +26,8 @@ const KEY: &[u8] = b"a block";
 const HEAD: usize = 16;
 /// Decoded size: segments of 1 MiB, and a part of one; of fewer than four no index is kept.
 const LEN: usize = (3 << 20) + 12_345;
+/// The same for LZ4 frames, which get an entry after 8 MiB.
+const LONG: usize = (8 << 20) + 765_432;
 
 /// Each byte comes so often: bzip2 then has less to do for as many blocks, which is what takes the time.
 const RUN: usize = 20;
@@ -39,16 +42,22 @@ struct Block {
     genuine: Vec<u8>,
 }
 
-/// Of the codes that have an index kept which is no longer than an input; the entries of lz4f are.
+/// A writer of each code that has an index kept.
+const WRITERS: [(&[u8; 4], usize, fn(&[u8]) -> Vec<u8>); 3] = [
+    (b"zlib", LEN, zlib),
+    (b"bzp2", LEN, bzip2),
+    (b"lz4f", LONG, linked_lz4),
+];
+
 static BLOCKS: LazyLock<Vec<Block>> = LazyLock::new(|| {
-    let plain: Vec<u8> = pattern(LEN.div_ceil(RUN), 7)
+    let plain: Vec<u8> = pattern(LONG.div_ceil(RUN), 7)
         .into_iter()
         .flat_map(|byte| [byte; RUN])
-        .take(LEN)
         .collect();
-    [(*b"zlib", zlib(&plain)), (*b"bzp2", bzip2(&plain))]
-        .map(|(code, stored)| Block::new(code, stored, plain.clone()))
-        .into()
+    let block = |(code, len, write): (&[u8; 4], usize, fn(&[u8]) -> Vec<u8>)| {
+        Block::new(*code, write(&plain[..len]), plain[..len].to_vec())
+    };
+    WRITERS.map(block).into()
 });
 
 impl Block {
@@ -78,7 +87,7 @@ impl Block {
     /// Has the index written.
     fn learn(&mut self) {
         let source = self.open(&Cache::new(4 << 20)).expect("a good payload");
-        let mut whole = vec![0; LEN];
+        let mut whole = vec![0; self.plain.len()];
         source.read_exact_at(&mut whole, 0).expect("a good payload");
         assert!(whole == self.plain);
         while self.genuine.is_empty() {
@@ -96,7 +105,13 @@ impl Block {
     fn open(&self, cache: &Arc<Cache>) -> Option<Decoded> {
         let slot = Slot::new(&self.dir, || Some(KEY.to_vec()));
         let stored = Arc::new(self.stored.clone());
-        let opened = codec::decode_indexed(self.code, stored, LEN as u64, cache, Some(slot));
+        let opened = codec::decode_indexed(
+            self.code,
+            stored,
+            self.plain.len() as u64,
+            cache,
+            Some(slot),
+        );
         opened.ok().map(|(_, source)| source)
     }
 
@@ -128,12 +143,13 @@ pub fn index(input: &[u8]) {
     let heap = Heap::start();
     let cache = Cache::new(4 << 20);
     let source = block.open(&cache).expect("a good payload");
-    let step = LEN as u64 / 256;
+    let whole = block.plain.len() as u64;
+    let step = whole / 256;
     let few = places.map(|place| (u64::from(place) * step, 2 * step));
     let all = (0..16).map(|n| (16 * n * step, 16 * step + 255));
     let all = all.take(if flags & ALL != 0 { 16 } else { 0 });
     for (at, len) in few.into_iter().chain(all) {
-        let len = len.min(LEN as u64 - at);
+        let len = len.min(whole - at);
         let bytes = read(&source, at, len).expect("a good payload");
         let at = usize::try_from(at).expect("64 bits");
         assert!(
@@ -171,4 +187,14 @@ fn bzip2(plain: &[u8]) -> Vec<u8> {
     let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::new(1));
     let written = encoder.write_all(plain);
     written.and_then(|()| encoder.finish()).expect("memory")
+}
+
+/// A frame whose blocks refer to what stands before them.
+fn linked_lz4(plain: &[u8]) -> Vec<u8> {
+    let info = FrameInfo::new()
+        .block_mode(BlockMode::Linked)
+        .block_size(BlockSize::Max64KB);
+    let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+    encoder.write_all(plain).expect("memory");
+    encoder.finish().expect("memory")
 }
