@@ -10,6 +10,7 @@ mod bits;
 mod block;
 mod encode;
 mod entries;
+mod find;
 mod runs;
 
 use std::collections::VecDeque;
@@ -51,23 +52,9 @@ impl Codec for Bzp2 {
     }
 
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
-        let first = if data_size == 0 {
-            Entry::default()
-        } else {
-            let level = stream_level(stored.as_ref(), 0)?;
-            Entry {
-                bit: HEADER_LEN.saturating_mul(8),
-                level,
-                ..Entry::default()
-            }
-        };
         Ok(Opened {
             framing: FRAMING,
-            stream: Arc::new(Blocks {
-                stored,
-                data_size,
-                entries: Mutex::new(Entries::new(first)),
-            }),
+            stream: Arc::new(Blocks::new(stored, data_size)?),
         })
     }
 
@@ -89,7 +76,7 @@ impl Codec for Bzp2 {
             0 => BEST_LEVEL,
             _ => stream_level(edited.stored.as_ref(), 0)?,
         };
-        encode::encode(edited.decoded, level, out)
+        encode::reencode(edited, level, out)
     }
 }
 
@@ -123,6 +110,24 @@ struct Blocks {
 }
 
 impl Blocks {
+    /// Nothing is known but where the first block is.
+    fn new(stored: Arc<dyn Source>, data_size: u64) -> Result<Self> {
+        let first = if data_size == 0 {
+            Entry::default()
+        } else {
+            Entry {
+                bit: HEADER_LEN.saturating_mul(8),
+                level: stream_level(stored.as_ref(), 0)?,
+                ..Entry::default()
+            }
+        };
+        Ok(Self {
+            stored,
+            data_size,
+            entries: Mutex::new(Entries::new(first)),
+        })
+    }
+
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -59,9 +59,11 @@ mod tests {
     #[test]
     fn many_children_are_found_like_few() {
         for count in [1, FEW - 1, FEW, FEW + 1, 10 * FEW] {
-            let items: String = (0..count).map(|i| format!("i{i}, ")).collect();
-            let entries: String = (1..count).map(|i| format!("k{i}: v{i}, ")).collect();
-            let text = format!("---\nl: [{items}]\nm: &m {{{entries}k0: a, k0: v0}}\nn: *m\n...\n");
+            let items: Vec<_> = (0..count).map(|i| format!("i{i}")).collect();
+            let mut entries: Vec<_> = (0..count).map(|i| format!("k{i}: v{i}")).collect();
+            entries.insert(0, "k0: a".to_owned());
+            let (items, entries) = (items.join(", "), entries.join(", "));
+            let text = format!("---\nl: [{items}]\nm: &m {{{entries}}}\nn: *m\n...\n");
             let tree = Tree::parse(text).unwrap();
             let mut children = Children::new(&tree);
             let root = tree.root().unwrap();

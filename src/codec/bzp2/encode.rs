@@ -2,15 +2,18 @@
 //!
 //! The blocks of a stream know nothing of each other, but they do not end on a byte, and readers such as Python's know one
 //! stream only. So each block is made as a stream of its own by the library, and its bits are put behind those of the one before.
+//! So are those of the blocks that an edit leaves as they are, whoever has written them.
 
 use std::io::Write;
+use std::ops::Range;
 use std::thread;
 
 use bzip2::Compression;
 use bzip2::write::BzEncoder;
 
-use super::super::splice::write;
+use super::super::splice::{Edited, write};
 use super::super::work::on_all_cores;
+use super::find::{Found, find};
 use super::{HEADER_LEN, MAGIC, len_u64};
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
@@ -21,8 +24,8 @@ const AT_ONCE: usize = 4;
 /// Bytes of a block for each level, as they come from the run-length stage.
 const LEVEL_LEN: usize = 100_000;
 
-/// What the library leaves empty of a block, and a lot.
-const SPARE: usize = 100;
+/// What the library leaves empty of a block.
+const SPARE: usize = 19;
 
 /// The most bytes of a block: runs may make it very long.
 const MAX_PIECE: usize = 4 << 20;
@@ -42,48 +45,150 @@ const CHECKSUM_BITS: u32 = 32;
 /// Where the checksum of a stream's first block is.
 const CHECKSUM_AT: usize = 10;
 
+/// Blocks of fewer decoded bytes are encoded together with one before them that is, so that edits do not leave ever more.
+const FEW: u64 = 10_000;
+
+/// Stored bytes copied at once.
+const COPIED_AT_ONCE: usize = 1 << 20;
+
 /// Writes a stream of all of `decoded`, in blocks of a level.
 pub(super) fn encode(decoded: &dyn Source, level: u8, out: &mut dyn Write) -> Result<()> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let mut pieces = Pieces {
-        decoded,
-        at: 0,
-        ahead: Vec::new(),
-        limit: usize::from(level)
-            .saturating_mul(LEVEL_LEN)
-            .saturating_sub(SPARE),
+    let mut encoder = Encoder::begin(decoded, level, out)?;
+    encoder.encode(0..decoded.len())?;
+    encoder.end()
+}
+
+/// Writes an edited stream: blocks that the edit did not touch as they are stored, bit for bit, if they are found again.
+pub(super) fn reencode(edited: &Edited, level: u8, out: &mut dyn Write) -> Result<()> {
+    let Some(blocks) = find(edited.stored, edited.stored_len)? else {
+        return encode(edited.decoded, level, out);
     };
-    write(out, &MAGIC)?;
-    write(out, &[level.saturating_add(b'0')])?;
-    let mut bits = Joiner::new(out);
-    let mut combined = 0_u32;
-    loop {
-        let mut batch = Vec::new();
-        while batch.len() < cores.min(AT_ONCE)
-            && let Some(piece) = pieces.next()?
-        {
-            batch.push(piece);
+    let len = edited.decoded.len();
+    let mut encoder = Encoder::begin(edited.decoded, level, out)?;
+    let mut start = 0_u64;
+    // What is to be encoded next; it begins where a block does.
+    let mut new = 0..0;
+    for block in &blocks {
+        let decoded = start..start.saturating_add(block.len);
+        start = decoded.end;
+        let grows = start == edited.stored_len && start < len;
+        let joins = !new.is_empty() && block.len < FEW;
+        if edited.touches(&decoded) || grows || joins {
+            new.end = start.min(len);
+            continue;
         }
-        if batch.is_empty() {
-            break;
-        }
-        for block in on_all_cores(&batch, |piece| Block::new(piece, level)) {
-            let block = block?;
-            combined = combined.rotate_left(1) ^ block.checksum;
-            bits.add(&block.bytes, block.bits)?;
+        encoder.encode(new)?;
+        new = start..start;
+        encoder.copy(edited.stored.as_ref(), block)?;
+    }
+    new.end = len;
+    encoder.encode(new)?;
+    encoder.end()
+}
+
+/// A stream under way.
+struct Encoder<'a> {
+    decoded: &'a dyn Source,
+    level: u8,
+    at_once: usize,
+    /// The checksum of the blocks that are written.
+    combined: u32,
+    bits: Joiner<'a>,
+}
+
+impl<'a> Encoder<'a> {
+    fn begin(decoded: &'a dyn Source, level: u8, out: &'a mut dyn Write) -> Result<Self> {
+        write(out, &MAGIC)?;
+        write(out, &[level.saturating_add(b'0')])?;
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self {
+            decoded,
+            level,
+            at_once: cores.min(AT_ONCE),
+            combined: 0,
+            bits: Joiner::new(out),
+        })
+    }
+
+    /// Encodes a range of the decoded bytes.
+    fn encode(&mut self, range: Range<u64>) -> Result<()> {
+        let level = self.level;
+        let mut pieces = Pieces {
+            decoded: self.decoded,
+            at: range.start,
+            end: range.end,
+            ahead: Vec::new(),
+            limit: usize::from(level)
+                .saturating_mul(LEVEL_LEN)
+                .saturating_sub(SPARE),
+        };
+        loop {
+            let mut batch = Vec::new();
+            while batch.len() < self.at_once
+                && let Some(piece) = pieces.next()?
+            {
+                batch.push(piece);
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for block in on_all_cores(&batch, |piece| Block::new(piece, level)) {
+                let block = block?;
+                self.count(block.checksum);
+                self.bits.add(&block.bytes, block.bits)?;
+            }
         }
     }
-    let end = (END << CHECKSUM_BITS) | u128::from(combined);
-    let end_bits = END_BITS.saturating_add(CHECKSUM_BITS);
-    let bytes = end.checked_shl(u128::BITS.saturating_sub(end_bits));
-    bits.add(&bytes.unwrap_or(0).to_be_bytes(), end_bits.into())?;
-    bits.end()
+
+    /// Copies a block as it is stored.
+    fn copy(&mut self, stored: &dyn Source, block: &Found) -> Result<()> {
+        let (mut at, end) = (block.bytes().start, block.bytes().end);
+        let mut left = block.bit_len();
+        let mut before = u32::try_from(block.bits.start & 7).unwrap_or(0);
+        let mut buf = Vec::new();
+        while left > 0 && at < end {
+            let len = usize::try_from(end.saturating_sub(at))
+                .map_or(COPIED_AT_ONCE, |rest| rest.min(COPIED_AT_ONCE));
+            buf.resize(len, 0);
+            stored.read_exact_at(&mut buf, at)?;
+            at = at.saturating_add(len_u64(len));
+            let mut bytes = buf.as_slice();
+            if before > 0
+                && let Some((first, rest)) = bytes.split_first()
+            {
+                let bits = left.min(u8::BITS.saturating_sub(before).into());
+                self.bits.add(&[first.wrapping_shl(before)], bits)?;
+                left = left.saturating_sub(bits);
+                (before, bytes) = (0, rest);
+            }
+            let bits = left.min(len_u64(bytes.len()).saturating_mul(8));
+            self.bits.add(bytes, bits)?;
+            left = left.saturating_sub(bits);
+        }
+        self.count(block.crc);
+        Ok(())
+    }
+
+    /// Takes account of a block.
+    fn count(&mut self, checksum: u32) {
+        self.combined = self.combined.rotate_left(1) ^ checksum;
+    }
+
+    fn end(mut self) -> Result<()> {
+        let end = (END << CHECKSUM_BITS) | u128::from(self.combined);
+        let end_bits = END_BITS.saturating_add(CHECKSUM_BITS);
+        let bytes = end.checked_shl(u128::BITS.saturating_sub(end_bits));
+        self.bits
+            .add(&bytes.unwrap_or(0).to_be_bytes(), end_bits.into())?;
+        self.bits.end()
+    }
 }
 
 /// Bytes cut into blocks.
 struct Pieces<'a> {
     decoded: &'a dyn Source,
     at: u64,
+    end: u64,
     /// What was read, but did not fit into the block before.
     ahead: Vec<u8>,
     /// The most bytes of a block behind the run-length stage.
@@ -98,7 +203,7 @@ impl Pieces<'_> {
         loop {
             let new = piece.get(fits..).unwrap_or_default();
             fits = fits.saturating_add(runs.take(new, self.limit));
-            let left = self.decoded.len().saturating_sub(self.at);
+            let left = self.end.saturating_sub(self.at);
             if fits < piece.len() || piece.len() >= MAX_PIECE || left == 0 {
                 break;
             }
@@ -254,13 +359,14 @@ impl<'a> Joiner<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::super::testing::{
-        EditCase, encoded, image, numbers, python_agrees, read_all,
+        EditCase, edits, encoded, image, numbers, python_agrees, python_encodes, read_all,
     };
     use super::super::{Bzp2, FRAMING};
     use super::*;
     use crate::source::Memory;
     use proptest::prelude::*;
     use std::io::Read;
+    use std::sync::Arc;
 
     /// What the crate makes of one stream, and whether that was all.
     fn oracle(stored: &[u8]) -> (Vec<u8>, bool) {
@@ -316,6 +422,95 @@ mod tests {
         assert!(oracle(&edited.stored) == (edited.decoded, true));
     }
 
+    fn blocks(stored: &[u8], len: usize) -> Option<Vec<Found>> {
+        let stored: Arc<dyn Source> = Arc::new(Memory::new(stored.to_vec()));
+        find(&stored, len as u64).unwrap()
+    }
+
+    /// The decoded ranges of the blocks of a stream, each with its checksum.
+    fn ranges(stored: &[u8], len: usize) -> Vec<(Range<u64>, u32)> {
+        let mut end = 0;
+        let range = |block: Found| {
+            let start = end;
+            end += block.len;
+            (start..end, block.crc)
+        };
+        blocks(stored, len)
+            .unwrap()
+            .into_iter()
+            .map(range)
+            .collect()
+    }
+
+    fn case(stored: Vec<u8>, before: Vec<u8>, writes: Vec<(usize, Vec<u8>)>) -> EditCase {
+        EditCase {
+            framing: FRAMING,
+            stored,
+            writes,
+            len: before.len(),
+            before,
+        }
+    }
+
+    #[test]
+    fn ten_bytes_cost_one_block_and_python_reads_it() {
+        let before = image(750_000);
+        // as Python writes it, if there is one: not our blocks
+        let theirs = python_encodes("bzp2", &before);
+        let mut cases = Vec::new();
+        for stored in theirs.into_iter().chain([at_level(&before, 1)]) {
+            let old = ranges(&stored, before.len());
+            let edited = case(stored, before.clone(), vec![(350_000, vec![9; 10])]).run(&Bzp2);
+            let hit = old
+                .iter()
+                .find(|(range, _)| range.contains(&350_000))
+                .unwrap();
+            assert_eq!(edited.encoded, hit.0.end - hit.0.start);
+            let new = ranges(&edited.stored, before.len());
+            for block in old.iter().filter(|block| *block != hit) {
+                assert!(new.contains(block), "{block:?}");
+            }
+            cases.push((edited.stored, edited.decoded));
+        }
+        assert!(python_agrees("bzp2", &cases));
+    }
+
+    #[test]
+    fn many_edits_leave_no_more_blocks_than_few() {
+        let mut before = image(300_000);
+        let mut stored = at_level(&before, 1);
+        let count = ranges(&stored, before.len()).len();
+        let mut below = numbers(5);
+        for _ in 0..40 {
+            // runs of four become longer behind the run-length stage, so a full block becomes two
+            let at = below(299_000) as usize;
+            let edited = case(stored, before, vec![(at, vec![7; 4])]).run(&Bzp2);
+            (stored, before) = (edited.stored, edited.decoded);
+        }
+        let now = ranges(&stored, before.len());
+        assert!(now.len() <= 2 * count, "{} of {count}", now.len());
+    }
+
+    #[test]
+    fn what_is_not_one_good_stream_is_encoded_whole() {
+        let before = image(250_000);
+        let (first, second) = before.split_at(120_000);
+        let good = at_level(&before, 1);
+        let two = [at_level(first, 1), at_level(second, 1)].concat();
+        let more = [&good[..], b"more"].concat();
+        let mut damaged = good.clone();
+        let last = damaged.len() - 2;
+        damaged[last] ^= 1;
+        for stored in [&two, &more, &damaged] {
+            assert_eq!(blocks(stored, before.len()), None);
+        }
+        assert_eq!(blocks(&good, before.len() - 1), None);
+        assert!(blocks(&good, before.len()).is_some());
+        let edited = case(two, before.clone(), vec![(5, vec![1])]).run(&Bzp2);
+        assert_eq!(edited.encoded, before.len() as u64);
+        assert!(oracle(&edited.stored) == (edited.decoded, true));
+    }
+
     #[test]
     fn pieces_together_are_the_bytes() {
         let plain = image(700_001);
@@ -323,6 +518,7 @@ mod tests {
         let mut pieces = Pieces {
             decoded: &source,
             at: 0,
+            end: source.len(),
             ahead: Vec::new(),
             limit: 90_000,
         };
@@ -334,6 +530,31 @@ mod tests {
             found.extend(piece);
         }
         assert!(found == read_all(&source).unwrap());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn edits_keep_the_blocks_they_do_not_touch((writes, len) in edits(350_000)) {
+            let before = image(350_000);
+            let stored = at_level(&before, 1);
+            let mut case = case(stored, before, writes);
+            case.len = len;
+            let edited = case.run(&Bzp2);
+            prop_assert!(oracle(&edited.stored) == (edited.decoded, true));
+            let new = ranges(&edited.stored, len);
+            let mut kept = 0;
+            for (range, crc) in ranges(&case.stored, case.before.len()) {
+                let touched = edited.touched.iter().any(|t| t.start < range.end && range.start < t.end);
+                let ends = range.end == case.before.len() as u64 && len as u64 > range.end;
+                let small = range.end - range.start < FEW;
+                if !touched && !ends && !small && range.end <= len as u64 {
+                    kept += range.end - range.start;
+                    prop_assert!(new.contains(&(range, crc)));
+                }
+            }
+            prop_assert!(edited.encoded + kept <= len as u64);
+        }
     }
 
     proptest! {
