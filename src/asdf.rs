@@ -223,6 +223,19 @@ impl Snapshot {
         Self::open(file, Arc::clone(&self.cache), self.options.clone())
     }
 
+    /// The same snapshot without anything that was read of block data, which somebody else may have changed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file's size can't be had.
+    pub fn with_data_anew(&self) -> Result<Self> {
+        let file = Arc::clone(self.file.file());
+        let scan = Scan {
+            layout: self.layout.clone(),
+            text: self.text.to_vec(),
+        };
+        self.replaced_by(file, scan)
+    }
+
     /// The snapshot of a file that has been changed by somebody else, or has taken this one's place.
     ///
     /// # Errors

@@ -121,6 +121,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 
+pub use baseline::Reload;
 pub use publish::publish;
 pub use recovery::Recovery;
 pub use whole::{WholeBlock, whole};

@@ -26,13 +26,12 @@ mod xattr;
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
@@ -47,12 +46,13 @@ pub use mounts::Mounted;
 pub use node::Node;
 pub use stored::Reading;
 
+use attr::{changed, modified, permissions, with_search_bits};
 use catalogue::Numbers;
 use commit::History;
 use drafts::Drafts;
 use edit::DataHandle;
 use handle::Handles;
-use root::{FileFacts, Root, TextHandle};
+use root::{Root, TextHandle};
 use state::{Listing, State};
 
 /// Result of a file system operation.
@@ -86,6 +86,8 @@ pub struct Vfs {
     changes: OnceLock<Mutex<Sender<Invalidation>>>,
     /// When FILE was last compared with the snapshot.
     checked: Mutex<Option<Instant>>,
+    /// Why the snapshot stays though FILE has been changed by another program, if that is so.
+    adrift: Mutex<Option<String>>,
     /// Inodes whose pages the kernel has not been told to forget yet.
     stale: Mutex<HashSet<u64>>,
 }
@@ -107,13 +109,8 @@ impl Vfs {
         options: Options,
     ) -> Result<Self, Library> {
         let numbers = Arc::default();
-        let state = State::new(Arc::new(snapshot), &numbers)?;
-        let facts = FileFacts {
-            perm: permissions(&state.meta, options.umask),
-            uid: options.uid.unwrap_or(state.meta.uid()),
-            gid: options.gid.unwrap_or(state.meta.gid()),
-            mtime: modified(&state.meta),
-        };
+        let state = State::new(Arc::new(snapshot), &numbers, 0)?;
+        let facts = options.facts(&state.meta);
         let root = Root::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
         Ok(Self {
             path: path.to_owned(),
@@ -128,6 +125,7 @@ impl Vfs {
             history: Mutex::default(),
             changes: OnceLock::new(),
             checked: Mutex::default(),
+            adrift: Mutex::default(),
             stale: Mutex::default(),
         })
     }
@@ -323,6 +321,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::ReadOnly`].
     pub fn open(&self, ino: u64, access: Access) -> Result<Opened> {
+        self.refresh();
         let state = self.state();
         let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
         if access.write || access.truncate {
@@ -389,6 +388,10 @@ impl Vfs {
     /// [`Error::BadHandle`]; [`Error::Library`] if the bytes can't be had.
     pub fn read(&self, fh: u64, offset: u64, len: u32) -> Result<Bytes<'_>> {
         let handle = self.handles.get(fh)?;
+        if matches!(*handle, Handle::Data(_)) {
+            self.refresh();
+            self.check_afloat()?;
+        }
         let text = match &*handle {
             Handle::Text(text) => Some(locked(&self.root).view(&locked(text))?),
             _ => None,
@@ -512,7 +515,8 @@ impl Vfs {
     }
 
     fn status_text(&self, state: &State) -> String {
-        let saves = locked(&self.history).describe(self.options.read_only.as_deref());
+        let mut saves = locked(&self.history).describe(self.options.read_only.as_deref());
+        saves.adrift = self.check_afloat().err().map(|error| error.to_string());
         info::status(&self.path, &state.snapshot, &saves, self.options.validate).into_string()
     }
 }
@@ -548,28 +552,6 @@ fn block_number(name: &OsStr) -> Option<u32> {
 /// An index into memory; `usize` has at least 32 bits where there is FUSE.
 fn index(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
-}
-
-/// Permission bits of FILE without set-id, sticky and execute bits.
-fn permissions(meta: &Metadata, umask: u32) -> u16 {
-    u16::try_from(meta.mode() & 0o666 & !umask).unwrap_or(0)
-}
-
-/// A search bit for each read bit.
-fn with_search_bits(perm: u16) -> u16 {
-    perm | ((perm & 0o444) >> 2)
-}
-
-fn modified(meta: &Metadata) -> SystemTime {
-    meta.modified().unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-fn changed(meta: &Metadata) -> SystemTime {
-    let seconds = u64::try_from(meta.ctime()).unwrap_or(0);
-    let nanos = u32::try_from(meta.ctime_nsec()).unwrap_or(0);
-    SystemTime::UNIX_EPOCH
-        .checked_add(Duration::new(seconds, nanos))
-        .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::digest::{Digest, Hasher};
 use super::store::{Stat, Store};
 use super::view::View;
 use crate::asdf::layout::Layout;
+use crate::asdf::scan::Scan;
 use crate::error::{Error, Result};
 use crate::source::Source;
 
@@ -27,6 +28,17 @@ pub(super) enum Drift {
     Same(Baseline),
     /// It is another file, or has other bytes: how.
     Changed(String),
+}
+
+/// What [`Writer::reload`](super::Writer::reload) finds of FILE.
+#[derive(Debug)]
+pub enum Reload {
+    /// Nobody has touched it.
+    Same,
+    /// Somebody has, but its text and block headers are what they were. The data of blocks may have changed.
+    Touched,
+    /// It has other bytes, or another file has its name.
+    Changed(Scan),
 }
 
 impl Baseline {
@@ -78,10 +90,10 @@ impl Baseline {
         Ok(Drift::Same(now))
     }
 
-    /// Whether nobody has touched the content since.
+    /// Whether nobody has touched the file since.
     pub(super) fn same_moment(&self, stat: &Stat) -> bool {
-        let ours = &self.stat;
-        (ours.id, ours.size, ours.mtime) == (stat.id, stat.size, stat.mtime)
+        let moment = |stat: &Stat| (stat.id, stat.size, stat.mtime, stat.ctime);
+        moment(&self.stat) == moment(stat)
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::baseline::{Baseline, Drift};
+use super::baseline::{Baseline, Drift, Reload};
 use super::edit::Edit;
 use super::inplace::{self, Failure, InPlace};
 use super::journal::{Range, Record};
@@ -445,20 +445,21 @@ impl<S: Store> Writer<S> {
         }
     }
 
-    /// Whether somebody else has changed FILE, to be asked now and then while nothing waits to be saved: its new state if so.
+    /// Whether somebody else has changed FILE, to be asked now and then while nothing waits to be saved.
     ///
     /// Times alone are compared first, so that this is cheap.
     ///
     /// # Errors
-    /// [`Error::Stale`] if it can't be had any more, or is no file that is written; see [`Writer::broken`].
-    pub fn reload(&mut self) -> Result<Option<Scan>> {
+    /// [`Error::Stale`] if it can't be read at the moment, or is no file that is written. It may be so again the next time it is
+    /// asked for; until then each save is refused.
+    pub fn reload(&mut self) -> Result<Reload> {
         self.check_writable()?;
         let named = self.store.stat_name(&self.name);
         if named
             .as_ref()
             .is_ok_and(|stat| self.baseline.same_moment(stat))
         {
-            return Ok(None);
+            return Ok(Reload::Same);
         }
         match self
             .baseline
@@ -466,18 +467,14 @@ impl<S: Store> Writer<S> {
         {
             Drift::Same(now) => {
                 self.baseline = now;
-                Ok(None)
+                Ok(Reload::Touched)
             }
-            Drift::Changed(why) => match self.reopen() {
-                Ok(scan) => Ok(Some(scan)),
-                Err(error) => {
-                    let error = Error::Stale {
-                        why: format!("{why}; it can't be written now: {error}"),
-                    };
-                    self.broken = Some(error.clone());
-                    Err(error)
-                }
-            },
+            Drift::Changed(why) => {
+                let scan = self.reopen().map_err(|error| Error::Stale {
+                    why: format!("{why}; it can't be read now: {error}"),
+                })?;
+                Ok(Reload::Changed(scan))
+            }
         }
     }
 

@@ -1,7 +1,9 @@
 //! The words of the file system's operations: what goes into them and what comes out.
 
 use std::ffi::OsString;
-use std::time::SystemTime;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime};
 
 use crate::asdf::check::Validate;
 use crate::source::{Loan, Scratch};
@@ -132,4 +134,51 @@ pub struct Options {
     pub scratch: u64,
     /// What is asked of a tree that is to be saved.
     pub validate: Validate,
+}
+
+/// Permission bits of FILE without set-id, sticky and execute bits.
+pub(super) fn permissions(meta: &Metadata, umask: u32) -> u16 {
+    u16::try_from(meta.mode() & 0o666 & !umask).unwrap_or(0)
+}
+
+/// Owner, mode and times of a file in the root.
+#[derive(Debug, Clone)]
+pub(super) struct FileFacts {
+    /// Permission bits.
+    pub(super) perm: u16,
+    /// Owner.
+    pub(super) uid: u32,
+    /// Group.
+    pub(super) gid: u32,
+    /// Time of the last change of its bytes.
+    pub(super) mtime: SystemTime,
+}
+
+impl Options {
+    /// What `tree.yaml` shows of a file's attributes.
+    pub(super) fn facts(&self, meta: &Metadata) -> FileFacts {
+        FileFacts {
+            perm: permissions(meta, self.umask),
+            uid: self.uid.unwrap_or(meta.uid()),
+            gid: self.gid.unwrap_or(meta.gid()),
+            mtime: modified(meta),
+        }
+    }
+}
+
+/// A search bit for each read bit.
+pub(super) fn with_search_bits(perm: u16) -> u16 {
+    perm | ((perm & 0o444) >> 2)
+}
+
+pub(super) fn modified(meta: &Metadata) -> SystemTime {
+    meta.modified().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+pub(super) fn changed(meta: &Metadata) -> SystemTime {
+    let seconds = u64::try_from(meta.ctime()).unwrap_or(0);
+    let nanos = u32::try_from(meta.ctime_nsec()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH
+        .checked_add(Duration::new(seconds, nanos))
+        .unwrap_or(SystemTime::UNIX_EPOCH)
 }

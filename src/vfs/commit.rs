@@ -49,6 +49,7 @@ impl History {
             format!("{what}, {ago} s ago")
         });
         Saves {
+            adrift: None,
             read_only,
             last,
             refused: self
@@ -77,10 +78,19 @@ impl History {
 }
 
 impl Vfs {
-    /// Checks a text and makes it FILE's.
-    pub(super) fn save_text(&self, text: &Arc<Vec<u8>>) -> Result<()> {
+    /// Checks a text and makes it FILE's. `epoch` is that of the text that it was made of.
+    pub(super) fn save_text(&self, text: &Arc<Vec<u8>>, epoch: u64) -> Result<()> {
         let mut writer = locked(self.writer()?);
-        if *text != *locked(&self.root).committed() {
+        let (same, outdated) = {
+            let root = locked(&self.root);
+            (*text == *root.committed(), root.is_outdated(epoch))
+        };
+        if !same {
+            if outdated {
+                let why = "another program has changed the tree since this was opened".to_owned();
+                return Err(Library::Stale { why }.into());
+            }
+            self.check_afloat()?;
             check_text(&self.state().snapshot, text, self.options.validate)?;
             self.commit(
                 &mut writer,
@@ -97,25 +107,34 @@ impl Vfs {
         Ok(())
     }
 
-    /// Keeps a text that could not be saved. `shown`: `tree.yaml` goes on showing it.
+    /// Keeps a text that could not be saved. `shown`: `tree.yaml` goes on showing it; but not instead of another program's tree, if
+    /// it can be had elsewhere.
     pub(super) fn keep_refused(&self, text: &Arc<Vec<u8>>, error: &Error, shown: bool) {
         let mut why = format!("tree.yaml: {error}; not saved");
-        if shown {
-            locked(&self.root).refused(Arc::clone(text));
-        }
+        let mut kept = false;
         if let Ok(writer) = self.writer() {
             match locked(writer).spool_rejected(text) {
-                Ok(path) => why = format!("{why}; the text is kept in {}", path.display()),
+                Ok(path) => {
+                    kept = true;
+                    why = format!("{why}; the text is kept in {}", path.display());
+                }
                 Err(error) => warn!("the refused text can't be kept: {error}"),
             }
+        }
+        let stale = matches!(error, Error::Library(Library::Stale { .. }));
+        if stale {
+            self.refresh_soon();
+        }
+        if shown && !(stale && kept) {
+            locked(&self.root).refused(Arc::clone(text), kept);
         }
         locked(&self.history).refused = Some(why);
     }
 
-    /// Whether a refused text waits to be mended.
+    /// Whether the text that was written last is not saved.
     #[must_use]
     pub fn has_refused_text(&self) -> bool {
-        locked(&self.root).pending().is_some()
+        locked(&self.history).refused.is_some()
     }
 
     fn writer(&self) -> Result<&std::sync::Mutex<Writer>> {
@@ -171,7 +190,7 @@ impl Vfs {
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
-        let new = State::new(Arc::new(snapshot), &self.numbers)?;
+        let new = State::new(Arc::new(snapshot), &self.numbers, old.epoch)?;
         let changes = changes(&old, &new);
         *self
             .state
@@ -191,6 +210,8 @@ impl Vfs {
         let mut writer = locked(self.writer()?);
         let state = self.state();
         let n = draft.block;
+        self.check_afloat()?;
+        self.check_data(&state)?;
         Self::check_resize(&state.snapshot, n, draft.overlay.len())?;
         let what = format!("block {n} saved");
         let Some(header) = state.snapshot.layout().blocks.get(n) else {

@@ -68,11 +68,19 @@ impl Drafts {
         locked(&self.by_block).get(&block)?.draft.clone()
     }
 
-    /// Whether any block is being edited, of a file of `count` blocks.
-    pub(super) fn any(&self, count: usize) -> bool {
-        locked(&self.by_block)
-            .iter()
-            .any(|(&block, slot)| slot.draft.is_some() && !slot.is_unopened(block, count))
+    /// Runs `change` if no block, of a file of `count`, is being edited, and lets no edit begin meanwhile; whether it ran.
+    pub(super) fn while_none(&self, count: usize, change: impl FnOnce()) -> bool {
+        let mut drafts = locked(&self.by_block);
+        let edited = |(&block, slot): (&usize, &Slot)| {
+            slot.draft.is_some() && !slot.is_unopened(block, count)
+        };
+        if drafts.iter().any(edited) {
+            return false;
+        }
+        drafts.retain(|&block, slot| !slot.is_unopened(block, count));
+        change();
+        self.changed();
+        true
     }
 
     pub(super) fn generation(&self) -> u64 {

@@ -14,7 +14,7 @@ use super::node::Node;
 use super::spool::unlinked_file;
 use super::{Error, Invalidation, Reading, Result, State, Vfs, block_number, index, locked};
 use crate::asdf::scatter::Scatter;
-use crate::asdf::{Origin, Snapshot};
+use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec;
 use crate::error::{Error as Library, Place};
 use crate::source::{Memory, Overlay, Source};
@@ -28,8 +28,10 @@ struct Current {
 /// An open block or array.
 pub(super) struct DataHandle {
     node: Node,
-    /// The block that holds the bytes, if one does.
+    /// The block that is written to, if it is open for writing.
     block: Option<usize>,
+    /// What was shown when it was opened, if it is open for writing.
+    opened: Option<Arc<State>>,
     source: Mutex<Option<Current>>,
     opener: u32,
     write: bool,
@@ -48,23 +50,17 @@ impl Vfs {
     /// Opens a block or array.
     pub(super) fn open_data(
         &self,
-        state: &State,
+        state: &Arc<State>,
         node: Node,
         access: super::Access,
     ) -> Result<DataHandle> {
-        let block = match node {
-            Node::Block(n) => Some(index(n)),
-            Node::ArrayBin(number) | Node::ArrayNpy(number) => {
-                match state.array(number)?.origin() {
-                    Origin::Block(n) => Some(*n),
-                    _ => None,
-                }
-            }
-            _ => None,
-        };
+        if let Node::ArrayBin(number) | Node::ArrayNpy(number) = node {
+            state.array(number)?;
+        }
         let handle = DataHandle {
             node,
-            block,
+            block: block_of(state, node).filter(|_| access.write),
+            opened: access.write.then(|| Arc::clone(state)),
             source: Mutex::default(),
             opener: access.pid,
             write: access.write,
@@ -106,14 +102,9 @@ impl Vfs {
     }
 
     /// The bytes of a block or array, with the edits that are not saved yet.
-    fn data_source(
-        &self,
-        state: &State,
-        node: Node,
-        block: Option<usize>,
-    ) -> Result<Arc<dyn Source>, Library> {
+    fn data_source(&self, state: &State, node: Node) -> Result<Arc<dyn Source>, Library> {
         let snapshot = &state.snapshot;
-        let draft = block.and_then(|block| self.drafts.get(block));
+        let draft = block_of(state, node).and_then(|block| self.drafts.get(block));
         let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
         match (node, draft) {
             (Node::Block(_), Some(draft)) => Ok(draft.overlay.clone()),
@@ -149,7 +140,7 @@ impl Vfs {
             Some(found) if found.generation == generation => found,
             _ => Current {
                 generation,
-                source: self.data_source(&self.state(), open.node, open.block),
+                source: self.data_source(&self.state(), open.node),
             },
         };
         let found = current.insert(found);
@@ -186,13 +177,20 @@ impl Vfs {
 
     /// Writes into a block or array.
     pub(super) fn write_data(&self, open: &DataHandle, offset: u64, data: &[u8]) -> Result<()> {
-        self.edit(open.writable_block()?, |draft| match open.node {
-            Node::Block(_) => {
-                draft.overlay.write(offset, data)?;
-                draft.touch();
-                Ok(())
+        let block = open.writable_block()?;
+        self.refresh();
+        open.check_current(&self.state())?;
+        self.edit(block, |draft| {
+            // while there is a draft, what another program does to FILE is not shown
+            open.check_current(&self.state())?;
+            match open.node {
+                Node::Block(_) => {
+                    draft.overlay.write(offset, data)?;
+                    draft.touch();
+                    Ok(())
+                }
+                _ => self.write_array(open, draft, offset, data),
             }
-            _ => self.write_array(open, draft, offset, data),
         })
     }
 
@@ -361,16 +359,31 @@ impl Vfs {
         Ok(())
     }
 
+    /// Saves a draft, which is gone then. So is one that was made of a state of FILE that is no more.
     fn save_block(&self, draft: &Arc<Draft>) -> Result<()> {
         let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
-        if !*saved {
-            // if the bytes were changed in place, nobody reads any before all know that the draft is saved
-            let _stirring = self.commit_block(draft)?;
-            *saved = true;
-            self.drafts.remove(draft);
-            locked(&self.history).block_saved(draft.block);
+        if *saved {
+            return Ok(());
         }
-        Ok(())
+        // if the bytes were changed in place, nobody reads any before all know that the draft is saved
+        let outcome = self.commit_block(draft);
+        match &outcome {
+            Ok(_) => locked(&self.history).block_saved(draft.block),
+            Err(error @ Error::Library(Library::Stale { .. })) => {
+                self.refresh_soon();
+                self.give_up(draft.block, error);
+            }
+            Err(_) => return outcome.map(drop),
+        }
+        *saved = true;
+        self.drafts.remove(draft);
+        outcome.map(drop)
+    }
+
+    fn give_up(&self, block: usize, error: &Error) {
+        warn!("block {block}: what was written is not saved, and given up: {error}");
+        locked(&self.history).give_up(block, error);
+        self.tell_block(&self.state(), block);
     }
 
     /// The end of a handle: saves what a map wrote, and gives up what can't be saved when nobody is left to mend it.
@@ -383,8 +396,7 @@ impl Vfs {
             if let Err(error) = &saved
                 && draft.is_touched()
             {
-                warn!("block {block}: what was written is not saved, and given up: {error}");
-                locked(&self.history).give_up(block, error);
+                self.give_up(block, error);
             }
             self.tell_block(&self.state(), block);
         }
@@ -460,7 +472,46 @@ fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
     ))
 }
 
+/// The block that holds the bytes of a block or array, if one does.
+fn block_of(state: &State, node: Node) -> Option<usize> {
+    match node {
+        Node::Block(n) => Some(index(n)),
+        Node::ArrayBin(number) | Node::ArrayNpy(number) => {
+            match state.array(number).ok()?.origin() {
+                Origin::Block(n) => Some(*n),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
 impl DataHandle {
+    /// That its bytes are still those that were opened: whoever writes a part of them has seen the others, or their places.
+    fn check_current(&self, now: &State) -> Result<()> {
+        let Some(before) = &self.opened else {
+            return Ok(());
+        };
+        let stale = |why: &str| {
+            let why = why.to_owned();
+            warn!("{why}: open it again to write to it");
+            Err(Library::Stale { why }.into())
+        };
+        if before.epoch != now.epoch {
+            return stale("the file has been changed by another program since this was opened");
+        }
+        match self.node {
+            Node::ArrayBin(number) | Node::ArrayNpy(number) => {
+                let arrays = before.array(number).ok().zip(now.array(number).ok());
+                match arrays.filter(|(before, now)| Array::shows_the_same(before, now)) {
+                    Some(_) => Ok(()),
+                    None => stale("the tree has another array here since this was opened"),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The block that a write goes to.
     fn writable_block(&self) -> Result<usize> {
         self.block.ok_or_else(|| {

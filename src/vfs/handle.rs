@@ -40,12 +40,6 @@ impl<T> Handles<T> {
         open.get(&fh).cloned().ok_or(Error::BadHandle)
     }
 
-    /// Whether there is such a handle.
-    pub(super) fn any(&self, condition: impl Fn(&T) -> bool) -> bool {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.values().any(|handle| condition(handle))
-    }
-
     /// Takes the handle of that number out.
     pub(super) fn remove(&self, fh: u64) -> Option<Arc<T>> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);

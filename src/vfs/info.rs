@@ -67,8 +67,10 @@ pub(super) struct Saves<'a> {
     pub(super) read_only: Option<&'a str>,
     /// When the last save was, and what it did.
     pub(super) last: Option<String>,
-    /// Why the text that `tree.yaml` shows is not saved.
+    /// Why the text that was written last is not saved.
     pub(super) refused: Option<String>,
+    /// Why FILE is not shown as it is now.
+    pub(super) adrift: Option<String>,
 }
 
 /// `info/status`: one screen for people.
@@ -92,6 +94,9 @@ pub(super) fn status(
         None => "writable".to_owned(),
     };
     text.line(format_args!("mount     {state}"));
+    if let Some(why) = &saves.adrift {
+        text.line(format_args!("changed   {why}"));
+    }
     let room = layout.head().len().saturating_sub(layout.text_end);
     let tree = match snapshot.tree() {
         None => "none".to_owned(),

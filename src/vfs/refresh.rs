@@ -1,20 +1,22 @@
 //! Other people's hands on FILE: noticing that somebody else has changed it, and showing what it is now.
 //!
-//! FILE's times are compared when something is looked at, at most once a second, and whether another file has taken its name. While
-//! an edit is not saved nothing is reloaded: the save then says that FILE has changed (`ESTALE`), and both versions are kept.
+//! FILE's times are compared when something is looked at or read, at most once a second, and whether another file has taken its
+//! name. Then all of it is shown anew, and whoever has something open for writing can't save any more what he made of the state
+//! before (`ESTALE`): each state has an epoch, and so has each handle. While a block has edits that are not saved, or FILE can't
+//! be read, the state stays; its places in FILE mean nothing any more, so nothing is read by them.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::{info, warn};
 use rustix::fs::OFlags;
 
 use super::node::Node;
-use super::{Handle, Invalidation, State, Vfs, locked};
-use crate::asdf::Snapshot;
+use super::{Invalidation, State, Vfs, locked};
 use crate::error::{Error, Result};
+use crate::save::{Reload, Writer};
 
 /// How often FILE is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -28,53 +30,111 @@ impl Vfs {
         if checked.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;
         }
+        // the save that is going on looks for itself, and this one after it
+        let Ok(mut writer) = self.writer.as_ref().map(Mutex::try_lock).transpose() else {
+            return;
+        };
         *checked = Some(Instant::now());
         let state = self.state();
-        // a name that is gone, or means something else now, leaves the file that was mounted
-        let named = std::fs::metadata(&self.path);
-        let named = named.ok().filter(Metadata::is_file);
-        let Some(meta) = named.or_else(|| state.snapshot.metadata().ok()) else {
+        let Some(meta) = self.metadata_now(&state) else {
             return;
         };
-        if moment(&meta) == moment(&state.meta) {
+        if moment(&meta) == moment(&state.meta) && changed_at(&meta) == changed_at(&state.meta) {
+            *locked(&self.adrift) = None;
             return;
         }
+        let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
-        if self.drafts.any(count) || self.has_refused_text() || self.has_edited_text() {
-            return;
-        }
-        match self.reloaded(&state) {
-            Ok(Some(snapshot)) => self.replace_state(&state, snapshot),
-            Ok(None) => {}
-            Err(error) => warn!(
-                "{} has changed, and can't be read now: {error}",
-                self.path.display()
-            ),
+        let none_edited = self.drafts.while_none(count, || {
+            shown = self.show_anew(&state, writer.as_deref_mut(), &meta);
+        });
+        let adrift = match shown {
+            Err(error) => Some(error.to_string()),
+            Ok(()) if none_edited || moment(&meta) == moment(&state.meta) => None,
+            Ok(()) => Some("blocks of it are being edited here".to_owned()),
+        };
+        let news = adrift.as_ref().map(|why| drifted(why));
+        if std::mem::replace(&mut *locked(&self.adrift), adrift).is_none()
+            && let Some(news) = news
+        {
+            warn!("{}: {news}", self.path.display());
         }
     }
 
-    /// Whether somebody is writing a text.
-    fn has_edited_text(&self) -> bool {
-        let edited = |handle: &Handle| match handle {
-            Handle::Text(text) => locked(text).is_edited(),
-            _ => false,
+    /// Shows FILE, which has these attributes now, instead of an older state.
+    fn show_anew(&self, old: &State, writer: Option<&mut Writer>, meta: &Metadata) -> Result<()> {
+        let mut changed = moment(meta) != moment(&old.meta);
+        let snapshot = match writer {
+            None => old.snapshot.read_again(self.open_again()?)?,
+            Some(writer) => match writer.reload()? {
+                Reload::Same | Reload::Touched => old.snapshot.with_data_anew()?,
+                Reload::Changed(scan) => {
+                    changed = true;
+                    let file = Arc::clone(writer.file());
+                    old.snapshot.replaced_by(file, scan)?
+                }
+            },
         };
-        self.handles.any(edited)
+        let text = Arc::clone(snapshot.text());
+        let epoch = old.epoch.saturating_add(u64::from(changed));
+        let new = State::new(Arc::new(snapshot), &self.numbers, epoch)?;
+        if changed {
+            info!("{} was changed by another program", self.path.display());
+        }
+        for (directory, name) in old.catalogue().missing_in(new.catalogue()) {
+            self.tell(Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
+        }
+        for (number, _) in new.catalogue().arrays() {
+            self.tell(Invalidation::Inode(Node::ArrayBin(number).ino()));
+            self.tell(Invalidation::Inode(Node::ArrayNpy(number).ino()));
+        }
+        for n in (0..).take(new.snapshot.layout().blocks.len()) {
+            self.tell(Invalidation::Inode(Node::Block(n).ino()));
+        }
+        let facts = self.options.facts(&new.meta);
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        if let Some(number) = locked(&self.root).reloaded(text, facts) {
+            self.tell(Invalidation::Inode(Node::Text(number).ino()));
+        }
+        Ok(())
     }
 
-    /// The snapshot of FILE as it is now; `None` if nothing but its times has changed, or a save is going on.
-    fn reloaded(&self, state: &State) -> Result<Option<Snapshot>> {
-        let Some(writer) = &self.writer else {
-            return state.snapshot.read_again(self.open_again()?).map(Some);
-        };
-        let Ok(mut writer) = writer.try_lock() else {
-            return Ok(None);
-        };
-        let Some(scan) = writer.reload()? else {
-            return Ok(None);
-        };
-        let file = Arc::clone(writer.file());
-        state.snapshot.replaced_by(file, scan).map(Some)
+    /// Has FILE looked at when something is asked for next: it is known to have changed.
+    pub(super) fn refresh_soon(&self) {
+        *locked(&self.checked) = None;
+    }
+
+    /// The attributes of FILE now. A name that is gone, or means something else, leaves the file that was mounted.
+    fn metadata_now(&self, state: &State) -> Option<Metadata> {
+        let named = std::fs::metadata(&self.path).ok().filter(Metadata::is_file);
+        named.or_else(|| {
+            let open = state.snapshot.metadata().ok()?;
+            (moment(&open) != moment(&state.meta)).then_some(open)
+        })
+    }
+
+    /// Why stored bytes can't be read by the places that are known: FILE has been changed, and it is not shown anew.
+    ///
+    /// # Errors
+    /// [`Error::Stale`].
+    pub(super) fn check_afloat(&self) -> Result<()> {
+        match &*locked(&self.adrift) {
+            Some(why) => Err(Error::Stale { why: drifted(why) }),
+            None => Ok(()),
+        }
+    }
+
+    /// That the data of FILE are those of the state on which an edit of them was made.
+    ///
+    /// # Errors
+    /// [`Error::Stale`].
+    pub(super) fn check_data(&self, state: &State) -> Result<()> {
+        match self.metadata_now(state) {
+            Some(meta) if moment(&meta) != moment(&state.meta) => Err(Error::Stale {
+                why: "the file has been changed by another program since it was read".to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// What has FILE's name now, if that is a file.
@@ -91,35 +151,9 @@ impl Vfs {
         }
         Ok(Arc::new(file))
     }
-
-    fn replace_state(&self, old: &State, snapshot: Snapshot) {
-        let text = Arc::clone(snapshot.text());
-        let new = match State::new(Arc::new(snapshot), &self.numbers) {
-            Ok(new) => new,
-            Err(error) => return warn!("{}: {error}", self.path.display()),
-        };
-        info!("{} was changed by another program", self.path.display());
-        for (directory, name) in old.catalogue().missing_in(new.catalogue()) {
-            self.tell(Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
-        }
-        for (number, _) in new.catalogue().arrays() {
-            self.tell(Invalidation::Inode(Node::ArrayBin(number).ino()));
-            self.tell(Invalidation::Inode(Node::ArrayNpy(number).ino()));
-        }
-        for n in (0..).take(new.snapshot.layout().blocks.len()) {
-            self.tell(Invalidation::Inode(Node::Block(n).ino()));
-        }
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-        let count = old.snapshot.layout().blocks.len();
-        self.drafts.forget_unopened(count);
-        self.drafts.changed();
-        if let Some(number) = locked(&self.root).reloaded(text) {
-            self.tell(Invalidation::Inode(Node::Text(number).ino()));
-        }
-    }
 }
 
-/// What changes when a file changes, or when another one takes its name.
+/// What changes when the bytes of a file change, or when another one takes its name.
 fn moment(meta: &Metadata) -> (u64, u64, u64, i64, i64) {
     (
         meta.dev(),
@@ -128,4 +162,14 @@ fn moment(meta: &Metadata) -> (u64, u64, u64, i64, i64) {
         meta.mtime(),
         meta.mtime_nsec(),
     )
+}
+
+/// When anything of a file was changed, its owner and mode too.
+fn changed_at(meta: &Metadata) -> (i64, i64) {
+    (meta.ctime(), meta.ctime_nsec())
+}
+
+/// Why nothing of FILE can be read.
+fn drifted(why: &str) -> String {
+    format!("the file has been changed by another program, and can't be shown as it is now: {why}")
 }

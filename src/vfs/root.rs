@@ -16,8 +16,9 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use self::open::Draft;
 pub(super) use self::open::TextHandle;
+use self::open::{Draft, Pending};
+use super::attr::FileFacts;
 use super::error::Error;
 use crate::asdf::text::TEXT_LIMIT;
 use crate::source::len_u64;
@@ -29,19 +30,6 @@ const FILE_COST: u64 = 1024;
 
 /// Number of a file in the root.
 pub(super) type Number = u32;
-
-/// Owner, mode and times of a file in the root.
-#[derive(Debug, Clone)]
-pub(super) struct FileFacts {
-    /// Permission bits.
-    pub(super) perm: u16,
-    /// Owner.
-    pub(super) uid: u32,
-    /// Group.
-    pub(super) gid: u32,
-    /// Time of the last change of its bytes.
-    pub(super) mtime: SystemTime,
-}
 
 /// What a file in the root is.
 #[derive(Debug, Clone)]
@@ -64,6 +52,8 @@ struct File {
     charged: u64,
     /// Whether it was `tree.yaml` once, and was not written to since: what an editor puts back when a save fails.
     backup: bool,
+    /// The root's when it was made.
+    epoch: u64,
 }
 
 /// The names and files of the root.
@@ -78,7 +68,9 @@ pub(super) struct Root {
     /// Whether `tree.yaml` shows an older text than FILE's to those who have it open.
     outdated: bool,
     /// The text that was refused last and is still shown.
-    pending: Option<Arc<Vec<u8>>>,
+    pending: Option<Pending>,
+    /// How many other texts FILE has got from other programs.
+    epoch: u64,
 }
 
 /// What a file in the root is, for attributes.
@@ -105,6 +97,7 @@ impl Root {
             handles: 0,
             charged: 0,
             backup: false,
+            epoch: 0,
         };
         Self {
             names: BTreeMap::from([(TREE_NAME.into(), 0)]),
@@ -115,6 +108,7 @@ impl Root {
             committed: text,
             outdated: false,
             pending: None,
+            epoch: 0,
         }
     }
 
@@ -143,10 +137,24 @@ impl Root {
         &self.committed
     }
 
-    /// The refused text that waits to be mended.
+    /// The text that `tree.yaml` shows to whoever opens it: that which was refused last and waits to be mended, else FILE's.
+    fn current(&self) -> &Arc<Vec<u8>> {
+        let pending = self.pending.as_ref().map(|pending| &pending.text);
+        pending.unwrap_or(&self.committed)
+    }
+
+    /// Whether FILE has got another text from another program since `epoch`, so that what was made of the one before is not saved.
     #[must_use]
-    pub(super) fn pending(&self) -> Option<&Arc<Vec<u8>>> {
-        self.pending.as_ref()
+    pub(super) fn is_outdated(&self, epoch: u64) -> bool {
+        epoch != self.epoch
+    }
+
+    /// The epoch of a file.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn epoch_of(&self, number: Number) -> Result<u64, Error> {
+        Ok(self.file(number)?.epoch)
     }
 
     fn file(&self, number: Number) -> Result<&File, Error> {
@@ -240,6 +248,7 @@ impl Root {
                 handles: 0,
                 charged: 0,
                 backup: false,
+                epoch: self.epoch,
             },
         );
         self.names.insert(name.to_owned(), number);
@@ -377,9 +386,11 @@ impl Root {
         truncate: bool,
         opener: u32,
     ) -> Result<TextHandle, Error> {
+        let shown = self.pending.as_ref().filter(|_| self.is_tree(number));
+        let epoch = shown.map_or(self.epoch, |pending| pending.epoch);
         let file = self.file_mut(number)?;
         file.handles = file.handles.saturating_add(1);
-        let mut handle = TextHandle::new(number, opener);
+        let mut handle = TextHandle::new(number, opener, epoch);
         if truncate && let Err(error) = self.change(&mut handle, Vec::clear) {
             self.release(&mut handle);
             return Err(error);
@@ -499,13 +510,24 @@ impl Root {
         self.pending = None;
     }
 
-    /// Notes that FILE has another text now, from somebody else. The number of the file that shows it, unless that is open: then it
-    /// shows it when it is closed.
-    pub(super) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<Number> {
-        self.committed = Arc::clone(&text);
+    /// Notes what FILE is after another program has changed it. The number of the file that shows its text now, unless that is open:
+    /// then it shows it when it is closed. A refused text is no longer shown, unless there is no other copy of it.
+    pub(super) fn reloaded(&mut self, text: Arc<Vec<u8>>, facts: FileFacts) -> Option<Number> {
+        let changed = *text != *self.committed;
+        if changed {
+            self.committed = text;
+            self.epoch = self.epoch.saturating_add(1);
+            self.pending.take_if(|pending| pending.kept);
+        }
         let number = self.lookup(TREE_NAME.as_ref())?;
-        self.outdated = self.file(number).is_ok_and(|file| file.handles > 0);
-        (!self.outdated && self.show(number, text).is_ok()).then_some(number)
+        if changed {
+            self.outdated = self.file(number).ok()?.handles > 0;
+            if !self.outdated {
+                self.show(number, Arc::clone(self.current())).ok()?;
+            }
+        }
+        self.file_mut(number).ok()?.facts = facts;
+        Some(number)
     }
 
     /// Notes that what this handle had written is saved, unless it has written more since.
@@ -519,9 +541,10 @@ impl Root {
         }
     }
 
-    /// Notes that `text` was refused; it goes on being shown.
-    pub(super) fn refused(&mut self, text: Arc<Vec<u8>>) {
-        self.pending = Some(text);
+    /// Notes that `text` was refused; it goes on being shown. `kept`: there is a copy of it in a file.
+    pub(super) fn refused(&mut self, text: Arc<Vec<u8>>, kept: bool) {
+        let epoch = self.epoch;
+        self.pending = Some(Pending { text, kept, epoch });
     }
 
     /// Closes a handle. A draft in which no document has begun is forgotten with it. Gives the number of `tree.yaml` if that
@@ -535,7 +558,7 @@ impl Root {
                 .bytes(number)
                 .is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes))
         {
-            let text = Arc::clone(self.pending.as_ref().unwrap_or(&self.committed));
+            let text = Arc::clone(self.current());
             // the file is there: `bytes` has just found it
             let _ = self.show(number, text);
         }
@@ -546,7 +569,7 @@ impl Root {
         if !(closed && self.is_tree(number) && std::mem::take(&mut self.outdated)) {
             return None;
         }
-        let text = Arc::clone(self.pending.as_ref().unwrap_or(&self.committed));
+        let text = Arc::clone(self.current());
         self.show(number, text).is_ok().then_some(number)
     }
 

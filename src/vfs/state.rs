@@ -17,6 +17,8 @@ use crate::error::Error as Library;
 pub(super) struct State {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) meta: Metadata,
+    /// How often another program had changed FILE by then.
+    pub(super) epoch: u64,
     catalogue: OnceLock<Catalogue>,
     numbers: Arc<Mutex<Numbers>>,
     pub(super) elsewhere: Elsewhere,
@@ -30,15 +32,17 @@ pub(super) enum Listing {
 }
 
 impl State {
-    /// What `snapshot` shows now.
+    /// What `snapshot` shows now, after another program has changed FILE `epoch` times.
     pub(super) fn new(
         snapshot: Arc<Snapshot>,
         numbers: &Arc<Mutex<Numbers>>,
+        epoch: u64,
     ) -> Result<Self, Library> {
         let meta = snapshot.metadata()?;
         Ok(Self {
             snapshot,
             meta,
+            epoch,
             catalogue: OnceLock::new(),
             numbers: Arc::clone(numbers),
             elsewhere: Elsewhere::default(),

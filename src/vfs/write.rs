@@ -8,8 +8,9 @@ use std::time::SystemTime;
 
 use log::warn;
 
+use super::attr::FileFacts;
 use super::node::Node;
-use super::root::{FileFacts, Number, Root, TREE_NAME, TextHandle};
+use super::root::{Number, Root, TREE_NAME, TextHandle};
 use super::{
     Access, Attr, Attributes, Error, Handle, Invalidation, Opened, ROOT_DIRECTORIES, Rename,
     Result, Vfs, locked,
@@ -65,7 +66,7 @@ impl Vfs {
         let resized = locked(&self.root).resize(&mut handle, size);
         let text = locked(&self.root).text_to_save(&handle);
         let saved = match (resized, text) {
-            (Ok(()), Some(text)) => self.save_text(&text),
+            (Ok(()), Some(text)) => self.save_text(&text, handle.epoch()),
             (resized, _) => resized,
         };
         self.close_text(&mut handle);
@@ -240,19 +241,19 @@ impl Vfs {
     /// Saves the bytes of a file that is about to be `tree.yaml`. The committed text again is no save; in a backup that is put
     /// back it is how an editor gives up, and what was refused stays so.
     fn save_file(&self, number: Number) -> Result<()> {
-        let (text, put_back) = {
+        let (text, epoch, put_back) = {
             let root = locked(&self.root);
             if root.is_tree(number) {
                 return Ok(());
             }
             let text = Arc::clone(root.bytes(number)?);
             let put_back = root.is_backup(number) && text == *root.committed();
-            (text, put_back)
+            (text, root.epoch_of(number)?, put_back)
         };
         if put_back {
             return Ok(());
         }
-        self.save_text(&text)
+        self.save_text(&text, epoch)
             .inspect_err(|error| self.keep_refused(&text, error, false))
     }
 
@@ -352,7 +353,8 @@ impl Vfs {
             // a better one has been saved since, which this must not replace as what is shown
             return Err(error.clone());
         }
-        match self.save_text(&text) {
+        let epoch = locked(handle).epoch();
+        match self.save_text(&text, epoch) {
             Ok(()) => {
                 Root::saved_through(&mut locked(handle), &text);
                 Ok(())

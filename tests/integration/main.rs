@@ -18,6 +18,7 @@
 mod architecture;
 #[cfg(feature = "fuse")]
 mod arrays;
+mod behind;
 #[cfg(feature = "fuse")]
 mod cli;
 mod command;

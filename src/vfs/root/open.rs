@@ -20,8 +20,20 @@ pub(in crate::vfs) struct TextHandle {
     /// Only of `tree.yaml`.
     pub(super) draft: Option<Draft>,
     opener: u32,
+    /// The root's when it was opened.
+    epoch: u64,
     /// What was refused last when it was to be saved through this.
     pub(super) refused: Option<Refusal>,
+}
+
+/// The refused text that is shown.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) text: Arc<Vec<u8>>,
+    /// Whether it is also kept in a file.
+    pub(super) kept: bool,
+    /// The root's when it was refused.
+    pub(super) epoch: u64,
 }
 
 /// A text that was refused.
@@ -34,11 +46,12 @@ pub(super) struct Refusal {
 }
 
 impl TextHandle {
-    pub(super) fn new(number: Number, opener: u32) -> Self {
+    pub(super) fn new(number: Number, opener: u32, epoch: u64) -> Self {
         Self {
             number,
             draft: None,
             opener,
+            epoch,
             refused: None,
         }
     }
@@ -49,10 +62,10 @@ impl TextHandle {
         self.opener
     }
 
-    /// Whether something was written that is not saved yet.
+    /// The root's epoch when it was opened, or when the text was that it showed then.
     #[must_use]
-    pub(in crate::vfs) fn is_edited(&self) -> bool {
-        self.draft.as_ref().is_some_and(|draft| draft.touched)
+    pub(in crate::vfs) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Notes that a text is refused, while FILE's is `committed`.

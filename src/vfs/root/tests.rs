@@ -140,7 +140,7 @@ fn a_refused_text_goes_on_being_shown() {
     let bad = b"#ASDF 1.0.0\n--- [\n";
     let mut handle = write_new(&mut root, 0, bad);
     let text = root.text_to_save(&handle).unwrap();
-    root.refused(text);
+    root.refused(text, true);
     root.release(&mut handle);
     assert_eq!(**root.bytes(0).unwrap(), bad);
     let mut emptied = root.open(0, true, 1).unwrap();

@@ -1,0 +1,243 @@
+//! What other programs do to FILE while it is mounted, and what becomes then of whatever is open.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+
+use crate::common::{Mount, can_mount, eventually};
+use crate::sample::{Block, Sample, array};
+
+const ESTALE: Option<i32> = Some(116);
+
+/// Arrays `a`, `b`, … of eight bytes, all 1, all 2, …, each in its block, and a key `n`.
+fn arrays(names: &str, n: u32) -> Sample {
+    let entry = |(source, name): (i64, char)| array(&name.to_string(), source, "uint8", "[8]");
+    let entries: Vec<String> = (0..).zip(names.chars()).map(entry).collect();
+    let tree = Sample::new(&format!("n: {n}\n{}", entries.concat()));
+    names.bytes().fold(tree, |sample, name| {
+        sample.block(Block::raw(&[name - b'a' + 1; 8]))
+    })
+}
+
+fn mounted(names: &str) -> Option<(TempDir, PathBuf, Mount)> {
+    if !can_mount() {
+        return None;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = arrays(names, 1).write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    Some((dir, file, mount))
+}
+
+fn writable(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// Changes FILE in place, as a program does that writes all of it.
+fn overwrite(file: &Path, sample: &Sample) {
+    fs::write(file, sample.bytes()).unwrap();
+}
+
+/// Waits until the tree is that of the other program.
+fn shown(mount: &Mount, text: &str) {
+    eventually(text, || mount.text("tree.yaml").contains(text));
+}
+
+#[test]
+fn a_descriptor_of_an_array_does_not_write_into_what_is_an_array_there_now() {
+    let Some((_dir, file, mount)) = mounted("ab") else {
+        return;
+    };
+    let a = writable(&mount.path("arrays/a.bin"));
+    let text = mount.text("tree.yaml");
+    let swapped = text
+        .replace("source: 0", "source: X")
+        .replace("source: 1", "source: 0");
+    fs::write(
+        mount.path("tree.yaml"),
+        swapped.replace("source: X", "source: 1"),
+    )
+    .unwrap();
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [2; 8]);
+    let before = fs::read(&file).unwrap();
+    assert_eq!(
+        a.write_all_at(&[9; 3], 0).unwrap_err().raw_os_error(),
+        ESTALE
+    );
+    drop(a);
+    assert_eq!(fs::read(&file).unwrap(), before);
+    writable(&mount.path("arrays/a.bin"))
+        .write_all_at(&[9; 8], 0)
+        .unwrap();
+    assert_eq!(mount.read("blocks/1.bin").unwrap(), [9; 8]);
+}
+
+#[test]
+fn a_descriptor_does_not_write_into_a_file_that_has_become_another() {
+    let Some((_dir, file, mount)) = mounted("abc") else {
+        return;
+    };
+    let handles =
+        ["arrays/b.bin", "arrays/b.npy", "blocks/1.bin"].map(|path| writable(&mount.path(path)));
+    let other = arrays("xabc", 2);
+    overwrite(&file, &other);
+    shown(&mount, "n: 2");
+    for handle in handles {
+        let written = handle.write_all_at(&[9; 8], 128);
+        assert_eq!(written.unwrap_err().raw_os_error(), ESTALE);
+    }
+    assert_eq!(fs::read(&file).unwrap(), other.bytes());
+    assert_eq!(mount.read("arrays/b.bin").unwrap(), [2; 8]);
+}
+
+#[test]
+fn data_that_another_program_changes_are_shown_and_not_written_over() {
+    let Some((_dir, file, mount)) = mounted("ab") else {
+        return;
+    };
+    let early = writable(&mount.path("arrays/a.bin"));
+    let late = writable(&mount.path("arrays/a.bin"));
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [1; 8]);
+    let mut bytes = fs::read(&file).unwrap();
+    let at = bytes
+        .windows(8)
+        .position(|window| window == [1; 8])
+        .unwrap();
+    bytes[at..at + 2].copy_from_slice(&[7, 7]);
+    writable(&file).write_all_at(&[7, 7], at as u64).unwrap();
+
+    // before it is noticed, and after
+    let written = early
+        .write_all_at(&[1; 8], 0)
+        .and_then(|()| early.sync_all());
+    assert_eq!(written.unwrap_err().raw_os_error(), ESTALE);
+    drop(early);
+    assert_eq!(
+        mount.read("arrays/a.bin").unwrap(),
+        [7, 7, 1, 1, 1, 1, 1, 1]
+    );
+    assert_eq!(mount.read("blocks/0.bin").unwrap()[..2], [7, 7]);
+    let written = late.write_all_at(&[1; 8], 0);
+    assert_eq!(written.unwrap_err().raw_os_error(), ESTALE);
+    drop(late);
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+
+    writable(&mount.path("arrays/a.bin"))
+        .write_all_at(&[5], 7)
+        .unwrap();
+    assert_eq!(
+        mount.read("arrays/a.bin").unwrap(),
+        [7, 7, 1, 1, 1, 1, 1, 5]
+    );
+}
+
+#[test]
+fn a_refused_text_does_not_hold_up_what_another_program_has_made_of_the_file() {
+    let Some((dir, file, mount)) = mounted("ab") else {
+        return;
+    };
+    let bad = mount.text("tree.yaml").replace("n: 1", "n: [");
+    fs::write(mount.path("tree.yaml"), &bad).unwrap();
+    assert_eq!(mount.text("tree.yaml"), bad);
+    overwrite(&file, &arrays("xab", 2));
+    shown(&mount, "n: 2");
+    assert_eq!(mount.read("arrays/b.bin").unwrap(), [2; 8]);
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    assert_eq!(fs::read_to_string(&rejected).unwrap(), bad);
+    assert!(mount.text("info/status").contains("NOT SAVED"));
+    let good = mount.text("tree.yaml").replace("n: 2", "n: 3");
+    fs::write(mount.path("tree.yaml"), &good).unwrap();
+    assert!(!mount.text("info/status").contains("NOT SAVED"));
+    assert!(!rejected.exists());
+}
+
+#[test]
+fn a_text_made_of_an_older_tree_is_not_saved_over_a_newer_one() {
+    let Some((dir, file, mount)) = mounted("a") else {
+        return;
+    };
+    let old = mount.text("tree.yaml");
+    let edited = writable(&mount.path("tree.yaml"));
+    let replacing = mount.path("tree.yaml.new");
+    fs::write(&replacing, old.replace("n: 1", "n: 4")).unwrap();
+    let other = arrays("a", 2);
+    overwrite(&file, &other);
+    eventually("n: 2", || {
+        mount.text("info/status").contains("block") && {
+            // those who have it open see what they have opened
+            let _ = mount.names("arrays");
+            fs::metadata(mount.path("nothing")).is_err()
+                && fs::rename(&replacing, mount.path("tree.yaml")).is_err_and(|error| {
+                    error.raw_os_error() == Some(5) || error.raw_os_error() == ESTALE
+                })
+        }
+    });
+    edited
+        .write_all_at(old.replace("n: 1", "n: 3").as_bytes(), 0)
+        .unwrap();
+    assert_eq!(edited.sync_all().unwrap_err().raw_os_error(), ESTALE);
+    drop(edited);
+    assert_eq!(fs::read(&file).unwrap(), other.bytes());
+    shown(&mount, "n: 2");
+    let kept = fs::read_to_string(dir.path().join("sample.asdf.rejected.yaml")).unwrap();
+    assert!(kept.contains("n: 3"), "{kept}");
+    fs::write(mount.path("tree.yaml"), old.replace("n: 1", "n: 5")).unwrap();
+    let saved = fs::read(&file).unwrap();
+    assert!(String::from_utf8_lossy(&saved).contains("n: 5"));
+}
+
+#[test]
+fn what_cannot_be_read_for_a_moment_is_shown_when_it_can_be_again() {
+    let Some((_dir, file, mount)) = mounted("ab") else {
+        return;
+    };
+    let mut writer = File::create(&file).unwrap();
+    eventually("the change is noticed", || {
+        mount.text("info/status").contains("changed   ")
+    });
+    let error = mount.read("blocks/1.bin").unwrap_err();
+    assert_eq!(error.raw_os_error(), ESTALE);
+    writer.write_all(&arrays("xab", 2).bytes()).unwrap();
+    drop(writer);
+    shown(&mount, "n: 2");
+    assert_eq!(mount.read("arrays/b.bin").unwrap(), [2; 8]);
+    let text = mount.text("tree.yaml").replace("n: 2", "n: 3");
+    fs::write(mount.path("tree.yaml"), &text).unwrap();
+    assert!(!mount.text("info/status").contains("changed   "));
+    assert!(fs::read(&file).unwrap().starts_with(text.as_bytes()));
+}
+
+#[test]
+fn owner_mode_and_times_are_those_that_the_file_has_now() {
+    let Some((_dir, file, mount)) = mounted("a") else {
+        return;
+    };
+    let facts = |path: &Path| {
+        let meta = fs::metadata(path).unwrap();
+        (meta.mode() & 0o666, meta.mtime())
+    };
+    fs::metadata(mount.path("tree.yaml")).unwrap();
+    let open = writable(&mount.path("arrays/a.bin"));
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    for path in ["tree.yaml", "blocks/0.bin", "arrays/a.npy"] {
+        eventually(path, || facts(&mount.path(path)).0 == 0o600);
+    }
+    // nobody has changed a byte
+    open.write_all_at(&[3], 0).unwrap();
+    drop(open);
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::options()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_modified(then)
+        .unwrap();
+    for path in ["tree.yaml", "blocks/0.bin"] {
+        eventually(path, || facts(&mount.path(path)).1 == 1_000_000_000);
+    }
+    assert_eq!(mount.read("arrays/a.bin").unwrap()[0], 3);
+}
