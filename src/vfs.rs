@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use crate::asdf::Snapshot;
-use crate::error::Error as Library;
+use crate::error::{Error as Library, Place};
 use crate::save::Writer;
 use crate::source::{Memory, Scratch, Source, len_u64};
 
@@ -340,9 +340,11 @@ impl Vfs {
             Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) => {
                 let handle = self.open_data(&state, node, access)?;
                 let fh = self.handles.insert(Handle::Data(handle));
+                // nobody tells of what becomes of other files
+                let keep_cache = !access.truncate && !edit::is_elsewhere(&state, node);
                 return Ok(Opened {
                     fh,
-                    keep_cache: !access.truncate && !locked(&self.stale).contains(&ino),
+                    keep_cache: keep_cache && !locked(&self.stale).contains(&ino),
                     direct: false,
                 });
             }
@@ -390,7 +392,8 @@ impl Vfs {
         let handle = self.handles.get(fh)?;
         if matches!(*handle, Handle::Data(_)) {
             self.refresh();
-            self.check_afloat()?;
+            self.check_afloat()
+                .map_err(|error| Library::corrupt(Place::File, error.to_string()))?;
         }
         let text = match &*handle {
             Handle::Text(text) => Some(locked(&self.root).view(&locked(text))?),

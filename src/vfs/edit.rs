@@ -486,6 +486,15 @@ fn block_of(state: &State, node: Node) -> Option<usize> {
     }
 }
 
+/// Whether the bytes of an array lie in another file.
+pub(super) fn is_elsewhere(state: &State, node: Node) -> bool {
+    let (Node::ArrayBin(number) | Node::ArrayNpy(number)) = node else {
+        return false;
+    };
+    let array = state.array(number);
+    array.is_ok_and(|array| matches!(array.origin(), Origin::External(_)))
+}
+
 impl DataHandle {
     /// That its bytes are still those that were opened: whoever writes a part of them has seen the others, or their places.
     fn check_current(&self, now: &State) -> Result<()> {

@@ -200,7 +200,7 @@ fn what_cannot_be_read_for_a_moment_is_shown_when_it_can_be_again() {
         mount.text("info/status").contains("changed   ")
     });
     let error = mount.read("blocks/1.bin").unwrap_err();
-    assert_eq!(error.raw_os_error(), ESTALE);
+    assert_eq!(error.raw_os_error(), Some(5));
     writer.write_all(&arrays("xab", 2).bytes()).unwrap();
     drop(writer);
     shown(&mount, "n: 2");
@@ -209,6 +209,27 @@ fn what_cannot_be_read_for_a_moment_is_shown_when_it_can_be_again() {
     fs::write(mount.path("tree.yaml"), &text).unwrap();
     assert!(!mount.text("info/status").contains("changed   "));
     assert!(fs::read(&file).unwrap().starts_with(text.as_bytes()));
+}
+
+#[test]
+fn what_an_external_array_is_now_is_shown_to_whoever_opens_it() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let external = dir.path().join("other.asdf");
+    let sample = |data: &[u8]| Sample::new("{}\n").block(Block::raw(data)).bytes();
+    fs::write(&external, sample(&[1; 8])).unwrap();
+    let tree = "a: !core/ndarray-1.0.0 {source: other.asdf, datatype: uint8, byteorder: little, shape: [8]}\n";
+    let mount = Mount::new(&Sample::new(tree).write(dir.path()), &[]);
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [1; 8]);
+    let open = File::open(mount.path("arrays/a.bin")).unwrap();
+    fs::write(&external, sample(&[2; 8])).unwrap();
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [2; 8]);
+    fs::write(dir.path().join("new"), sample(&[3; 8])).unwrap();
+    fs::rename(dir.path().join("new"), &external).unwrap();
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [3; 8]);
+    drop(open);
 }
 
 #[test]
