@@ -195,10 +195,12 @@ fn open_flags(opened: &Opened) -> FopenFlags {
 }
 
 fn access(flags: OpenFlags, req: &Request) -> Access {
+    let how = OFlags::from_bits_retain(flags.0.cast_unsigned());
     Access {
         pid: req.pid(),
         write: flags.acc_mode() != OpenAccMode::O_RDONLY,
-        truncate: OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::TRUNC),
+        truncate: how.contains(OFlags::TRUNC),
+        append: how.contains(OFlags::APPEND),
     }
 }
 

@@ -329,7 +329,7 @@ impl Vfs {
         }
         let text = match node {
             Node::Text(number) => {
-                let handle = locked(&self.root).open(number, access.truncate, access.pid)?;
+                let handle = locked(&self.root).open(number, access)?;
                 let fh = self.handles.insert(Handle::Text(Mutex::new(handle)));
                 return Ok(Opened {
                     fh,

@@ -51,6 +51,8 @@ pub struct Access {
     pub write: bool,
     /// Emptied.
     pub truncate: bool,
+    /// For writing behind what is there.
+    pub append: bool,
     /// Process that opens it, 0 if unknown.
     pub pid: u32,
 }

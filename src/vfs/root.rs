@@ -18,7 +18,7 @@ use std::time::SystemTime;
 
 pub(super) use self::open::TextHandle;
 use self::open::{Draft, Pending};
-use super::attr::FileFacts;
+use super::attr::{Access, FileFacts};
 use super::error::Error;
 use crate::asdf::text::TEXT_LIMIT;
 use crate::source::len_u64;
@@ -376,22 +376,19 @@ impl Root {
         Ok(())
     }
 
-    /// Opens a file. `truncate`: with an empty draft, or, for a scratch file, with its bytes cut.
+    /// Opens a file; emptied, with an empty draft, or, for a scratch file, with its bytes cut.
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub(super) fn open(
-        &mut self,
-        number: Number,
-        truncate: bool,
-        opener: u32,
-    ) -> Result<TextHandle, Error> {
+    pub(super) fn open(&mut self, number: Number, access: Access) -> Result<TextHandle, Error> {
         let shown = self.pending.as_ref().filter(|_| self.is_tree(number));
         let epoch = shown.map_or(self.epoch, |pending| pending.epoch);
         let file = self.file_mut(number)?;
         file.handles = file.handles.saturating_add(1);
-        let mut handle = TextHandle::new(number, opener, epoch);
-        if truncate && let Err(error) = self.change(&mut handle, Vec::clear) {
+        let mut handle = TextHandle::new(number, access, epoch);
+        if access.truncate
+            && let Err(error) = self.change(&mut handle, Vec::clear)
+        {
             self.release(&mut handle);
             return Err(error);
         }
@@ -409,7 +406,8 @@ impl Root {
         }
     }
 
-    /// Writes at an offset, filling a hole with zeros.
+    /// Writes at an offset, filling a hole with zeros; or behind all that is shown, whoever has written it, if the file was opened
+    /// for that.
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`].
@@ -419,7 +417,14 @@ impl Root {
         offset: u64,
         data: &[u8],
     ) -> Result<(), Error> {
-        let start = self.checked_len(offset)?;
+        let start = if handle.appends {
+            if let Some(draft) = &mut handle.draft {
+                draft.bytes = Arc::clone(self.bytes(handle.number)?);
+            }
+            self.view(handle)?.len()
+        } else {
+            self.checked_len(offset)?
+        };
         let end = start
             .checked_add(data.len())
             .ok_or(Error::TooBig("beyond the limit of a tree"))?;

@@ -62,7 +62,7 @@ impl Vfs {
         {
             return locked(&self.root).resize(&mut locked(text), size);
         }
-        let mut handle = locked(&self.root).open(number, false, 0)?;
+        let mut handle = locked(&self.root).open(number, Access::default())?;
         let resized = locked(&self.root).resize(&mut handle, size);
         let text = locked(&self.root).text_to_save(&handle);
         let saved = match (resized, text) {

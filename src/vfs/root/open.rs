@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Number;
-use crate::vfs::Error;
+use crate::vfs::{Access, Error};
 
 /// A handle's own version of the text.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub(in crate::vfs) struct TextHandle {
     /// Only of `tree.yaml`.
     pub(super) draft: Option<Draft>,
     opener: u32,
+    /// Whether each write goes behind what is there then.
+    pub(super) appends: bool,
     /// The root's when it was opened.
     epoch: u64,
     /// What was refused last when it was to be saved through this.
@@ -46,11 +48,12 @@ pub(super) struct Refusal {
 }
 
 impl TextHandle {
-    pub(super) fn new(number: Number, opener: u32, epoch: u64) -> Self {
+    pub(super) fn new(number: Number, access: Access, epoch: u64) -> Self {
         Self {
             number,
             draft: None,
-            opener,
+            opener: access.pid,
+            appends: access.append,
             epoch,
             refused: None,
         }

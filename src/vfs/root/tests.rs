@@ -5,6 +5,17 @@ use super::*;
 const TEXT: &[u8] = b"#ASDF 1.0.0\n--- {a: 1}\n...\n";
 const OTHER: &[u8] = b"#ASDF 1.0.0\n--- {a: 2}\n...\n";
 
+const WRITE: Access = Access {
+    write: true,
+    truncate: false,
+    append: false,
+    pid: 1,
+};
+const EMPTIED: Access = Access {
+    truncate: true,
+    ..WRITE
+};
+
 fn facts() -> FileFacts {
     FileFacts {
         perm: 0o600,
@@ -19,7 +30,7 @@ fn root() -> Root {
 }
 
 fn write_new(root: &mut Root, number: Number, text: &[u8]) -> TextHandle {
-    let mut handle = root.open(number, true, 1).unwrap();
+    let mut handle = root.open(number, EMPTIED).unwrap();
     root.write(&mut handle, 0, text).unwrap();
     handle
 }
@@ -40,7 +51,7 @@ fn what_is_written_is_what_is_saved() {
 #[test]
 fn an_emptied_text_comes_back() {
     let mut root = root();
-    let mut handle = root.open(0, true, 1).unwrap();
+    let mut handle = root.open(0, EMPTIED).unwrap();
     assert_eq!(root.shown(0).unwrap().len, 0);
     assert!(root.text_to_save(&handle).is_none());
     root.release(&mut handle);
@@ -50,7 +61,7 @@ fn an_emptied_text_comes_back() {
 #[test]
 fn an_open_without_a_change_saves_nothing() {
     let mut root = root();
-    let handle = root.open(0, false, 1).unwrap();
+    let handle = root.open(0, WRITE).unwrap();
     assert!(root.text_to_save(&handle).is_none());
 }
 
@@ -78,7 +89,7 @@ fn two_writers_do_not_mix() {
 #[test]
 fn a_patch_starts_from_what_is_shown() {
     let mut root = root();
-    let mut handle = root.open(0, false, 1).unwrap();
+    let mut handle = root.open(0, WRITE).unwrap();
     root.write(&mut handle, 20, b"2").unwrap();
     assert_eq!(*root.text_to_save(&handle).unwrap(), OTHER);
 }
@@ -98,7 +109,7 @@ fn a_text_renamed_away_is_replaced_by_a_new_file() {
 fn scratch_files_are_limited_and_give_their_room_back() {
     let mut root = root();
     let number = root.create("s".as_ref(), facts()).unwrap();
-    let mut handle = root.open(number, false, 1).unwrap();
+    let mut handle = root.open(number, WRITE).unwrap();
     assert!(matches!(
         root.write(&mut handle, 0, &vec![1; 70 << 10]),
         Err(Error::ScratchFull(_))
@@ -109,7 +120,7 @@ fn scratch_files_are_limited_and_give_their_room_back() {
     root.unlink("s".as_ref()).unwrap();
     root.release(&mut handle);
     let number = root.create("u".as_ref(), facts()).unwrap();
-    let mut handle = root.open(number, false, 1).unwrap();
+    let mut handle = root.open(number, WRITE).unwrap();
     root.write(&mut handle, 0, &vec![1; 50 << 10]).unwrap();
 }
 
@@ -117,7 +128,7 @@ fn scratch_files_are_limited_and_give_their_room_back() {
 fn an_unlinked_file_lives_until_it_is_closed() {
     let mut root = root();
     let number = root.create("s".as_ref(), facts()).unwrap();
-    let mut handle = root.open(number, false, 1).unwrap();
+    let mut handle = root.open(number, WRITE).unwrap();
     root.unlink("s".as_ref()).unwrap();
     root.write(&mut handle, 0, b"x").unwrap();
     assert_eq!(*root.view(&handle).unwrap(), b"x");
@@ -143,7 +154,24 @@ fn a_refused_text_goes_on_being_shown() {
     root.refused(text, true);
     root.release(&mut handle);
     assert_eq!(**root.bytes(0).unwrap(), bad);
-    let mut emptied = root.open(0, true, 1).unwrap();
+    let mut emptied = root.open(0, EMPTIED).unwrap();
     root.release(&mut emptied);
     assert_eq!(**root.bytes(0).unwrap(), bad);
+}
+
+#[test]
+fn who_appends_writes_behind_what_others_have_appended() {
+    let mut root = root();
+    let append = Access {
+        append: true,
+        ..WRITE
+    };
+    let mut handles = [0, 0].map(|number| root.open(number, append).unwrap());
+    for (n, text) in [(0, "one\n"), (1, "two\n"), (0, "three\n")] {
+        // the kernel's offset is that of what it has seen
+        root.write(&mut handles[n], 1000, text.as_bytes()).unwrap();
+    }
+    let shown = root.bytes(0).unwrap();
+    assert_eq!(shown.as_slice(), [TEXT, b"one\ntwo\nthree\n"].concat());
+    assert_eq!(&root.text_to_save(&handles[0]).unwrap(), shown);
 }
