@@ -278,6 +278,14 @@ impl Stream for BloscStream {
         true
     }
 
+    fn thin_out(&self) {
+        let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
+        walk.entries.thin_out();
+        if let Layout::Frame(frame) = &self.layout {
+            frame.thin_out();
+        }
+    }
+
     fn held(&self) -> u64 {
         let walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = len_u64(size_of_val(walk.entries.rest()));

@@ -15,13 +15,16 @@
 //!
 //! The chunk of offsets stands behind the other chunks; an offset counts from the end of the header. One with its top bit set is
 //! no offset: its top byte names the special value of which the chunk consists.
+//!
+//! Of the offsets no more is kept than a piece of [`PIECE`] bytes, whatever the blocks that they are packed in: a chunk of a
+//! few bytes may say that it has blocks of 16 MiB.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::chunk::{BlockDecoder, Chunk};
 use crate::codec::chunked::{Headers, array_at, corrupt, unsupported};
 use crate::error::Result;
-use crate::source::{Source, len_u64};
+use crate::source::{Scratch, Source, len_u64};
 
 const MAGIC: &[u8; 9] = b"\xA8b2frame\0";
 /// Bytes of the header that are looked at.
@@ -35,6 +38,10 @@ const BLOCKS_VARY: u8 = 0x80;
 /// Elements in the header's array since there is a block size.
 const WITH_BLOCK_SIZE: u8 = 0x9E;
 const SPECIAL: u8 = 0x80;
+/// Bytes of the offsets that are kept when a block of them has been decoded.
+const PIECE: usize = 64 << 10;
+/// Length of an offset.
+const OFFSET: usize = 8;
 
 /// A contiguous frame.
 pub(super) struct Cframe {
@@ -48,8 +55,23 @@ pub(super) struct Cframe {
     chunk_size: Option<u64>,
     typesize: u8,
     offsets: Chunk,
-    /// The block of offsets that was looked at last, by its number.
-    block: Mutex<(Option<u64>, Vec<u8>, BlockDecoder)>,
+    /// The packed offsets that were looked at last.
+    piece: Mutex<Option<Piece>>,
+}
+
+/// Decoded bytes of the chunk of offsets.
+struct Piece {
+    /// Where in the chunk they begin.
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Piece {
+    /// The offset at `at` in the chunk, if it is here.
+    fn get(&self, at: u64) -> Option<[u8; OFFSET]> {
+        let within = usize::try_from(at.checked_sub(self.start)?).ok()?;
+        self.bytes.get(within..)?.first_chunk().copied()
+    }
 }
 
 /// Whether the payload begins like a contiguous frame.
@@ -116,7 +138,7 @@ impl Cframe {
             chunk_size,
             typesize: u8::try_from(number(48, 4)).unwrap_or(1),
             offsets,
-            block: Mutex::default(),
+            piece: Mutex::default(),
         })
     }
 
@@ -157,31 +179,51 @@ impl Cframe {
     }
 
     /// The offset of chunk `number`.
-    fn offset(&self, stored: &dyn Source, number: u64) -> Result<[u8; 8]> {
+    fn offset(&self, stored: &dyn Source, number: u64) -> Result<[u8; OFFSET]> {
         let none = || corrupt(format!("Blosc2 frame without a chunk {number}"));
+        let len = len_u64(OFFSET);
         let at = number
-            .checked_mul(8)
-            .filter(|&at| at < self.offsets.size)
+            .checked_mul(len)
+            .filter(|&at| at.saturating_add(len) <= self.offsets.size)
             .ok_or_else(none)?;
-        let n = at.checked_div(self.offsets.block).ok_or_else(none)?;
-        let mut held = self.block.lock().unwrap_or_else(PoisonError::into_inner);
-        let (current, bytes, decoder) = &mut *held;
-        if *current != Some(n) {
-            *current = None;
-            bytes.resize(self.offsets.block_len(n), 0);
-            decoder.decode(stored, &self.offsets, n, bytes)?;
-            *current = Some(n);
+        if let Some(offset) = self.offsets.plain_at(stored, at)? {
+            return Ok(offset);
         }
-        let within = at.saturating_sub(n.saturating_mul(self.offsets.block));
-        usize::try_from(within)
-            .ok()
-            .and_then(|within| bytes.get(within..)?.first_chunk().copied())
-            .ok_or_else(none)
+        let mut held = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(offset) = held.as_ref().and_then(|piece| piece.get(at)) {
+            return Ok(offset);
+        }
+        *held = None;
+        let piece = self.unpack(stored, at)?;
+        let offset = piece.get(at).ok_or_else(none)?;
+        *held = Some(piece);
+        Ok(offset)
+    }
+
+    /// Decodes the block of packed offsets that has the byte at `at`, and gives the piece around it.
+    fn unpack(&self, stored: &dyn Source, at: u64) -> Result<Piece> {
+        let n = at.checked_div(self.offsets.block).unwrap_or_default();
+        let start = n.saturating_mul(self.offsets.block);
+        let mut block = Scratch::of(self.offsets.block_len(n));
+        BlockDecoder::default().decode(stored, &self.offsets, n, &mut block)?;
+        let within = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+        let skipped = within & !PIECE.saturating_sub(1);
+        let rest = block.get(skipped..).unwrap_or_default();
+        Ok(Piece {
+            start: start.saturating_add(len_u64(skipped)),
+            bytes: rest.get(..PIECE).unwrap_or(rest).to_vec(),
+        })
     }
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
-        let held = self.block.lock().unwrap_or_else(PoisonError::into_inner);
-        len_u64(held.1.capacity()).saturating_add(held.2.held())
+        let held = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref()
+            .map_or(0, |piece| len_u64(piece.bytes.capacity()))
+    }
+
+    /// Gives up what is held.
+    pub(super) fn thin_out(&self) {
+        *self.piece.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

@@ -262,6 +262,29 @@ impl Chunk {
         usize::try_from(len).unwrap_or(usize::MAX)
     }
 
+    /// The `N` decoded bytes at `offset` that the chunk has there, if they need not be unpacked.
+    pub(super) fn plain_at<const N: usize>(
+        &self,
+        stored: &dyn Source,
+        offset: u64,
+    ) -> Result<Option<[u8; N]>> {
+        match &self.content {
+            Content::Packed => Ok(None),
+            Content::Stored => {
+                let start = self.at.saturating_add(self.header);
+                array_at(stored, start.saturating_add(offset)).map(Some)
+            }
+            Content::Run(value) => {
+                let within = offset.checked_rem(len_u64(value.len())).unwrap_or_default();
+                let skipped = usize::try_from(within).unwrap_or_default();
+                let mut bytes = value.iter().copied().cycle().skip(skipped);
+                Ok(Some(std::array::from_fn(|_| {
+                    bytes.next().unwrap_or_default()
+                })))
+            }
+        }
+    }
+
     /// Bytes of memory that decoding a block takes beside the block: its streams, two buffers for filters, what deltas are to.
     pub(super) fn scratch(&self) -> u64 {
         if self.content != Content::Packed {

@@ -119,6 +119,62 @@ fn frames_are_read_and_entered_at_any_chunk() {
     assert_eq!(opened.stream.entry(130_000), 128_000);
 }
 
+/// A frame of a million zeros in chunks of four bytes, of which only the offsets are stored: in a chunk with this content.
+fn frame_of_zeros(flags: u8, kind: u8, content: &[u8]) -> Vec<u8> {
+    let numbers = [2 << 20, 2 << 20, 32 + u32_len(content.len())];
+    let mut chunk = vec![5, 1, flags, 8];
+    chunk.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    chunk.extend([0; 15]);
+    chunk.push(kind << 4);
+    chunk.extend(content);
+    let mut frame = vec![0x9E, 0xA8];
+    frame.extend(b"b2frame\0");
+    frame.extend([&[0xD2][..], &97_u32.to_be_bytes(), &[0xCF]].concat());
+    frame.extend((97 + chunk.len() as u64).to_be_bytes());
+    frame.extend([0xA4, 0x12, 0, 0, 0, 0xD3]);
+    frame.extend((1_u64 << 20).to_be_bytes());
+    frame.extend([0xD3, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for number in [1_u32, 4, 4] {
+        frame.push(0xD2);
+        frame.extend(number.to_be_bytes());
+    }
+    frame.resize(97, 0);
+    [frame, chunk].concat()
+}
+
+#[test]
+fn offsets_of_chunks_are_looked_up_and_not_held() {
+    // Once a whole block of offsets stayed for as long as the stream, 16 MiB for 400 bytes of a file.
+    let zeros = 0x8100_0000_0000_0000_u64.to_le_bytes();
+    let run = frame_of_zeros(5, 3, &zeros);
+    let stored = frame_of_zeros(7, 0, &zeros.repeat(1 << 18));
+    // One stream per byte of an element: a size that is negative, and a token.
+    let mut packed = 36_u32.to_le_bytes().to_vec();
+    for byte in zeros {
+        packed.extend(
+            [-i32::from(byte)]
+                .iter()
+                .flat_map(|size| size.to_le_bytes()),
+        );
+        packed.extend((byte > 0).then_some(1));
+    }
+    let mut packed = frame_of_zeros(5, 0, &packed);
+    packed[97 + 16] = 1;
+    for (frame, most) in [(run, 0), (stored, 0), (packed, 64 << 10)] {
+        let stream = open(&BLS2, frame, 1 << 20).stream;
+        for offset in [0, 999_999, 32_768, 500_000, (1 << 20) - 1] {
+            assert_eq!(stream.entry(offset), offset / 4 * 4);
+            let mut cursor = Arc::clone(&stream).cursor(offset).unwrap();
+            let mut buf = vec![1; ((1 << 20) - cursor.position()).min(300) as usize];
+            cursor.read(&mut buf).unwrap();
+            assert!(buf.iter().all(|&byte| byte == 0), "at {offset}");
+            assert_eq!(stream.held(), most);
+        }
+        stream.thin_out();
+        assert_eq!(stream.held(), 0);
+    }
+}
+
 #[test]
 fn runs_of_special_values_are_made_up() {
     for (name, value) in [
