@@ -15,7 +15,7 @@ const COPIED_AT_ONCE: u64 = 1 << 20;
 /// The greatest chunk that is encoded in one piece; a greater one becomes several.
 const MAX_CHUNK: u64 = 16 << 20;
 
-/// The least size of a block's first chunk that what is added to the block follows.
+/// The least size of a first chunk that what is added follows if others are larger than the first already.
 const MIN_CHUNK: u64 = 64 << 10;
 
 /// A compressed block and an edit of it.
@@ -109,7 +109,11 @@ pub(super) fn encode<F: Framing>(
 
 /// Writes an edited block: touched chunks anew in their own size and shape, the others as they are stored.
 ///
-/// Where the stored chunks end, or can't be followed, and where bytes were added, chunks have the size of the first.
+/// Where the stored chunks end, or can't be followed, and where bytes were added, chunks have the size of the first, and the
+/// last one is filled up to it. The first one is, too, if it is alone: how long it was going to be can't be seen.
+///
+/// No chunk becomes larger than the first one, unless some were already: libasdf makes room for the first, and takes it for
+/// the largest.
 ///
 /// # Errors
 /// Of reading the edited bytes or the stored ones, and of `out`.
@@ -121,7 +125,7 @@ pub(super) fn reencode<F: Framing>(
     let len = edited.decoded.len();
     let known = edited.stored_len.min(len);
     let (mut at, mut start) = (0, 0_u64);
-    let mut usual = None;
+    let mut sizes = Sizes::default();
     let mut buf = Vec::new();
     while start < known {
         let Ok((chunk, shape)) = framing.read(edited, at, start) else {
@@ -129,19 +133,14 @@ pub(super) fn reencode<F: Framing>(
         };
         at = chunk.stored.end;
         let decoded = start..start.saturating_add(chunk.size);
-        let usual = *usual.get_or_insert(chunk.size);
         let is_last = decoded.end >= edited.stored_len;
-        if is_last && len > edited.stored_len && chunk.size < usual {
+        if is_last && len > edited.stored_len && chunk.size < sizes.usual::<F>() {
             // The last chunk has room for what was added.
             break;
         }
         if chunk.size > 0 {
-            if edited.touches(&decoded) {
+            if let Some(size) = sizes.anew::<F>(chunk.size, edited.touches(&decoded)) {
                 let end = decoded.end.min(len);
-                let size = match chunk.size {
-                    size @ ..=MAX_CHUNK => size,
-                    _ => F::CHUNK,
-                };
                 encode_range(framing, &shape, edited.decoded, start..end, size, out)?;
             } else {
                 edited.copy(&chunk.stored, &mut buf, out)?;
@@ -149,11 +148,43 @@ pub(super) fn reencode<F: Framing>(
         }
         start = decoded.end;
     }
-    let usual = usual
-        .filter(|usual| (MIN_CHUNK..=MAX_CHUNK).contains(usual))
-        .unwrap_or(F::CHUNK);
+    let usual = sizes.usual::<F>();
     let shape = F::Shape::default();
     encode_range(framing, &shape, edited.decoded, start..len, usual, out)
+}
+/// The sizes of the chunks so far.
+#[derive(Default)]
+struct Sizes {
+    /// Of the first, as it was stored and as it is written.
+    first: Option<(u64, u64)>,
+    /// Whether a later one was larger.
+    rising: bool,
+}
+
+impl Sizes {
+    /// Takes account of a stored chunk, and gives the size in which it is encoded; `None` if it is copied.
+    fn anew<F: Framing>(&mut self, size: u64, touched: bool) -> Option<u64> {
+        let own = match size {
+            ..=MAX_CHUNK => size,
+            _ => F::CHUNK,
+        };
+        let Some((stored, written)) = self.first else {
+            self.first = Some((size, if touched { own } else { size }));
+            return touched.then_some(own);
+        };
+        self.rising |= size > stored;
+        let most = if self.rising { u64::MAX } else { written };
+        (touched || size > most).then_some(own.min(most))
+    }
+
+    /// The size of those that are added.
+    fn usual<F: Framing>(&self) -> u64 {
+        let least = if self.rising { MIN_CHUNK } else { 1 };
+        self.first
+            .map(|(_, written)| written)
+            .filter(|first| (least..=MAX_CHUNK).contains(first))
+            .unwrap_or(F::CHUNK)
+    }
 }
 
 /// Writes a range of `decoded` in chunks of `size`.

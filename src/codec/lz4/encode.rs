@@ -122,6 +122,65 @@ mod tests {
         assert_eq!(edited.encoded, 170_000);
     }
 
+    /// The decoded sizes of the chunks of what an edit makes of chunks of these sizes.
+    fn sizes_after(sizes: &[usize], writes: Vec<(usize, Vec<u8>)>, len: usize) -> Vec<u64> {
+        let before = image(sizes.iter().sum());
+        let (mut stored, mut rest) = (Vec::new(), before.as_slice());
+        for &size in sizes {
+            let (chunk, behind) = rest.split_at(size);
+            Encoder::default().encode(chunk, &(), &mut stored).unwrap();
+            rest = behind;
+        }
+        let case = EditCase {
+            framing: CHUNKS,
+            stored,
+            before,
+            writes,
+            len,
+        };
+        let edited = case.run(&Lz4);
+        let starts = chunks(&edited.stored).into_iter().map(|chunk| chunk.0);
+        let ends = starts.clone().skip(1).chain([len as u64]);
+        starts.zip(ends).map(|(start, end)| end - start).collect()
+    }
+
+    #[test]
+    fn no_chunk_becomes_larger_than_the_first() {
+        // Once 5 MiB behind a block of 10,000 bytes became chunks of 4 MiB, and libasdf has room for as much as the first.
+        const MIB: usize = 1 << 20;
+        let grown = |sizes: &[usize], by: usize| {
+            let len = sizes.iter().sum::<usize>() + by;
+            sizes_after(sizes, Vec::new(), len)
+        };
+        assert_eq!(grown(&[10_000], 5 * MIB), [4 << 20, (1 << 20) + 10_000]);
+        assert_eq!(grown(&[5 * MIB], 6 * MIB), [5 << 20, 5 << 20, 1 << 20]);
+        assert_eq!(grown(&[300, 300, 100], 700), [300, 300, 300, 300, 200]);
+        let larger_already = grown(&[300, 400], 5 * MIB);
+        assert_eq!(larger_already, [300, 400, 4 << 20, 1 << 20]);
+        let split = sizes_after(&[17 * MIB, 17 * MIB], vec![(5, vec![1])], 34 * MIB);
+        let pieces = [4 << 20, 4 << 20, 4 << 20, 4 << 20, 1 << 20];
+        assert_eq!(split, pieces.repeat(2));
+    }
+
+    #[test]
+    fn a_block_that_grows_line_by_line_stays_one_chunk() {
+        let line = b"2026-01-01T00:00:00 one more line\n";
+        let mut before = line.to_vec();
+        let mut payload = stored(&before, before.len());
+        for _ in 0..50 {
+            let case = EditCase {
+                framing: CHUNKS,
+                stored: payload,
+                writes: vec![(before.len(), line.to_vec())],
+                len: before.len() + line.len(),
+                before,
+            };
+            let edited = case.run(&Lz4);
+            assert_eq!(chunks(&edited.stored).len(), 1);
+            (payload, before) = (edited.stored, edited.decoded);
+        }
+    }
+
     #[test]
     fn a_damaged_chunk_that_nobody_touches_stays_as_it_is() {
         let before = image(300_000);
