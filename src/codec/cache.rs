@@ -196,14 +196,16 @@ impl Cache {
 
     /// Whether one more segment may be decoded ahead of its reader.
     pub(super) fn has_room_ahead(&self) -> bool {
-        let share = self.budget.checked_div(AHEAD_SHARE).unwrap_or(0);
-        self.lock().unread.saturating_add(cost(SEGMENT)) <= share
+        self.lock().has_room_ahead(self.budget)
     }
 
     /// A buffer of `len` bytes of unspecified content for a segment.
     pub(super) fn buffer(&self, len: usize, whose: For) -> Buffer<'_> {
         let (spare, gone) = {
             let state = &mut *self.lock();
+            if whose.streaming && !state.has_room_ahead(self.budget) {
+                state.give_up_ahead(whose.key);
+            }
             let gone = state.make_room(self.budget, cost(len), whose, len == SEGMENT);
             let spare = (len == SEGMENT).then(|| state.spare.pop()).flatten();
             if spare.is_none() {
@@ -388,6 +390,23 @@ impl State {
         Some(bytes)
     }
 
+    fn has_room_ahead(&self, budget: u64) -> bool {
+        let share = budget.checked_div(AHEAD_SHARE).unwrap_or(0);
+        self.unread.saturating_add(cost(SEGMENT)) <= share
+    }
+
+    /// Counts the oldest segment of another block as unread no more, if it is older than all of `key`: its reader may be gone.
+    fn give_up_ahead(&mut self, key: u64) {
+        let mut oldest_first = self.segments.iter().rev();
+        let oldest = oldest_first.find(|((owner, _), segment)| *owner == key || segment.unread);
+        if let Some((&found, _)) = oldest.filter(|((owner, _), _)| *owner != key)
+            && let Some(segment) = self.segments.peek_mut(&found)
+        {
+            segment.unread = false;
+            self.unread = self.unread.saturating_sub(cost(segment.bytes.len()));
+        }
+    }
+
     fn release(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
     }
@@ -447,8 +466,7 @@ impl State {
                 self.release(cost(SEGMENT));
                 continue;
             }
-            let own = self.own_oldest(whose, share);
-            if let Some(own) = own {
+            if let Some(own) = self.own_oldest(whose, share) {
                 self.remove(own);
             } else if !self.evict(&mut gone) {
                 break;

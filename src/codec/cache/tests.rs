@@ -105,6 +105,43 @@ fn unread_segments_are_bounded_until_somebody_reads_them() {
     assert!(cache.has_room_ahead());
 }
 
+#[test]
+fn what_readers_have_abandoned_does_not_keep_others_from_reading_ahead() {
+    // Once segments that nobody came for counted for ever: after nine files were read in part, no other was read ahead.
+    let cache = Cache::new(16 * cost(SEGMENT));
+    let ahead = |key, index| {
+        let whose = For {
+            key,
+            streaming: true,
+        };
+        let buffer = cache.buffer(SEGMENT, whose);
+        cache.insert(key, index, buffer, true);
+    };
+    for index in 0..4 {
+        ahead(1, index);
+    }
+    assert!(!cache.has_room_ahead());
+    let reader = For {
+        key: 2,
+        streaming: true,
+    };
+    for index in 0..4 {
+        drop(cache.buffer(SEGMENT, reader));
+        assert!(cache.has_room_ahead());
+        ahead(2, index);
+        assert!(!cache.has_room_ahead());
+    }
+    drop(cache.buffer(SEGMENT, reader));
+    assert!(!cache.has_room_ahead(), "now they are its own");
+    drop(cache.buffer(SEGMENT, of(3)));
+    assert!(!cache.has_room_ahead(), "it does not read sequentially");
+    assert!((0..4).all(|index| cache.contains(1, index)));
+    for key in [1, 2] {
+        (0..4).for_each(|index| drop(cache.get(key, index)));
+    }
+    assert_eq!(cache.lock().unread, 0);
+}
+
 /// A stream that only holds memory, which it gives up by halves down to a least amount.
 struct Holding {
     held: AtomicU64,
