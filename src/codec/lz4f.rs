@@ -13,13 +13,15 @@
 //! | 4 n | blocks: size (top bit: stored uncompressed), bytes, XXH32 of the bytes if so flagged; a size of 0 ends the frame |
 //! | 4 | XXH32 of the content, if so flagged |
 //!
-//! Header and block checksums are verified. The content checksum is not: it covers the whole frame, and a reader in the middle
-//! has not seen it; the block header's MD5 serves that purpose.
+//! Header and block checksums are verified. The content checksum covers a whole frame: it is verified by a decoder that has
+//! been through all of one, at its end, but one that began in the middle can't. As for zlib, one that is cut off is no error.
 //!
-//! Independent blocks are entries at once, because every block but the last of a frame is full; that is proved, not assumed,
-//! by walking the headers to the end and decoding the last block (see [`Frames::scan`]). Linked blocks need the 64 KiB before
-//! them: checkpoints with that dictionary are left behind while decoding.
+//! Independent blocks are entries at once, if every block but the last of a frame is full. That follows, by walking the
+//! headers to the end and decoding the last block (see [`Frames::scan`]), from the sizes that the frames and the ASDF block
+//! say they have; a decoder that meets a short block all the same ends there, and so does whoever comes after it. Linked
+//! blocks need the 64 KiB before them: checkpoints with that dictionary are left behind while decoding.
 
+mod content;
 mod frame;
 mod kept;
 mod xxh32;
@@ -33,6 +35,7 @@ use super::chunked::{Entries, Headers, Pending, corrupt, read_into, unsupported}
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
 use crate::source::{Scratch, Source, checked_end, len_u64};
+use content::Content;
 use frame::{
     Block, FLG_CONTENT_SIZE, FLG_INDEPENDENT, FLG_VERSION, Item, MAGIC, STORED, Walker,
     first_frame, header_checksum,
@@ -66,6 +69,7 @@ impl Codec for Lz4f {
             block_max: first.map_or(0, |frame| frame.block_max),
             table: Mutex::new(Table {
                 scanned: linked,
+                full: false,
                 entries: checkpoints(data_size),
             }),
         };
@@ -153,6 +157,8 @@ struct Spot {
 struct Table {
     /// Whether [`Frames::scan`] was tried, or would be of no use.
     scanned: bool,
+    /// Whether its entries are those of full blocks.
+    full: bool,
     entries: Entries<Spot>,
 }
 
@@ -170,26 +176,50 @@ impl Frames {
     /// The last entry at or before `offset`, after a scan if that may find more than the first.
     fn spot(&self, offset: u64) -> (u64, Spot) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        if !table.scanned && offset >= len_u64(DICTIONARY) {
+        if offset >= len_u64(DICTIONARY) {
+            self.scan_once(&mut table);
+        }
+        table.entries.at(offset)
+    }
+
+    fn scan_once(&self, table: &mut Table) {
+        if !table.scanned {
             table.scanned = true;
             // A payload that is damaged, or has short blocks in the middle, is read from its start.
             if let Ok(entries) = self.scan() {
-                table.entries = entries;
+                (table.entries, table.full) = (entries, true);
             }
         }
-        table.entries.at(offset)
+    }
+
+    /// Takes note that a block in the middle of a frame is short.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if that can't be, by the sizes that are told. What lies behind it is then entered no more.
+    fn meet_short(&self) -> Result<()> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        self.scan_once(&mut table);
+        if !table.full {
+            return Ok(());
+        }
+        table.entries = checkpoints(self.data_size);
+        Err(corrupt(format!(
+            "an LZ4 block that is not full, though only full ones have {} bytes",
+            self.data_size
+        )))
     }
 
     /// The entries of a payload whose blocks are independent.
     ///
     /// Block headers have no decoded size, so all blocks of a frame but the last are taken for full, and the last is decoded.
-    /// No block can be longer than full: so if the sum is `data_size`, none was shorter, and every offset is right.
+    /// No block can be longer than full: so if the sum is `data_size`, and that is right, none was shorter, and every offset is
+    /// right. A content size is compared, too.
     fn scan(&self) -> Result<Entries<Spot>> {
         let mut entries = Entries::new(self.data_size, Spot::default());
         let mut headers = Headers::new(self.stored.as_ref());
         let mut walker = Walker::default();
         let mut last: Option<Block> = None;
-        let mut end = 0u64;
+        let (mut start, mut end) = (0u64, 0u64);
         let (mut out, mut input) = (Vec::new(), Vec::new());
         loop {
             let before = walker.clone();
@@ -209,12 +239,17 @@ impl Frames {
                         },
                     );
                 }
-                Item::FrameEnd => {
+                Item::FrameEnd(frame) => {
                     if let Some(block) = last.take() {
                         out.resize(block.frame.block_max, 0);
                         let len = block.decode(self.stored.as_ref(), &[], &mut out, &mut input)?;
                         end = end.saturating_add(len_u64(len));
                     }
+                    let len = end.saturating_sub(start);
+                    if frame.content_size.is_some_and(|size| size != len) {
+                        return Err(corrupt("a frame of another size than its blocks"));
+                    }
+                    start = end;
                 }
                 Item::End if end == self.data_size => return Ok(entries),
                 Item::End => return Err(corrupt("blocks that are not full")),
@@ -249,6 +284,7 @@ impl Stream for Frames {
             stream: self,
             walker: spot.walker,
             position,
+            content: Content::default(),
             history: spot.before.to_vec(),
             pending: Pending::default(),
             input: Scratch::default(),
@@ -278,6 +314,7 @@ impl Stream for Frames {
         let entries = kept::import(first, entries, self.data_size, self.stored.len())?;
         let table = Table {
             scanned: true,
+            full: false,
             entries,
         };
         Some(Arc::new(Self {
@@ -303,6 +340,7 @@ struct FrameCursor {
     stream: Arc<Frames>,
     walker: Walker,
     position: u64,
+    content: Content,
     /// The last decoded bytes before the buffer of the running read, up to [`DICTIONARY`] of them, if blocks are linked.
     history: Vec<u8>,
     pending: Pending,
@@ -326,13 +364,22 @@ impl Cursor for FrameCursor {
             let at = self.walker.clone();
             let block = match self.walker.next(&mut headers)? {
                 Item::Block(block) => block,
-                Item::FrameEnd => {
+                Item::FrameEnd(frame) => {
+                    if at.frame.is_none() {
+                        self.content = Content::of(frame);
+                    }
+                    self.content.end(source, self.walker.at)?;
                     self.history.clear();
                     known = done;
                     continue;
                 }
                 Item::End => return Err(corrupt("LZ4 frames end before the data does")),
             };
+            if at.frame.is_none() {
+                self.content = Content::of(block.frame);
+            } else if self.content.is_short() {
+                stream.meet_short()?;
+            }
             let (decoded, rest) = buf.split_at_mut(done);
             let fresh = decoded.get(known..).unwrap_or_default();
             let before = if !block.frame.linked {
@@ -351,14 +398,18 @@ impl Cursor for FrameCursor {
             stream.remember(offset, &at, before);
             if let Some(out) = rest.get_mut(..block.frame.block_max) {
                 let len = block.decode(source, before, out, &mut self.input)?;
+                self.content
+                    .take(&block, out.get(..len).unwrap_or_default());
                 done = done.saturating_add(len);
                 continue;
             }
             let out = self.pending.space(block.frame.block_max);
             let len = block.decode(source, before, out, &mut self.input)?;
+            let fresh = out.get(..len).unwrap_or_default();
+            self.content.take(&block, fresh);
             if block.frame.linked {
                 keep_last(&mut self.history, decoded.get(known..).unwrap_or_default());
-                keep_last(&mut self.history, out.get(..len).unwrap_or_default());
+                keep_last(&mut self.history, fresh);
             }
             self.pending.keep(len);
             done = done.saturating_add(self.pending.take(rest));
@@ -367,6 +418,7 @@ impl Cursor for FrameCursor {
         if self.walker.frame.is_some_and(|frame| frame.linked) {
             keep_last(&mut self.history, buf.get(known..).unwrap_or_default());
         }
+        self.end_frame(&mut headers)?;
         self.position = end;
         Ok(())
     }
@@ -386,6 +438,23 @@ impl Cursor for FrameCursor {
 
     fn ready(&self) -> u64 {
         self.position.saturating_add(len_u64(self.pending.len()))
+    }
+}
+
+impl FrameCursor {
+    /// Compares the checksum of the content if the frame ends just here.
+    fn end_frame(&mut self, headers: &mut Headers) -> Result<()> {
+        if self.pending.len() > 0 || !self.content.is_summed() {
+            return Ok(());
+        }
+        // An end mark that is missing is not missed before more bytes are wanted.
+        let mut walker = self.walker.clone();
+        if let Ok(Item::FrameEnd(_)) = walker.next(headers) {
+            self.content.end(self.stream.stored.as_ref(), walker.at)?;
+            self.history.clear();
+            self.walker = walker;
+        }
+        Ok(())
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Frame {
     pub(super) linked: bool,
     pub(super) block_checksum: bool,
     pub(super) content_checksum: bool,
+    /// Decoded size of the frame, if it says so; not 0.
+    pub(super) content_size: Option<u64>,
     /// Greatest decoded size of a block.
     pub(super) block_max: usize,
 }
@@ -44,7 +46,7 @@ pub(super) struct Block {
 /// What a walk along the headers meets.
 pub(super) enum Item {
     Block(Block),
-    FrameEnd,
+    FrameEnd(Frame),
     End,
 }
 
@@ -68,7 +70,7 @@ impl Walker {
         if size == 0 {
             self.skip(if frame.content_checksum { 4 } else { 0 });
             self.frame = None;
-            return Ok(Item::FrameEnd);
+            return Ok(Item::FrameEnd(frame));
         }
         let len = usize::try_from(size & !STORED).unwrap_or(usize::MAX);
         if len == 0 || len > frame.block_max {
@@ -144,6 +146,11 @@ impl Walker {
             linked: flg & FLG_INDEPENDENT == 0,
             block_checksum: flg & FLG_BLOCK_CHECKSUM != 0,
             content_checksum: flg & FLG_CONTENT_CHECKSUM != 0,
+            content_size: descriptor
+                .get(2..)
+                .and_then(|size| size.first_chunk())
+                .map(|&size| u64::from_le_bytes(size))
+                .filter(|&size| size > 0),
             block_max,
         })
     }
@@ -204,7 +211,7 @@ pub(super) fn first_frame(stored: &dyn Source) -> Result<Option<Frame>> {
     loop {
         match walker.next(&mut headers)? {
             Item::Block(block) => return Ok(Some(block.frame)),
-            Item::FrameEnd => {}
+            Item::FrameEnd(_) => {}
             Item::End => return Ok(None),
         }
     }

@@ -79,6 +79,8 @@ fn frame(byte: u8) -> Option<Frame> {
         linked: byte & LINKED != 0,
         block_checksum: byte & BLOCK_CHECKSUM != 0,
         content_checksum: byte & CONTENT_CHECKSUM != 0,
+        // Of no use in the middle of a frame.
+        content_size: None,
         block_max: block_max((byte >> 4) & 7).filter(|_| byte & IN_FRAME != 0)?,
     })
 }
@@ -94,6 +96,7 @@ mod tests {
                 linked: true,
                 block_checksum: at % 2 == 0,
                 content_checksum: at % 2 == 1,
+                content_size: None,
                 block_max: 256 << 10,
             };
             let walker = Walker {

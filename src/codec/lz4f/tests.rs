@@ -140,6 +140,66 @@ fn damage_is_found_by_the_checksums() {
     assert!(error.to_string().contains("block does not match"));
 }
 
+#[test]
+fn a_wrong_content_checksum_is_an_error_at_the_end_and_a_missing_one_is_none() {
+    let mut stored = recorded("linked_sums.lz4");
+    let len = stored.len();
+    for step in [1000, 65_536, SIZE] {
+        assert!(decode(&Lz4f, &stored[..len - 4], SIZE as u64, step).unwrap() == pattern(SIZE));
+        stored[len - 1] ^= 1;
+        let error = decode(&Lz4f, &stored, SIZE as u64, step).unwrap_err();
+        let expected = "file: LZ4 frame does not match its content checksum";
+        assert_eq!(error.to_string(), expected);
+        let mut cursor = open(stored.clone(), SIZE as u64).cursor(0).unwrap();
+        cursor.read(&mut vec![0; SIZE - 1]).unwrap();
+        assert!(cursor.read(&mut [0]).is_err());
+        stored[len - 1] ^= 1;
+    }
+    // The next frame is none of its business.
+    let two = [stored.clone(), stored].concat();
+    assert_eq!(
+        decode(&Lz4f, &two, 2 * SIZE as u64, 1 << 20).unwrap().len(),
+        2 * SIZE
+    );
+}
+
+/// A frame of independent blocks of 64 KiB, stored as they are: twenty with their number in each byte, the fourth of them short.
+fn frame_with_a_short_block(content_size: Option<u64>) -> Vec<u8> {
+    let size_flag = content_size.map_or(0, |_| FLG_CONTENT_SIZE);
+    let mut descriptor = vec![FLG_VERSION | FLG_INDEPENDENT | size_flag, 4 << 4];
+    descriptor.extend(content_size.iter().flat_map(|size| size.to_le_bytes()));
+    descriptor.push(header_checksum(&descriptor));
+    let mut stored = [MAGIC.to_le_bytes().to_vec(), descriptor].concat();
+    for number in 0..20 {
+        let len = if number == 3 { 32 << 10 } else { 64 << 10 };
+        stored.extend((len as u32 | STORED).to_le_bytes());
+        stored.extend(vec![number; len]);
+    }
+    [stored, vec![0; 4]].concat()
+}
+
+#[test]
+fn a_short_block_contradicts_a_size_that_only_full_ones_have() {
+    // Once the same offset had other bytes when it was read at random than when it was read in order.
+    let right = (20 << 16) - (32 << 10);
+    let stream = open(frame_with_a_short_block(None), 20 << 16);
+    let in_order = |stream: &Arc<dyn Stream>| {
+        let mut cursor = Arc::clone(stream).cursor(0)?;
+        (0..20).try_for_each(|_| cursor.read(&mut vec![0; 60_000]))
+    };
+    let expected = "file: an LZ4 block that is not full, though only full ones have 1310720 bytes";
+    assert_eq!(in_order(&stream).unwrap_err().to_string(), expected);
+    assert_eq!(stream.entry(1 << 20), 0, "nothing behind it is entered");
+    assert!(decode_from(&stream, 1 << 20, 20 << 16, 1000).is_err());
+    for (content_size, data_size) in [(Some(right), 20 << 16), (None, right), (Some(right), right)]
+    {
+        let stream = open(frame_with_a_short_block(content_size), data_size);
+        assert_eq!(stream.entry(1 << 20), 0);
+        let found = decode_from(&stream, 1 << 20, right, 70_000).unwrap();
+        assert_eq!((found[0], found[found.len() - 1]), (16, 19));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

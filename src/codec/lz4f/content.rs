@@ -1,0 +1,63 @@
+//! What a decoder has seen of the content of a frame.
+
+use super::super::chunked::{array_at, corrupt};
+use super::frame::{Block, Frame};
+use super::xxh32::Xxh32;
+use crate::error::Result;
+use crate::source::Source;
+
+/// Length of the checksum.
+const SUM_LEN: u64 = 4;
+
+/// The content of the frame that a decoder is in, as far as it has seen it.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    /// Of all of it, if the frame has a checksum and was seen from its start on.
+    sum: Option<Xxh32>,
+    /// Whether the last block was not full.
+    short: bool,
+}
+
+impl Content {
+    /// None yet, of a frame that begins.
+    pub(super) fn of(frame: Frame) -> Self {
+        Self {
+            sum: frame.content_checksum.then(Xxh32::default),
+            short: false,
+        }
+    }
+
+    /// Takes the decoded bytes of a block.
+    pub(super) fn take(&mut self, block: &Block, bytes: &[u8]) {
+        self.short = bytes.len() < block.frame.block_max;
+        if let Some(sum) = &mut self.sum {
+            sum.update(bytes);
+        }
+    }
+
+    /// Whether a block that was not full was the last one.
+    pub(super) fn is_short(&self) -> bool {
+        self.short
+    }
+
+    /// Whether the checksum will be compared.
+    pub(super) fn is_summed(&self) -> bool {
+        self.sum.is_some()
+    }
+
+    /// Ends the frame at `end` in the payload, and compares its checksum.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if it is another one.
+    pub(super) fn end(&mut self, stored: &dyn Source, end: u64) -> Result<()> {
+        let Self { sum, .. } = std::mem::take(self);
+        let Some(sum) = sum.filter(|_| end <= stored.len()) else {
+            return Ok(());
+        };
+        let wanted = u32::from_le_bytes(array_at(stored, end.saturating_sub(SUM_LEN))?);
+        if sum.value() != wanted {
+            return Err(corrupt("LZ4 frame does not match its content checksum"));
+        }
+        Ok(())
+    }
+}
