@@ -1,4 +1,4 @@
-//! The code `zlib`: one stream of RFC 1950.
+//! The code `zlib`: one DEFLATE stream in the wrapper of RFC 1950, or in that of gzip, which libasdf reads as well.
 //!
 //! Such a stream can only be decoded from its start, unless one has been there before: while it is decoded, places are noted
 //! where a DEFLATE block ends, as near before the start of a segment as there is one, with what is needed to go on from
@@ -10,12 +10,14 @@
 mod encode;
 mod index;
 mod segments;
+mod wrapper;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::index::{Index, Point, WINDOW, Window};
-use super::inflate::{Inflate, Stop, adler32};
+use self::wrapper::Wrapper;
+use super::inflate::{Inflate, Stop};
 use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
@@ -23,17 +25,14 @@ use crate::source::{Source, len_u64};
 /// The code.
 const CODE: [u8; 4] = *b"zlib";
 
-/// Name of the one framing.
+/// Name of the framing that is written, and of the other one.
 const FRAMING: &str = "stream";
+const GZIP_FRAMING: &str = "gzip";
 
-/// Length of a stream's header.
+/// Length of a zlib stream's header.
 const HEADER_LEN: u64 = 2;
 
-/// The compression method, in the lower bits of a header's first byte; and that byte for a window of 32 KiB.
-const DEFLATE: u8 = 8;
-const LARGEST_WINDOW: u8 = 0x78;
-
-/// Set in a header's second byte when a dictionary comes before the first block.
+/// Set in that header's second byte when a dictionary comes before the first block.
 const PRESET_DICTIONARY: u8 = 0x20;
 
 /// No DEFLATE stream gives more than 1032 bytes for each of its own.
@@ -60,13 +59,16 @@ impl Codec for Zlib {
     }
 
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
-        if data_size > 0 {
-            check_header(stored.as_ref())?;
-        }
+        let (wrapper, start) = match data_size {
+            0 => (Wrapper::Zlib, HEADER_LEN),
+            _ => Wrapper::open(stored.as_ref())?,
+        };
         Ok(Opened {
-            framing: FRAMING,
+            framing: wrapper.framing(),
             stream: Arc::new(Deflated {
                 stored,
+                wrapper,
+                start,
                 data_size,
                 index: Mutex::new(Index::new()),
             }),
@@ -89,25 +91,6 @@ impl Codec for Zlib {
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
         encode::reencode(edited, out)
     }
-}
-
-/// Refuses what does not begin as a zlib stream that can be decoded.
-fn check_header(stored: &dyn Source) -> Result<()> {
-    let mut header = [0; 2];
-    stored.read_exact_at(&mut header, 0)?;
-    let whole = u16::from_be_bytes(header);
-    let [method, flags] = header;
-    if method & 0x0F != DEFLATE || method > LARGEST_WINDOW || whole.checked_rem(31) != Some(0) {
-        return Err(Error::corrupt(
-            Place::File,
-            format!("{whole:04x} is not the start of a zlib stream"),
-        ));
-    }
-    if flags & PRESET_DICTIONARY != 0 {
-        let why = "a zlib stream that needs a preset dictionary";
-        return Err(Error::unsupported(Place::File, why));
-    }
-    Ok(())
 }
 
 /// Bytes that a zlib stream decodes to, where that is written down nowhere: decodes it once, and keeps nothing.
@@ -137,9 +120,12 @@ pub fn decoded_len(stored: &dyn Source) -> Result<u64> {
     }
 }
 
-/// A zlib stream.
+/// A DEFLATE stream in its wrapper.
 struct Deflated {
     stored: Arc<dyn Source>,
+    wrapper: Wrapper,
+    /// Stored bytes before the first block.
+    start: u64,
     data_size: u64,
     index: Mutex<Index>,
 }
@@ -174,14 +160,17 @@ impl Stream for Deflated {
             .before(offset)
             .map(|point| (point.place(), Arc::clone(&point.window)));
         let (point, tail) = match found {
-            None => (Point::first(HEADER_LEN), Vec::new()),
+            None => (
+                Point::first(self.start, self.wrapper.sum_of_nothing()),
+                Vec::new(),
+            ),
             Some((point, window)) => (point, window.expand()),
         };
         Ok(Box::new(Inflating {
             inflate: self.resume(&point, &tail)?,
             stream: self,
             position: point.decoded,
-            adler: point.adler,
+            sum: point.sum,
             next: point.stored,
             input: Vec::new(),
             used: 0,
@@ -214,6 +203,8 @@ impl Stream for Deflated {
         let index = Index::import(entries, self.data_size, self.stored.len())?;
         Some(Arc::new(Self {
             stored: Arc::clone(&self.stored),
+            wrapper: self.wrapper,
+            start: self.start,
             data_size: self.data_size,
             index: Mutex::new(index),
         }))
@@ -253,13 +244,13 @@ impl Stream for Deflated {
     }
 }
 
-/// A decoder under way in a zlib stream.
+/// A decoder under way in such a stream.
 struct Inflating {
     stream: Arc<Deflated>,
     inflate: Inflate,
     position: u64,
     /// Checksum of all that was decoded before it.
-    adler: u32,
+    sum: u32,
     /// Stored bytes from here on are not read yet.
     next: u64,
     input: Vec<u8>,
@@ -338,11 +329,15 @@ impl Inflating {
     /// Decodes the last bytes, and compares the checksum of all if the stream ends there and it is not cut off.
     fn read_end(&mut self, buf: &mut [u8]) -> Result<()> {
         self.fill(buf, buf.len())?;
-        self.adler = adler32(self.adler, buf);
+        self.sum = self.stream.wrapper.sum(self.sum, buf);
+        let decoded = self.position.saturating_add(len_u64(buf.len()));
         let end = self.peek(buf.len())?;
+        let stored = self.stream.stored.as_ref();
         if end.stop == Stop::End
-            && let Some(sum) = segments::checksum(self.stream.stored.as_ref(), self.at())?
-            && sum != self.adler
+            && !self
+                .stream
+                .wrapper
+                .agrees(stored, self.at(), self.sum, decoded)?
         {
             return Err(Error::corrupt(Place::File, WRONG_CHECKSUM));
         }
@@ -376,7 +371,7 @@ impl Inflating {
     }
 
     /// Notes a block end in the index, with the window and the checksum of what comes before it.
-    fn note(&self, boundary: Boundary, adler: u32, buf: &[u8]) {
+    fn note(&self, boundary: Boundary, sum: u32, buf: &[u8]) {
         let mut window = Vec::with_capacity(WINDOW);
         let from_tail = WINDOW.saturating_sub(boundary.filled);
         let skipped = self.tail.len().saturating_sub(from_tail);
@@ -387,7 +382,7 @@ impl Inflating {
             decoded: self.position.saturating_add(len_u64(boundary.filled)),
             stored: boundary.stored,
             bits: boundary.bits,
-            adler,
+            sum,
             window: Arc::new(Window::Whole(window)),
         };
         self.stream.index().add(point);
@@ -442,12 +437,12 @@ impl Cursor for Inflating {
             }
             if let Some(boundary) = boundary {
                 let (before, behind) = buf.split_at_checked(boundary.filled).unwrap_or((buf, &[]));
-                self.adler = adler32(self.adler, before);
-                self.note(boundary, self.adler, buf);
+                self.sum = self.stream.wrapper.sum(self.sum, before);
+                self.note(boundary, self.sum, buf);
                 fresh = behind;
             }
         }
-        self.adler = adler32(self.adler, fresh);
+        self.sum = self.stream.wrapper.sum(self.sum, fresh);
         self.remember_tail(buf);
         self.position = end;
         Ok(())

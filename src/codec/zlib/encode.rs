@@ -13,6 +13,7 @@ use super::super::splice::{Edited, write};
 use super::super::work::on_all_cores;
 use super::len_u64;
 use super::segments::{Segment, find};
+use super::wrapper::GZIP;
 use crate::error::Result;
 use crate::source::Source;
 
@@ -54,6 +55,9 @@ impl Class {
             return Ok(Self::default());
         }
         stored.read_exact_at(&mut header, 0)?;
+        if header == GZIP {
+            return Ok(Self::default());
+        }
         let [_, flags] = header;
         let class = CLASSES.get(usize::from(flags.checked_shr(6).unwrap_or(0)));
         Ok(class.copied().unwrap_or_default())

@@ -8,7 +8,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 + 8 + 4 + 1 | [`Point::decoded`], [`Point::stored`], [`Point::adler`], [`Point::bits`] |
+//! | 8 + 8 + 4 + 1 | [`Point::decoded`], [`Point::stored`], [`Point::sum`], [`Point::bits`] |
 //! | 1 | whether the window is sparse |
 //! | 2 | length of the window when expanded |
 //! | 4 + n | length of what is there of it, and that |
@@ -18,7 +18,6 @@
 use std::sync::Arc;
 
 use super::SEGMENT;
-use crate::codec::inflate::ADLER_START;
 use crate::codec::kept::Fields;
 use crate::error::Result;
 use crate::source::len_u64;
@@ -50,8 +49,8 @@ pub(super) struct Point {
     pub(super) stored: u64,
     /// How many bits of that byte come behind the point.
     pub(super) bits: u8,
-    /// Adler-32 of all that was decoded before it.
-    pub(super) adler: u32,
+    /// The checksum of all that was decoded before it.
+    pub(super) sum: u32,
     /// What was decoded before it, as much as a window.
     pub(super) window: Arc<Window>,
 }
@@ -154,7 +153,7 @@ impl Index {
             };
             bytes.extend(point.decoded.to_le_bytes());
             bytes.extend(point.stored.to_le_bytes());
-            bytes.extend(point.adler.to_le_bytes());
+            bytes.extend(point.sum.to_le_bytes());
             bytes.extend([point.bits, u8::from(sparse)]);
             bytes.extend(u16::try_from(len).ok()?.to_le_bytes());
             bytes.extend(u32::try_from(there.len()).ok()?.to_le_bytes());
@@ -173,7 +172,7 @@ impl Index {
             let point = Point {
                 decoded: fields.u64()?,
                 stored: fields.u64()?,
-                adler: fields.u32()?,
+                sum: fields.u32()?,
                 bits: fields.u8()?,
                 window: Arc::new(Window::import(&mut fields)?),
             };
@@ -225,13 +224,13 @@ impl Index {
 }
 
 impl Point {
-    /// Where the first block begins.
-    pub(super) fn first(stored: u64) -> Self {
+    /// Where the first block begins, with the checksum of nothing.
+    pub(super) fn first(stored: u64, sum: u32) -> Self {
         Self {
             decoded: 0,
             stored,
             bits: 0,
-            adler: ADLER_START,
+            sum,
             window: Arc::new(Window::Whole(Vec::new())),
         }
     }
@@ -242,7 +241,7 @@ impl Point {
             decoded: self.decoded,
             stored: self.stored,
             bits: self.bits,
-            adler: self.adler,
+            sum: self.sum,
             window: Arc::new(Window::Whole(Vec::new())),
         }
     }
@@ -449,7 +448,7 @@ mod tests {
         let index = import(4, &[first(), good.clone()]).unwrap();
         assert_eq!(index.points.len(), 2);
         let last = index.before(99).unwrap();
-        assert_eq!((last.stored, last.bits, last.adler), (1000, 7, 7));
+        assert_eq!((last.stored, last.bits, last.sum), (1000, 7, 7));
         let window = last.window.expand();
         assert_eq!(window.len(), WINDOW);
         assert_eq!(window[126..131], *b"\0xyz\0");
@@ -519,7 +518,7 @@ mod tests {
         let mut index = Index::new();
         let point = |n: u64| Point {
             decoded: n << 20,
-            ..Point::first(n)
+            ..Point::first(n, 1)
         };
         for n in 1..=24 {
             index.add(point(n));

@@ -1,8 +1,8 @@
 use super::*;
-use crate::codec::inflate::ordinary_stream;
+use crate::codec::inflate::{crc32, ordinary_stream};
 use crate::codec::testing::{
-    assert_harmless, assert_reads_like, encoded, image, open, python_agrees, python_encodes,
-    read_all,
+    EditCase, assert_harmless, assert_reads_like, encoded, image, open, python, python_agrees,
+    python_encodes, read_all,
 };
 use crate::codec::{Cache, Decoded};
 use crate::source::Memory;
@@ -149,6 +149,77 @@ fn a_wrong_checksum_is_found_whichever_decoder_gets_to_the_end() {
     }
 }
 
+/// An ordinary stream in gzip's wrapper, with these flags and what they stand for.
+fn gzip(plain: &[u8], flags: u8, fields: &[u8]) -> Vec<u8> {
+    let zlib = ordinary_stream(plain, 6);
+    let mut stored = vec![0x1F, 0x8B, 8, flags, 1, 2, 3, 4, 0, 255];
+    stored.extend(fields);
+    stored.extend(&zlib[2..zlib.len() - 4]);
+    stored.extend(crc32(0, plain).to_le_bytes());
+    stored.extend((plain.len() as u32).to_le_bytes());
+    stored
+}
+
+#[test]
+fn gzip_is_read_as_libasdf_does() {
+    // Once it was refused: 1f8b is not the start of a zlib stream.
+    let plain = image(3_300_000);
+    let python = python("import gzip\no.write(gzip.compress(d))", &plain);
+    let fields = b"\x03\0abcname\0\0";
+    let headers = [gzip(&plain, 0, b""), gzip(&plain, 28, fields)];
+    let mut summed = gzip(&plain, 30, fields);
+    let sum = crc32(0, &summed[..10 + fields.len()]).to_le_bytes();
+    summed.splice(10 + fields.len()..10 + fields.len(), [sum[0], sum[1]]);
+    for stored in headers.into_iter().chain([summed]).chain(python) {
+        let len = plain.len() as u64;
+        assert_reads_like(&open(&Zlib, &stored, len).unwrap(), &plain);
+        let opened = Zlib.open(Arc::new(Memory::new(stored.clone())), len);
+        assert_eq!(opened.unwrap().framing, "gzip");
+        let stream = stream(stored.clone(), plain.len());
+        assert!(pass(&stream, plain.len()).unwrap() == plain);
+        assert!(stream.entry(3 << 20) > 2 << 20, "points are left");
+        for behind in [8, 5, 4, 1] {
+            let mut bad = stored.clone();
+            let at = bad.len() - behind;
+            bad[at] ^= 0x10;
+            let error = read_all(&open(&Zlib, &bad, len).unwrap()).unwrap_err();
+            assert_eq!(error.to_string(), "file: zlib: incorrect data check");
+            let cut = &stored[..at];
+            assert!(read_all(&open(&Zlib, cut, len).unwrap()).unwrap() == plain);
+        }
+    }
+}
+
+#[test]
+fn an_edit_of_gzip_makes_an_ordinary_stream_of_it() {
+    let before = image(1_300_000);
+    let case = EditCase {
+        framing: GZIP_FRAMING,
+        stored: gzip(&before, 0, b""),
+        writes: vec![(77, vec![1; 10])],
+        len: before.len(),
+        before,
+    };
+    let edited = case.run(&Zlib);
+    assert_eq!(edited.stored[..2], [0x78, 0x9C]);
+    assert!(python_agrees("zlib", &[(edited.stored, edited.decoded)]));
+}
+
+#[test]
+fn headers_of_gzip_that_can_not_be_are_refused() {
+    let endless = b"x".repeat(INPUT_LEN);
+    for (flags, fields) in [
+        (32, &b""[..]),
+        (4, b"\xFF\xFF"),
+        (8, &endless),
+        (2, b"\0\0"),
+    ] {
+        let stored = gzip(b"x", flags, fields);
+        let error = open(&Zlib, &stored, 1).err().unwrap().to_string();
+        assert_eq!(error, "file: not the header of a gzip stream");
+    }
+}
+
 #[test]
 fn sizes_that_disagree_cost_only_what_is_not_there() {
     let plain = image(1_500_000);
@@ -184,8 +255,12 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in any::<prop::sample::Index>(),
         size in 0u64..100_000,
+        zipped in any::<bool>(),
     ) {
         let mut stored = ordinary_stream(&image(len), 6);
+        if zipped {
+            stored = gzip(&image(len), 28, b"\x02\0abname\0\0");
+        }
         for (place, value) in changes {
             let at = place.index(stored.len());
             stored[at] = value;
