@@ -6,11 +6,12 @@
 //! else as decoding passes them.
 //!
 //! A snapshot fits only the memory it was taken from (see [`native`]), so all cursors of a payload with large frames share one
-//! decoder: each puts its own state back when it reads, after that of the one before was saved. Payloads of small frames need
-//! no snapshots; there each cursor has a decoder of its own, and several may run at once.
+//! decoder: each puts its own state back when it reads, after that of the one before was put aside (see [`slot`]). Payloads of
+//! small frames need no snapshots; there each cursor has a decoder of its own, and several may run at once.
 
 mod frame;
 mod native;
+mod slot;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +26,7 @@ use frame::{Frames, next_frame};
 pub(super) use native::Decoder;
 pub(super) use native::Encoder;
 use native::{Running, Snapshot, Step};
+use slot::{Seat, Slot};
 
 /// Level of what is written: the library's and the ecosystem's default.
 const LEVEL: i32 = 3;
@@ -66,7 +68,7 @@ impl Codec for Zstd {
             data_size,
             large,
             window,
-            slot: Mutex::new(None),
+            slot: Mutex::default(),
             frames: Mutex::new(Frames::new(data_size)),
             snapshots: Mutex::new(Entries::spaced(spacing, None)),
         };
@@ -111,28 +113,11 @@ impl Codec for Zstd {
     }
 }
 
-/// A decoder's memory, the greatest window it is made for, and whose state is in it.
-struct Slot {
-    running: Running,
-    window: usize,
-    owner: Weak<Mutex<State>>,
-}
-
-/// Where the state of a cursor's decoder is.
-enum State {
-    /// Nowhere yet: the next frame starts from nothing.
-    Fresh,
-    /// In the slot.
-    Live,
-    /// Aside.
-    Saved(Arc<Snapshot>),
-}
-
 /// A state in the middle of a frame: where the input goes on, whose memory it fits, and the state.
 #[derive(Clone)]
 struct Checkpoint {
     at: u64,
-    slot: Arc<Mutex<Slot>>,
+    slot: Arc<Slot>,
     state: Arc<Counted>,
 }
 
@@ -153,7 +138,8 @@ struct ZstdStream {
     large: bool,
     /// Window of the first frame.
     window: usize,
-    slot: Mutex<Option<Arc<Mutex<Slot>>>>,
+    /// The shared decoder made last. It lives as long as cursors and checkpoints use it.
+    slot: Mutex<Weak<Slot>>,
     frames: Mutex<Frames>,
     snapshots: Mutex<Entries<Option<Checkpoint>>>,
 }
@@ -173,25 +159,21 @@ impl ZstdStream {
         }
     }
 
-    /// A decoder for frames with a window of up to `window` bytes: the shared one, if it is large enough.
-    fn slot(&self, window: usize) -> Result<Arc<Mutex<Slot>>> {
+    /// A decoder for frames with a window of `window` bytes: the shared one, if it is of the right size.
+    fn slot(&self, window: usize) -> Result<Arc<Slot>> {
         let mut shared = lock(&self.slot);
-        if let Some(slot) = shared.as_ref().filter(|slot| lock(slot).window >= window) {
-            return Ok(Arc::clone(slot));
+        if let Some(slot) = shared.upgrade().filter(|slot| slot.suits(window)) {
+            return Ok(slot);
         }
-        let slot = Arc::new(Mutex::new(Slot {
-            running: Running::new(window)?,
-            window,
-            owner: Weak::new(),
-        }));
+        let slot = Slot::new(window)?;
         if self.large {
-            *shared = Some(Arc::clone(&slot));
+            *shared = Arc::downgrade(&slot);
         }
         Ok(slot)
     }
 
     /// Keeps a copy of a running decoder's state, if there is none nearby and there is memory for it.
-    fn keep(&self, offset: u64, at: u64, slot: &Arc<Mutex<Slot>>, running: &Running) {
+    fn keep(&self, offset: u64, at: u64, slot: &Arc<Slot>, running: &Running) {
         let mut snapshots = lock(&self.snapshots);
         if !snapshots.wants(offset) {
             return;
@@ -217,21 +199,19 @@ impl Stream for ZstdStream {
 
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
         let (position, start) = self.start(offset);
-        let (at, slot, state) = match start {
-            Ok(from) => (
-                from.at,
-                Some(from.slot),
-                State::Saved(Arc::clone(&from.state.0)),
-            ),
-            Err(at) => (at, None, State::Fresh),
+        let (at, seat) = match start {
+            Ok(from) => {
+                let state = Arc::clone(&from.state.0);
+                (from.at, Some(Seat::new(from.slot, Some(state))))
+            }
+            Err(at) => (at, None),
         };
         Ok(Box::new(ZstdCursor {
             stream: self,
             position,
             input: Input::new(at),
-            slot,
-            state: Arc::new(Mutex::new(state)),
-            memory: 0,
+            within: seat.is_some(),
+            seat,
         }))
     }
 
@@ -240,12 +220,19 @@ impl Stream for ZstdStream {
     }
 
     fn held(&self) -> u64 {
-        let snapshots: usize = lock(&self.snapshots)
-            .rest()
-            .iter()
-            .filter_map(|(_, checkpoint)| Some(checkpoint.as_ref()?.state.0.len()))
-            .sum();
-        len_u64(snapshots.saturating_add(lock(&self.frames).held()))
+        let snapshots = lock(&self.snapshots);
+        let checkpoints = || {
+            snapshots
+                .rest()
+                .iter()
+                .filter_map(|(_, kept)| kept.as_ref())
+        };
+        let states: usize = checkpoints().map(|kept| kept.state.0.len()).sum();
+        let mut slots: Vec<&Arc<Slot>> = checkpoints().map(|kept| &kept.slot).collect();
+        slots.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let slots: usize = slots.iter().map(|slot| slot.bytes()).sum();
+        let frames = lock(&self.frames).held();
+        len_u64(states.saturating_add(slots).saturating_add(frames))
     }
 
     fn thin_out(&self) {
@@ -258,12 +245,10 @@ struct ZstdCursor {
     stream: Arc<ZstdStream>,
     position: u64,
     input: Input,
-    /// The decoder that the state fits; none before the first frame.
-    slot: Option<Arc<Mutex<Slot>>>,
-    /// Locked only while the slot is, so that whoever holds the slot may move any cursor's state out of it.
-    state: Arc<Mutex<State>>,
-    /// Bytes of the decoder's memory, or of the copy of it.
-    memory: usize,
+    /// Whether it is in the middle of a frame, with a state in the slot.
+    within: bool,
+    /// The decoder of the frame, or of the one before; none before the first.
+    seat: Option<Seat>,
 }
 
 impl Cursor for ZstdCursor {
@@ -272,92 +257,77 @@ impl Cursor for ZstdCursor {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<()> {
-        let end = checked_end(self.position, buf.len(), self.stream.data_size)?;
-        let mut done = 0;
+        checked_end(self.position, buf.len(), self.stream.data_size)?;
+        let mut rest = buf;
         let mut idle = 0;
-        while done < buf.len() {
-            let slot = self.frame_slot(done)?;
-            let mut held = lock(&slot);
-            self.take_over(&mut held);
-            while let Some(out) = buf.get_mut(done..).filter(|out| !out.is_empty()) {
-                if self.stream.large {
-                    let offset = self.position.saturating_add(len_u64(done));
-                    let at = self.input.position();
-                    self.stream.keep(offset, at, &slot, &held.running);
-                }
-                let step = self.step(&mut held.running, out, &mut idle)?;
-                done = done.saturating_add(step.given);
-                if step.ended {
-                    *lock(&self.state) = State::Fresh;
-                    break;
-                }
-            }
+        while !rest.is_empty() {
+            let given = self.read_frame(rest, &mut idle)?;
+            rest = rest.get_mut(given..).unwrap_or_default();
         }
-        self.position = end;
         Ok(())
     }
 
     fn held(&self) -> u64 {
-        len_u64(self.memory).saturating_add(self.input.held())
+        len_u64(self.decoder()).saturating_add(self.input.held())
     }
 
     fn scratch(&self) -> u64 {
         let decoder = Running::bytes_for(self.stream.window);
-        len_u64(decoder.saturating_sub(self.memory))
+        len_u64(decoder.saturating_sub(self.decoder()))
     }
 }
 
 impl ZstdCursor {
-    /// The decoder of the frame that the cursor is in: between frames, one that is large enough for the next.
-    fn frame_slot(&mut self, done: usize) -> Result<Arc<Mutex<Slot>>> {
-        let fresh = matches!(*lock(&self.state), State::Fresh);
-        if let Some(slot) = self.slot.as_ref().filter(|_| !fresh) {
-            return Ok(Arc::clone(slot));
+    /// Bytes of the decoder's memory, or of the copy of it.
+    fn decoder(&self) -> usize {
+        self.seat.as_ref().map_or(0, |seat| seat.slot().bytes())
+    }
+
+    /// Decodes up to the end of `buf` or of the frame, and gives the number of bytes.
+    fn read_frame(&mut self, buf: &mut [u8], idle: &mut usize) -> Result<usize> {
+        let (begun, before) = (self.within, self.seat.take());
+        let seat = if begun {
+            before.ok_or_else(|| corrupt("zstd frame that has failed before"))?
+        } else {
+            self.enter(before)?
+        };
+        let mut turn = if begun { seat.resume()? } else { seat.begin() };
+        let mut done = 0;
+        while let Some(out) = buf.get_mut(done..).filter(|out| !out.is_empty()) {
+            if self.stream.large {
+                let at = self.input.position();
+                let running = turn.running();
+                self.stream.keep(self.position, at, seat.slot(), running);
+            }
+            let step = self.step(turn.running(), out, idle)?;
+            done = done.saturating_add(step.given);
+            self.position = self.position.saturating_add(len_u64(step.given));
+            if step.ended {
+                turn.end();
+                self.within = false;
+                break;
+            }
         }
+        drop(turn);
+        self.seat = Some(seat);
+        Ok(done)
+    }
+
+    /// Goes to the next frame: a place at a decoder that is large enough for it, the one before if possible.
+    fn enter(&mut self, before: Option<Seat>) -> Result<Seat> {
         let stored = self.stream.stored.as_ref();
         let (at, frame) = next_frame(stored, self.input.position())?
             .ok_or_else(|| corrupt("zstd frames end before the data does"))?;
         if at != self.input.position() {
             self.input.seek(at);
         }
-        let offset = self.position.saturating_add(len_u64(done));
-        lock(&self.stream.frames).add(offset, at);
-        let slot = match self
-            .slot
-            .take()
-            .filter(|slot| lock(slot).window >= frame.window)
-        {
-            Some(slot) => slot,
-            None => self.stream.slot(frame.window)?,
-        };
-        self.slot = Some(Arc::clone(&slot));
-        Ok(slot)
-    }
-
-    /// Brings this cursor's state into the slot, after that of the cursor that has been using it was put aside.
-    fn take_over(&mut self, slot: &mut Slot) {
-        let mut state = lock(&self.state);
-        if let State::Live = *state {
-            return;
+        lock(&self.stream.frames).add(self.position, at);
+        self.within = true;
+        if let Some(seat) = before.filter(|seat| seat.slot().suits(frame.window)) {
+            return Ok(seat);
         }
-        if let Some(other) = slot
-            .owner
-            .upgrade()
-            .filter(|other| !Arc::ptr_eq(other, &self.state))
-        {
-            let mut other = lock(&other);
-            if let State::Live = *other {
-                *other = State::Saved(Arc::new(slot.running.snapshot()));
-            }
-        }
-        if let State::Saved(snapshot) = &*state {
-            slot.running.restore(snapshot);
-        } else {
-            slot.running.reset();
-        }
-        *state = State::Live;
-        slot.owner = Arc::downgrade(&self.state);
-        self.memory = slot.running.bytes();
+        let slot = self.stream.slot(frame.window)?;
+        Ok(Seat::new(slot, None))
     }
 
     /// Decodes some input into `out`; `idle` counts the input since the last output.

@@ -208,8 +208,9 @@ impl Running {
     }
 
     /// Puts back a state that was taken from this decoder; `false` if it is that of another.
+    #[must_use]
     pub(super) fn restore(&mut self, snapshot: &Snapshot) -> bool {
-        if !Arc::ptr_eq(&self.name, &snapshot.of) || snapshot.words.len() != self.memory.len() {
+        if !self.is_mine(snapshot) {
             return false;
         }
         // SAFETY: both are that long and do not overlap. The state's pointers lead into this memory, because it is a copy of it.
@@ -220,6 +221,22 @@ impl Running {
             );
         }
         true
+    }
+
+    /// The same, and the state before is in `snapshot` then.
+    #[must_use]
+    pub(super) fn exchange(&mut self, snapshot: &mut Snapshot) -> bool {
+        if !self.is_mine(snapshot) {
+            return false;
+        }
+        // SAFETY: the memory is owned and initialised, and nothing else refers to it while `self` is borrowed.
+        let words = unsafe { self.memory.as_mut() };
+        words.swap_with_slice(&mut snapshot.words);
+        true
+    }
+
+    fn is_mine(&self, snapshot: &Snapshot) -> bool {
+        Arc::ptr_eq(&self.name, &snapshot.of) && snapshot.words.len() == self.memory.len()
     }
 
     /// Bytes of memory held.

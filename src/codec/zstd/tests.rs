@@ -103,11 +103,55 @@ fn cursors_of_a_long_frame_take_turns() {
     assert!(buf == data[1_000_000..][..50_000]);
 }
 
+/// A frame with a window of 2^`log` bytes that does not say how long it is.
+fn frame(data: &[u8], log: u8) -> Vec<u8> {
+    let mut frame = vec![0x28, 0xB5, 0x2F, 0xFD, 0, (log - 10) << 3];
+    let mut blocks = data.chunks(100_000).peekable();
+    while let Some(block) = blocks.next() {
+        let last = u32::from(blocks.peek().is_none());
+        frame.extend_from_slice(&((block.len() as u32) << 3 | last).to_le_bytes()[..3]);
+        frame.extend_from_slice(block);
+    }
+    frame
+}
+
+#[test]
+fn cursors_that_move_on_to_a_larger_window_leave_no_trace_in_the_decoder_before() {
+    let mut below = crate::codec::testing::numbers(1);
+    let mut random = |len| -> Vec<u8> { (0..len).map(|_| below(256) as u8).collect() };
+    let (first, second) = (random(34 << 20), random(3 << 20));
+    let stored = [frame(&first, 17), frame(&second, 20)].concat();
+    let data = [first, second].concat();
+    let stream = open(stored, data.len() as u64);
+    let mut buf = vec![0; 400_000];
+    let mut check = |cursor: &mut Box<dyn Cursor>| {
+        let at = cursor.position() as usize;
+        let part = &mut buf[..400_000.min(data.len() - at)];
+        cursor.read(part).unwrap();
+        assert!(*part == data[at..][..part.len()], "at {at}");
+    };
+    let mut moved = Arc::clone(&stream).cursor(0).unwrap();
+    while moved.position() < 35 << 20 {
+        check(&mut moved);
+    }
+    assert!(stream.entry(33 << 20) >= 32 << 20, "no checkpoint");
+    let mut back = Arc::clone(&stream).cursor(33 << 20).unwrap();
+    check(&mut back);
+    let mut third = Arc::clone(&stream).cursor(35 << 20).unwrap();
+    assert!(third.position() >= 34 << 20);
+    for _ in 0..3 {
+        check(&mut third);
+        check(&mut moved);
+        check(&mut back);
+    }
+}
+
 #[test]
 fn a_state_is_not_put_into_the_decoder_of_another() {
     let one = Running::new(1 << 20).unwrap();
     let mut other = Running::new(1 << 20).unwrap();
-    assert!(!other.restore(&one.snapshot()));
+    let mut snapshot = one.snapshot();
+    assert!(!other.restore(&snapshot) && !other.exchange(&mut snapshot));
 }
 
 #[test]
