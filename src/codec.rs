@@ -107,10 +107,20 @@ pub trait Cursor: Send {
     /// [`Error::Corrupt`] if the stream is damaged or ends early; the cursor is then of no more use.
     fn read(&mut self, buf: &mut [u8]) -> Result<()>;
 
+    /// Fills as much of `buf` as takes no more memory than was [held](Cursor::held) or [announced](Cursor::scratch), moves behind
+    /// that, and gives its length. If that is not all, `scratch` says now what the rest needs.
+    ///
+    /// # Errors
+    /// As of [`Cursor::read`].
+    fn read_within(&mut self, buf: &mut [u8]) -> Result<usize> {
+        self.read(buf)?;
+        Ok(buf.len())
+    }
+
     /// Bytes of memory that this decoder holds while it is alive.
     fn held(&self) -> u64;
 
-    /// Bytes of memory that the next [`Cursor::read`] needs beside, for as long as it runs.
+    /// Bytes of memory that the next [`Cursor::read_within`] needs beside.
     fn scratch(&self) -> u64 {
         0
     }

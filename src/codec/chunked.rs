@@ -3,6 +3,8 @@
 //! Knows no format: a table of entries that stays small whatever the payload is, the decoded bytes that a read left over,
 //! and bounded reads of headers.
 
+#[cfg(any(feature = "xz", feature = "zstd"))]
+use super::Cursor;
 use crate::error::{Error, Place, Result};
 #[cfg(any(feature = "blosc", feature = "lz4f"))]
 use crate::source::Scratch;
@@ -284,6 +286,17 @@ fn check_end(source: &dyn Source, offset: u64, len: usize) -> Result<()> {
             "{len} bytes wanted at {offset} of the payload, which has {}",
             source.len()
         )));
+    }
+    Ok(())
+}
+
+/// Fills `buf`, however much memory that takes.
+#[cfg(any(feature = "xz", feature = "zstd"))]
+pub(super) fn read_whole(cursor: &mut dyn Cursor, buf: &mut [u8]) -> Result<()> {
+    let mut rest = buf;
+    while !rest.is_empty() {
+        let given = cursor.read_within(rest)?;
+        rest = rest.get_mut(given..).unwrap_or_default();
     }
     Ok(())
 }

@@ -384,14 +384,15 @@ impl Shared {
         demand: Demand,
         imported: bool,
     ) -> Result<Arc<Vec<u8>>> {
-        let len = self.segment_len(segment);
-        let need = cursor.held().saturating_add(cursor.scratch());
-        let pass = self.cache.work().enter(demand.urgent, need)?;
-        let mut buffer = self.cache.buffer(len, self.whose(demand));
-        let room = self.cache.room(need, self.whose(demand));
-        skip_to(cursor, start_of(segment))?;
-        cursor.read(&mut buffer)?;
-        drop((room, pass));
+        let whose = self.whose(demand);
+        let mut buffer = self.cache.buffer(self.segment_len(segment), whose);
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let need = cursor.held().saturating_add(cursor.scratch());
+            let _pass = self.cache.work().enter(demand.urgent, need)?;
+            let _room = self.cache.room(need, whose);
+            filled = fill(cursor, start_of(segment), &mut buffer, filled)?;
+        }
         self.keep(segment, buffer, demand, imported)
     }
 
@@ -483,22 +484,26 @@ impl Drop for Shared {
     }
 }
 
-/// Decodes up to `start`, for nobody.
-fn skip_to(cursor: &mut dyn Cursor, start: u64) -> Result<()> {
+/// Decodes up to `start`, for nobody, and from there on into `buf`, which has been filled up to `filled`, as far as the memory
+/// that was asked for allows; gives how far.
+fn fill(cursor: &mut dyn Cursor, start: u64, buf: &mut [u8], filled: usize) -> Result<usize> {
     let mut left = start.saturating_sub(cursor.position());
     if left > 0 {
         let mut nowhere = vec![0; SKIP];
         while left > 0 {
             let len = usize::try_from(left).map_or(SKIP, |left| left.min(SKIP));
-            cursor.read(nowhere.get_mut(..len).unwrap_or_default())?;
+            let given = cursor.read_within(nowhere.get_mut(..len).unwrap_or_default())?;
+            if given < len {
+                return Ok(filled);
+            }
             left = left.saturating_sub(u64_of(len));
         }
     }
-    if cursor.position() == start {
-        Ok(())
-    } else {
-        Err(misplaced(start))
+    if cursor.position() != start.saturating_add(u64_of(filled)) {
+        return Err(misplaced(start));
     }
+    let given = cursor.read_within(buf.get_mut(filled..).unwrap_or_default())?;
+    Ok(filled.saturating_add(given))
 }
 
 fn misplaced(start: u64) -> Error {

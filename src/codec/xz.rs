@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use lzma_rust2::{Action, XzStream};
 
-use super::chunked::{Entries, Headers, Input, array_at, corrupt, unsupported};
+use super::chunked::{Entries, Headers, Input, array_at, corrupt, read_whole, unsupported};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
@@ -120,7 +120,8 @@ impl Stream for XzPayload {
             stream: self,
             position: 0,
             part_end: 0,
-            decoder: decoder(),
+            decoder: decoder(0),
+            memory: 0,
             input: Input::new(0),
             end: 0,
             given: 0,
@@ -140,8 +141,9 @@ impl Stream for XzPayload {
     }
 }
 
-fn decoder() -> XzStream {
-    XzStream::new_mem_limit(true, MEMORY_KIB)
+/// A decoder that stops before it takes more than so many KiB of memory.
+fn decoder(memory: u32) -> XzStream {
+    XzStream::new_mem_limit(true, memory)
 }
 
 /// A decoder that runs through the blocks.
@@ -151,6 +153,8 @@ struct XzCursor {
     /// Decoded offset where the running part ends and the next begins.
     part_end: u64,
     decoder: XzStream,
+    /// KiB of memory that it may take: what the dictionaries so far have needed.
+    memory: u32,
     input: Input,
     /// Offset in the payload where the running part ends.
     end: u64,
@@ -164,7 +168,13 @@ impl Cursor for XzCursor {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        read_whole(self, buf)
+    }
+
+    fn read_within(&mut self, buf: &mut [u8]) -> Result<usize> {
         checked_end(self.position, buf.len(), self.stream.data_size)?;
+        self.memory = self.memory.max(self.used());
+        self.decoder.set_mem_limit(self.memory);
         let mut done = 0usize;
         while done < buf.len() {
             if self.position >= self.part_end {
@@ -175,7 +185,9 @@ impl Cursor for XzCursor {
                 .saturating_add(left.unwrap_or(usize::MAX))
                 .min(buf.len());
             let out = buf.get_mut(done..end).unwrap_or_default();
-            let given = self.step(out)?;
+            let Some(given) = self.step(out)? else {
+                break;
+            };
             done = done.saturating_add(given);
             self.position = self.position.saturating_add(len_u64(given));
             self.given = self.given.saturating_add(len_u64(given));
@@ -183,23 +195,30 @@ impl Cursor for XzCursor {
                 self.finish()?;
             }
         }
-        Ok(())
+        Ok(done)
     }
 
     fn held(&self) -> u64 {
-        let decoder = u64::from(self.decoder.memory_usage().unwrap_or_default());
-        decoder
-            .saturating_mul(1024)
-            .saturating_add(self.input.held())
+        kib(self.used().min(self.memory)).saturating_add(self.input.held())
+    }
+
+    fn scratch(&self) -> u64 {
+        let least = self.used().min(self.memory);
+        kib(self.used().max(self.memory).saturating_sub(least))
     }
 }
 
 impl XzCursor {
+    /// KiB of memory that the decoder has, or that it must have to go on.
+    fn used(&self) -> u32 {
+        self.decoder.memory_usage().unwrap_or_default()
+    }
+
     /// Begins with the part that holds `offset`.
     fn start(&mut self, offset: u64) -> Result<()> {
         let (start, at, end) = self.stream.part(offset);
         let header = array_at::<12>(self.stream.stored.as_ref(), 0);
-        self.decoder = decoder();
+        self.decoder = decoder(self.memory);
         if self.stream.data_size > 0 {
             process(&mut self.decoder, &header?, &mut [])?;
         }
@@ -213,10 +232,23 @@ impl XzCursor {
         Ok(())
     }
 
-    /// Decodes some input into `out`, and gives the number of bytes.
-    fn step(&mut self, out: &mut [u8]) -> Result<usize> {
+    /// Decodes some input into `out`, and gives the number of bytes; `None` if a dictionary needs more memory first.
+    fn step(&mut self, out: &mut [u8]) -> Result<Option<usize>> {
         let input = self.input.fill(self.stream.stored.as_ref(), self.end)?;
-        let (taken, given) = process(&mut self.decoder, input, out)?;
+        let before = self.decoder.total_in();
+        let (taken, given) = match process(&mut self.decoder, input, out) {
+            Ok(step) => step,
+            Err(error) => {
+                let (used, allowed) = (self.used(), self.memory);
+                if used <= allowed || used > MEMORY_KIB {
+                    return Err(error);
+                }
+                let taken = self.decoder.total_in().saturating_sub(before);
+                self.input
+                    .take(usize::try_from(taken).unwrap_or(usize::MAX));
+                return Ok(None);
+            }
+        };
         self.input.take(taken);
         let stuck = taken == 0 && given == 0;
         // Data is stored as it is where it can't be made smaller, so that input hardly ever exceeds it.
@@ -227,7 +259,7 @@ impl XzCursor {
         if stuck || self.decoder.total_in() > most.saturating_add(len_u64(given)) {
             return Err(corrupt("xz stream that ends before the data does"));
         }
-        Ok(given)
+        Ok(Some(given))
     }
 
     /// Runs the decoder over what is left of the running part: the check of its last block.
@@ -235,6 +267,8 @@ impl XzCursor {
         if self.stream.index().is_none() {
             return Ok(());
         }
+        // Blocks without data take no memory, whatever they ask for.
+        self.decoder.set_mem_limit(MEMORY_KIB);
         loop {
             let input = self.input.fill(self.stream.stored.as_ref(), self.end)?;
             let (taken, given) = process(&mut self.decoder, input, &mut [0])?;
@@ -247,6 +281,10 @@ impl XzCursor {
             }
         }
     }
+}
+
+fn kib(memory: u32) -> u64 {
+    u64::from(memory).saturating_mul(1024)
 }
 
 /// One step of a decoder: bytes taken and given.
@@ -386,6 +424,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::chunked::PIECE;
     use crate::codec::chunked::tests::{decode, decode_from, pattern, poke, recorded};
     use crate::source::Memory;
     use proptest::prelude::*;
@@ -455,6 +494,26 @@ mod tests {
             error.to_string(),
             "file: xz: needed memory too big for mem_limit_kb"
         );
+    }
+
+    #[test]
+    fn a_dictionary_is_made_when_its_memory_was_asked_for() {
+        for name in RECORDED {
+            let stored = Arc::new(Memory::new(recorded(name)));
+            let stream = Xz.open(stored, SIZE as u64).unwrap().stream;
+            let mut cursor = stream.cursor(0).unwrap();
+            let mut decoded = vec![0; SIZE];
+            let (mut done, mut pauses) = (0, 0);
+            while done < SIZE {
+                let announced = cursor.held() + cursor.scratch();
+                let given = cursor.read_within(&mut decoded[done..]).unwrap();
+                assert!(cursor.held() <= announced + len_u64(PIECE), "{name}");
+                pauses += usize::from(given == 0);
+                done += given;
+            }
+            assert!(decoded == pattern(SIZE), "{name}");
+            assert_eq!(pauses, 1, "{name}");
+        }
     }
 
     /// Zeros, but for a stream header, the start of an index of 2^34 blocks, and a footer that gives the index all of the space.

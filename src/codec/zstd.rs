@@ -17,8 +17,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::chunked::{Entries, Input, PIECE, corrupt, read_into};
-use super::{Codec, Cursor, Opened, Stream};
+use super::chunked::{Entries, Input, PIECE, corrupt, read_into, read_whole};
+use super::{Codec, Cursor, Opened, SEGMENT, Stream};
 use crate::error::{Error, Result};
 use crate::source::{Source, checked_end, len_u64};
 use frame::{Frames, next_frame};
@@ -34,6 +34,8 @@ const LEVEL: i32 = 3;
 const SNAPSHOT_SPACING: u64 = 32 << 20;
 /// Memory for snapshots, in all payloads together: their distance follows from it, and beyond it none are taken.
 const SNAPSHOT_MEMORY: usize = 64 << 20;
+/// Greatest window of frames that have snapshots: one must always be had beside the decoder, and of larger ones too few.
+const SNAPSHOT_WINDOW: usize = SNAPSHOT_MEMORY / 4;
 /// A payload that gives no data for so much input is taken for hostile; a frame has 128 KiB of data in each block or so.
 const MAX_IDLE_INPUT: usize = 1 << 20;
 
@@ -49,32 +51,9 @@ impl Codec for Zstd {
     }
 
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
-        let first = next_frame(stored.as_ref(), 0)?;
-        if first.is_none() && data_size > 0 {
-            return Err(corrupt("no zstd frame"));
-        }
-        let large = first.is_some_and(|(_, frame)| {
-            frame
-                .content_size
-                .is_none_or(|size| size > SNAPSHOT_SPACING)
-        });
-        let window = first.map_or(0, |(_, frame)| frame.window);
-        let spacing = data_size
-            .checked_div(len_u64(SNAPSHOT_MEMORY.checked_div(window).unwrap_or(1)))
-            .unwrap_or(data_size)
-            .max(SNAPSHOT_SPACING);
-        let stream = ZstdStream {
-            stored,
-            data_size,
-            large,
-            window,
-            slot: Mutex::default(),
-            frames: Mutex::new(Frames::new(data_size)),
-            snapshots: Mutex::new(Entries::spaced(spacing, None)),
-        };
         Ok(Opened {
             framing: "frame",
-            stream: Arc::new(stream),
+            stream: Arc::new(ZstdStream::new(stored, data_size)?),
         })
     }
 
@@ -136,8 +115,6 @@ struct ZstdStream {
     data_size: u64,
     /// Whether frames are so large that there are snapshots, and all cursors share one decoder.
     large: bool,
-    /// Window of the first frame.
-    window: usize,
     /// The shared decoder made last. It lives as long as cursors and checkpoints use it.
     slot: Mutex<Weak<Slot>>,
     frames: Mutex<Frames>,
@@ -150,6 +127,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ZstdStream {
+    fn new(stored: Arc<dyn Source>, data_size: u64) -> Result<Self> {
+        let first = next_frame(stored.as_ref(), 0)?.map(|(_, frame)| frame);
+        if first.is_none() && data_size > 0 {
+            return Err(corrupt("no zstd frame"));
+        }
+        let size = first.map(|frame| frame.content_size);
+        let large = size.is_some_and(|size| size.is_none_or(|size| size > SNAPSHOT_SPACING));
+        let window = first.map_or(0, |frame| frame.window);
+        let spacing = data_size
+            .checked_div(len_u64(SNAPSHOT_MEMORY.checked_div(window).unwrap_or(1)))
+            .unwrap_or(data_size)
+            .max(SNAPSHOT_SPACING);
+        Ok(Self {
+            stored,
+            data_size,
+            large,
+            slot: Mutex::default(),
+            frames: Mutex::new(Frames::new(data_size)),
+            snapshots: Mutex::new(Entries::spaced(spacing, None)),
+        })
+    }
+
     /// The best place to start from for `offset`: decoded offset, and a frame's start in the payload or a checkpoint.
     fn start(&self, offset: u64) -> (u64, Result<Checkpoint, u64>) {
         let (frame, at) = lock(&self.frames).at(self.stored.as_ref(), offset);
@@ -159,10 +158,10 @@ impl ZstdStream {
         }
     }
 
-    /// A decoder for frames with a window of `window` bytes: the shared one, if it is of the right size.
+    /// A decoder for frames with a window of `window` bytes: the shared one, if it is of that size.
     fn slot(&self, window: usize) -> Result<Arc<Slot>> {
         let mut shared = lock(&self.slot);
-        if let Some(slot) = shared.upgrade().filter(|slot| slot.suits(window)) {
+        if let Some(slot) = shared.upgrade().filter(|slot| slot.window() == window) {
             return Ok(slot);
         }
         let slot = Slot::new(window)?;
@@ -172,10 +171,20 @@ impl ZstdStream {
         Ok(slot)
     }
 
+    /// Whether a snapshot of so many bytes may be kept when decoding goes on from `offset` for a segment or two.
+    fn may_keep(&self, offset: u64, bytes: usize) -> bool {
+        let snapshots = lock(&self.snapshots);
+        let wants = |segments: u64| {
+            snapshots.wants(offset.saturating_add(segments.saturating_mul(len_u64(SEGMENT))))
+        };
+        let room = SNAPSHOT_MEMORY.saturating_sub(SNAPSHOTS.load(Ordering::Relaxed));
+        self.large && bytes <= room && (0..=2).any(wants)
+    }
+
     /// Keeps a copy of a running decoder's state, if there is none nearby and there is memory for it.
     fn keep(&self, offset: u64, at: u64, slot: &Arc<Slot>, running: &Running) {
         let mut snapshots = lock(&self.snapshots);
-        if !snapshots.wants(offset) {
+        if slot.window() > SNAPSHOT_WINDOW || !snapshots.wants(offset) {
             return;
         }
         let bytes = running.bytes();
@@ -206,10 +215,15 @@ impl Stream for ZstdStream {
             }
             Err(at) => (at, None),
         };
+        // Damage is told by the first read.
+        let next = next_frame(self.stored.as_ref(), at).ok().flatten();
+        let window = next.filter(|_| seat.is_none()).map(|(_, next)| next.window);
         Ok(Box::new(ZstdCursor {
             stream: self,
             position,
             input: Input::new(at),
+            idle: 0,
+            window: window.unwrap_or_default(),
             within: seat.is_some(),
             seat,
         }))
@@ -245,6 +259,10 @@ struct ZstdCursor {
     stream: Arc<ZstdStream>,
     position: u64,
     input: Input,
+    /// Bytes of input since the last output.
+    idle: usize,
+    /// Window of the next frame, if it is known.
+    window: usize,
     /// Whether it is in the middle of a frame, with a state in the slot.
     within: bool,
     /// The decoder of the frame, or of the one before; none before the first.
@@ -257,14 +275,20 @@ impl Cursor for ZstdCursor {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        read_whole(self, buf)
+    }
+
+    fn read_within(&mut self, buf: &mut [u8]) -> Result<usize> {
         checked_end(self.position, buf.len(), self.stream.data_size)?;
-        let mut rest = buf;
-        let mut idle = 0;
-        while !rest.is_empty() {
-            let given = self.read_frame(rest, &mut idle)?;
-            rest = rest.get_mut(given..).unwrap_or_default();
+        let announced = self.announced();
+        let mut done = 0usize;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let Some(given) = self.read_frame(rest, announced)? else {
+                break;
+            };
+            done = done.saturating_add(given);
         }
-        Ok(())
+        Ok(done)
     }
 
     fn held(&self) -> u64 {
@@ -272,8 +296,15 @@ impl Cursor for ZstdCursor {
     }
 
     fn scratch(&self) -> u64 {
-        let decoder = Running::bytes_for(self.stream.window);
-        len_u64(decoder.saturating_sub(self.decoder()))
+        let window = self.announced();
+        let decoder = Running::bytes_for(window);
+        let snapshot = window <= SNAPSHOT_WINDOW && self.stream.may_keep(self.position, decoder);
+        let snapshot = if snapshot { decoder } else { 0 };
+        len_u64(
+            decoder
+                .saturating_sub(self.decoder())
+                .saturating_add(snapshot),
+        )
     }
 }
 
@@ -283,13 +314,26 @@ impl ZstdCursor {
         self.seat.as_ref().map_or(0, |seat| seat.slot().bytes())
     }
 
-    /// Decodes up to the end of `buf` or of the frame, and gives the number of bytes.
-    fn read_frame(&mut self, buf: &mut [u8], idle: &mut usize) -> Result<usize> {
+    /// The greatest window that the next read may need a decoder for: a frame with a larger one is not entered yet.
+    fn announced(&self) -> usize {
+        let here = self.seat.as_ref().map_or(0, |seat| seat.slot().window());
+        if self.within {
+            here
+        } else {
+            here.max(self.window)
+        }
+    }
+
+    /// Decodes up to the end of `buf` or of the frame, and gives the number of bytes; `None` if the frame has a larger window
+    /// than `announced`.
+    fn read_frame(&mut self, buf: &mut [u8], announced: usize) -> Result<Option<usize>> {
         let (begun, before) = (self.within, self.seat.take());
         let seat = if begun {
             before.ok_or_else(|| corrupt("zstd frame that has failed before"))?
+        } else if let Some(seat) = self.enter(before, announced)? {
+            seat
         } else {
-            self.enter(before)?
+            return Ok(None);
         };
         let mut turn = if begun { seat.resume()? } else { seat.begin() };
         let mut done = 0;
@@ -299,7 +343,7 @@ impl ZstdCursor {
                 let running = turn.running();
                 self.stream.keep(self.position, at, seat.slot(), running);
             }
-            let step = self.step(turn.running(), out, idle)?;
+            let step = self.step(turn.running(), out)?;
             done = done.saturating_add(step.given);
             self.position = self.position.saturating_add(len_u64(step.given));
             if step.ended {
@@ -310,11 +354,11 @@ impl ZstdCursor {
         }
         drop(turn);
         self.seat = Some(seat);
-        Ok(done)
+        Ok(Some(done))
     }
 
-    /// Goes to the next frame: a place at a decoder that is large enough for it, the one before if possible.
-    fn enter(&mut self, before: Option<Seat>) -> Result<Seat> {
+    /// Goes to the next frame: gives a place at a decoder that is large enough for it, the one before if possible.
+    fn enter(&mut self, before: Option<Seat>, announced: usize) -> Result<Option<Seat>> {
         let stored = self.stream.stored.as_ref();
         let (at, frame) = next_frame(stored, self.input.position())?
             .ok_or_else(|| corrupt("zstd frames end before the data does"))?;
@@ -322,27 +366,32 @@ impl ZstdCursor {
             self.input.seek(at);
         }
         lock(&self.stream.frames).add(self.position, at);
+        self.window = frame.window;
+        if frame.window > announced {
+            self.seat = before;
+            return Ok(None);
+        }
         self.within = true;
         if let Some(seat) = before.filter(|seat| seat.slot().suits(frame.window)) {
-            return Ok(seat);
+            return Ok(Some(seat));
         }
         let slot = self.stream.slot(frame.window)?;
-        Ok(Seat::new(slot, None))
+        Ok(Some(Seat::new(slot, None)))
     }
 
-    /// Decodes some input into `out`; `idle` counts the input since the last output.
-    fn step(&mut self, running: &mut Running, out: &mut [u8], idle: &mut usize) -> Result<Step> {
+    /// Decodes some input into `out`.
+    fn step(&mut self, running: &mut Running, out: &mut [u8]) -> Result<Step> {
         let stored = self.stream.stored.as_ref();
         let input = self.input.fill(stored, stored.len())?;
         let step = running.decode(input, out)?;
         self.input.take(step.taken);
-        *idle = if step.given == 0 {
-            idle.saturating_add(step.taken)
+        self.idle = if step.given == 0 {
+            self.idle.saturating_add(step.taken)
         } else {
             0
         };
         let stuck = step.taken == 0 && step.given == 0 && !step.ended;
-        if stuck || *idle > MAX_IDLE_INPUT {
+        if stuck || self.idle > MAX_IDLE_INPUT {
             return Err(corrupt("zstd frames end before the data does"));
         }
         Ok(step)

@@ -52,6 +52,11 @@ impl Slot {
         window <= self.window && self.window <= window.saturating_mul(WASTE)
     }
 
+    /// The greatest window that it is made for.
+    pub(super) fn window(&self) -> usize {
+        self.window
+    }
+
     /// Bytes of memory of the decoder, and of each state.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

@@ -147,6 +147,49 @@ fn cursors_that_move_on_to_a_larger_window_leave_no_trace_in_the_decoder_before(
 }
 
 #[test]
+fn a_decoder_lives_no_longer_than_cursors_and_checkpoints() {
+    let stored = Arc::new(Memory::new(frame(&pattern(33 << 20), 20)));
+    let stream = Arc::new(ZstdStream::new(stored, 33 << 20).unwrap());
+    let slot = || lock(&stream.slot).upgrade().map(|slot| slot.bytes() as u64);
+    let mut cursor = Arc::clone(&stream).cursor(0).unwrap();
+    let mut buf = vec![0; 1 << 20];
+    cursor.read(&mut buf).unwrap();
+    let bytes = slot().unwrap();
+    assert!(bytes > 1 << 20 && cursor.held() >= bytes);
+    drop(cursor);
+    assert_eq!(slot(), None);
+    assert_eq!(stream.held(), 0);
+    let mut cursor = Arc::clone(&stream).cursor(0).unwrap();
+    while cursor.position() < 33 << 20 {
+        let promised = cursor.held() + cursor.scratch();
+        cursor.read(&mut buf).unwrap();
+        let kept = stream.held().saturating_sub(bytes); // the slot is counted twice
+        assert!(cursor.held() + kept <= promised + len_u64(PIECE));
+    }
+    drop(cursor);
+    assert_eq!(slot(), Some(bytes));
+    assert_eq!(stream.held(), 2 * bytes);
+    stream.thin_out();
+    assert_eq!((slot(), stream.held()), (None, 0));
+}
+
+#[test]
+fn a_frame_with_a_larger_window_is_entered_when_its_memory_was_asked_for() {
+    let data = pattern(1 << 20);
+    let stored = [frame(&data[..500_000], 17), frame(&data[500_000..], 22)].concat();
+    let mut cursor = open(stored, 1 << 20).cursor(0).unwrap();
+    let need = |cursor: &dyn Cursor| cursor.held() + cursor.scratch();
+    assert!(need(cursor.as_ref()) < 1 << 20);
+    let mut buf = vec![0; 1 << 20];
+    assert_eq!(cursor.read_within(&mut buf).unwrap(), 500_000);
+    assert!(cursor.held() < 1 << 20);
+    assert!(need(cursor.as_ref()) > 4 << 20);
+    let given = cursor.read_within(&mut buf[500_000..]).unwrap();
+    assert_eq!(given, data.len() - 500_000);
+    assert!(buf == data);
+}
+
+#[test]
 fn a_state_is_not_put_into_the_decoder_of_another() {
     let one = Running::new(1 << 20).unwrap();
     let mut other = Running::new(1 << 20).unwrap();
@@ -181,7 +224,7 @@ fn a_cursor_knows_what_it_is_going_to_need() {
     for name in RECORDED {
         let mut cursor = open(recorded(name), SIZE as u64).cursor(0).unwrap();
         let promised = cursor.held() + cursor.scratch() + len_u64(PIECE);
-        cursor.read(&mut [0]).unwrap();
+        cursor.read_within(&mut [0]).unwrap();
         assert!(cursor.held() <= promised, "{name}");
         assert!(promised < 4 << 20, "{name}");
     }
