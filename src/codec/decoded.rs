@@ -14,7 +14,7 @@ mod learnt;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-use self::flight::{Flight, Trip};
+use self::flight::{Flight, Memory, Trip};
 use self::learnt::Learnt;
 use super::cache::{Buffer, For, SEGMENT};
 use super::inflate::crc32;
@@ -93,6 +93,14 @@ impl Demand {
         unread: true,
         streaming: true,
     };
+}
+
+/// What became of a decode.
+enum Outcome {
+    /// Here it is.
+    Done(Arc<Vec<u8>>),
+    /// So much memory is needed, which can't be had at once.
+    Short(u64),
 }
 
 /// What to do to get a segment.
@@ -227,6 +235,7 @@ impl Shared {
         index: u64,
         demand: Demand,
     ) -> Result<Arc<Vec<u8>>> {
+        let mut memory = Memory::new(self);
         loop {
             if let Some(found) = self.cache.get(self.key, index) {
                 return Ok(found);
@@ -236,11 +245,12 @@ impl Shared {
             }
             let same = |flight: &&Arc<Flight>| flight.segment == Some(index);
             if let Some(flight) = state.flights.iter().find(same).map(Arc::clone) {
-                let outcome = loop {
-                    if let Some(outcome) = flight.outcome.get() {
-                        break outcome.clone();
-                    }
+                memory.give_back();
+                while flight.outcome.get().is_none() && flight.is_under_way(&state) {
                     state = self.wait(state);
+                }
+                let Some(outcome) = flight.outcome.get().cloned() else {
+                    continue;
                 };
                 if outcome.is_err() && flight.was_misled(&state) {
                     continue;
@@ -251,7 +261,10 @@ impl Shared {
                 return outcome;
             }
             match self.way(&state, index) {
-                Way::Wait => state = self.wait(state),
+                Way::Wait => {
+                    memory.give_back();
+                    state = self.wait(state);
+                }
                 Way::Fly(cursor) => {
                     let imported = state.learnt.imported;
                     let flight = match &cursor {
@@ -261,10 +274,19 @@ impl Shared {
                     let trip = Trip::new(self, &mut state, flight);
                     let flight = Arc::clone(&trip.flight);
                     drop(state);
-                    let outcome = self.fly(trip, cursor, index, demand);
-                    state = self.lock();
-                    if outcome.is_ok() || !flight.was_misled(&state) {
-                        return outcome;
+                    match self.fly(trip, cursor, index, demand, &mut memory) {
+                        Ok(Outcome::Done(bytes)) => return Ok(bytes),
+                        Ok(Outcome::Short(_)) if !demand.urgent => return Err(no_memory()),
+                        Ok(Outcome::Short(need)) => {
+                            memory.wait_for(need, demand)?;
+                            state = self.lock();
+                        }
+                        Err(error) => {
+                            state = self.lock();
+                            if !flight.was_misled(&state) {
+                                return Err(error);
+                            }
+                        }
                     }
                 }
             }
@@ -292,19 +314,20 @@ impl Shared {
         }
     }
 
-    /// Decodes up to segment `index`, all in between too, and parks the decoder there.
-    fn fly(
-        &self,
+    /// Decodes up to segment `index`, all in between too, and parks the decoder there: or before, if it is short of memory.
+    fn fly<'a>(
+        &'a self,
         mut trip: Trip<'_>,
         cursor: Option<Box<dyn Cursor>>,
         index: u64,
         demand: Demand,
-    ) -> Result<Arc<Vec<u8>>> {
+        memory: &mut Memory<'a>,
+    ) -> Result<Outcome> {
         let start = start_of(index);
         let imported = trip.flight.imported;
         let mut cursor = match cursor {
             Some(cursor) => cursor,
-            None => self.open(start, demand).inspect_err(|error| {
+            None => self.open(start, demand, memory).inspect_err(|error| {
                 self.remember(index, self.stream().entry(start), error, imported);
             })?,
         };
@@ -319,13 +342,19 @@ impl Shared {
                 streaming: demand.streaming || segment < index,
                 ..demand
             };
-            match self.step(cursor.as_mut(), segment, demand, imported) {
-                Ok(bytes) => {
+            match self.step(cursor.as_mut(), segment, demand, imported, memory) {
+                Ok(Outcome::Done(bytes)) => {
                     trip.arrive(Ok(Arc::clone(&bytes)));
                     if segment == index {
-                        self.land(trip, cursor, segment, demand);
-                        return Ok(bytes);
+                        self.land(trip, cursor, segment, demand, memory);
+                        return Ok(Outcome::Done(bytes));
                     }
+                }
+                Ok(Outcome::Short(need)) => {
+                    if cursor.position() <= start_of(segment) {
+                        self.park(&trip, cursor, demand, memory);
+                    }
+                    return Ok(Outcome::Short(need));
                 }
                 Err(error) => {
                     drop(cursor);
@@ -338,7 +367,14 @@ impl Shared {
     }
 
     /// Parks a decoder, after keeping what it has decoded beyond `segment` already, if a sequential reader will want it.
-    fn land(&self, mut trip: Trip<'_>, mut cursor: Box<dyn Cursor>, segment: u64, demand: Demand) {
+    fn land<'a>(
+        &'a self,
+        mut trip: Trip<'_>,
+        mut cursor: Box<dyn Cursor>,
+        segment: u64,
+        demand: Demand,
+        memory: &mut Memory<'a>,
+    ) {
         let demand = Demand {
             unread: true,
             ..demand
@@ -352,48 +388,69 @@ impl Shared {
             && !self.cache.contains(self.key, next)
         {
             trip.move_on(next, cursor.as_ref());
-            let outcome = self.step(cursor.as_mut(), next, demand, imported);
-            let failed = outcome.is_err();
-            if let Err(error) = &outcome
-                && imported
-            {
-                self.remember(next, start_of(next), error, imported);
-            }
-            trip.arrive(outcome);
-            if failed {
-                return;
+            match self.step(cursor.as_mut(), next, demand, imported, memory) {
+                Ok(Outcome::Done(bytes)) => trip.arrive(Ok(bytes)),
+                Ok(Outcome::Short(_)) if cursor.position() > start_of(next) => return,
+                Ok(Outcome::Short(_)) => break,
+                Err(error) => {
+                    if imported {
+                        self.remember(next, start_of(next), &error, imported);
+                    }
+                    trip.arrive(Err(error));
+                    return;
+                }
             }
             next = next.saturating_add(1);
         }
+        self.park(&trip, cursor, demand, memory);
+    }
+
+    /// Leaves a decoder where it stands, unless it began with a wrong index.
+    fn park(
+        &self,
+        trip: &Trip<'_>,
+        cursor: Box<dyn Cursor>,
+        demand: Demand,
+        memory: &mut Memory<'_>,
+    ) {
+        memory.make_no_room();
         let state = self.lock();
         if !trip.flight.was_misled(&state) {
             self.cache.park(cursor, self.whose(demand));
         }
     }
 
-    fn open(&self, start: u64, demand: Demand) -> Result<Box<dyn Cursor>> {
-        let _pass = self.cache.work().enter(demand.urgent, 0)?;
+    fn open<'a>(
+        &'a self,
+        start: u64,
+        demand: Demand,
+        memory: &mut Memory<'a>,
+    ) -> Result<Box<dyn Cursor>> {
+        let _pass = memory.proceed(0, demand, self.whose(demand))?;
         self.stream().cursor(start)
     }
 
     /// Decodes one segment with a decoder that stands at most one segment before it.
-    fn step(
-        &self,
+    fn step<'a>(
+        &'a self,
         cursor: &mut dyn Cursor,
         segment: u64,
         demand: Demand,
         imported: bool,
-    ) -> Result<Arc<Vec<u8>>> {
+        memory: &mut Memory<'a>,
+    ) -> Result<Outcome> {
         let whose = self.whose(demand);
         let mut buffer = self.cache.buffer(self.segment_len(segment), whose);
         let mut filled = 0;
         while filled < buffer.len() {
             let need = cursor.held().saturating_add(cursor.scratch());
-            let _pass = self.cache.work().enter(demand.urgent, need)?;
-            let _room = self.cache.room(need, whose);
+            let Some(_pass) = memory.proceed(need, demand, whose)? else {
+                return Ok(Outcome::Short(need));
+            };
             filled = fill(cursor, start_of(segment), &mut buffer, filled)?;
         }
         self.keep(segment, buffer, demand, imported)
+            .map(Outcome::Done)
     }
 
     fn keep(
@@ -504,6 +561,10 @@ fn fill(cursor: &mut dyn Cursor, start: u64, buf: &mut [u8], filled: usize) -> R
     }
     let given = cursor.read_within(buf.get_mut(filled..).unwrap_or_default())?;
     Ok(filled.saturating_add(given))
+}
+
+fn no_memory() -> Error {
+    Error::unsupported(Place::File, "no memory to decode ahead")
 }
 
 fn misplaced(start: u64) -> Error {

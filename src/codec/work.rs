@@ -27,6 +27,9 @@ const PATIENCE: u32 = 8;
 /// Bytes of memory that decoders may need beyond the budget of the cache.
 const BEYOND: u64 = 32 << 20;
 
+/// Decoders of no more than so many bytes are not counted, and wait for nobody's memory: one for each reader is bearable.
+const SMALL: u64 = 256 << 10;
+
 /// Something to be done in advance.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
@@ -35,7 +38,7 @@ pub(super) struct Work {
     at_once: usize,
     /// The cache's, in bytes.
     budget: u64,
-    /// Bytes of memory that those running may need together.
+    /// Bytes of memory that those under way may need together.
     memory: u64,
     /// Guards all of it; never held while a job runs or a thread is joined.
     state: Mutex<State>,
@@ -47,7 +50,7 @@ pub(super) struct Work {
 struct State {
     /// Decodes running.
     running: usize,
-    /// Bytes of memory that they need.
+    /// Bytes of memory that they need, and those between two steps.
     needed: u64,
     /// Readers that wait at the gate.
     waiting: usize,
@@ -64,6 +67,14 @@ struct State {
 pub(super) struct Pass<'a> {
     work: &'a Work,
     need: u64,
+}
+
+/// The memory of a decoder on its way, until dropped.
+///
+/// Whoever has one waits for nobody who may wait for memory.
+pub(super) struct Claim<'a> {
+    work: &'a Work,
+    bytes: u64,
 }
 
 impl Work {
@@ -87,37 +98,107 @@ impl Work {
     /// [`Error::Unsupported`] if that is more memory than there will ever be.
     pub(super) fn enter(&self, urgent: bool, need: u64) -> Result<Pass<'_>> {
         self.check(need)?;
-        let mut state = self.lock();
-        if urgent {
-            state.waiting = state.waiting.saturating_add(1);
-        }
-        let mut patience = if urgent { 0 } else { PATIENCE };
-        while state.short > 0
-            || state.running >= self.at_once
-            || (state.waiting > 0 && patience > 0)
-        {
-            state = self.wait(state);
-            patience = patience.saturating_sub(1);
-        }
+        let mut state = self.wait_for_turn(self.lock(), urgent, false);
         if state.needed.saturating_add(need) > self.memory {
             state.short = state.short.saturating_add(1);
+            // Those that hold memory wait for nobody from now on.
+            self.changed.notify_all();
             while state.needed.saturating_add(need) > self.memory {
                 state = self.wait(state);
             }
             state.short = state.short.saturating_sub(1);
         }
+        state.needed = state.needed.saturating_add(need);
+        self.run(state, urgent);
+        Ok(Pass { work: self, need })
+    }
+
+    /// A claim to nothing yet.
+    pub(super) fn claim(&self) -> Claim<'_> {
+        Claim {
+            work: self,
+            bytes: 0,
+        }
+    }
+
+    /// Waits for leave to go on with a decoder that needs `need` bytes of memory; `None` if these can't be had at once.
+    ///
+    /// # Errors
+    /// As [`Work::enter`].
+    pub(super) fn proceed<'a>(
+        &'a self,
+        claim: &mut Claim<'a>,
+        urgent: bool,
+        need: u64,
+    ) -> Result<Option<Pass<'a>>> {
+        self.check(need)?;
+        let mut state = self.lock();
+        let more = need.saturating_sub(claim.bytes);
+        if more > 0 && need > SMALL {
+            let needed = state.needed.saturating_add(more);
+            if state.short > 0 || needed > self.memory {
+                return Ok(None);
+            }
+            state.needed = needed;
+            claim.bytes = need;
+        }
+        let state = self.wait_for_turn(state, urgent, true);
+        self.run(state, urgent);
+        Ok(Some(Pass {
+            work: self,
+            need: 0,
+        }))
+    }
+
+    /// Waits for `need` bytes of memory. What was claimed before is given back first.
+    ///
+    /// # Errors
+    /// As [`Work::enter`].
+    pub(super) fn wait_for<'a>(
+        &'a self,
+        claim: &mut Claim<'a>,
+        urgent: bool,
+        need: u64,
+    ) -> Result<()> {
+        *claim = self.claim();
+        let mut pass = self.enter(urgent, need)?;
+        claim.bytes = std::mem::take(&mut pass.need);
+        Ok(())
+    }
+
+    /// Waits until one more may run; who holds a claim passes those that wait for memory.
+    fn wait_for_turn<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        urgent: bool,
+        holds: bool,
+    ) -> MutexGuard<'a, State> {
+        if urgent {
+            state.waiting = state.waiting.saturating_add(1);
+        }
+        let mut patience = if urgent { 0 } else { PATIENCE };
+        while (state.short > 0 && !holds)
+            || state.running >= self.at_once
+            || (state.waiting > 0 && patience > 0 && !(holds && state.short > 0))
+        {
+            state = self.wait(state);
+            patience = patience.saturating_sub(1);
+        }
+        state
+    }
+
+    /// Counts one more that runs.
+    fn run(&self, mut state: MutexGuard<'_, State>, urgent: bool) {
         if urgent {
             state.waiting = state.waiting.saturating_sub(1);
         }
         state.running = state.running.saturating_add(1);
-        state.needed = state.needed.saturating_add(need);
         let short = state.needed > self.budget;
         drop(state);
         self.changed.notify_all();
         if short {
             free_idle();
         }
-        Ok(Pass { work: self, need })
     }
 
     fn check(&self, need: u64) -> Result<()> {
@@ -205,6 +286,17 @@ impl Work {
         self.changed
             .wait(state)
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            let mut state = self.work.lock();
+            state.needed = state.needed.saturating_sub(self.bytes);
+            drop(state);
+            self.work.changed.notify_all();
+        }
     }
 }
 
@@ -305,6 +397,43 @@ mod tests {
             assert_eq!(receiver.recv().unwrap(), BEYOND);
             assert_eq!(receiver.recv().unwrap(), 2);
         });
+    }
+
+    #[test]
+    fn who_holds_memory_goes_on_while_others_wait_for_it() {
+        let work = Work::new(0);
+        let mut claim = work.claim();
+        assert!(
+            work.proceed(&mut claim, false, BEYOND - SMALL)
+                .unwrap()
+                .is_some()
+        );
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let mut claim = work.claim();
+                let need = BEYOND / 2;
+                assert!(work.proceed(&mut claim, true, need).unwrap().is_none());
+                work.wait_for(&mut claim, true, need).unwrap();
+                work.proceed(&mut claim, true, need).unwrap().is_some()
+            });
+            while work.lock().short == 0 {
+                thread::yield_now();
+            }
+            assert!(
+                work.proceed(&mut claim, false, BEYOND - SMALL)
+                    .unwrap()
+                    .is_some()
+            );
+            assert!(work.proceed(&mut claim, false, BEYOND).unwrap().is_none());
+            assert!(
+                work.proceed(&mut work.claim(), false, SMALL)
+                    .unwrap()
+                    .is_some()
+            );
+            drop(claim);
+            assert!(waiting.join().unwrap());
+        });
+        assert_eq!(work.lock().needed, 0);
     }
 
     #[test]

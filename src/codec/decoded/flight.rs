@@ -1,10 +1,69 @@
 //! Decoders on their way, as others see them: whoever wants the same segment waits for them.
 
+use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use super::{Shared, State, misplaced, u64_of};
-use crate::codec::{Cursor, SEGMENT};
+use super::{Demand, Shared, State, u64_of};
+use crate::codec::cache::For;
+use crate::codec::work::{Claim, Pass};
+use crate::codec::{Cursor, Room, SEGMENT};
 use crate::error::Result;
+
+/// The memory of a decoder on its way: leave to take it, and room for it in the cache.
+pub(super) struct Memory<'a> {
+    shared: &'a Shared,
+    claim: Claim<'a>,
+    room: Option<Room>,
+    /// Bytes that there is room for.
+    bytes: u64,
+}
+
+impl<'a> Memory<'a> {
+    /// None yet.
+    pub(super) fn new(shared: &'a Shared) -> Self {
+        Self {
+            shared,
+            claim: shared.cache.work().claim(),
+            room: None,
+            bytes: 0,
+        }
+    }
+
+    /// Waits for leave to go on with `need` bytes; `None` if there is no memory for that at once.
+    pub(super) fn proceed(
+        &mut self,
+        need: u64,
+        demand: Demand,
+        whose: For,
+    ) -> Result<Option<Pass<'a>>> {
+        let work = self.shared.cache.work();
+        let pass = work.proceed(&mut self.claim, demand.urgent, need)?;
+        if pass.is_some() && need > self.bytes {
+            self.make_no_room();
+            self.room = Some(self.shared.cache.room(need, whose));
+            self.bytes = need;
+        }
+        Ok(pass)
+    }
+
+    /// Waits for `need` bytes, with none in hand.
+    pub(super) fn wait_for(&mut self, need: u64, demand: Demand) -> Result<()> {
+        self.make_no_room();
+        let work = self.shared.cache.work();
+        work.wait_for(&mut self.claim, demand.urgent, need)
+    }
+
+    /// Needs no room in the cache any more, because the decoder itself is going to be there.
+    pub(super) fn make_no_room(&mut self) {
+        (self.room, self.bytes) = (None, 0);
+    }
+
+    /// Gives all back, as who waits for somebody else must.
+    pub(super) fn give_back(&mut self) {
+        self.make_no_room();
+        self.claim = self.shared.cache.work().claim();
+    }
+}
 
 /// A decoder on its way.
 pub(super) struct Flight {
@@ -37,6 +96,14 @@ impl Flight {
         self.imported && !state.learnt.imported
     }
 
+    /// Whether it goes on.
+    pub(super) fn is_under_way(&self, state: &State) -> bool {
+        state
+            .flights
+            .iter()
+            .any(|other| ptr::eq(&raw const **other, self))
+    }
+
     pub(super) fn opening(from: u64, imported: bool) -> Self {
         Self {
             segment: None,
@@ -48,7 +115,7 @@ impl Flight {
     }
 }
 
-/// A flight that others can see, until dropped; whatever happens, they do not wait for ever.
+/// A flight that others can see, until dropped; if it has not arrived by then, they see to the segment themselves.
 pub(super) struct Trip<'a> {
     shared: &'a Shared,
     pub(super) flight: Arc<Flight>,
@@ -86,7 +153,6 @@ impl<'a> Trip<'a> {
 
 impl Drop for Trip<'_> {
     fn drop(&mut self) {
-        let _ = self.flight.outcome.set(Err(misplaced(self.flight.from)));
         let mut state = self.shared.lock();
         state
             .flights

@@ -35,6 +35,9 @@ struct Fake {
     opened: AtomicUsize,
     decoded: AtomicU64,
     live: Arc<AtomicUsize>,
+    /// Decoders that have begun, and the most of them at once.
+    begun: AtomicUsize,
+    most: AtomicUsize,
     pause: Option<(Barrier, Barrier)>,
     gate: Option<Gate>,
 }
@@ -49,6 +52,7 @@ struct Gate {
 struct FakeCursor {
     stream: Arc<Fake>,
     position: u64,
+    begun: bool,
 }
 
 impl Fake {
@@ -62,6 +66,8 @@ impl Fake {
             opened: AtomicUsize::new(0),
             decoded: AtomicU64::new(0),
             live: Arc::default(),
+            begun: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
             pause: None,
             gate: None,
         }
@@ -80,6 +86,7 @@ impl Stream for Fake {
         Ok(Box::new(FakeCursor {
             stream: self,
             position,
+            begun: false,
         }))
     }
 
@@ -94,6 +101,10 @@ impl Cursor for FakeCursor {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        if !std::mem::replace(&mut self.begun, true) {
+            let begun = self.stream.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            self.stream.most.fetch_max(begun, Ordering::SeqCst);
+        }
         if let Some((reached, go)) = &self.stream.pause {
             reached.wait();
             go.wait();
@@ -128,6 +139,9 @@ impl Cursor for FakeCursor {
 impl Drop for FakeCursor {
     fn drop(&mut self) {
         self.stream.live.fetch_sub(1, Ordering::SeqCst);
+        if self.begun {
+            self.stream.begun.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -388,6 +402,30 @@ fn what_takes_more_memory_than_there_may_be_is_refused() {
     assert_eq!(fake.decoded.load(Ordering::SeqCst), 0);
     let large = Decoded::new(fake, MIB, &Cache::new(68 * MIB));
     assert_eq!(read(&large, 5, 10).unwrap(), model(5, 10));
+}
+
+#[test]
+fn decoders_on_their_way_take_no_more_memory_than_there_may_be() {
+    let mut fake = Fake::new(8 * MIB);
+    fake.cursor_held = 20 * MIB;
+    let fake = Arc::new(fake);
+    let cache = Cache::new(16 * MIB);
+    let decoded = Decoded::new(fake.clone(), 96 * MIB, &cache);
+    for _ in 0..3 {
+        let start = Barrier::new(12);
+        thread::scope(|scope| {
+            for reader in 0..12 {
+                let (decoded, start) = (&decoded, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    let offset = (8 * reader + 7) * MIB;
+                    assert_eq!(read(decoded, offset, 500).unwrap(), model(offset, 500));
+                });
+            }
+        });
+    }
+    // Two of 20 MiB are what 16 MiB and those beyond are enough for.
+    assert!(fake.most.load(Ordering::SeqCst) <= 2);
 }
 
 #[test]

@@ -273,7 +273,13 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
             streaming: false,
             ..Demand::AHEAD
         };
-        shared.land(trip, cursor, 0, demand);
+        shared.land(
+            trip,
+            cursor,
+            0,
+            demand,
+            &mut super::super::flight::Memory::new(shared),
+        );
         let parked = shared.cache.unpark(shared.key, 0, |_| true);
         assert_eq!(parked.is_none(), imported);
     }
