@@ -26,7 +26,7 @@ use crate::source::Loan;
 pub use options::MountOptions;
 
 use crate::vfs::{
-    Access, Attr, Attributes, Bytes, Call, Error, Invalidation, Kind, Opened, Rename, Vfs,
+    Access, Attr, Attributes, Bytes, Call, Caller, Error, Invalidation, Kind, Opened, Rename, Vfs,
 };
 
 /// How long the kernel may keep names and attributes. Saves and foreign changes invalidate what they change.
@@ -204,6 +204,13 @@ fn access(flags: OpenFlags, req: &Request) -> Access {
     }
 }
 
+fn caller(req: &Request) -> Caller {
+    Caller {
+        uid: req.uid(),
+        gid: req.gid(),
+    }
+}
+
 fn entry(reply: ReplyEntry, call: Call, parent: INodeNo, found: Result<Attr, Error>) {
     match found {
         Ok(attr) => reply.entry(&TTL, &file_attr(&attr), Generation(0)),
@@ -305,7 +312,7 @@ impl Filesystem for Shim {
 
     fn mknod(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -313,7 +320,7 @@ impl Filesystem for Shim {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let done = self.vfs.mknod(parent.0, name, mode);
+        let done = self.vfs.mknod(parent.0, name, mode, caller(req));
         entry(reply, Call::Create, parent, done);
     }
 
@@ -341,13 +348,13 @@ impl Filesystem for Shim {
 
     fn symlink(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let done = self.vfs.symlink(parent.0, name, target);
+        let done = self.vfs.symlink(parent.0, name, target, caller(req));
         entry(reply, Call::Create, parent, done);
     }
 
@@ -554,10 +561,8 @@ impl Filesystem for Shim {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        match self
-            .vfs
-            .create(parent.0, name, mode, access(OpenFlags(flags), req))
-        {
+        let access = access(OpenFlags(flags), req);
+        match self.vfs.create(parent.0, name, mode, caller(req), access) {
             Ok((attr, handle)) => reply.created(
                 &TTL,
                 &file_attr(&attr),

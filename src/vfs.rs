@@ -27,7 +27,6 @@ mod xattr;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -39,7 +38,7 @@ use crate::save::Writer;
 use crate::source::{Memory, Scratch, Source, len_u64};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, Invalidation, Kind, Opened, Options, Rename, Statfs,
+    Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
 };
 pub use error::{Call, Error};
 pub use mounts::Mounted;
@@ -110,7 +109,7 @@ impl Vfs {
     ) -> Result<Self, Library> {
         let numbers = Arc::default();
         let state = State::new(Arc::new(snapshot), &numbers, 0)?;
-        let facts = options.facts(&state.meta);
+        let facts = state.facts(&options, modified(&state.meta));
         let root = Root::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
         Ok(Self {
             path: path.to_owned(),
@@ -251,6 +250,7 @@ impl Vfs {
         } else {
             perm & !0o222
         };
+        let (uid, gid) = state.owner(&self.options);
         Ok(Attr {
             ino: node.ino(),
             kind,
@@ -262,8 +262,8 @@ impl Vfs {
                 Kind::Symlink => 0o777,
             },
             nlink,
-            uid: self.owner(state).0,
-            gid: self.owner(state).1,
+            uid,
+            gid,
             mtime: modified(&state.meta),
             ctime: changed(&state.meta),
         })
@@ -275,12 +275,6 @@ impl Vfs {
             Some(draft) => Ok(draft.overlay.len()),
             None => state.snapshot.block_len(n).ok_or(Error::NotFound),
         }
-    }
-
-    /// Owner and group to show.
-    fn owner(&self, state: &State) -> (u32, u32) {
-        let uid = self.options.uid.unwrap_or(state.meta.uid());
-        (uid, self.options.gid.unwrap_or(state.meta.gid()))
     }
 
     fn text_attr(&self, number: u32) -> Result<Attr> {

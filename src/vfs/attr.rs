@@ -44,6 +44,14 @@ pub struct Attr {
     pub ctime: SystemTime,
 }
 
+/// Who asks for something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of stat(2)")]
+pub struct Caller {
+    pub uid: u32,
+    pub gid: u32,
+}
+
 /// How a file is to be opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Access {
@@ -154,18 +162,6 @@ pub(super) struct FileFacts {
     pub(super) gid: u32,
     /// Time of the last change of its bytes.
     pub(super) mtime: SystemTime,
-}
-
-impl Options {
-    /// What `tree.yaml` shows of a file's attributes.
-    pub(super) fn facts(&self, meta: &Metadata) -> FileFacts {
-        FileFacts {
-            perm: permissions(meta, self.umask),
-            uid: self.uid.unwrap_or(meta.uid()),
-            gid: self.gid.unwrap_or(meta.gid()),
-            mtime: modified(meta),
-        }
-    }
 }
 
 /// A search bit for each read bit.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 use rustix::fs::OFlags;
 
+use super::attr::modified;
 use super::node::Node;
 use super::{Invalidation, State, Vfs, locked};
 use crate::error::{Error, Result};
@@ -91,7 +92,7 @@ impl Vfs {
         for n in (0..).take(new.snapshot.layout().blocks.len()) {
             self.tell(Invalidation::Inode(Node::Block(n).ino()));
         }
-        let facts = self.options.facts(&new.meta);
+        let facts = new.facts(&self.options, modified(&new.meta));
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         if let Some(number) = locked(&self.root).reloaded(text, facts) {
             self.tell(Invalidation::Inode(Node::Text(number).ino()));

@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::SystemTime;
 
+use super::attr::{FileFacts, permissions};
 use super::catalogue::{Catalogue, Item, Numbers, Target};
 use super::elsewhere::Elsewhere;
 use super::node::Node;
-use super::{Error, Result, locked};
+use super::{Error, Options, Result, locked};
 use crate::asdf::outline::PlaceId;
 use crate::asdf::{Array, Snapshot};
 use crate::error::Error as Library;
@@ -47,6 +50,23 @@ impl State {
             numbers: Arc::clone(numbers),
             elsewhere: Elsewhere::default(),
         })
+    }
+
+    /// Owner and group of FILE, or those that the user asked for.
+    pub(super) fn owner(&self, options: &Options) -> (u32, u32) {
+        let uid = options.uid.unwrap_or(self.meta.uid());
+        (uid, options.gid.unwrap_or(self.meta.gid()))
+    }
+
+    /// What `tree.yaml` has of FILE, whoever made it.
+    pub(super) fn facts(&self, options: &Options, mtime: SystemTime) -> FileFacts {
+        let (uid, gid) = self.owner(options);
+        FileFacts {
+            perm: permissions(&self.meta, options.umask),
+            uid,
+            gid,
+            mtime,
+        }
     }
 
     /// The names under `arrays/`. Made when they are first asked for, from the tree.

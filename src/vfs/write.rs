@@ -12,8 +12,8 @@ use super::attr::FileFacts;
 use super::node::Node;
 use super::root::{Number, Root, TREE_NAME, TextHandle};
 use super::{
-    Access, Attr, Attributes, Error, Handle, Invalidation, Opened, ROOT_DIRECTORIES, Rename,
-    Result, Vfs, locked,
+    Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Opened, ROOT_DIRECTORIES,
+    Rename, Result, Vfs, locked,
 };
 
 /// `fallocate(2)`: do not change the size.
@@ -83,11 +83,11 @@ impl Vfs {
     ///
     /// # Errors
     /// As there; [`Error::NotPermitted`] for anything but a regular file.
-    pub fn mknod(&self, parent: u64, name: &OsStr, mode: u32) -> Result<Attr> {
+    pub fn mknod(&self, parent: u64, name: &OsStr, mode: u32, caller: Caller) -> Result<Attr> {
         if mode & TYPE_MASK != REGULAR && mode & TYPE_MASK != 0 {
             return Err(Error::NotPermitted("only regular files can be made"));
         }
-        let node = self.make(parent, name, mode)?;
+        let node = self.make(parent, name, mode, caller)?;
         self.getattr(node.ino(), None)
     }
 
@@ -100,9 +100,10 @@ impl Vfs {
         parent: u64,
         name: &OsStr,
         mode: u32,
+        caller: Caller,
         access: Access,
     ) -> Result<(Attr, Opened)> {
-        let node = self.make(parent, name, mode)?;
+        let node = self.make(parent, name, mode, caller)?;
         let opened = self.open(
             node.ino(),
             Access {
@@ -113,13 +114,17 @@ impl Vfs {
         Ok((self.getattr(node.ino(), Some(opened.fh))?, opened))
     }
 
-    fn make(&self, parent: u64, name: &OsStr, mode: u32) -> Result<Node> {
+    fn make(&self, parent: u64, name: &OsStr, mode: u32, caller: Caller) -> Result<Node> {
         self.check_writable()?;
         match Node::from_ino(parent).ok_or(Error::NotFound)? {
             Node::Root => {
                 check_root_name(name)?;
-                let facts = self.new_facts(mode);
-                Ok(Node::Text(locked(&self.root).create(name, facts)?))
+                let facts = new_facts(mode, caller);
+                let number = locked(&self.root).create(name, facts)?;
+                if name == TREE_NAME {
+                    self.take_facts_of_file(number)?;
+                }
+                Ok(Node::Text(number))
             }
             Node::Blocks => self.make_block(name),
             _ => Err(Error::NotPermitted(
@@ -128,15 +133,14 @@ impl Vfs {
         }
     }
 
-    fn new_facts(&self, mode: u32) -> FileFacts {
+    /// Notes that a file is `tree.yaml` now: that has FILE's owner, group and mode, whoever made the file that got the name.
+    fn take_facts_of_file(&self, number: Number) -> Result<()> {
         let state = self.state();
-        let (uid, gid) = self.owner(&state);
-        FileFacts {
-            perm: u16::try_from(mode & 0o777).unwrap_or(0),
-            uid,
-            gid,
-            mtime: SystemTime::now(),
-        }
+        let mut root = locked(&self.root);
+        let facts = root.facts_mut(number)?;
+        *facts = state.facts(&self.options, facts.mtime);
+        self.tell(Invalidation::Attributes(Node::Text(number).ino()));
+        Ok(())
     }
 
     /// There are no directories but those that the file makes.
@@ -155,13 +159,19 @@ impl Vfs {
     ///
     /// # Errors
     /// As [`Vfs::create`].
-    pub fn symlink(&self, parent: u64, name: &OsStr, target: &Path) -> Result<Attr> {
+    pub fn symlink(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        target: &Path,
+        caller: Caller,
+    ) -> Result<Attr> {
         self.check_writable()?;
         if Node::from_ino(parent) != Some(Node::Root) {
             return Err(Error::NotPermitted("links can be made in the root only"));
         }
         check_root_name(name)?;
-        let facts = self.new_facts(0o777);
+        let facts = new_facts(0o777, caller);
         let number = locked(&self.root).symlink(name, target.as_os_str(), facts)?;
         self.getattr(Node::Text(number).ino(), None)
     }
@@ -182,6 +192,9 @@ impl Vfs {
             self.save_file(number)?;
         }
         locked(&self.root).link(number, name)?;
+        if name == TREE_NAME {
+            self.take_facts_of_file(number)?;
+        }
         self.getattr(ino, None)
     }
 
@@ -224,18 +237,19 @@ impl Vfs {
             Rename::Exchange if second.is_none() => return Err(Error::NotFound),
             _ => {}
         }
-        if to.1 == TREE_NAME {
-            self.save_file(first)?;
-        } else if let (Rename::Exchange, Some(second)) = (how, second)
-            && from.1 == TREE_NAME
-        {
-            self.save_file(second)?;
+        let tree = if to.1 == TREE_NAME {
+            Some(first)
+        } else {
+            second.filter(|_| how == Rename::Exchange && from.1 == TREE_NAME)
+        };
+        if let Some(tree) = tree {
+            self.save_file(tree)?;
         }
-        let mut root = locked(&self.root);
         match how {
-            Rename::Exchange => root.exchange(from.1, to.1),
-            Rename::Replace | Rename::NoReplace => root.rename(from.1, to.1),
+            Rename::Exchange => locked(&self.root).exchange(from.1, to.1)?,
+            Rename::Replace | Rename::NoReplace => locked(&self.root).rename(from.1, to.1)?,
         }
+        tree.map_or(Ok(()), |tree| self.take_facts_of_file(tree))
     }
 
     /// Saves the bytes of a file that is about to be `tree.yaml`. The committed text again is no save; in a backup that is put
@@ -398,6 +412,16 @@ impl Vfs {
             Handle::Info(_) => Err(Error::ReadOnly("info is ours")),
             Handle::Directory(..) => Err(Error::IsDirectory),
         }
+    }
+}
+
+/// Of a new file: it is its maker's, who may want to change owner and mode next.
+fn new_facts(mode: u32, caller: Caller) -> FileFacts {
+    FileFacts {
+        perm: u16::try_from(mode & 0o777).unwrap_or(0),
+        uid: caller.uid,
+        gid: caller.gid,
+        mtime: SystemTime::now(),
     }
 }
 

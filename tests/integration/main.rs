@@ -43,3 +43,5 @@ mod refused;
 #[cfg(feature = "fuse")]
 mod rules;
 mod sample;
+#[cfg(feature = "fuse")]
+mod users;

@@ -1,0 +1,90 @@
+//! What other users, threads and full disks meet: whose a new file is, who hears of a refusal, and where a refused text goes.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tempfile::TempDir;
+
+use crate::common::{Mount, Outcome, can_mount, eventually, is_root, run};
+use crate::sample::Sample;
+
+const NOBODY: u32 = 65534;
+
+/// A script as the user without privileges; `$1` is the mount.
+fn as_nobody(mount: &Mount, script: &str) -> Outcome {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(&mount.dir);
+    run(command.uid(NOBODY).gid(NOBODY))
+}
+
+/// A Python program with these arguments. What it prints.
+fn python(program: &str, args: &[&Path]) -> String {
+    let said = run(Command::new("python3").args(["-c", program]).args(args));
+    assert_eq!(said.stderr, "");
+    said.stdout
+}
+
+/// Owner, group and permission bits.
+fn facts(path: &Path) -> (u32, u32, u32) {
+    let meta = fs::metadata(path).unwrap();
+    (meta.uid(), meta.gid(), meta.mode() & 0o777)
+}
+
+/// A file of root that the group of nobody may write, mounted for all.
+fn shared() -> (TempDir, PathBuf, Mount) {
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    fs::set_permissions(&file, Permissions::from_mode(0o664)).unwrap();
+    chown(&file, Some(0), Some(NOBODY)).unwrap();
+    let mount = Mount::new(&file, &["-o", "allow_other"]);
+    fs::set_permissions(mount.dir.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+    (dir, file, mount)
+}
+
+#[test]
+fn a_file_is_its_makers_until_it_is_the_tree() {
+    // Every file of the root was the owner's of FILE: `sed -i` of another user could not give its copy the mode of the tree, and
+    // renamed it over that with 0600, after which only the owner could read the tree.
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (_dir, file, mount) = shared();
+    let tree = mount.path("tree.yaml");
+    let own = (0, NOBODY, 0o664);
+    assert_eq!(facts(&tree), own);
+
+    let said = as_nobody(
+        &mount,
+        "umask 077; cd \"$1\"; echo hi > new; cat new; ln -s x link",
+    );
+    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("hi\n", ""));
+    assert_eq!(facts(&mount.path("new")), (NOBODY, NOBODY, 0o600));
+    let link = fs::symlink_metadata(mount.path("link")).unwrap();
+    assert_eq!((link.uid(), link.gid()), (NOBODY, NOBODY));
+
+    let is_own = |what: &str| eventually(what, || facts(&tree) == own);
+    let saved = |what: &str| fs::read_to_string(&file).unwrap().contains(what);
+    let said = as_nobody(&mount, "umask 077; sed -i 's/a: 1/a: 2/' \"$1/tree.yaml\"");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    is_own("a renamed file is the tree");
+    assert!(saved("a: 2"));
+
+    let script = "cd \"$1\"; cp tree.yaml copy; rm tree.yaml; umask 077; sed 's/a: 2/a: 3/' copy > tree.yaml";
+    let said = as_nobody(&mount, script);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    is_own("a file made anew is the tree");
+    assert!(saved("a: 3"));
+
+    let script = "cd \"$1\"; umask 077; sed 's/a: 2/a: 4/' copy > next; chmod 600 next";
+    assert_eq!(as_nobody(&mount, script).code, 0);
+    let next = mount.path("next");
+    assert_eq!(facts(&next), (NOBODY, NOBODY, 0o600));
+    renameat_with(CWD, &tree, CWD, &next, RenameFlags::EXCHANGE).unwrap();
+    is_own("an exchanged file is the tree");
+    assert!(saved("a: 4"));
+    assert_eq!(as_nobody(&mount, "cat \"$1/tree.yaml\"").code, 0);
+}
