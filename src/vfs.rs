@@ -16,6 +16,7 @@ mod hdus;
 mod info;
 mod mounts;
 mod node;
+mod process;
 mod refresh;
 mod root;
 mod spool;
@@ -51,6 +52,7 @@ use commit::History;
 use drafts::Drafts;
 use edit::DataHandle;
 use handle::Handles;
+use process::process_of;
 use root::{Root, TextHandle};
 use state::{Listing, State};
 
@@ -314,12 +316,13 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::ReadOnly`].
-    pub fn open(&self, ino: u64, access: Access) -> Result<Opened> {
+    pub fn open(&self, ino: u64, mut access: Access) -> Result<Opened> {
         self.refresh();
         let state = self.state();
         let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
         if access.write || access.truncate {
             self.check_writable()?;
+            access.pid = process_of(access.pid).unwrap_or(0);
         }
         let text = match node {
             Node::Text(number) => {

@@ -61,7 +61,7 @@ pub struct Access {
     pub truncate: bool,
     /// For writing behind what is there.
     pub append: bool,
-    /// Process that opens it, 0 if unknown.
+    /// Thread that opens it, or its process; 0 if unknown.
     pub pid: u32,
 }
 

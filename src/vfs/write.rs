@@ -10,6 +10,7 @@ use log::warn;
 
 use super::attr::FileFacts;
 use super::node::Node;
+use super::process::process_of;
 use super::root::{Number, Root, TREE_NAME, TextHandle};
 use super::{
     Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Opened, ROOT_DIRECTORIES,
@@ -290,11 +291,11 @@ impl Vfs {
     /// `close(2)` of one descriptor: saves what was written through the handle since the last save.
     ///
     /// A handle may be flushed many times, by processes that merely inherited it (`{ a; b; } > tree.yaml`): half a text from one
-    /// of those is no fault of it, and is left for the opener's own flush.
+    /// of those is no fault of it, and is left for the opener's own flush. Threads of the opener are the opener.
     ///
     /// # Errors
     /// What refuses the text, or prevents the save.
-    pub fn flush(&self, fh: u64, pid: u32) -> Result<()> {
+    pub fn flush(&self, fh: u64, thread: u32) -> Result<()> {
         let handle = self.handles.get(fh)?;
         let (saved, opener) = match &*handle {
             Handle::Text(text) => {
@@ -306,7 +307,7 @@ impl Vfs {
         };
         match saved {
             Err(Error::Library(crate::error::Error::Rejected { .. }))
-                if pid != 0 && opener != 0 && pid != opener =>
+                if opener != 0 && is_of_another(thread, opener) =>
             {
                 Ok(())
             }
@@ -423,6 +424,11 @@ fn new_facts(mode: u32, caller: Caller) -> FileFacts {
         gid: caller.gid,
         mtime: SystemTime::now(),
     }
+}
+
+/// Whether a thread is known to be of another process than `process`.
+fn is_of_another(thread: u32, process: u32) -> bool {
+    thread != process && process_of(thread).is_some_and(|found| found != process)
 }
 
 /// The names of our directories are not for files.

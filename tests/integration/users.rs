@@ -9,8 +9,8 @@ use std::process::Command;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 
-use crate::common::{Mount, Outcome, can_mount, eventually, is_root, run};
-use crate::sample::Sample;
+use crate::common::{Mount, Outcome, PROGRAM, can_mount, eventually, is_root, run};
+use crate::sample::{Block, Sample, array, noise};
 
 const NOBODY: u32 = 65534;
 
@@ -87,4 +87,56 @@ fn a_file_is_its_makers_until_it_is_the_tree() {
     is_own("an exchanged file is the tree");
     assert!(saved("a: 4"));
     assert_eq!(as_nobody(&mount, "cat \"$1/tree.yaml\"").code, 0);
+}
+
+#[test]
+fn a_refusal_is_told_to_whichever_thread_closes_but_not_to_heirs() {
+    // The kernel names threads, and a close by another thread than the one that opened was taken for that of a child.
+    const PROGRAM: &str = "
+import os, sys, threading
+def elsewhere(do):
+    out = []
+    thread = threading.Thread(target=lambda: out.append(do()))
+    thread.start()
+    thread.join()
+    return out[0]
+def here(do):
+    return do()
+def close(fd):
+    try:
+        os.close(fd)
+        return 0
+    except OSError as error:
+        return error.errno
+def broken(path, opening, closing):
+    fd = opening(lambda: os.open(path, os.O_WRONLY | os.O_TRUNC))
+    os.write(fd, sys.argv[3].encode() if path == sys.argv[1] else b'x')
+    return closing(lambda: close(fd))
+for path in sys.argv[1:3]:
+    for opening in (here, elsewhere):
+        for closing in (here, elsewhere):
+            print(broken(path, opening, closing))
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, sys.argv[3].encode() if path == sys.argv[1] else b'x')
+    child = os.fork()
+    if child == 0:
+        os._exit(close(fd))
+    print('child', os.waitpid(child, 0)[1])
+    print(close(fd))
+";
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let sample = Sample::new(&array("a", 0, "uint8", "[4]")).block(Block::raw(&noise(4)));
+    let mount = Mount::new(&sample.write(dir.path()), &[]);
+    let text = mount.text("tree.yaml").replace("a: !core", "a: [!core");
+    let args = [
+        mount.path("tree.yaml"),
+        mount.path("blocks/0.bin"),
+        text.into(),
+    ];
+    let said = python(PROGRAM, &args.each_ref().map(PathBuf::as_path));
+    let each = "22\n22\n22\n22\nchild 0\n22\n";
+    assert_eq!(said, format!("{each}{each}"));
 }
