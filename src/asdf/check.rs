@@ -8,10 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Snapshot;
-use super::array::Array;
+use super::array::{Array, Origin};
 use super::decl::is_ndarray;
 use super::dialect::FirstLine;
 use super::find::{Found, find};
+use super::frame::{Oddity, oddities};
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
 use super::tree::{Children, Kind, Node, Tree};
@@ -38,14 +39,24 @@ pub enum Validate {
 /// # Errors
 /// [`Error::Rejected`] with line and column, the reason, and what to do.
 pub fn check_text(old: &Snapshot, text: &[u8], validate: Validate) -> Result<()> {
+    let strict = validate == Validate::Strict;
     check_frame(old.text(), text)?;
+    let known = if strict {
+        Vec::new()
+    } else {
+        oddities(old.text(), old.layout().has_tree)
+    };
+    check_readers(&known, text)?;
     let tree = Tree::parse(text).map_err(|error| rejected(error, "correct the YAML"))?;
     let tree = Arc::new(tree);
     let old_tree = old.tree().and_then(Result::ok);
-    let strict = validate == Validate::Strict;
     check_subset(old_tree.filter(|_| !strict), &tree)?;
     let found = find(&tree, old);
-    check_arrays(if strict { &[] } else { old.arrays() }, &found)?;
+    let old_arrays = if strict { &[] } else { old.arrays() };
+    check_arrays(old_arrays, &found)?;
+    if validate != Validate::Off {
+        check_externals(old, old_arrays, &found)?;
+    }
     check_tags(old_tree, old.arrays(), &tree)?;
     match validate {
         Validate::Off => Ok(()),
@@ -117,6 +128,17 @@ fn check_frame(old: &[u8], text: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// What some readers refuse around the tree: no more of it than is known.
+fn check_readers(known: &[Oddity], text: &[u8]) -> Result<()> {
+    let new = oddities(text, true)
+        .into_iter()
+        .find(|odd| known.iter().all(|known| known.why != odd.why));
+    match new {
+        Some(odd) => refuse(odd.place, odd.why, odd.advice),
+        None => Ok(()),
+    }
+}
+
 /// Line and column just behind a text.
 fn place_of_end(text: &[u8]) -> Place {
     let line = text.split(|&byte| byte == b'\n').skip(1).count();
@@ -135,7 +157,7 @@ fn check_subset(old: Option<&Tree>, tree: &Tree) -> Result<()> {
         .collect();
     for (place, warning) in tree.warnings().places(tree) {
         if !known.contains(warning.message.as_str()) {
-            return refuse(place, warning.message.clone(), "ASDF does not allow it");
+            return refuse(place, warning.message.clone(), warning.finding.advice());
         }
     }
     Ok(())
@@ -158,6 +180,30 @@ fn check_arrays(old: &[Array], found: &Found) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Arrays in files that the text before did not name: those files must be there, and hold them. Where none may be looked into, nothing
+/// is asked.
+fn check_externals(old: &Snapshot, old_arrays: &[Array], found: &Found) -> Result<()> {
+    let known: HashSet<&str> = old_arrays.iter().filter_map(external_uri).collect();
+    for array in &found.arrays {
+        if external_uri(array).is_none_or(|uri| known.contains(uri)) {
+            continue;
+        }
+        old.look_for(array);
+        if let Some(error @ Error::Corrupt { .. }) = array.problem() {
+            let advice = "put the file there first, or correct the source; -o validate=off saves it all the same";
+            return Err(rejected(error.clone(), advice));
+        }
+    }
+    Ok(())
+}
+
+fn external_uri(array: &Array) -> Option<&str> {
+    match array.origin() {
+        Origin::External(uri) => Some(uri),
+        _ => None,
+    }
 }
 
 /// Why an array has no files, without its line.

@@ -20,6 +20,10 @@ const FINF_MAGIC: [u8; 4] = *b"\x89BLK";
 const KNOWN_MAJOR: u64 = 1;
 /// The greatest minor version of the file format that this program knows.
 const KNOWN_MINOR: u64 = 0;
+/// The versions of the ASDF Standard that this program knows.
+pub const KNOWN_STANDARDS: [&str; 7] = [
+    "1.0.0", "1.1.0", "1.2.0", "1.3.0", "1.4.0", "1.5.0", "1.6.0",
+];
 /// The longest first line that is looked at, in bytes.
 pub const FIRST_LINE_LIMIT: usize = 256;
 

@@ -206,7 +206,7 @@ fn is_exponent(text: &str) -> bool {
             .is_some_and(|digits| !digits.is_empty() && digits.chars().all(digit))
 }
 
-fn is_timestamp(text: &str) -> bool {
+pub(super) fn is_timestamp(text: &str) -> bool {
     let two = |text| one_or_two_digits(text, 2);
     let date = || {
         let rest = two(two(text)?)?.strip_prefix('-')?;

@@ -12,6 +12,7 @@ use super::say_bytes;
 use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
 use crate::asdf::checksum::ChecksumState;
+use crate::asdf::frame::{Oddity, oddities};
 use crate::asdf::layout::{Index, Severity};
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
@@ -151,6 +152,16 @@ fn check_structure(snapshot: &Snapshot, findings: &mut Findings<'_>) {
 }
 
 fn check_tree(snapshot: &Snapshot, findings: &mut Findings<'_>) {
+    let layout = snapshot.layout();
+    if layout.dialect.writable {
+        for odd in oddities(snapshot.text(), layout.has_tree) {
+            let Oddity { place, why, advice } = odd;
+            findings.note(
+                Verdict::Suspicious,
+                &format!("tree: {place}: {why}; {advice}"),
+            );
+        }
+    }
     match snapshot.tree() {
         None => {}
         Some(Err(error)) => findings.note(Verdict::Damaged, &format!("tree: {error}")),

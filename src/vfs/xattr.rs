@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::node::Node;
 use super::{Error, Result, State, Vfs, index, locked};
+use crate::asdf::frame::standard;
 use crate::codec::{code_text, codec};
 
 /// What our attributes begin with.
@@ -157,16 +158,6 @@ fn array_attributes(state: &State, number: u32) -> Result<Vec<(&'static str, Str
     Ok(out)
 }
 
-/// The version behind `#ASDF_STANDARD`.
-fn standard(text: &[u8]) -> Option<String> {
-    text.split(|&byte| byte == b'\n')
-        .take_while(|line| line.starts_with(b"#"))
-        .find_map(|line| {
-            let version = line.strip_prefix(b"#ASDF_STANDARD")?.trim_ascii();
-            Some(String::from_utf8_lossy(version).into_owned())
-        })
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut out, byte| {
         // writing to a string can't fail
@@ -178,18 +169,6 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_standard_is_read_from_its_line() {
-        assert_eq!(
-            standard(b"#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\r\n%YAML 1.1\n").as_deref(),
-            Some("1.5.0")
-        );
-        assert_eq!(
-            standard(b"#ASDF 1.0.0\n%YAML 1.1\n#ASDF_STANDARD 9\n"),
-            None
-        );
-    }
 
     #[test]
     fn bytes_are_written_in_hex() {

@@ -39,6 +39,8 @@ mod manual;
 #[cfg(feature = "fuse")]
 mod mount;
 #[cfg(feature = "fuse")]
+mod readers;
+#[cfg(feature = "fuse")]
 mod refused;
 #[cfg(feature = "fuse")]
 mod rules;

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use super::{Kind, Node, NodeId, Tree};
+use crate::asdf::moment::is_moment;
 use crate::asdf::scalar::{Type, Value};
 use crate::error::Place;
 
@@ -15,6 +16,8 @@ const MAX_WARNINGS: usize = 1000;
 const FEW: usize = 12;
 /// The fewest characters of an integer beyond 64 bits, as in `0x8000000000000000`.
 const MIN_LARGE: usize = 18;
+/// The digits in front of the first dash of a timestamp.
+const YEAR_LEN: usize = 4;
 /// The most characters of the text that are quoted in a message.
 const MAX_QUOTED: usize = 60;
 
@@ -31,6 +34,19 @@ pub enum Finding {
     UnknownDirective,
     /// An alias within what it stands for.
     RecursiveAlias,
+    /// A date or time that there is not.
+    Timestamp,
+}
+
+impl Finding {
+    /// What to do about it.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Timestamp => "correct it, or put it in quotes if it is text",
+            _ => "ASDF does not allow it",
+        }
+    }
 }
 
 /// One finding.
@@ -98,7 +114,10 @@ pub(super) fn check(tree: &Tree, unknown_directives: &[usize]) -> Warnings {
     while let Some(node) = tree.node(id) {
         match node.kind() {
             Kind::Mapping => check_keys(node, &mut warnings),
-            Kind::Scalar => check_integer(node, &mut warnings),
+            Kind::Scalar => {
+                check_integer(node, &mut warnings);
+                check_timestamp(node, &mut warnings);
+            }
             Kind::Alias if node.is_recursive() => {
                 warnings.add(Finding::RecursiveAlias, node.span().start, || {
                     "an alias within what it stands for".into()
@@ -188,6 +207,23 @@ fn check_integer(scalar: Node<'_>, warnings: &mut Warnings) {
     if large {
         warnings.add(Finding::LargeInteger, scalar.span().start, || {
             format!("integer {} beyond the range of int64", quoted(text))
+        });
+    }
+}
+
+/// The Python library reads no file with a timestamp that its calendar does not have.
+fn check_timestamp(scalar: Node<'_>, warnings: &mut Warnings) {
+    let text = scalar.text().unwrap_or_default();
+    let looks_so = text.as_bytes().get(YEAR_LEN) == Some(&b'-');
+    if (looks_so || scalar.tag().is_some())
+        && scalar.scalar_type() == Some(Type::Timestamp)
+        && !is_moment(text)
+    {
+        warnings.add(Finding::Timestamp, scalar.span().start, || {
+            format!(
+                "timestamp {} is no date or time that there is",
+                quoted(text)
+            )
         });
     }
 }

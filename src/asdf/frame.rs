@@ -1,0 +1,205 @@
+//! The lines around the tree of which some readers want more than the standard says.
+//!
+//! The Python library (asdf 6.0, `_io.py` and `_helpers.py`) wants `%YAML` directly behind the lines that begin with `#`, nothing but
+//! the line's end behind the `...`, and a version of the standard that it knows. We read such files, but save none that was not so.
+
+use super::dialect::KNOWN_STANDARDS;
+use crate::error::{Place, printable};
+use crate::source::len_u64;
+
+/// What a line of comment begins with that names the version of the standard.
+const STANDARD: &[u8] = b"#ASDF_STANDARD";
+
+/// A line that some readers refuse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Oddity {
+    /// Where.
+    pub place: Place,
+    /// What is wrong with it.
+    pub why: String,
+    /// What to do.
+    pub advice: &'static str,
+}
+
+/// What is odd about the lines around the tree of a text.
+#[must_use]
+pub fn oddities(text: &[u8], has_tree: bool) -> Vec<Oddity> {
+    let found = [
+        has_tree.then(|| yaml_line(text)).flatten(),
+        standard_line(text),
+        has_tree.then(|| last_line(text)).flatten(),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// The version of the standard that a text names.
+#[must_use]
+pub fn standard(text: &[u8]) -> Option<String> {
+    Some(named_standard(text)?.1)
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n')
+}
+
+fn is_comment(line: &[u8]) -> bool {
+    line.starts_with(b"#")
+}
+
+/// Place and version of the standard that a text names.
+fn named_standard(text: &[u8]) -> Option<(Place, String)> {
+    let mut comments = lines(text).take_while(|line| is_comment(line));
+    let mut number = 0_u64;
+    comments.find_map(|line| {
+        number = number.saturating_add(1);
+        let version = line.strip_prefix(STANDARD)?.trim_ascii_start();
+        let column = len_u64(line.len().saturating_sub(version.len())).saturating_add(1);
+        let version = String::from_utf8_lossy(version.trim_ascii_end()).into_owned();
+        let place = Place::Line {
+            line: number,
+            column,
+        };
+        Some((place, version))
+    })
+}
+
+fn standard_line(text: &[u8]) -> Option<Oddity> {
+    let (place, version) = named_standard(text)?;
+    if KNOWN_STANDARDS.contains(&version.as_str()) {
+        return None;
+    }
+    let version = printable(&version);
+    Some(Oddity {
+        place,
+        why: format!("version {version} of the ASDF Standard is not known"),
+        advice: "put back the #ASDF_STANDARD line",
+    })
+}
+
+fn yaml_line(text: &[u8]) -> Option<Oddity> {
+    let is_directive = |line: &[u8]| {
+        let mut words = line
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty());
+        line.starts_with(b"%") && words.by_ref().take(2).eq([&b"%YAML"[..], b"1.1"])
+    };
+    let comments = lines(text).take_while(|line| is_comment(line)).count();
+    let mut directives = lines(text)
+        .skip(comments)
+        .take_while(|line| !line.starts_with(b"---"));
+    if directives.next().is_some_and(is_directive) {
+        return None;
+    }
+    let why = if directives.any(is_directive) {
+        "the %YAML 1.1 line does not stand directly behind the # lines"
+    } else {
+        "there is no %YAML 1.1 line directly behind the # lines"
+    };
+    Some(Oddity {
+        place: Place::Line {
+            line: len_u64(comments).saturating_add(1),
+            column: 1,
+        },
+        why: why.to_owned(),
+        advice: "put the line %YAML 1.1 there",
+    })
+}
+
+fn last_line(text: &[u8]) -> Option<Oddity> {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let start = text.iter().rposition(|&byte| byte == b'\n');
+    let start = start.map_or(0, |at| at.saturating_add(1));
+    let line = text.get(start..)?;
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.strip_prefix(b"...").is_none_or(<[u8]>::is_empty) {
+        return None;
+    }
+    Some(Oddity {
+        place: Place::Line {
+            line: len_u64(lines(text).count()),
+            column: 4,
+        },
+        why: "there are blanks behind the `...` that ends the tree".to_owned(),
+        advice: "remove them",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        let found = oddities(text.as_bytes(), true);
+        found
+            .iter()
+            .map(|odd| format!("{}: {}", odd.place, odd.why))
+            .collect()
+    }
+
+    #[test]
+    fn what_python_does_not_open_is_odd() {
+        // Verdicts of asdf.open of asdf 6.0.0.
+        let text = |standard: &str, yaml: &str, end: &str| {
+            format!(
+                "#ASDF 1.0.0\n#ASDF_STANDARD {standard}\n{yaml}%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\na: 1\n{end}"
+            )
+        };
+        let yaml = "%YAML 1.1\n";
+        for (good, what) in [
+            (text("1.5.0", yaml, "...\n"), "plain"),
+            (text("1.6.0", yaml, "...\r\n"), "CR LF"),
+            (text("1.0.0", yaml, "..."), "no newline"),
+            (text("  1.5.0  ", "%YAML  1.1  \n", "...\n"), "blanks"),
+            (text("1.5.0", "# more\n%YAML 1.1\n", "...\n"), "comments"),
+        ] {
+            assert_eq!(found(&good), [""; 0], "{what}");
+        }
+        let blanks = "there are blanks behind the `...` that ends the tree";
+        let missing = "there is no %YAML 1.1 line directly behind the # lines";
+        let late = "the %YAML 1.1 line does not stand directly behind the # lines";
+        for (bad, place, why) in [
+            (text("1.5.0", yaml, "...  \n"), "line 7, column 4", blanks),
+            (text("1.5.0", yaml, "...\t"), "line 7, column 4", blanks),
+            (text("1.5.0", "", "...\n"), "line 3, column 1", missing),
+            (
+                text("1.5.0", "\n%YAML 1.1\n", "...\n"),
+                "line 3, column 1",
+                late,
+            ),
+            (
+                text("1.5.0", " %YAML 1.1\n", "...\n"),
+                "line 3, column 1",
+                missing,
+            ),
+            (
+                text("1.7.0", yaml, "...\n"),
+                "line 2, column 16",
+                "version 1.7.0 of the ASDF Standard is not known",
+            ),
+            (
+                text("1.6.0-dev", yaml, "...\n"),
+                "line 2, column 16",
+                "version 1.6.0-dev of the ASDF Standard is not known",
+            ),
+        ] {
+            assert_eq!(found(&bad), [format!("{place}: {why}")]);
+        }
+    }
+
+    #[test]
+    fn a_text_without_a_tree_needs_no_directive() {
+        assert_eq!(oddities(b"#ASDF 1.0.0\n# no tree\n", false), []);
+    }
+
+    #[test]
+    fn the_standard_is_read_from_its_line() {
+        assert_eq!(
+            standard(b"#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\r\n%YAML 1.1\n").as_deref(),
+            Some("1.5.0")
+        );
+        assert_eq!(
+            standard(b"#ASDF 1.0.0\n%YAML 1.1\n#ASDF_STANDARD 9\n"),
+            None
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! Whether a timestamp is one that the calendar and the clock have, as Python's `datetime` knows them.
+//!
+//! PyYAML makes a `date` or `datetime` of every timestamp, and reads no file in which that is impossible: years from 1, no leap seconds, and
+//! a zone of less than a day.
+
+use super::scalar::is_timestamp;
+
+const MINUTES_OF_A_DAY: u32 = 24 * 60;
+
+/// Whether a scalar that is a timestamp by its looks or its tag is a date, or a date and time.
+pub(super) fn is_moment(text: &str) -> bool {
+    is_timestamp(text) && read(text).is_some()
+}
+
+fn read(text: &str) -> Option<()> {
+    let mut numbers = Numbers(text);
+    let (year, month, day) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    if year == 0 || day == 0 || day > days(year, month)? {
+        return None;
+    }
+    let Some(hour) = numbers.next() else {
+        return Some(());
+    };
+    let (minute, second) = (numbers.next()?, numbers.next()?);
+    if hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    if numbers.0.starts_with('.') {
+        numbers.0 = numbers
+            .0
+            .trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    }
+    let hours = numbers.next().unwrap_or(0);
+    let zone = hours
+        .checked_mul(60)?
+        .checked_add(numbers.next().unwrap_or(0))?;
+    (zone < MINUTES_OF_A_DAY).then_some(())
+}
+
+fn days(year: u32, month: u32) -> Option<u32> {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => Some(31),
+        4 | 6 | 9 | 11 => Some(30),
+        2 if is_leap => Some(29),
+        2 => Some(28),
+        _ => None,
+    }
+}
+
+/// The numbers in a text, one after the other.
+struct Numbers<'t>(&'t str);
+
+impl Iterator for Numbers<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let start = self.0.find(|c: char| c.is_ascii_digit())?;
+        let rest = self.0.get(start..)?;
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let (digits, rest) = rest.split_at_checked(end)?;
+        self.0 = rest;
+        digits.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn python_makes_dates_of_the_same_timestamps() {
+        // Verdicts of yaml.safe_load of PyYAML.
+        for good in [
+            "2000-02-29",
+            "0001-01-01",
+            "9999-12-31",
+            "2001-1-1 0:00:00",
+            "2001-01-01 1:00:00 +23:59",
+            "2001-01-01 1:00:00.99999999 Z",
+            "2001-01-01 1:00:00.",
+            "0001-01-01 00:00:00 +01:00",
+            "9999-12-31 23:00:00 -5",
+            "2001-01-01 1:00:00 +00:99",
+            "2001-01-01 1:00:00 -0",
+            "2001-01-01 1:00:00 -00:30",
+        ] {
+            assert!(is_moment(good), "{good}");
+        }
+        for bad in [
+            "2001-13-45",
+            "2001-02-29",
+            "1900-02-29",
+            "0000-01-01",
+            "2001-00-01",
+            "2001-01-00",
+            "2001-04-31",
+            "2001-01-01 24:00:00",
+            "2001-01-01 23:60:00",
+            "2001-01-01 23:59:60",
+            "2001-01-01 1:00:00 +24:00",
+            "2001-01-01 1:00:00 -24",
+            "2001-01-01 1:00:00 -23:99",
+            "2001-01-01 1:00:00 +23:60",
+            "foo",
+            "",
+        ] {
+            assert!(!is_moment(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Texts that we can read and other readers can't: told of where they are there already, refused where an edit would add them.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::common::{Mount, Place, asdf_mount, can_mount};
+use crate::sample::{Block, Sample, array_with, noise};
+
+const EIO: i32 = 5;
+
+/// Saves a text, and says how that went.
+fn save(mount: &Mount, text: &str) -> io::Result<()> {
+    let mut file = File::create(mount.path("tree.yaml"))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[track_caller]
+fn assert_save_refused(mount: &Mount, text: &str, words: &str) {
+    let error = save(mount, text).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(EIO), "{words}");
+    let status = mount.text("info/status");
+    assert!(status.contains(words), "{words}: {status}");
+}
+
+/// What to replace by what in a tree, and what is said of it.
+const CHANGES: [[&str; 3]; 6] = [
+    [
+        "...\n",
+        "...  \n",
+        "line 7, column 4: there are blanks behind the `...` that ends the tree; remove them",
+    ],
+    [
+        "%YAML 1.1\n",
+        "",
+        "line 3, column 1: there is no %YAML 1.1 line directly behind the # lines; put the line %YAML 1.1 there",
+    ],
+    [
+        "%YAML 1.1\n",
+        "\n%YAML 1.1\n",
+        "line 3, column 1: the %YAML 1.1 line does not stand directly behind the # lines; put the line %YAML 1.1 there",
+    ],
+    [
+        "STANDARD 1.5.0",
+        "STANDARD 1.7.0",
+        "line 2, column 16: version 1.7.0 of the ASDF Standard is not known; put back the #ASDF_STANDARD line",
+    ],
+    [
+        "a: 1",
+        "a: 2001-13-45",
+        "line 6, column 4: timestamp '2001-13-45' is no date or time that there is; correct it, or put it in quotes if it is text",
+    ],
+    [
+        "a: 1",
+        "a: 2001-01-01 24:00:00",
+        "line 6, column 4: timestamp '2001-01-01 24:00:00' is no date or time that there is; correct it",
+    ],
+];
+
+#[test]
+fn an_edit_adds_nothing_that_other_readers_do_not_open() {
+    // Each of these was saved, and the file could be opened by this program only.
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let sample = Sample::new("a: 1\n");
+    let mount = Mount::new(&sample.write(dir.path()), &[]);
+    let good = mount.text("tree.yaml");
+    for [from, to, words] in CHANGES {
+        assert_save_refused(&mount, &good.replacen(from, to, 1), words);
+    }
+    save(&mount, &good.replace("a: 1", "a: '2001-13-45'")).unwrap();
+    save(&mount, &good.replace("a: 1", "a: 2001-12-31")).unwrap();
+    mount.unmount();
+    let mount = Mount::new(&Sample::of_text(b"#ASDF 1.0.0\n").write(dir.path()), &[]);
+    let tree = "#ASDF 1.0.0\n--- {a: 1}\n...\n";
+    assert_save_refused(&mount, tree, "line 2, column 1: there is no %YAML 1.1 line");
+    save(&mount, &tree.replace("---", "%YAML 1.1\n---")).unwrap();
+    mount.unmount();
+
+    // but what is there already does not stand in the way of an edit
+    for [from, to, words] in CHANGES {
+        let text = Sample::new("a: 1\n").tree().to_vec();
+        let odd = String::from_utf8(text).unwrap().replacen(from, to, 1);
+        let dir = TempDir::new().unwrap();
+        let file = Sample::of_text(odd.as_bytes()).write(dir.path());
+        let said = asdf_mount([Path::new("--check"), &file]);
+        assert_eq!(said.code, 1, "{}", said.stdout);
+        let place_and_why = words.split(';').next().unwrap();
+        let line = format!("suspicious: tree: {place_and_why}");
+        assert!(said.stdout.contains(&line), "{}", said.stdout);
+        let mount = Mount::new(&file, &[]);
+        save(&mount, &odd.replacen("a: ", "b: 1\na: ", 1)).unwrap();
+        assert!(fs::read_to_string(&file).unwrap().contains("\nb: 1\n"));
+    }
+}
+
+#[test]
+fn an_edit_names_no_file_that_is_not_there() {
+    if !can_mount() {
+        return;
+    }
+    let far = |name: &str, source: &str, len: usize| {
+        let fields = format!("source: '{source}', datatype: uint8, byteorder: big, shape: [{len}]");
+        array_with(name, &fields)
+    };
+    let place = Place::of(&Sample::new(&far("old", "gone.asdf", 4)));
+    let other = Sample::new("a: 1\n").block(Block::raw(&noise(8)));
+    fs::write(place.file.with_file_name("x.asdf"), other.bytes()).unwrap();
+    let mount = Mount::new(&place.file, &[]);
+    let text = mount.text("tree.yaml");
+    let with = |line: String| text.replace("...\n", &line) + "...\n";
+
+    let missing = with(far("new", "nowhere.asdf", 4));
+    let why = "line 7, column 6: array new: external source nowhere.asdf: there is no such file; put the file there first";
+    assert_save_refused(&mount, &missing, why);
+    assert_save_refused(
+        &mount,
+        &with(far("new", "x.asdf", 9)),
+        "array new: x.asdf: ",
+    );
+    save(&mount, &with(far("new", "x.asdf", 8))).unwrap();
+    assert_eq!(mount.read("arrays/new.bin").unwrap(), noise(8));
+    save(&mount, &with(far("moved", "gone.asdf", 4))).unwrap();
+    mount.unmount();
+
+    let mount = Mount::new(&place.file, &["-o", "validate=off"]);
+    save(&mount, &missing).unwrap();
+}
