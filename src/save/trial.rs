@@ -153,8 +153,13 @@ fn what_the_user_forbids_is_not_done() {
         grow: false,
         ..Options::default()
     };
-    let refused = open(&trial.path(), never).writer.save(&edit(2000));
+    let mut writer = open(&trial.path(), never).writer;
+    let refused = writer.save(&edit(2000));
     assert!(matches!(refused, Err(Error::NoRoom { limit: true, .. })));
+    let ahead = writer.growth(&edit(2000));
+    assert!(matches!(ahead, Err(Error::NoRoom { limit: true, .. })));
+    assert_eq!(writer.growth(&edit(20)).unwrap(), 0);
+    drop(writer);
     let replace = Options {
         replace: true,
         ..Options::default()
@@ -182,9 +187,16 @@ fn a_large_file_is_not_copied_beyond_the_limit() {
         },
     )
     .writer;
+    let more: Arc<dyn Source> = Arc::new(Memory::new(vec![0; 70 << 20]));
+    let longer = Edit {
+        text: edit(2000).text,
+        blocks: vec![BlockEdit::Append(Stored::raw(more))],
+    };
+    let ahead = writer.growth(&longer);
     let saved = writer.save(&edit(2000));
     let shares = matches!(&saved, Ok(done) if done.written < 1 << 20);
     assert!(shares || matches!(saved, Err(Error::NoRoom { limit: true, .. })));
+    assert!(shares || matches!(ahead, Err(Error::NoRoom { limit: true, .. })));
     assert!(shares || trial.bytes() == old);
 }
 

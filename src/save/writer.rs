@@ -1,5 +1,6 @@
 //! The one that writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
+mod ahead;
 mod session;
 
 use std::cell::OnceCell;

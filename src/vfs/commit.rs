@@ -213,6 +213,7 @@ impl Vfs {
         self.check_afloat()?;
         self.check_data(&state)?;
         Self::check_resize(&state.snapshot, n, draft.overlay.len())?;
+        self.check_room(&writer, &state, draft)?;
         let what = format!("block {n} saved");
         let Some(header) = state.snapshot.layout().blocks.get(n) else {
             let stored = raw(&draft.overlay, &Sum::New)?;
@@ -236,6 +237,35 @@ impl Vfs {
         let stirring = self.commit(&mut writer, &edit, &what, sum.known(n))?;
         self.tell_block(&state, n);
         Ok(stirring)
+    }
+
+    /// That the disk could hold an edited block. A hole in it costs nothing yet, but would take as long as it is to digest or
+    /// encode, while no other save runs.
+    fn check_room(&self, writer: &Writer, state: &State, draft: &Draft) -> Result<()> {
+        let n = draft.block;
+        let len = draft.overlay.len();
+        let growth = match state.snapshot.layout().blocks.get(n) {
+            None => writer.growth(&Edit {
+                text: Some(Arc::clone(state.snapshot.text())),
+                blocks: vec![BlockEdit::Append(raw(&draft.overlay, &Sum::None)?)],
+            })?,
+            // how short a codec makes it is not known before
+            Some(header) if header.compression != [0; 4] => {
+                len.saturating_sub(state.snapshot.block_len(n).unwrap_or(0))
+            }
+            Some(header) if header.streamed() || !draft.overlay.keeps_length() => {
+                let stored = resized(draft, &Sum::None)?;
+                writer.growth(&Edit::block(BlockEdit::Replace { n, stored }))?
+            }
+            Some(_) => 0,
+        };
+        let disk = self.statfs()?;
+        let free = disk.free.saturating_mul(u64::from(disk.block_size));
+        if growth <= free {
+            return Ok(());
+        }
+        let why = format!("block {n} would take {growth} bytes more, but the disk has {free} left");
+        Err(Library::NoRoom { why, limit: false }.into())
     }
 
     /// Writes the edited bytes of a raw block where they are. Its checksum says "not verified" meanwhile.

@@ -140,3 +140,44 @@ for path in sys.argv[1:3]:
     let each = "22\n22\n22\n22\nchild 0\n22\n";
     assert_eq!(said, format!("{each}{each}"));
 }
+
+#[test]
+fn a_block_longer_than_the_disk_is_refused_before_anything_is_made_of_it() {
+    // A petabyte of zeros was digested first, for hours, and nothing else could be saved meanwhile.
+    const PROGRAM: &str = "
+import os, sys
+def tried(do):
+    try:
+        do()
+        return 0
+    except OSError as error:
+        return error.errno
+length = 1 << 50
+for path in sys.argv[1:]:
+    if os.path.exists(path):
+        print(tried(lambda: os.truncate(path, length)))
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, length)
+    print(tried(lambda: os.close(fd)))
+";
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let sample = Sample::new(&array("a", 0, "uint8", "[4]"))
+        .block(Block::raw(&noise(4)))
+        .block(Block::zlib(&noise(4000)))
+        .block(Block::raw(&noise(4)));
+    let file = sample.write(dir.path());
+    let before = fs::read(&file).unwrap();
+    let mount = Mount::new(&file, &[]);
+    let blocks = [0, 1, 2, 3].map(|n| mount.path(&format!("blocks/{n}.bin")));
+    let said = python(PROGRAM, &blocks.each_ref().map(PathBuf::as_path));
+    assert_eq!(said, "28\n".repeat(7));
+    assert_eq!(fs::read(&file).unwrap(), before);
+    let status = mount.text("info/status");
+    assert!(status.contains("bytes more, but the disk has"), "{status}");
+    let text = mount.text("tree.yaml").replace("a: ", "b: ");
+    fs::write(mount.path("tree.yaml"), &text).unwrap();
+    assert!(fs::read(&file).unwrap().starts_with(text.as_bytes()));
+}
