@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::datatype::{ByteOrder, Datatype};
+use super::datatype::{ByteOrder, Datatype, Orders};
 use super::gather::Strided;
 use super::inline::Elements;
 use super::npy;
@@ -192,10 +192,15 @@ impl Array {
         npy::header(datatype, shape, self.fortran)
     }
 
-    /// The datatype in one line.
+    /// The datatype in one line; where its fields have different byte orders, with a mark at each.
     #[must_use]
     pub fn datatype_text(&self) -> Option<String> {
-        self.datatype.as_ref().map(ToString::to_string)
+        self.datatype
+            .as_ref()
+            .map(|datatype| match datatype.orders() {
+                Orders::Mixed => format!("{datatype:#}"),
+                Orders::None | Orders::All(_) => datatype.to_string(),
+            })
     }
 
     /// The shape as `[2, 3]`.
@@ -204,10 +209,14 @@ impl Array {
         self.shape.as_ref().map(|shape| format!("{shape:?}"))
     }
 
-    /// The byte order that the tree declares.
+    /// The byte order of the elements, `mixed` if fields differ. Where it makes no difference, what the tree declares.
     #[must_use]
     pub fn byteorder_text(&self) -> Option<String> {
-        self.byteorder.map(|order| order.to_string())
+        match self.datatype.as_ref().map(Datatype::orders) {
+            Some(Orders::All(order)) => Some(order.to_string()),
+            Some(Orders::Mixed) => Some("mixed".to_owned()),
+            Some(Orders::None) | None => self.byteorder.map(|order| order.to_string()),
+        }
     }
 
     /// The strides in bytes that the tree declares, as `[8, -16]`.

@@ -151,9 +151,59 @@ impl Datatype {
     }
 }
 
+/// The byte order of all multi-byte numbers of a datatype.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Orders {
+    /// There are none.
+    None,
+    /// The same for all.
+    All(ByteOrder),
+    /// Each has its own.
+    Mixed,
+}
+
+impl Orders {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, order) | (order, Self::None) => order,
+            (Self::All(a), Self::All(b)) if a == b => self,
+            _ => Self::Mixed,
+        }
+    }
+}
+
+impl Datatype {
+    /// The byte order of its numbers.
+    #[must_use]
+    pub fn orders(&self) -> Orders {
+        match self {
+            Self::Scalar(scalar, order) if scalar.size() > 1 => Orders::All(*order),
+            Self::Ucs4(_, order) => Orders::All(*order),
+            Self::Scalar(..) | Self::Ascii(_) => Orders::None,
+            Self::Struct(fields) => fields
+                .iter()
+                .map(|field| field.datatype.orders())
+                .fold(Orders::None, Orders::and),
+        }
+    }
+
+    /// `<` for little-endian and `>` for big-endian, as NumPy has it.
+    fn mark(&self) -> &'static str {
+        match self.orders() {
+            Orders::All(ByteOrder::Little) => "<",
+            Orders::All(ByteOrder::Big) => ">",
+            Orders::None | Orders::Mixed => "",
+        }
+    }
+}
+
 impl fmt::Display for Datatype {
-    /// One line without blanks in the manner of the tree's flow style, for listings.
+    /// One line without blanks in the manner of the tree's flow style, for listings; the alternate form has a mark for the byte order in
+    /// front of each multi-byte type.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() && !matches!(self, Self::Struct(_)) {
+            f.write_str(self.mark())?;
+        }
         match self {
             Self::Scalar(scalar, _) => f.write_str(scalar.name()),
             Self::Ascii(len) => write!(f, "[ascii,{len}]"),
@@ -167,7 +217,7 @@ impl fmt::Display for Datatype {
                     if let Some(name) = &field.name {
                         write!(f, "{}:", name.escape_debug())?;
                     }
-                    write!(f, "{}", field.datatype)?;
+                    fmt::Display::fmt(&field.datatype, f)?;
                     if !field.shape.is_empty() {
                         write!(f, "{:?}", field.shape)?;
                     }
@@ -189,6 +239,26 @@ mod tests {
             assert_eq!((scalar.name(), scalar.size()), (name, size));
         }
         assert_eq!(Scalar::from_name("float8"), None);
+    }
+
+    #[test]
+    fn marks_tell_the_byte_orders_of_a_mixed_structure() {
+        let field = |name: &str, datatype| Field {
+            name: Some(name.to_owned()),
+            datatype,
+            shape: vec![],
+        };
+        let number = |scalar, order| Datatype::Scalar(scalar, order);
+        let short = number(Scalar::Int16, ByteOrder::Little);
+        let byte = number(Scalar::Uint8, ByteOrder::Big);
+        let text = Datatype::Ucs4(2, ByteOrder::Big);
+        let little = Datatype::Struct(vec![field("a", short.clone()), field("b", byte.clone())]);
+        assert_eq!(little.orders(), Orders::All(ByteOrder::Little));
+        let mixed = Datatype::Struct(vec![field("s", little), field("t", text)]);
+        assert_eq!(mixed.orders(), Orders::Mixed);
+        assert_eq!(format!("{mixed:#}"), "[s:[a:<int16,b:uint8],t:>[ucs4,2]]");
+        assert_eq!(format!("{mixed}"), "[s:[a:int16,b:uint8],t:[ucs4,2]]");
+        assert_eq!(byte.orders(), Orders::None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::common::{Mount, can_mount, mounted};
-use crate::sample::{Block, Sample, array, array_with, flux};
+use crate::sample::{Block, Sample, array, array_with, flux, noise};
 
 /// The elements of `data`, `size` bytes each, in this order.
 fn gathered(data: &[u8], size: usize, order: impl Iterator<Item = usize>) -> Vec<u8> {
@@ -271,4 +271,49 @@ fn the_tables_of_info_list_every_block_and_array() {
     );
     assert!(!mount.path("arrays/outside.bin").exists());
     assert!(mount.text("info/status").contains("sample.asdf"));
+}
+
+#[test]
+fn the_byte_order_of_a_structure_is_that_of_its_fields() {
+    // The writer of Python says `byteorder: big` of every structure, whatever its fields are.
+    if !can_mount() {
+        return;
+    }
+    let field = |name: &str, datatype: &str, order: &str| {
+        format!("{{name: {name}, datatype: {datatype}, byteorder: {order}}}")
+    };
+    let stored = |fields: &[String]| {
+        let fields = fields.join(", ");
+        format!("source: 0, datatype: [{fields}], byteorder: big, shape: [1]")
+    };
+    let inline = |field: String| format!("datatype: [{field}], data: [[258]]");
+    let (little, big) = (field("a", "int16", "little"), field("b", "float64", "big"));
+    let byte = field("c", "uint8", "big");
+    let tree = [
+        array_with("little", &stored(&[little.clone(), byte.clone()])),
+        array_with("mixed", &stored(&[little.clone(), big.clone()])),
+        array_with("bytes", &stored(&[byte])),
+        array_with("inline", &inline(field("d", "int16", "big"))),
+        "plain: !core/ndarray-1.0.0 [1, 2]\n".to_owned(),
+    ];
+    let sample = Sample::new(&tree.concat()).block(Block::raw(&noise(16)));
+    let (_dir, mount) = mounted(&sample);
+    let table = mount.table("info/arrays.tsv");
+    let found: Vec<_> = table[1..]
+        .iter()
+        .map(|row| [&*row[0], &*row[1], &*row[3]])
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ["little", "[a:int16,c:uint8]", "little"],
+            ["mixed", "[a:<int16,b:>float64]", "mixed"],
+            ["bytes", "[c:uint8]", "big"],
+            ["inline", "[d:int16]", "big"],
+            ["plain", "int64", "little"],
+        ]
+    );
+    let order = mount.attribute("arrays/mixed.bin", "user.asdf.byteorder");
+    assert_eq!(order.as_deref(), Some("mixed"));
+    assert_eq!(mount.read("arrays/inline.bin").unwrap(), [1, 2]);
 }
