@@ -49,7 +49,9 @@ fn one(mountpoint: &Path) -> Result<Exit, Failure> {
         Err(_) => None,
     };
     let daemon = daemon.ok_or_else(not_ours)?;
-    let pending = attribute(&path.join("tree.yaml"), "user.asdf.error").is_ok();
+    let tree = path.join("tree.yaml");
+    let pending = attribute(&tree, "user.asdf.error").is_ok();
+    let kept = attribute(&tree, "user.asdf.rejected").ok();
     let handle = pidfd_open(daemon, PidfdFlags::empty());
     unmount(&path, UnmountFlags::empty()).map_err(fail)?;
     if let Ok(handle) = handle {
@@ -57,7 +59,11 @@ fn one(mountpoint: &Path) -> Result<Exit, Failure> {
         while poll(&mut fds, None) == Err(Errno::INTR) {}
     }
     if pending {
-        let why = "unmounted, but the tree that was refused is not saved: see the .rejected.yaml beside the file";
+        let place = kept.map_or_else(
+            || "it could not be kept on disk, and is gone".to_owned(),
+            |kept| format!("it is kept in {kept}"),
+        );
+        let why = format!("unmounted, but the tree that was refused is not saved: {place}");
         return Err(Failure::new(
             Exit::Pending,
             format!("{}: {why}", mountpoint.display()),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -37,6 +38,8 @@ pub(super) struct History {
     last: Option<(SystemTime, String)>,
     /// Why the text that was written last is not saved.
     refused: Option<String>,
+    /// Where that text is kept on disk, if it could be.
+    kept: Option<PathBuf>,
     /// Why what was written into a block was given up, by block.
     given_up: BTreeMap<usize, String>,
 }
@@ -75,6 +78,16 @@ impl History {
     pub(super) fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
+
+    /// Where that text is kept on disk.
+    pub(super) fn kept(&self) -> Option<&Path> {
+        self.kept.as_deref()
+    }
+
+    /// Notes what became of a text: saved, or refused and kept somewhere if that could be done.
+    fn text_is(&mut self, refused: Option<String>, kept: Option<PathBuf>) {
+        (self.refused, self.kept) = (refused, kept);
+    }
 }
 
 impl Vfs {
@@ -100,7 +113,7 @@ impl Vfs {
             )?;
         }
         locked(&self.root).saved(Arc::clone(text));
-        locked(&self.history).refused = None;
+        locked(&self.history).text_is(None, None);
         if let Err(error) = writer.clear_rejected() {
             warn!("the refused text that was kept is out of date, but can't be removed: {error}");
         }
@@ -111,24 +124,29 @@ impl Vfs {
     /// it can be had elsewhere.
     pub(super) fn keep_refused(&self, text: &Arc<Vec<u8>>, error: &Error, shown: bool) {
         let mut why = format!("tree.yaml: {error}; not saved");
-        let mut kept = false;
-        if let Ok(writer) = self.writer() {
-            match locked(writer).spool_rejected(text) {
-                Ok(path) => {
-                    kept = true;
-                    why = format!("{why}; the text is kept in {}", path.display());
-                }
-                Err(error) => warn!("the refused text can't be kept: {error}"),
+        let kept = self
+            .writer()
+            .and_then(|writer| Ok(locked(writer).spool_rejected(text)?));
+        let kept = match kept {
+            Ok(name) => {
+                let path = self.path.parent().unwrap_or(Path::new("")).join(name);
+                why = format!("{why}; the text is kept in {}", path.display());
+                Some(path)
             }
-        }
+            Err(error) => {
+                warn!("the refused text can't be kept: {error}");
+                why = format!("{why}; the text can't be kept on disk: {error}");
+                None
+            }
+        };
         let stale = matches!(error, Error::Library(Library::Stale { .. }));
         if stale {
             self.refresh_soon();
         }
-        if shown && !(stale && kept) {
-            locked(&self.root).refused(Arc::clone(text), kept);
+        if shown && !(stale && kept.is_some()) {
+            locked(&self.root).refused(Arc::clone(text), kept.is_some());
         }
-        locked(&self.history).refused = Some(why);
+        locked(&self.history).text_is(Some(why), kept);
     }
 
     /// Whether the text that was written last is not saved.

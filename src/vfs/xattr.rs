@@ -78,15 +78,20 @@ impl Vfs {
         })
     }
 
-    /// Of `tree.yaml`: why it is not saved.
+    /// Of `tree.yaml`: why it is not saved, and where the text is kept.
     fn text_attributes(&self, number: u32) -> Vec<(&'static str, String)> {
         let history = locked(&self.history);
-        let why = history
+        let Some(why) = history
             .refused()
-            .filter(|_| locked(&self.root).is_tree(number));
-        why.map(|why| ("error", why.to_owned()))
-            .into_iter()
-            .collect()
+            .filter(|_| locked(&self.root).is_tree(number))
+        else {
+            return Vec::new();
+        };
+        let mut out = vec![("error", why.to_owned())];
+        if let Some(kept) = history.kept() {
+            out.push(("rejected", kept.display().to_string()));
+        }
+        out
     }
 
     fn root_attributes(&self, state: &State) -> Vec<(&'static str, String)> {

@@ -181,3 +181,55 @@ for path in sys.argv[1:]:
     fs::write(mount.path("tree.yaml"), &text).unwrap();
     assert!(fs::read(&file).unwrap().starts_with(text.as_bytes()));
 }
+
+#[test]
+fn an_unmount_says_where_a_refused_text_is_or_that_it_is_gone() {
+    // It sent the user to a file beside FILE, wherever the text was kept, and if it was not kept at all.
+    const SCRIPT: &str = "
+mkdir ro state
+mount -t tmpfs none ro
+touch ro/f.asdf none
+mount --bind sample.asdf ro/f.asdf
+mount -o remount,ro ro
+for home in state none; do
+    XDG_STATE_HOME=$PWD/$home \"$0\" ro/f.asdf mnt
+    echo more >> mnt/tree.yaml
+    grep 'NOT SAVED' mnt/info/status
+    \"$0\" -u mnt
+    echo $?
+done";
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let place = fs::canonicalize(dir.path()).unwrap();
+    Sample::new("a: 1\n").write(&place);
+    fs::create_dir(place.join("mnt")).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", SCRIPT, PROGRAM]);
+    let said = run(command.current_dir(&place));
+    let kept = place.join("state/asdf-mount/f.asdf.rejected.yaml");
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{} {}", said.stdout, said.stderr);
+    assert!(lines[0].ends_with(&format!("the text is kept in {}", kept.display())));
+    assert!(
+        lines[2].contains("the text can't be kept on disk: "),
+        "{}",
+        lines[2]
+    );
+    assert_eq!([lines[1], lines[3]], ["40", "40"]);
+    let unmounted = "asdf-mount: mnt: unmounted, but the tree that was refused is not saved: it";
+    let complaints: Vec<&str> = said
+        .stderr
+        .lines()
+        .filter(|line| line.contains("unmounted"))
+        .collect();
+    assert_eq!(
+        complaints,
+        [
+            format!("{unmounted} is kept in {}", kept.display()),
+            format!("{unmounted} could not be kept on disk, and is gone"),
+        ]
+    );
+    assert!(fs::read_to_string(kept).unwrap().ends_with("more\n"));
+}
