@@ -1,6 +1,7 @@
 //! What other users, threads and full disks meet: whose a new file is, who hears of a refusal, and where a refused text goes.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,9 @@ use std::process::Command;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 
-use crate::common::{Mount, Outcome, PROGRAM, can_mount, eventually, is_root, run};
+use crate::common::{
+    Mount, Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, eventually, is_root, run,
+};
 use crate::sample::{Block, Sample, array, noise};
 
 const NOBODY: u32 = 65534;
@@ -232,4 +235,39 @@ done";
         ]
     );
     assert!(fs::read_to_string(kept).unwrap().ends_with("more\n"));
+}
+
+#[test]
+fn a_mount_for_writing_wants_the_file_for_itself_and_a_save_nobody_else_who_writes() {
+    const EBUSY: Option<i32> = Some(16);
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let read_only = Mount::new(&place.file, &["-r"]);
+    let again = Mount::new(&place.file, &["-r"]);
+    assert_refused(&place.mount(&[]), 13, "another mount");
+    let repair = [
+        "--check".as_ref(),
+        "--repair".as_ref(),
+        place.file.as_os_str(),
+    ];
+    assert_eq!(asdf_mount(repair).code, 13);
+    read_only.unmount();
+    again.unmount();
+
+    let mount = Mount::new(&place.file, &[]);
+    assert_refused(&place.mount(&[]), 13, "another mount");
+    Mount::new(&place.file, &["-r"]).unmount();
+    assert_eq!(asdf_mount(repair).code, 13);
+    let other = File::options().append(true).open(&place.file).unwrap();
+    let text = mount.text("tree.yaml").replace("flux", "flow");
+    for (name, bytes) in [("tree.yaml", text.as_bytes()), ("blocks/0.bin", &[1; 20])] {
+        let mut file = File::create(mount.path(name)).unwrap();
+        file.write_all(bytes).unwrap();
+        assert_eq!(file.sync_all().unwrap_err().raw_os_error(), EBUSY, "{name}");
+    }
+    drop(other);
+    fs::write(mount.path("tree.yaml"), &text).unwrap();
+    assert_eq!(mount.text("tree.yaml"), text);
 }
