@@ -177,10 +177,14 @@ impl Work {
             state.waiting = state.waiting.saturating_add(1);
         }
         let mut patience = if urgent { 0 } else { PATIENCE };
-        while (state.short > 0 && !holds)
-            || state.running >= self.at_once
-            || (state.waiting > 0 && patience > 0 && !(holds && state.short > 0))
-        {
+        let must_wait = |state: &State, patience: u32| {
+            let others_first = state.waiting > 0 && patience > 0;
+            if state.short > 0 {
+                return !holds || state.running >= self.at_once;
+            }
+            state.running >= self.at_once || others_first
+        };
+        while must_wait(&state, patience) {
             state = self.wait(state);
             patience = patience.saturating_sub(1);
         }
