@@ -3,18 +3,15 @@
 //! One save at a time. A save checks first, then commits through [`Writer`], then publishes the new snapshot, and only then
 //! returns; the kernel is told what changed afterwards, from another thread.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use log::{info, warn};
 
 use super::drafts::Draft;
-use super::info::Saves;
 use super::node::Node;
 use super::stored::Stirring;
 use super::{Error, Invalidation, Result, State, Vfs, locked};
@@ -30,65 +27,6 @@ use crate::source::{FileSource, Source, Window, len_u64};
 
 /// How much of an edited block is copied at a time.
 const CHUNK: usize = 1 << 20;
-
-/// What happened to saves since the file was mounted.
-#[derive(Debug, Default)]
-pub(super) struct History {
-    /// When the last save was, and what it did.
-    last: Option<(SystemTime, String)>,
-    /// Why the text that was written last is not saved.
-    refused: Option<String>,
-    /// Where that text is kept on disk, if it could be.
-    kept: Option<PathBuf>,
-    /// Why what was written into a block was given up, by block.
-    given_up: BTreeMap<usize, String>,
-}
-
-impl History {
-    /// What `info/status` says of them.
-    pub(super) fn describe<'a>(&self, read_only: Option<&'a str>) -> Saves<'a> {
-        let last = self.last.as_ref().map(|(when, what)| {
-            let ago = when.elapsed().unwrap_or_default().as_secs();
-            format!("{what}, {ago} s ago")
-        });
-        Saves {
-            adrift: None,
-            read_only,
-            last,
-            refused: self
-                .refused
-                .as_ref()
-                .or_else(|| self.given_up.values().next())
-                .cloned(),
-        }
-    }
-
-    /// Notes that what was written into a block could not be saved and is gone.
-    pub(super) fn give_up(&mut self, block: usize, why: &Error) {
-        let why = format!("block {block}: {why}; what was written is given up");
-        self.given_up.insert(block, why);
-    }
-
-    /// Notes that a block has been saved, so that what was given up of it before is no news any more.
-    pub(super) fn block_saved(&mut self, block: usize) {
-        self.given_up.remove(&block);
-    }
-
-    /// Why the text that was written last is not saved.
-    pub(super) fn refused(&self) -> Option<&str> {
-        self.refused.as_deref()
-    }
-
-    /// Where that text is kept on disk.
-    pub(super) fn kept(&self) -> Option<&Path> {
-        self.kept.as_deref()
-    }
-
-    /// Notes what became of a text: saved, or refused and kept somewhere if that could be done.
-    fn text_is(&mut self, refused: Option<String>, kept: Option<PathBuf>) {
-        (self.refused, self.kept) = (refused, kept);
-    }
-}
 
 impl Vfs {
     /// Checks a text and makes it FILE's. `epoch` is that of the text that it was made of.
@@ -152,7 +90,7 @@ impl Vfs {
     /// Whether the text that was written last is not saved.
     #[must_use]
     pub fn has_refused_text(&self) -> bool {
-        locked(&self.history).refused.is_some()
+        locked(&self.history).refused().is_some()
     }
 
     fn writer(&self) -> Result<&std::sync::Mutex<Writer>> {
@@ -219,7 +157,7 @@ impl Vfs {
         }
         let what = format!("{what} {how}, {written} bytes written");
         info!("{what}");
-        locked(&self.history).last = Some((SystemTime::now(), what));
+        locked(&self.history).saved(what);
         Ok(())
     }
 
