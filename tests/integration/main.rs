@@ -18,6 +18,7 @@
 mod architecture;
 #[cfg(feature = "fuse")]
 mod arrays;
+#[cfg(feature = "fuse")]
 mod behind;
 #[cfg(feature = "fuse")]
 mod cli;

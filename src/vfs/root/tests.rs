@@ -175,3 +175,24 @@ fn who_appends_writes_behind_what_others_have_appended() {
     assert_eq!(shown.as_slice(), [TEXT, b"one\ntwo\nthree\n"].concat());
     assert_eq!(&root.text_to_save(&handles[0]).unwrap(), shown);
 }
+
+#[test]
+fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() {
+    let theirs = b"#ASDF 1.0.0\n--- {a: 3}\n...\n";
+    for kept in [true, false] {
+        let mut root = root();
+        let early = root.open(0, WRITE).unwrap();
+        root.refused(Arc::new(OTHER.to_vec()), kept);
+        assert!(!root.is_outdated(early.epoch()));
+        let number = root.reloaded(Arc::new(theirs.to_vec()), facts());
+        assert_eq!(number, Some(0));
+        assert!(root.is_outdated(early.epoch()));
+        let mut closing = early;
+        root.release(&mut closing);
+        let shown = root.bytes(0).unwrap().as_slice();
+        assert_eq!(shown, if kept { &theirs[..] } else { OTHER });
+        // who mends a text that was made of an older one can't save it over the newer one
+        let late = root.open(0, EMPTIED).unwrap();
+        assert_eq!(root.is_outdated(late.epoch()), !kept);
+    }
+}
