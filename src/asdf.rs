@@ -225,7 +225,7 @@ impl Snapshot {
         Self::open(file, Arc::clone(&self.cache), self.options.clone())
     }
 
-    /// The same snapshot without anything that was read of block data, which somebody else may have changed.
+    /// The same text and layout without anything that was read of block data, which somebody else may have changed.
     ///
     /// # Errors
     /// [`Error::Io`] if the file's size can't be had.
@@ -233,9 +233,13 @@ impl Snapshot {
         let file = Arc::clone(self.file.file());
         let scan = Scan {
             layout: self.layout.clone(),
-            text: self.text.to_vec(),
+            text: Vec::new(),
         };
-        self.replaced_by(file, scan)
+        let mut next = self.replaced_by(file, scan)?;
+        next.text = Arc::clone(&self.text);
+        next.tree = self.tree.clone();
+        next.faults = self.faults.clone();
+        Ok(next)
     }
 
     /// The snapshot of a file that has been changed by somebody else, or has taken this one's place.

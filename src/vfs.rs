@@ -516,8 +516,8 @@ impl Vfs {
     }
 
     fn status_text(&self, state: &State) -> String {
-        let mut saves = locked(&self.history).describe(self.options.read_only.as_deref());
-        saves.adrift = self.check_afloat().err().map(|error| error.to_string());
+        let adrift = self.check_afloat().err().map(|error| error.to_string());
+        let saves = locked(&self.history).describe(self.options.read_only.as_deref(), adrift);
         info::status(&self.path, &state.snapshot, &saves, self.options.validate).into_string()
     }
 }

@@ -14,7 +14,7 @@ mod learnt;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-use self::flight::{Flight, Memory, Trip};
+use self::flight::{Allotment, Flight, Trip};
 use self::learnt::Learnt;
 use super::cache::{Buffer, For, SEGMENT};
 use super::inflate::crc32;
@@ -235,7 +235,7 @@ impl Shared {
         index: u64,
         demand: Demand,
     ) -> Result<Arc<Vec<u8>>> {
-        let mut memory = Memory::new(self);
+        let mut memory = Allotment::new(self);
         loop {
             if let Some(found) = self.cache.get(self.key, index) {
                 return Ok(found);
@@ -321,7 +321,7 @@ impl Shared {
         cursor: Option<Box<dyn Cursor>>,
         index: u64,
         demand: Demand,
-        memory: &mut Memory<'a>,
+        memory: &mut Allotment<'a>,
     ) -> Result<Outcome> {
         let start = start_of(index);
         let imported = trip.flight.imported;
@@ -373,7 +373,7 @@ impl Shared {
         mut cursor: Box<dyn Cursor>,
         segment: u64,
         demand: Demand,
-        memory: &mut Memory<'a>,
+        memory: &mut Allotment<'a>,
     ) {
         let demand = Demand {
             unread: true,
@@ -411,7 +411,7 @@ impl Shared {
         trip: &Trip<'_>,
         cursor: Box<dyn Cursor>,
         demand: Demand,
-        memory: &mut Memory<'_>,
+        memory: &mut Allotment<'_>,
     ) {
         memory.make_no_room();
         let state = self.lock();
@@ -424,7 +424,7 @@ impl Shared {
         &'a self,
         start: u64,
         demand: Demand,
-        memory: &mut Memory<'a>,
+        memory: &mut Allotment<'a>,
     ) -> Result<Box<dyn Cursor>> {
         let _pass = memory.proceed(0, demand, self.whose(demand))?;
         self.stream().cursor(start)
@@ -437,7 +437,7 @@ impl Shared {
         segment: u64,
         demand: Demand,
         imported: bool,
-        memory: &mut Memory<'a>,
+        memory: &mut Allotment<'a>,
     ) -> Result<Outcome> {
         let whose = self.whose(demand);
         let mut buffer = self.cache.buffer(self.segment_len(segment), whose);

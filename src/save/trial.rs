@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::edit::{BlockEdit, Edit, Stored};
-use super::{Method, Opened, Options, Recovery, Refusal, Writer, open_read_only};
+use super::{Method, Opened, Options, Recovery, Refusal, Reload, Writer, open_read_only};
 use crate::asdf::layout::Index;
 use crate::asdf::sample::Sample;
 use crate::asdf::scan::scan;
@@ -204,7 +204,7 @@ fn a_large_file_is_not_copied_beyond_the_limit() {
 fn a_change_by_another_program_is_noticed_and_read() -> Result<()> {
     let trial = Trial::new(&padded());
     let mut writer = trial.open().writer;
-    assert!(matches!(writer.reload()?, super::Reload::Same));
+    assert!(matches!(writer.reload()?, Reload::Same));
     let file = File::options().write(true).open(trial.path()).unwrap();
     let busy = writer.save(&edit(20)).err().unwrap();
     assert!(
@@ -214,13 +214,13 @@ fn a_change_by_another_program_is_noticed_and_read() -> Result<()> {
     file.write_all_at(b"#ASDF 1.0.0\n# changed", 0).unwrap();
     drop(file);
     assert!(matches!(writer.save(&edit(20)), Err(Error::Stale { .. })));
-    assert!(matches!(writer.reload()?, super::Reload::Changed(_)));
+    assert!(matches!(writer.reload()?, Reload::Changed(_)));
     writer.save(&edit(20))?;
 
     fs::write(trial.dir.path().join("new"), padded()).unwrap();
     fs::rename(trial.dir.path().join("new"), trial.path()).unwrap();
     assert!(matches!(writer.save(&edit(30)), Err(Error::Stale { .. })));
-    assert!(matches!(writer.reload()?, super::Reload::Changed(_)));
+    assert!(matches!(writer.reload()?, Reload::Changed(_)));
     writer.save(&edit(30))?;
     assert_eq!(content(&trial.bytes()).0, text(30));
     fs::set_permissions(trial.path(), PermissionsExt::from_mode(0o600)).unwrap();

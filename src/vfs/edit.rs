@@ -34,7 +34,6 @@ pub(super) struct DataHandle {
     opened: Option<Arc<State>>,
     source: Mutex<Option<Current>>,
     opener: u32,
-    write: bool,
     /// Of an array that was opened emptied: how far it has been written since.
     rewritten: Mutex<Option<u64>>,
 }
@@ -63,7 +62,6 @@ impl Vfs {
             opened: access.write.then(|| Arc::clone(state)),
             source: Mutex::default(),
             opener: access.pid,
-            write: access.write,
             rewritten: Mutex::new(None),
         };
         if !access.write {
@@ -329,7 +327,7 @@ impl Vfs {
 
     /// Saves what was written, at `close` and `fsync`.
     pub(super) fn save_data(&self, open: &DataHandle) -> Result<()> {
-        let Some(block) = open.block.filter(|_| open.write) else {
+        let Some(block) = open.block else {
             return Ok(());
         };
         let Some(draft) = self.drafts.get(block).filter(|draft| draft.is_touched()) else {
@@ -388,7 +386,7 @@ impl Vfs {
 
     /// The end of a handle: saves what a map wrote, and gives up what can't be saved when nobody is left to mend it.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
-        let Some(block) = open.block.filter(|_| open.write) else {
+        let Some(block) = open.block else {
             return Ok(());
         };
         let saved = self.save_data(open);

@@ -21,14 +21,18 @@ pub(super) struct History {
 }
 
 impl History {
-    /// What `info/status` says of them.
-    pub(super) fn describe<'a>(&self, read_only: Option<&'a str>) -> Saves<'a> {
+    /// What `info/status` says of them, and of whether there can be any.
+    pub(super) fn describe<'a>(
+        &self,
+        read_only: Option<&'a str>,
+        adrift: Option<String>,
+    ) -> Saves<'a> {
         let last = self.last.as_ref().map(|(when, what)| {
             let ago = when.elapsed().unwrap_or_default().as_secs();
             format!("{what}, {ago} s ago")
         });
         Saves {
-            adrift: None,
+            adrift,
             read_only,
             last,
             refused: self

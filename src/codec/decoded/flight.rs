@@ -10,7 +10,7 @@ use crate::codec::{Cursor, Room, SEGMENT};
 use crate::error::Result;
 
 /// The memory of a decoder on its way: leave to take it, and room for it in the cache.
-pub(super) struct Memory<'a> {
+pub(super) struct Allotment<'a> {
     shared: &'a Shared,
     claim: Claim<'a>,
     room: Option<Room>,
@@ -18,7 +18,7 @@ pub(super) struct Memory<'a> {
     bytes: u64,
 }
 
-impl<'a> Memory<'a> {
+impl<'a> Allotment<'a> {
     /// None yet.
     pub(super) fn new(shared: &'a Shared) -> Self {
         Self {

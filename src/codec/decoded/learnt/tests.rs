@@ -1,4 +1,4 @@
-use super::super::flight::{Flight, Trip};
+use super::super::flight::{Allotment, Flight, Trip};
 use super::*;
 use crate::codec::bzp2::Bzp2;
 use crate::codec::inflate::{crc32, ordinary_stream};
@@ -273,13 +273,7 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
             streaming: false,
             ..Demand::AHEAD
         };
-        shared.land(
-            trip,
-            cursor,
-            0,
-            demand,
-            &mut super::super::flight::Memory::new(shared),
-        );
+        shared.land(trip, cursor, 0, demand, &mut Allotment::new(shared));
         let parked = shared.cache.unpark(shared.key, 0, |_| true);
         assert_eq!(parked.is_none(), imported);
     }
