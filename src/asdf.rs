@@ -70,7 +70,7 @@ use tree::Tree;
 /// How a file is to be read.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
-    /// Read files of a newer major version.
+    /// Read files of a newer major version, and blocks whose number is in doubt.
     pub force: bool,
     /// Where external sources may be read from; `None` for nowhere.
     pub sandbox: Option<Arc<Sandbox>>,

@@ -23,7 +23,7 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
 use exit::{Exit, Failure};
-use options::Options;
+use options::{Action, Options};
 
 use crate::error::{Error, printable};
 
@@ -31,10 +31,10 @@ use crate::error::{Error, printable};
 const USAGE: &str = "\
 asdf-mount [OPTIONS] FILE [MOUNTPOINT]
        asdf-mount -u MOUNTPOINT...
-       asdf-mount --check [--repair] FILE...
-       asdf-mount --list FILE
-       asdf-mount --explode DIR FILE
-       asdf-mount --implode OUT FILE";
+       asdf-mount --check [--repair] [-o OPT[,OPT...]] FILE...
+       asdf-mount --list [-o OPT[,OPT...]] FILE
+       asdf-mount --explode DIR [-o OPT[,OPT...]] FILE
+       asdf-mount --implode OUT [-o OPT[,OPT...]] FILE";
 
 /// What `--help` says behind the options.
 const AFTER_HELP: &str = "\
@@ -98,11 +98,40 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
     /// Print a completion script
-    #[arg(long, value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
+    #[arg(long, value_name = "SHELL", group = "action", value_parser = ["bash", "zsh", "fish"])]
     completions: Option<String>,
     /// The ASDF file, and the directory to mount on; without that, one named after FILE is made here
     #[arg(value_name = "FILE] [MOUNTPOINT")]
     paths: Vec<PathBuf>,
+}
+
+impl Args {
+    fn action(&self) -> Action<'_> {
+        match self {
+            Self { unmount: true, .. } => Action::Unmount,
+            Self { check: true, .. } => Action::Check,
+            Self { list: true, .. } => Action::List,
+            _ => (self.explode.as_deref().map(Action::Explode))
+                .or_else(|| self.implode.as_deref().map(Action::Implode))
+                .or_else(|| self.completions.as_deref().map(Action::Completions))
+                .unwrap_or(Action::Mount),
+        }
+    }
+
+    /// The first flag that only a mount takes heed of.
+    fn flag_of_mounts(&self) -> Option<&'static str> {
+        let flags = [
+            ("--read-only", self.read_only),
+            ("--foreground", self.foreground),
+            ("--debug", self.debug),
+            ("--quiet", self.quiet),
+            ("--verbose", self.verbose),
+            ("--pid-file", self.pid_file.is_some()),
+            ("--log-file", self.log_file.is_some()),
+        ];
+        let given = flags.iter().find(|(_, given)| *given);
+        given.map(|(flag, _)| *flag)
+    }
 }
 
 /// Runs the program. Its exit status.
@@ -136,41 +165,35 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
 }
 
 fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
-    if let Some(shell) = &args.completions {
-        return completions(shell);
+    let action = args.action();
+    let idle = args
+        .flag_of_mounts()
+        .filter(|_| !matches!(action, Action::Mount));
+    if let Some(flag) = idle {
+        return Err(action.idle(flag));
     }
+    let options = Options::parse(&args.options, action)?;
     let which =
         |what: &str| Failure::new(Exit::Usage, format!("which {what}? Try asdf-mount --help"));
-    if args.unmount || args.check {
-        if args.paths.is_empty() {
-            return Err(which(if args.check { "FILE" } else { "MOUNTPOINT" }));
-        }
-        if args.unmount {
-            return Ok(unmount::all(&args.paths));
-        }
-        let options = Options::parse(&args.options)?;
-        return Ok(check::check(&args.paths, &options, args.repair));
-    }
-    let takes_mountpoint = !args.list && args.explode.is_none() && args.implode.is_none();
-    let (file, mountpoint) = match args.paths.as_slice() {
-        [] => return Err(which("FILE")),
-        [file] => (file, None),
-        [file, mountpoint] if takes_mountpoint => (file, Some(mountpoint)),
-        [_, .., last] => {
-            let why = format!("{}: one argument too many", last.display());
-            return Err(Failure::new(Exit::Usage, why));
-        }
+    let too_many = |path: &Path| {
+        let why = format!("{}: one argument too many", path.display());
+        Err(Failure::new(Exit::Usage, why))
     };
-    if args.list {
-        return report::list(file, &Options::parse(&args.options)?);
+    match (action, args.paths.as_slice()) {
+        (Action::Completions(shell), []) => completions(shell),
+        (Action::Unmount, []) => Err(which("MOUNTPOINT")),
+        (Action::Unmount, mountpoints) => Ok(unmount::all(mountpoints)),
+        (_, []) => Err(which("FILE")),
+        (Action::Check, files) => Ok(check::check(files, &options, args.repair)),
+        (Action::List, [file]) => report::list(file, &options),
+        (Action::Explode(directory), [file]) => explode::explode(directory, file, &options),
+        (Action::Implode(out), [file]) => explode::implode(out, file, &options),
+        (Action::Mount, [file]) => mount(args, options, file, None, arguments),
+        (Action::Mount, [file, mountpoint]) => {
+            mount(args, options, file, Some(mountpoint), arguments)
+        }
+        (_, [.., last]) => too_many(last),
     }
-    if let Some(directory) = &args.explode {
-        return explode::explode(directory, file, &Options::parse(&args.options)?);
-    }
-    if let Some(out) = &args.implode {
-        return explode::implode(out, file, &Options::parse(&args.options)?);
-    }
-    mount(args, file, mountpoint.map(PathBuf::as_path), arguments)
 }
 
 fn completions(shell: &str) -> Result<Exit, Failure> {
@@ -185,12 +208,12 @@ fn completions(shell: &str) -> Result<Exit, Failure> {
 
 #[cfg(not(feature = "fuse"))]
 fn mount(
-    args: &Args,
+    _args: &Args,
+    _options: Options,
     _file: &Path,
     _mountpoint: Option<&Path>,
     _arguments: &[OsString],
 ) -> Result<Exit, Failure> {
-    Options::parse(&args.options)?;
     Err(Failure::new(
         Exit::NoFuse,
         "built without FUSE: only --check, --list, --explode and --implode work",
@@ -200,11 +223,11 @@ fn mount(
 #[cfg(feature = "fuse")]
 fn mount(
     args: &Args,
+    mut options: Options,
     file: &Path,
     mountpoint: Option<&Path>,
     arguments: &[OsString],
 ) -> Result<Exit, Failure> {
-    let mut options = Options::parse(&args.options)?;
     options.read_only |= args.read_only;
     let foreground = args.foreground || args.debug;
     if !foreground && !daemon::is_daemon() {

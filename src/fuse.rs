@@ -7,19 +7,20 @@ mod options;
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, Notifier, OpenAccMode,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, SessionACL, TimeOrNow,
-    WriteFlags,
+    BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, TimeOrNow, WriteFlags,
 };
 use log::{debug, warn};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
 use crate::source::Loan;
@@ -33,6 +34,7 @@ use crate::vfs::{
 const TTL: Duration = Duration::from_secs(1);
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
 const MAX_REQUEST: u32 = 1 << 20;
+
 /// A mounted file system that is being served in the background.
 pub struct Mount {
     session: BackgroundSession,
@@ -44,22 +46,13 @@ impl Mount {
     /// # Errors
     /// What the kernel or `fusermount3` says.
     pub fn new(vfs: &Arc<Vfs>, mountpoint: &Path, options: &MountOptions) -> io::Result<Self> {
-        let mut config = Config::default();
-        config.mount_options = mount_options(options);
-        config.acl = match (options.allow_other, options.allow_root) {
-            (true, _) => SessionACL::All,
-            (false, true) => SessionACL::RootAndOwner,
-            (false, false) => SessionACL::Owner,
+        let shim = Shim {
+            vfs: Arc::clone(vfs),
         };
-        config.n_threads = Some(options.threads.max(1));
-        config.clone_fd = options.threads > 1;
-        let session = fuser::spawn_mount(
-            Shim {
-                vfs: Arc::clone(vfs),
-            },
-            mountpoint,
-            &config,
-        )?;
+        let session = Session::new(shim, mountpoint, &options.config())?;
+        let device = session.as_fd().try_clone_to_owned()?;
+        vfs.decode_while(move || is_connected(&device));
+        let session = session.spawn()?;
         invalidate_from_thread(vfs, session.notifier())?;
         Ok(Self { session })
     }
@@ -73,29 +66,14 @@ impl Mount {
     }
 }
 
-fn mount_options(options: &MountOptions) -> Vec<MountOption> {
-    let mut out = vec![
-        MountOption::FSName(options.fsname.clone()),
-        MountOption::Subtype(options.subtype.clone()),
-        MountOption::DefaultPermissions,
-        MountOption::NoSuid,
-        MountOption::NoDev,
-        MountOption::NoExec,
-        MountOption::NoAtime,
-    ];
-    if options.read_only {
-        out.push(MountOption::RO);
-    }
-    if options.auto_unmount {
-        out.push(MountOption::AutoUnmount);
-    }
-    out.extend(options.kernel.iter().map(|option| match option.as_str() {
-        "sync" => MountOption::Sync,
-        "async" => MountOption::Async,
-        "dirsync" => MountOption::DirSync,
-        _ => MountOption::CUSTOM(option.clone()),
-    }));
-    out
+/// Whether the kernel still takes replies: not after an unmount, when no descriptor of a file is left either.
+fn is_connected(device: &OwnedFd) -> bool {
+    let mut device = [PollFd::new(device, PollFlags::empty())];
+    let now = Timespec::default();
+    // if it can't be asked it counts as connected: then no more is lost than time
+    let _ = poll(&mut device, Some(&now));
+    let [device] = device;
+    !device.revents().contains(PollFlags::ERR)
 }
 
 /// Tells the kernel what changed, from a thread of its own: from inside the request that changed it, that can deadlock.
@@ -300,6 +278,7 @@ impl Filesystem for Shim {
             }),
         };
         let done = self.vfs.setattr(ino.0, fh.map(|fh| fh.0), &changes);
+        self.vfs.settle();
         attr(reply, Call::Setattr, ino, done);
     }
 
@@ -377,6 +356,7 @@ impl Filesystem for Shim {
         let done = self
             .vfs
             .rename((parent.0, name), (newparent.0, newname), how);
+        self.vfs.settle();
         empty(reply, Call::Rename, parent, done);
     }
 
@@ -389,6 +369,7 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let done = self.vfs.link(ino.0, newparent.0, newname);
+        self.vfs.settle();
         entry(reply, Call::Create, newparent, done);
     }
 
@@ -424,12 +405,13 @@ impl Filesystem for Shim {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.vfs.write(fh.0, offset, data) {
+        let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        match self.vfs.write(fh.0, offset, data, mapped) {
             Ok(written) => reply.written(written),
             Err(error) => reply.error(refused(Call::Write, ino, &error)),
         }
@@ -443,7 +425,9 @@ impl Filesystem for Shim {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        empty(reply, Call::Flush, ino, self.vfs.flush(fh.0, req.pid()));
+        let saved = self.vfs.flush(fh.0, req.pid());
+        self.vfs.settle();
+        empty(reply, Call::Flush, ino, saved);
     }
 
     fn release(
@@ -467,7 +451,9 @@ impl Filesystem for Shim {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        empty(reply, Call::Fsync, ino, self.vfs.fsync(fh.0));
+        let saved = self.vfs.fsync(fh.0);
+        self.vfs.settle();
+        empty(reply, Call::Fsync, ino, saved);
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -536,6 +522,7 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let done = self.vfs.setxattr(ino.0, name, value);
+        self.vfs.settle();
         empty(reply, Call::Xattr, ino, done);
     }
 

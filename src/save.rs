@@ -61,6 +61,7 @@
 //! At each mount for writing, under the lock, before anything is served; a mount for reading shows the same bytes without
 //! writing them ([`open_read_only`]).
 //! - A whole record that explains FILE (each sector of its ranges old, new, or cut from both): J3 to J5 again.
+//! - A whole record that does not, while FILE does not parse: the same, because nothing that can be read is lost by it.
 //! - A whole record that does not, while FILE parses: somebody else has changed FILE. Nothing is touched, a record in the tail
 //!   is copied to `NAME.asdf-mount-rescued`, and FILE can only be read.
 //! - Parts of a record behind everything that belongs to FILE: cut off.

@@ -19,7 +19,10 @@ pub use overlay::Overlay;
 pub use peek::Peek;
 pub use scratch::{Element, Idle, Scratch, free_idle};
 
-/// Bytes of known length, readable at any offset, never changing, shared between threads.
+/// Bytes of known length, readable at any offset, shared between threads.
+///
+/// They never change, with two exceptions, and whatever stands on these: a [`Tail`] grows with its file, and an [`Overlay`] is
+/// written into. That nobody changes the file below while its bytes are read is up to whoever reads.
 pub trait Source: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> u64;

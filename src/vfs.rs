@@ -9,35 +9,38 @@ mod catalogue;
 mod commit;
 mod drafts;
 mod edit;
+mod elements;
 mod elsewhere;
 mod error;
 mod handle;
 mod hdus;
 mod history;
 mod info;
+mod kernel;
 mod mounts;
 mod node;
 mod process;
 mod refresh;
 mod root;
 mod spool;
+mod stat;
 mod state;
 mod stored;
+#[cfg(test)]
+mod testing;
 mod write;
 mod xattr;
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
 use crate::save::Writer;
-use crate::source::{Memory, Scratch, Source, len_u64};
+use crate::source::{Memory, Scratch, Source};
 
 pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
@@ -47,12 +50,13 @@ pub use mounts::Mounted;
 pub use node::Node;
 pub use stored::Reading;
 
-use attr::{changed, modified, permissions, with_search_bits};
+use attr::modified;
 use catalogue::Numbers;
 use drafts::Drafts;
 use edit::DataHandle;
 use handle::Handles;
 use history::History;
+use kernel::Kernel;
 use process::process_of;
 use root::{Root, TextHandle};
 use state::{Listing, State};
@@ -62,10 +66,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What an open handle is.
 enum Handle {
-    /// A block or an array.
+    /// A block, an array or a part of a FITS file.
     Data(DataHandle),
-    /// A text under `info/`, as it was when it was opened, or a file of `hdus/`.
-    Info(Arc<dyn Source>),
+    /// Bytes that nobody changes: a text under `info/`, as it was when it was opened.
+    Fixed(Arc<dyn Source>),
     /// A file of the root.
     Text(Mutex<TextHandle>),
     /// A directory, as it was when it was opened.
@@ -85,13 +89,13 @@ pub struct Vfs {
     stored: RwLock<()>,
     writer: Option<Mutex<Writer>>,
     history: Mutex<History>,
-    changes: OnceLock<Mutex<Sender<Invalidation>>>,
+    /// Why nothing can be written any more, once that is known of the writer.
+    broken: OnceLock<String>,
     /// When FILE was last compared with the snapshot.
     checked: Mutex<Option<Instant>>,
     /// Why the snapshot stays though FILE has been changed by another program, if that is so.
     adrift: Mutex<Option<String>>,
-    /// Inodes whose pages the kernel has not been told to forget yet.
-    stale: Mutex<HashSet<u64>>,
+    kernel: Kernel,
 }
 
 /// The lock's value, whether or not a thread panicked with it: each critical section here leaves its data whole.
@@ -125,10 +129,10 @@ impl Vfs {
             stored: RwLock::default(),
             writer: writer.map(Mutex::new),
             history: Mutex::default(),
-            changes: OnceLock::new(),
+            broken: OnceLock::new(),
             checked: Mutex::default(),
             adrift: Mutex::default(),
-            stale: Mutex::default(),
+            kernel: Kernel::default(),
         })
     }
 
@@ -137,27 +141,9 @@ impl Vfs {
         self.state().catalogue();
     }
 
-    /// Whoever tells the kernel what changed; the first call counts.
-    pub fn on_change(&self, sender: Sender<Invalidation>) {
-        let _ = self.changes.set(Mutex::new(sender));
-    }
-
-    /// Has the kernel told.
-    fn tell(&self, change: Invalidation) {
-        if let Invalidation::Inode(ino) = change {
-            locked(&self.stale).insert(ino);
-        }
-        if let Some(sender) = self.changes.get() {
-            // without a kernel there is nobody to tell
-            let _ = locked(sender).send(change);
-        }
-    }
-
-    /// Notes that the kernel has been told.
-    pub fn told(&self, change: &Invalidation) {
-        if let Invalidation::Inode(ino) = change {
-            locked(&self.stale).remove(ino);
-        }
+    /// Decodes only while `wanted`: a long decode must not keep FILE locked when the mount has ended. The first call counts.
+    pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
+        self.state().snapshot.cache().decode_while(wanted);
     }
 
     /// Whether nothing can be written.
@@ -211,94 +197,6 @@ impl Vfs {
         self.attr(&self.state(), Node::from_ino(ino).ok_or(Error::NotFound)?)
     }
 
-    fn attr(&self, state: &State, node: Node) -> Result<Attr> {
-        let snapshot = &state.snapshot;
-        let (kind, size, nlink) = match node {
-            Node::Root => {
-                let directories = root_directories(state).len();
-                let names = u32::try_from(directories).unwrap_or(u32::MAX);
-                (Kind::Directory, 0, names.saturating_add(2))
-            }
-            Node::HduHeader(_) | Node::HduBin(_) => {
-                (Kind::File, hdus::source(snapshot, node)?.len(), 1)
-            }
-            Node::Blocks | Node::Info | Node::Hdus => (Kind::Directory, 0, 2),
-            Node::ArrayDir(number) => {
-                let facts = state
-                    .catalogue()
-                    .directory_facts(number)
-                    .ok_or(Error::NotFound)?;
-                (Kind::Directory, 0, facts.1.saturating_add(2))
-            }
-            Node::Status => (Kind::File, len_u64(self.status_text(state).len()), 1),
-            Node::BlocksTsv => (Kind::File, info::blocks_tsv(snapshot).len(), 1),
-            Node::ArraysTsv => (Kind::File, info::arrays_tsv(state).len(), 1),
-            Node::Block(n) => (Kind::File, self.block_len(state, index(n))?, 1),
-            Node::ArrayBin(number) => (Kind::File, state.array(number)?.bin_len(), 1),
-            Node::ArrayNpy(number) => (Kind::File, state.array(number)?.npy_len(), 1),
-            Node::ArrayLink(number) => {
-                let len = state.link(number)?.len();
-                (Kind::Symlink, len_u64(len), 1)
-            }
-            Node::Text(number) => return self.text_attr(number),
-        };
-        let perm = permissions(&state.meta, self.options.umask);
-        let writable = self.options.read_only.is_none()
-            && matches!(
-                node,
-                Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) | Node::Root
-            );
-        let perm = if writable || kind == Kind::Directory {
-            perm
-        } else {
-            perm & !0o222
-        };
-        let (uid, gid) = state.owner(&self.options);
-        Ok(Attr {
-            ino: node.ino(),
-            kind,
-            // the kernel's file sizes are signed
-            size: size.min(i64::MAX.unsigned_abs()),
-            perm: match kind {
-                Kind::Directory => with_search_bits(perm),
-                Kind::File => perm,
-                Kind::Symlink => 0o777,
-            },
-            nlink,
-            uid,
-            gid,
-            mtime: modified(&state.meta),
-            ctime: changed(&state.meta),
-        })
-    }
-
-    /// Bytes of a block, as it is being edited.
-    fn block_len(&self, state: &State, n: usize) -> Result<u64> {
-        match self.drafts.get(n) {
-            Some(draft) => Ok(draft.overlay.len()),
-            None => state.snapshot.block_len(n).ok_or(Error::NotFound),
-        }
-    }
-
-    fn text_attr(&self, number: u32) -> Result<Attr> {
-        let shown = locked(&self.root).shown(number)?;
-        Ok(Attr {
-            ino: Node::Text(number).ino(),
-            kind: if shown.link {
-                Kind::Symlink
-            } else {
-                Kind::File
-            },
-            size: shown.len,
-            perm: if shown.link { 0o777 } else { shown.facts.perm },
-            nlink: shown.names,
-            uid: shown.facts.uid,
-            gid: shown.facts.gid,
-            mtime: shown.facts.mtime,
-            ctime: shown.facts.mtime,
-        })
-    }
-
     /// Target of a symlink.
     ///
     /// # Errors
@@ -335,51 +233,38 @@ impl Vfs {
                     direct: false,
                 });
             }
-            Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) => {
+            Node::Block(_)
+            | Node::ArrayBin(_)
+            | Node::ArrayNpy(_)
+            | Node::HduHeader(_)
+            | Node::HduBin(_) => {
                 let handle = self.open_data(&state, node, access)?;
                 let fh = self.handles.insert(Handle::Data(handle));
                 // nobody tells of what becomes of other files
                 let keep_cache = !access.truncate && !edit::is_elsewhere(&state, node);
                 return Ok(Opened {
                     fh,
-                    keep_cache: keep_cache && !locked(&self.stale).contains(&ino),
+                    keep_cache: keep_cache && !self.kernel.is_stale(ino),
                     direct: false,
                 });
             }
-            Node::HduHeader(_) | Node::HduBin(_) => {
-                let source = hdus::source(&state.snapshot, node)?;
-                return Ok(Opened {
-                    fh: self.handles.insert(Handle::Info(source)),
-                    keep_cache: true,
-                    direct: false,
-                });
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv if access.write => {
+                return Err(Error::ReadOnly("info is ours"));
             }
-            Node::Status => self.status_text(&state),
-            Node::BlocksTsv => info::blocks_tsv(&state.snapshot).into_string(),
-            Node::ArraysTsv => info::arrays_tsv(&state).into_string(),
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv => self.info_text(&state, node),
             Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
             Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => {
                 return Err(Error::IsDirectory);
             }
         };
-        if access.write {
-            return Err(Error::ReadOnly("info is ours"));
-        }
         let text = Memory::new(text.into_bytes());
-        let fh = self.handles.insert(Handle::Info(Arc::new(text)));
+        let fh = self.handles.insert(Handle::Fixed(Arc::new(text)));
         // these texts change without a save, so that pages of them are not kept
         Ok(Opened {
             fh,
             keep_cache: false,
             direct: true,
         })
-    }
-
-    fn check_writable(&self) -> Result<()> {
-        match self.options.read_only {
-            Some(_) => Err(Error::ReadOnly("this mount")),
-            None => Ok(()),
-        }
     }
 
     /// Reads at most `len` bytes at `offset`; fewer at the end of the file.
@@ -401,7 +286,7 @@ impl Vfs {
         let source = match (&*handle, text) {
             (_, Some(text)) => Arc::new(Memory::shared(text)),
             (Handle::Data(open), _) => self.current_source(open, &reading)?,
-            (Handle::Info(source), _) => Arc::clone(source),
+            (Handle::Fixed(source), _) => Arc::clone(source),
             _ => return Err(Error::IsDirectory),
         };
         let there = source.len().saturating_sub(offset);
@@ -513,12 +398,6 @@ impl Vfs {
             files: found.f_files,
             files_free: found.f_ffree,
         })
-    }
-
-    fn status_text(&self, state: &State) -> String {
-        let adrift = self.check_afloat().err().map(|error| error.to_string());
-        let saves = locked(&self.history).describe(self.options.read_only.as_deref(), adrift);
-        info::status(&self.path, &state.snapshot, &saves, self.options.validate).into_string()
     }
 }
 

@@ -87,6 +87,10 @@ class Kind:
         raw = file.read_bytes()
         return tree_of(raw) == self.tree(n) and blocks_of(file) == self.block(n)
 
+    def is_between(self, file, old, new):
+        """Whether the file may be neither of two versions, but what crashes left of the saves that led from one to the other."""
+        return False
+
 
 class InPlace(Kind):
     """J: a tree that fits."""
@@ -121,12 +125,11 @@ class Block(Kind):
         with open(mnt / "blocks/0.bin", "r+b") as file:
             file.write(self.block(n)[0])
 
-    def holds(self, file, n):
-        raw = file.read_bytes()
-        found = blocks_of(file)
-        new, old = (np.frombuffer(self.block(m)[0], "u1") for m in (n, max(n - 1, 0)))
-        mixed = np.frombuffer(found[0], "u1")
-        return tree_of(raw) == self.tree(0) and found[1] == SOFT.tobytes() and bool(((mixed == new) | (mixed == old)).all())
+    def is_between(self, file, old, new):
+        versions = np.array([np.frombuffer(self.block(n)[0], "u1") for n in range(old, new + 1)])
+        mixed, soft = blocks_of(file)
+        rest = tree_of(file.read_bytes()) == self.tree(new) and soft == self.block(new)[1] and len(mixed) == versions.shape[1]
+        return rest and bool((versions == np.frombuffer(mixed, "u1")).any(axis=0).all())
 
     def tree(self, n):
         return tree_of(SAMPLE)
@@ -162,18 +165,22 @@ def blocks_of(file):
     return tuple(out)
 
 
-def check(kind, file, versions):
-    """Complaints about a recovered file that has to be one of these versions."""
+def check(kind, file, saved, begun):
+    """Complaints about a recovered file, and which version it is: none of them if it is between two.
+
+    Version `saved` is known to have been whole on disk; nothing of those after it, up to `begun`, was acknowledged.
+    """
     try:
-        found = [n for n in versions if kind.holds(file, n)]
-        if not found:
+        versions = range(saved, begun + 1)
+        found = next((n for n in reversed(versions) if kind.holds(file, n)), None)
+        if found is None and not (saved < begun and kind.is_between(file, saved, begun)):
             note = re.search(rb"version (\d+)", file.read_bytes())
             return [f"neither of {list(versions)}, the tree says {note and note[1]}"], None
         with warnings.catch_warnings(), asdf.open(file, validate_checksums=True, lazy_load=False, memmap=False) as opened:
             warnings.simplefilter("ignore")
             opened["note"], np.asarray(opened["array"]).sum(), np.asarray(opened["soft"]).sum()
         left = [p.name for p in file.parent.iterdir() if p.name not in (file.name, "mnt", "lost+found")]
-        return [f"left behind: {left}"] if left else [], found[-1]
+        return [f"left behind: {left}"] if left else [], found
     except Exception as error:               # whatever a reader throws is what is wrong with the file
         return [f"{type(error).__name__}: {error}"], None
 
@@ -186,19 +193,19 @@ def kill_case(args, kind):
     with tempfile.TemporaryDirectory(prefix="crash-") as folder:
         file = pathlib.Path(folder, "sample.asdf")
         file.write_bytes(SAMPLE)
-        version, typical, interrupted = 0, 0.01, 0
+        version, saved, typical, interrupted = 0, 0, 0.01, 0
         for turn in range(args.saves):
             acknowledged, took = interrupted_save(args.bin, kind, file, version + 1, randomly.random() * 1.3 * typical if turn else 60)
             typical = took if turn == 0 else typical
             interrupted += not acknowledged
             with mounting.Mount(args.bin, file, kind.options) as mount:
                 shown = (mount.dir / "tree.yaml").read_bytes()
-            bad, found = check(kind, file, [version + 1] if acknowledged else [version, version + 1])
-            if not bad and shown != kind.tree(found):
+            bad, found = check(kind, file, version + 1 if acknowledged else saved, version + 1)
+            if not bad and shown != kind.tree(version + 1 if found is None else found):
                 bad = ["the mount after the crash shows something else than it left"]
             if bad:
                 return [f"save {turn}: {bad[0]}"]
-            version = found
+            version, saved = (version + 1, saved) if found is None else (found, found)
         if args.saves > 20 and not 0 < interrupted < args.saves:
             return [f"{interrupted} of {args.saves} saves were interrupted: the moments are chosen badly"]
     return []
@@ -344,7 +351,7 @@ def recovered(args, kind, folder, image, acknowledged):
                 (mount.dir / "tree.yaml").read_bytes()
         except RuntimeError as error:
             return [str(error)]
-        return check(kind, file, [acknowledged, acknowledged + 1])[0]
+        return check(kind, file, acknowledged, acknowledged + 1)[0]
 
 
 # ---------------------------------------------------------------- main

@@ -39,6 +39,8 @@ pub struct Array {
     pub(super) unit: Option<NodeId>,
     pub(super) place: Place,
     pub(super) origin: Origin,
+    pub(super) counted_back: bool,
+    pub(super) to_end: bool,
     pub(super) datatype: Option<Datatype>,
     pub(super) byteorder: Option<ByteOrder>,
     pub(super) shape: Option<Vec<u64>>,
@@ -241,6 +243,18 @@ impl Array {
             Origin::Fits(reference, _) => format!("fits:{reference}"),
             Origin::Unknown => "-".to_owned(),
         }
+    }
+
+    /// Whether its source is a negative number: which block that is depends on how many there are.
+    #[must_use]
+    pub fn counts_from_the_end(&self) -> bool {
+        self.counted_back
+    }
+
+    /// Whether its shape begins with `*`: it has as many rows as its block holds.
+    #[must_use]
+    pub fn goes_to_the_end(&self) -> bool {
+        self.to_end
     }
 
     /// Whether its `.npy` has the elements in Fortran order, as they lie in the block.

@@ -17,11 +17,11 @@ use crate::error::{Error, Place, Result};
 
 /// The blocks that arrays may lie in.
 pub(super) trait Blocks {
-    /// How many there are.
-    fn count(&self) -> usize;
+    /// The block that a source names.
+    fn index(&self, source: i64) -> Result<usize>;
 
-    /// Bytes of decoded data in block `n`.
-    fn data_size(&self, n: usize) -> Option<u64>;
+    /// Bytes of decoded data in block `n`; an error if they are not to be shown.
+    fn data_size(&self, n: usize) -> Result<u64>;
 
     /// Bytes of decoded data in the first block of another file.
     fn external_size(&self, uri: &str) -> Result<u64>;
@@ -129,6 +129,8 @@ fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blo
         unit: decl.unit,
         place: node.map_or(Place::File, Node::place),
         origin: Origin::Unknown,
+        counted_back: false,
+        to_end: false,
         datatype: None,
         byteorder: None,
         shape: None,
@@ -156,12 +158,14 @@ fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Resul
     array.strides.clone_from(&stored.strides);
     array.offset = stored.offset;
     array.datatype = Some(stored.datatype.clone());
+    array.to_end = stored.shape.first() == Some(&Dim::Rest);
     let corrupt = |why: String| Error::corrupt(Place::File, why);
     let block_len = match &stored.storage {
         Storage::Block(source) => {
-            let n = block_index(*source, blocks.count())?;
+            array.counted_back = *source < 0;
+            let n = blocks.index(*source)?;
             array.origin = Origin::Block(n);
-            Some(blocks.data_size(n).unwrap_or(0))
+            Some(blocks.data_size(n)?)
         }
         Storage::External(uri) => {
             array.origin = Origin::External(uri.clone());
@@ -258,12 +262,19 @@ fn fill_inline(array: &mut Array, tree: &Tree, declared: &Inline) -> Result<()> 
 }
 
 impl Blocks for Snapshot {
-    fn count(&self) -> usize {
-        self.layout().blocks.len()
+    fn index(&self, source: i64) -> Result<usize> {
+        let doubt = self.layout.doubt.as_ref();
+        match doubt.filter(|_| source < 0 && !self.options.force) {
+            Some(doubt) => Err(doubt.error.clone()),
+            None => block_index(source, self.layout.blocks.len()),
+        }
     }
 
-    fn data_size(&self, n: usize) -> Option<u64> {
-        self.block_len(n)
+    fn data_size(&self, n: usize) -> Result<u64> {
+        match self.layout.withheld(n, self.options.force) {
+            Some(why) => Err(why.clone()),
+            None => Ok(self.block_len(n).unwrap_or(0)),
+        }
     }
 
     fn external_size(&self, uri: &str) -> Result<u64> {
@@ -310,12 +321,12 @@ mod tests {
     struct Nothing;
 
     impl Blocks for Nothing {
-        fn count(&self) -> usize {
-            0
+        fn index(&self, source: i64) -> Result<usize> {
+            block_index(source, 0)
         }
 
-        fn data_size(&self, _: usize) -> Option<u64> {
-            None
+        fn data_size(&self, _: usize) -> Result<u64> {
+            Ok(0)
         }
 
         fn external_size(&self, uri: &str) -> Result<u64> {

@@ -3,6 +3,8 @@
 //! ASDF Standard, "Low-level file layout". A [`Layout`] is a record of what `scan` found. It is pure arithmetic: the plans of
 //! saves are computed from it without looking at the file again.
 
+use std::collections::BTreeMap;
+
 use super::dialect::{Dialect, Version};
 use super::header::BlockHeader;
 use crate::error::Error;
@@ -51,6 +53,9 @@ pub enum Severity {
     Odd,
     /// One block or array can't be had, or only in part; everything else can.
     Partial,
+    /// A block header is damaged. Where everything else lies is known, but from the block index or from sizes that contradict each
+    /// other: it can be read, and nothing may be saved.
+    Frozen,
     /// Blocks may be missing: their number and place can't be known.
     Damaged,
 }
@@ -61,6 +66,15 @@ pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
     /// What and where.
+    pub error: Error,
+}
+
+/// Where the numbers of blocks stop to be sure: a block in front may have lost its header.
+#[derive(Debug, Clone)]
+pub struct Doubt {
+    /// The first block whose number is in doubt; so is how many there are.
+    pub from: usize,
+    /// Why.
     pub error: Error,
 }
 
@@ -94,6 +108,10 @@ pub struct Layout {
     pub has_tree: bool,
     /// The blocks in the order of the file; their offsets grow.
     pub blocks: Vec<BlockHeader>,
+    /// Blocks that only the block index tells of, because their headers are lost, and why.
+    pub lost: BTreeMap<usize, Error>,
+    /// Blocks that may have another number than the tree means.
+    pub doubt: Option<Box<Doubt>>,
     /// The block index.
     pub index: Index,
     /// Length of the file in bytes.
@@ -103,14 +121,38 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Where block `n` ends: behind its allocated space, or at the end of the file if it is streamed or cut short.
+    /// Where block `n` ends: behind its allocated space, or at the end of the file if it is streamed or cut short. One that
+    /// says that it reaches over what lies behind it ends there.
     #[must_use]
     pub fn block_end(&self, n: usize) -> Option<u64> {
         let block = self.blocks.get(n)?;
+        let limit = self.limit(n, block);
         if block.streamed() {
-            return Some(self.len);
+            return Some(limit);
         }
-        Some(block.end().map_or(self.len, |end| end.min(self.len)))
+        Some(block.end().map_or(limit, |end| end.min(limit)))
+    }
+
+    /// Where something else begins behind the header of block `n`: the next block, the index, or the end of the file.
+    fn limit(&self, n: usize, block: &BlockHeader) -> u64 {
+        let next = n.checked_add(1).and_then(|next| self.blocks.get(next));
+        let index = match &self.index {
+            Index::Valid(extent) | Index::Wrong(extent, _) => extent.start,
+            Index::Absent => self.len,
+        };
+        next.map_or(index, |next| next.offset)
+            .max(block.data_offset())
+            .min(self.len)
+    }
+
+    /// Why the data of block `n` are not to be shown; in doubt it is, with `force`.
+    #[must_use]
+    pub fn withheld(&self, n: usize, force: bool) -> Option<&Error> {
+        let doubt = self
+            .doubt
+            .as_ref()
+            .filter(|doubt| n >= doubt.from && !force);
+        self.lost.get(&n).or(doubt.map(|doubt| &doubt.error))
     }
 
     /// The space in front of the first block, in which the text may grow; the whole file if there is no block.
@@ -138,13 +180,14 @@ impl Layout {
         self.blocks.last().is_some_and(BlockHeader::streamed)
     }
 
-    /// Bytes of stored data in block `n` that the file really has: the used size, or what is there of it.
+    /// Bytes of stored data in block `n` that the file really has: the used size, or what is there of it in front of whatever
+    /// begins next.
     #[must_use]
     pub fn stored_len(&self, n: usize) -> u64 {
         let Some(block) = self.blocks.get(n) else {
             return 0;
         };
-        let room = self.len.saturating_sub(block.data_offset());
+        let room = self.limit(n, block).saturating_sub(block.data_offset());
         if block.streamed() {
             room
         } else {

@@ -28,14 +28,19 @@ pub fn encode(key: &str) -> String {
     if encoded.len() > MAX_STEM {
         cut(&encoded, MAX_STEM)
     } else {
-        encoded
+        encoded.into_owned()
     }
 }
 
-fn escape(key: &str) -> String {
+/// A key between slashes: its own slashes, percent signs and control characters are percent-encoded.
+pub(super) fn escape(key: &str) -> Cow<'_, str> {
+    let escaped = |c: char| c == '/' || c == '%' || c.is_control();
+    if !key.contains(escaped) {
+        return key.into();
+    }
     let mut encoded = String::with_capacity(key.len());
     for c in key.chars() {
-        if c == '/' || c == '%' || c.is_control() {
+        if escaped(c) {
             for byte in c.encode_utf8(&mut [0; 4]).bytes() {
                 // Writing to a string cannot fail.
                 let _ = write!(encoded, "%{byte:02X}");
@@ -44,7 +49,7 @@ fn escape(key: &str) -> String {
             encoded.push(c);
         }
     }
-    encoded
+    encoded.into()
 }
 
 /// The beginning of an encoded key and a hash of all of it, in `len` bytes at most.
@@ -115,7 +120,8 @@ pub fn assign(entries: &[Entry<'_>]) -> Vec<Name> {
     let mut taken = HashSet::with_capacity(entries.len());
     let mut again: HashMap<String, u32> = HashMap::new();
     let mut stems: Vec<Box<str>> = Vec::with_capacity(entries.len());
-    for entry in entries {
+    // of a key that is there twice, readers take the last value: that has the plain name
+    for entry in entries.iter().rev() {
         let encoded = encode(&entry.key);
         let mut stem = encoded.clone();
         while !taken.insert(stem.clone()) {
@@ -125,6 +131,7 @@ pub fn assign(entries: &[Entry<'_>]) -> Vec<Name> {
         }
         stems.push(stem.into());
     }
+    stems.reverse();
     let arrays: HashSet<&str> = entries
         .iter()
         .zip(&stems)
@@ -143,7 +150,7 @@ pub fn assign(entries: &[Entry<'_>]) -> Vec<Name> {
     names.map(|(stem, dot)| Name { stem, dot }).collect()
 }
 
-/// The name of a key that an earlier one of its directory has taken.
+/// The name of a key that a later one of its directory has taken.
 fn numbered(encoded: &str, count: u32) -> String {
     let number = format!("%+{count}");
     if encoded.len().saturating_add(number.len()) <= MAX_STEM {
@@ -382,7 +389,7 @@ mod tests {
             ("1%+2", true, false),
         ]);
         let stems: Vec<&str> = given.iter().map(|(stem, _)| &**stem).collect();
-        assert_eq!(stems, ["1", "1%+2", "1%+3", "1%25+2"]);
+        assert_eq!(stems, ["1%+3", "1%+2", "1", "1%25+2"]);
     }
 
     #[test]

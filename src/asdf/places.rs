@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::names::{Name, Names};
+use super::names::{Name, Names, escape};
 use super::outline::pointer::reference;
 use super::outline::{Component, Outline, PlaceId, What};
 use super::tree::{Node, Tree};
@@ -18,6 +18,8 @@ const MAX_PATHS: u64 = 64 << 20;
 const MAX_BRIEF: usize = 240;
 /// What stands for the middle of a path that is cut.
 const GAP: &str = "…";
+/// Length of `%XX`.
+const ESCAPE_LEN: usize = 3;
 
 /// The places of a tree.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ impl Places {
         let mut lens: Vec<u64> = Vec::with_capacity(self.outline.places().len());
         for (id, place) in self.outline.ids() {
             let above = lens.get(place.parent.index()).copied().unwrap_or(0);
-            let step = len_u64(self.step(id).len()).saturating_add(1);
+            let step = len_u64(escape(&self.step(id)).len()).saturating_add(1);
             let len = above.saturating_add(step);
             lens.push(len);
             if matches!(place.what, What::Array(_) | What::Elsewhere) {
@@ -114,12 +116,15 @@ impl Places {
         self.way(id).into_iter().map(|id| self.step(id)).collect()
     }
 
-    /// The keys and indices that lead to a place, joined by `/`. If all paths of the tree are too long together, a long one is cut.
+    /// The keys and indices that lead to a place, joined by `/`; what could be taken for that, in a key, is percent-encoded as in
+    /// the names of files. If all paths of the tree are too long together, a long one is cut.
     pub(super) fn path(&self, id: PlaceId) -> String {
         if self.long {
             self.brief(id)
         } else {
-            self.steps(id).join("/")
+            let steps = self.steps(id);
+            let steps: Vec<_> = steps.iter().map(|step| escape(step)).collect();
+            steps.join("/")
         }
     }
 
@@ -181,37 +186,74 @@ impl Places {
     }
 }
 
-/// Steps joined by `/`, without their middle if they are too long for a message. No step is copied that is not shown.
+/// Steps as a path, see [`Places::path`], without their middle if they are too long for a message. Of a step that is not shown
+/// nothing is looked at.
 pub(super) fn brief(steps: &[Cow<'_, str>]) -> String {
     let len = steps
         .iter()
         .fold(0_usize, |len, step| len.saturating_add(step.len()))
         .saturating_add(steps.len().saturating_sub(1));
     if len <= MAX_BRIEF {
-        return steps.join("/");
+        let steps: Vec<_> = steps.iter().map(|step| escape(step)).collect();
+        let whole = steps.join("/");
+        if whole.len() <= MAX_BRIEF {
+            return whole;
+        }
     }
     let half = MAX_BRIEF.saturating_sub(GAP.len()) / 2;
     let mut head = String::new();
     for step in steps {
-        let room = half.saturating_sub(head.len());
-        head.push_str(step.get(..step.floor_char_boundary(room)).unwrap_or(step));
-        if head.len() >= half || step.len() > room {
+        let (start, whole) = start_of(step, half.saturating_sub(head.len()));
+        head.push_str(&start);
+        if head.len() >= half || !whole {
             break;
         }
         head.push('/');
     }
-    let mut tail: Vec<&str> = Vec::new();
+    let mut tail: Vec<String> = Vec::new();
     let mut room = half;
     for step in steps.iter().rev() {
-        let from = step.ceil_char_boundary(step.len().saturating_sub(room));
-        tail.push(step.get(from..).unwrap_or(step));
-        if from > 0 || step.len() >= room {
+        let (end, whole) = end_of(step, room);
+        let len = end.len();
+        tail.push(end);
+        if len >= room || !whole {
             break;
         }
-        room = room.saturating_sub(step.len()).saturating_sub(1);
+        room = room.saturating_sub(len).saturating_sub(1);
     }
     tail.reverse();
     format!("{head}{GAP}{}", tail.join("/"))
+}
+
+/// As much of the start of a step as there is room for, and whether that is all of it. An escape is kept whole or left out.
+fn start_of(step: &str, room: usize) -> (String, bool) {
+    let first = step.get(..step.floor_char_boundary(room)).unwrap_or(step);
+    let encoded = escape(first);
+    let mut to = encoded.floor_char_boundary(room);
+    let shown = encoded.get(..to).unwrap_or_default();
+    if to < encoded.len()
+        && let Some(at) = shown.rfind('%')
+        && to.saturating_sub(at) < ESCAPE_LEN
+    {
+        to = at;
+    }
+    let whole = first.len() == step.len() && to == encoded.len();
+    (encoded.get(..to).unwrap_or_default().to_owned(), whole)
+}
+
+/// As [`start_of`], of its end.
+fn end_of(step: &str, room: usize) -> (String, bool) {
+    let from = step.ceil_char_boundary(step.len().saturating_sub(room));
+    let encoded = escape(step.get(from..).unwrap_or(step));
+    let mut cut = encoded.ceil_char_boundary(encoded.len().saturating_sub(room));
+    let before = encoded.get(..cut).unwrap_or_default();
+    if let Some(at) = before.rfind('%')
+        && cut.saturating_sub(at) < ESCAPE_LEN
+    {
+        cut = at.saturating_add(ESCAPE_LEN);
+    }
+    let whole = from == 0 && cut == 0;
+    (encoded.get(cut..).unwrap_or_default().to_owned(), whole)
 }
 
 #[cfg(test)]
@@ -271,6 +313,7 @@ mod tests {
         };
         assert_eq!(steps(&["a", "0", "b"]), "a/0/b");
         assert_eq!(steps(&[]), "");
+        assert_eq!(steps(&["a/b", "%2F\n"]), "a%2Fb/%252F%0A");
         let exact = "k".repeat(MAX_BRIEF - 2);
         assert_eq!(steps(&[&exact, "b"]), format!("{exact}/b"));
         let half = (MAX_BRIEF - GAP.len()) / 2;
@@ -288,6 +331,29 @@ mod tests {
             assert!(head.len() > half - 4 && tail.len() > half - 4, "{cut}");
             assert!(cut.len() <= MAX_BRIEF, "{}", cut.len());
         }
+        // whatever the room, no escape is cut in two
+        for len in 200..210 {
+            let cut = steps(&["x".repeat(len - 200).as_str(), "/".repeat(len).as_str()]);
+            let (head, tail) = cut.split_once(GAP).unwrap();
+            assert!(cut.len() <= MAX_BRIEF, "{cut}");
+            assert!(head.len() > half - 4 && tail.len() > half - 4, "{cut}");
+            let slashes = head.trim_start_matches('x').strip_prefix('/').unwrap();
+            for part in [slashes, tail] {
+                assert_eq!(part, "%2F".repeat(part.len() / 3), "{cut}");
+            }
+        }
+    }
+
+    /// `a/b: {c: …}` and `a: {b/c: …}` looked alike.
+    #[test]
+    fn a_slash_in_a_key_is_told_from_those_between_keys() {
+        let found = places("{a/b: {c: ARRAY}, a: {b/c: ARRAY, b: {c: ARRAY}}, a%2Fb: {c: ARRAY}}");
+        let arrays = found
+            .outline
+            .ids()
+            .filter(|(_, place)| matches!(place.what, What::Array(_)));
+        let paths: Vec<String> = arrays.map(|(id, _)| found.path(id)).collect();
+        assert_eq!(paths, ["a%2Fb/c", "a/b%2Fc", "a/b/c", "a%252Fb/c"]);
     }
 
     #[test]

@@ -47,25 +47,31 @@ impl Findings<'_> {
     }
 }
 
+/// What a check of one file ends with, from good to bad: what is known to be damaged comes before what could not be looked at.
+const SEVERITY: [Exit; 7] = [
+    Exit::Ok,
+    Exit::Other,
+    Exit::Locked,
+    Exit::File,
+    Exit::Version,
+    Exit::NotAsdf,
+    Exit::Damaged,
+];
+
 /// Checks each file, after repairing what can be if that is wanted. The status is that of the worst.
 pub(super) fn check(paths: &[PathBuf], options: &Options, repair: bool) -> Exit {
-    let mut worst = Verdict::Clean;
-    let mut failed = None;
-    for path in paths {
-        match check_file(path, options, repair) {
-            Ok(verdict) => worst = worst.max(verdict),
-            Err(failure) => {
-                super::complain(&failure.message);
-                failed = Some(failure.exit);
-            }
+    let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
+    let status = |path: &PathBuf| match check_file(path, options, repair) {
+        Ok(Verdict::Clean) => Exit::Ok,
+        Ok(Verdict::Suspicious) => Exit::Other,
+        Ok(Verdict::Damaged) => Exit::Damaged,
+        Err(failure) => {
+            super::complain(&failure.message);
+            failure.exit
         }
-    }
-    match (failed, worst) {
-        (Some(exit), _) => exit,
-        (None, Verdict::Clean) => Exit::Ok,
-        (None, Verdict::Suspicious) => Exit::Other,
-        (None, Verdict::Damaged) => Exit::Damaged,
-    }
+    };
+    let worst = paths.iter().map(status).max_by_key(severity);
+    worst.unwrap_or(Exit::Ok)
 }
 
 fn check_file(path: &Path, options: &Options, repair: bool) -> Result<Verdict, Failure> {
@@ -145,7 +151,7 @@ fn check_structure(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     for finding in &snapshot.layout().findings {
         let verdict = match finding.severity {
             Severity::Odd => Verdict::Suspicious,
-            Severity::Partial | Severity::Damaged => Verdict::Damaged,
+            Severity::Partial | Severity::Frozen | Severity::Damaged => Verdict::Damaged,
         };
         findings.note(verdict, &finding.error.to_string());
     }

@@ -162,7 +162,7 @@ impl Mountpoint {
 /// Why nothing can be mounted at `path`, and what to do.
 fn unusable(path: &Path, error: &std::io::Error) -> String {
     match Errno::from_io_error(error) {
-        Some(Errno::NOTCONN) => format!(
+        Some(error) if unmount::daemon_is_gone(error) => format!(
             "a mount whose daemon is gone is there; asdf-mount -u {} takes it away",
             path.display()
         ),
@@ -379,7 +379,7 @@ fn mount(
                 "fusermount3 not found: install the package fuse3",
             );
         }
-        if Errno::from_io_error(&error) == Some(Errno::NOTCONN) {
+        if Errno::from_io_error(&error).is_some_and(unmount::daemon_is_gone) {
             let why = unusable(mountpoint, &error);
             return Failure::new(Exit::Mountpoint, format!("{}: {why}", mountpoint.display()));
         }
@@ -537,6 +537,15 @@ fn set_read_ahead(mountpoint: &Path) {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_mount_without_a_daemon_is_known_by_two_errors() {
+        let why = |errno: Errno| unusable(Path::new("mnt"), &errno.into());
+        for errno in [Errno::NOTCONN, Errno::CONNABORTED] {
+            assert!(why(errno).ends_with("; asdf-mount -u mnt takes it away"));
+        }
+        assert!(!why(Errno::ACCESS).contains("asdf-mount -u"));
+    }
 
     #[test]
     fn an_index_directory_under_the_mountpoint_is_told_from_others() {

@@ -307,7 +307,7 @@ mod tests {
     const ZLIB: &[u8] = b"\x78\x9c\x63\x60\x64\x62\x66\x61\x65\x63\xe7\xe0\xe4\xe2\xe6\xe1\xe5\xe3\x17\x10\x14\x12\x66\x20\x52\x0c\x00\x3c\x5a\x02\x3b";
 
     fn options() -> Options {
-        Options::parse(&[]).unwrap()
+        Options::default()
     }
 
     fn arrays(path: &Path) -> Vec<Vec<u8>> {

@@ -21,6 +21,54 @@ const DEFAULT_THREADS: usize = 4;
 /// The most threads that make sense.
 const MOST_THREADS: usize = 64;
 
+/// What the command line asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Action<'a> {
+    Mount,
+    Unmount,
+    Check,
+    List,
+    /// To this directory.
+    Explode(&'a Path),
+    /// To this file.
+    Implode(&'a Path),
+    /// For this shell.
+    Completions(&'a str),
+}
+
+impl Action<'_> {
+    /// What it is for people: the flag that asks for it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mount => "a mount",
+            Self::Unmount => "--unmount",
+            Self::Check => "--check",
+            Self::List => "--list",
+            Self::Explode(_) => "--explode",
+            Self::Implode(_) => "--implode",
+            Self::Completions(_) => "--completions",
+        }
+    }
+
+    /// Whether the option of `-o` with this name makes a difference to it.
+    fn heeds(self, name: &str) -> bool {
+        match self {
+            Self::Mount => true,
+            Self::Unmount | Self::Completions(_) => false,
+            Self::Check if name == "validate" => true,
+            Self::Check | Self::List | Self::Explode(_) | Self::Implode(_) => {
+                matches!(name, "allow_external" | "cache" | "force")
+            }
+        }
+    }
+
+    /// The refusal of an option that makes no difference to it: whoever gives it expects one.
+    pub(super) fn idle(self, option: &str) -> Failure {
+        let why = format!("{option}: has no effect with {}; leave it out", self.name());
+        Failure::new(Exit::Usage, why)
+    }
+}
+
 /// How a text that fits is saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SaveMode {
@@ -110,8 +158,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Parses the values of all `-o`. What `mount(8)` and fstab add for themselves is accepted and ignored.
-    pub(super) fn parse(lists: &[String]) -> Result<Self, Failure> {
+    /// Parses the values of all `-o` for an action. What `mount(8)` and fstab add for themselves is accepted and ignored.
+    pub(super) fn parse(lists: &[String], action: Action<'_>) -> Result<Self, Failure> {
         let mut options = Self::default();
         for option in lists.iter().flat_map(|list| split(list)) {
             let (name, value) = match option.split_once('=') {
@@ -121,6 +169,9 @@ impl Options {
             options
                 .set(name, value)
                 .map_err(|why| Failure::new(Exit::Usage, format!("-o {option}: {why}")))?;
+            if !action.heeds(name) && !is_ignored(name, value) {
+                return Err(action.idle(&format!("-o {name}")));
+            }
         }
         if options.allow_other && options.allow_root {
             let why = "-o allow_other and allow_root exclude each other";
@@ -321,7 +372,7 @@ mod tests {
     use super::*;
 
     fn parse(list: &str) -> Result<Options, String> {
-        Options::parse(&[list.to_owned()]).map_err(|failure| failure.message)
+        Options::parse(&[list.to_owned()], Action::Mount).map_err(|failure| failure.message)
     }
 
     #[test]
@@ -392,6 +443,9 @@ mod tests {
             assert!(parse(list).is_err(), "{list}");
         }
         assert_eq!(parse("umask=027").unwrap().umask, 0o027);
+        for (list, cache) in [("cache=1", 16 << 20), ("cache=17M", 17 << 20)] {
+            assert_eq!(parse(list).unwrap().cache, cache, "{list}");
+        }
     }
 
     #[test]

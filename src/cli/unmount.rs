@@ -37,12 +37,12 @@ fn one(mountpoint: &Path) -> Result<Exit, Failure> {
     let mounted = mounted.ok_or_else(not_ours)?;
     let daemon = match attribute(&path, "user.asdf.pid") {
         Ok(text) => text.parse().ok().and_then(Pid::from_raw),
-        Err(Errno::NOTCONN) if mounted.looks_ours() => {
+        Err(error) if daemon_is_gone(error) && mounted.looks_ours() => {
             // its daemon is gone, and with it all that could be waited for
             unmount(&path, UnmountFlags::DETACH).map_err(fail)?;
             return Ok(Exit::Ok);
         }
-        Err(Errno::NOTCONN) => {
+        Err(error) if daemon_is_gone(error) => {
             let why = "a mount whose program is gone, and which may be of anything: umount or fusermount3 -u takes it away";
             return Err(fail(why.to_owned()));
         }
@@ -85,6 +85,11 @@ fn without_links(path: &Path) -> PathBuf {
     };
     let whole = path.canonicalize().ok().or_else(through_parent);
     whole.unwrap_or_else(|| path.to_owned())
+}
+
+/// Whether a call on a mount says that nobody serves it any more; one that was on its way when the daemon died is aborted.
+pub(super) fn daemon_is_gone(error: Errno) -> bool {
+    matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
 }
 
 /// The text of an extended attribute.

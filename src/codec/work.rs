@@ -6,7 +6,8 @@
 //! process that forks into the background before it reads has none; they end with the cache.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Place, Result};
@@ -44,7 +45,12 @@ pub(super) struct Work {
     state: Mutex<State>,
     /// Signalled when the gate may open, a job comes or all ends.
     changed: Condvar,
+    /// Tells whether anybody can still want what is decoded.
+    wanted: OnceLock<Wanted>,
 }
+
+/// Whether what is decoded can still reach anybody.
+type Wanted = Box<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -87,7 +93,14 @@ impl Work {
             memory: budget.saturating_add(BEYOND),
             state: Mutex::default(),
             changed: Condvar::new(),
+            wanted: OnceLock::new(),
         })
+    }
+
+    /// Has decoders give up as soon as `wanted` says so; asked at each of their steps. The first call counts.
+    pub(super) fn go_on_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
+        // A second one would be for the same mount.
+        let _ = self.wanted.set(Box::new(wanted));
     }
 
     /// Waits for leave to decode with `need` bytes of memory. `urgent` is for somebody who waits for the bytes.
@@ -95,7 +108,7 @@ impl Work {
     /// Whoever has it must not ask for it again, nor wait for somebody who does.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if that is more memory than there will ever be.
+    /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if nobody wants the bytes any more.
     pub(super) fn enter(&self, urgent: bool, need: u64) -> Result<Pass<'_>> {
         self.check(need)?;
         let mut state = self.wait_for_turn(self.lock(), urgent, false);
@@ -206,6 +219,12 @@ impl Work {
     }
 
     fn check(&self, need: u64) -> Result<()> {
+        if self.wanted.get().is_some_and(|wanted| !wanted()) {
+            return Err(Error::io(
+                "decoding for nobody",
+                io::ErrorKind::Interrupted.into(),
+            ));
+        }
         if need <= self.memory {
             return Ok(());
         }

@@ -1,5 +1,7 @@
 //! How a mount is to be.
 
+use fuser::{Config, MountOption, SessionACL};
+
 /// What the mount is to be like; the manual says what each option means.
 #[derive(Debug, Clone, Default)]
 #[expect(
@@ -23,4 +25,45 @@ pub struct MountOptions {
     pub kernel: Vec<String>,
     /// Threads that serve requests.
     pub threads: usize,
+}
+
+impl MountOptions {
+    /// The same for `fuser`.
+    pub(super) fn config(&self) -> Config {
+        let mut config = Config::default();
+        config.mount_options = self.mount_options();
+        config.acl = match (self.allow_other, self.allow_root) {
+            (true, _) => SessionACL::All,
+            (false, true) => SessionACL::RootAndOwner,
+            (false, false) => SessionACL::Owner,
+        };
+        config.n_threads = Some(self.threads.max(1));
+        config.clone_fd = self.threads > 1;
+        config
+    }
+
+    fn mount_options(&self) -> Vec<MountOption> {
+        let mut out = vec![
+            MountOption::FSName(self.fsname.clone()),
+            MountOption::Subtype(self.subtype.clone()),
+            MountOption::DefaultPermissions,
+            MountOption::NoSuid,
+            MountOption::NoDev,
+            MountOption::NoExec,
+            MountOption::NoAtime,
+        ];
+        if self.read_only {
+            out.push(MountOption::RO);
+        }
+        if self.auto_unmount {
+            out.push(MountOption::AutoUnmount);
+        }
+        out.extend(self.kernel.iter().map(|option| match option.as_str() {
+            "sync" => MountOption::Sync,
+            "async" => MountOption::Async,
+            "dirsync" => MountOption::DirSync,
+            _ => MountOption::CUSTOM(option.clone()),
+        }));
+        out
+    }
 }

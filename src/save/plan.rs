@@ -16,6 +16,7 @@
 //! Where kept bytes may be shared with the old file instead of copied, they have to move by a multiple of the filesystem's
 //! block: that is the `grain`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::edit::{BlockEdit, Edit, Piece, Stored, no_such_block};
@@ -312,6 +313,8 @@ impl Assembly<'_> {
                 text_end,
                 has_tree,
                 blocks: headers,
+                lost: BTreeMap::new(),
+                doubt: None,
                 index,
                 len: self.out.len(),
                 findings: Vec::new(),

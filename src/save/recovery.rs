@@ -35,14 +35,15 @@ pub enum Recovery {
 /// What lies beside or behind the bytes of FILE.
 pub(super) enum Found {
     Clean,
-    /// A whole record that explains FILE as it is.
+    /// A whole record that explains FILE as it is; or one that does not, while FILE does not parse.
     Pending {
         record: Record,
         sidecar: bool,
     },
     /// A tail that was never completed, or not wholly removed: FILE ends here.
     Unfinished(u64),
-    /// A whole record that does not explain FILE: the reason, and the bytes of a record in FILE's tail.
+    /// A whole record that does not explain FILE, which parses, or does not belong to it: the reason, and the bytes of a record in
+    /// FILE's tail.
     Foreign(String, Option<Extent>),
 }
 
@@ -108,7 +109,8 @@ fn find_sidecar<S: Store>(
     judge(view, record, true, None).map(Some)
 }
 
-/// Whether FILE is what the save described by `record` can have left.
+/// What to do with `record`: it is pending if FILE is what that save can have left. If FILE is anything else, the record is
+/// foreign to it, unless FILE can't be read as it is: then nothing is lost by making it what the record says.
 fn judge(file: &dyn Source, record: Record, sidecar: bool, tail: Option<Extent>) -> Result<Found> {
     let mut explained = true;
     for range in &record.ranges {

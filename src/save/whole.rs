@@ -8,7 +8,7 @@ use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
 use crate::asdf::layout::{Severity, index_text};
 use crate::asdf::scan::scan;
 use crate::error::{Error, Place, Result};
-use crate::source::{Memory, Source};
+use crate::source::{Memory, Source, len_u64};
 
 /// A block as it lies somewhere.
 pub struct WholeBlock {
@@ -25,6 +25,7 @@ pub struct WholeBlock {
 /// these blocks.
 pub fn whole(text: Vec<u8>, blocks: &[WholeBlock], room: bool) -> Result<Rope> {
     let mut segments = Segments::default();
+    let text_end = len_u64(text.len());
     segments.push(Segment::Write(Arc::new(text)))?;
     if room && !blocks.is_empty() {
         let least = sum(segments.len(), PADDING_MIN)?;
@@ -49,6 +50,7 @@ pub fn whole(text: Vec<u8>, blocks: &[WholeBlock], room: bool) -> Result<Rope> {
     let found = scan(&rope, false)?.layout;
     let at: Vec<u64> = found.blocks.iter().map(|block| block.offset).collect();
     if at != offsets
+        || found.text_end != text_end
         || found
             .worst()
             .is_some_and(|worst| worst.severity > Severity::Odd)

@@ -589,7 +589,7 @@ fn writable(layout: &Layout) -> Result<()> {
         return Err(Error::unsupported(Place::File, why));
     }
     match layout.worst() {
-        Some(finding) if finding.severity == Severity::Damaged => Err(finding.error.clone()),
+        Some(finding) if finding.severity >= Severity::Frozen => Err(finding.error.clone()),
         _ => Ok(()),
     }
 }

@@ -32,6 +32,7 @@ impl Vfs {
     /// Checks a text and makes it FILE's. `epoch` is that of the text that it was made of.
     pub(super) fn save_text(&self, text: &Arc<Vec<u8>>, epoch: u64) -> Result<()> {
         let mut writer = locked(self.writer()?);
+        self.catch_up(Some(&mut writer));
         let (same, outdated) = {
             let root = locked(&self.root);
             (*text == *root.committed(), root.is_outdated(epoch))
@@ -110,13 +111,23 @@ impl Vfs {
         let mut stirring = None;
         let committed = writer.save_announced(edit, &mut || {
             stirring.get_or_insert_with(|| self.stirring());
-        })?;
+        });
+        let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
         self.publish(committed, what, &replaced, sum)?;
         if stirring.is_some() {
             self.drafts.rebase(&self.state().snapshot)?;
         }
         Ok(stirring)
+    }
+
+    /// A save has come to nothing, but may have moved FILE's times.
+    fn failed(&self, writer: &mut Writer, error: &Library) {
+        if !matches!(error, Library::Stale { .. })
+            && let Err(error) = self.forgive(writer)
+        {
+            warn!("{}: {error}", self.path.display());
+        }
     }
 
     /// Makes the snapshot of a save the one that counts, and has the kernel told what it changed.
@@ -148,13 +159,7 @@ impl Vfs {
         }
         let new = State::new(Arc::new(snapshot), &self.numbers, old.epoch)?;
         let changes = changes(&old, &new);
-        *self
-            .state
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(new);
-        for change in changes {
-            self.tell(change);
-        }
+        self.show(new, changes);
         let what = format!("{what} {how}, {written} bytes written");
         info!("{what}");
         locked(&self.history).saved(what);
@@ -172,6 +177,7 @@ impl Vfs {
         self.check_room(&writer, &state, draft)?;
         let what = format!("block {n} saved");
         let Some(header) = state.snapshot.layout().blocks.get(n) else {
+            check_counted(&state.snapshot)?;
             let stored = raw(&draft.overlay, &Sum::New)?;
             let edit = Edit {
                 text: Some(Arc::clone(state.snapshot.text())),
@@ -234,7 +240,8 @@ impl Vfs {
     ) -> Result<()> {
         let n = draft.block;
         let touched = draft.overlay.touched();
-        let begun = writer.begin_block_writes(n, &touched)?;
+        let begun = writer.begin_block_writes(n, &touched);
+        let begun = begun.inspect_err(|error| self.failed(writer, error))?;
         let ended = copy_in_place(writer, draft, &touched)
             .and_then(|()| sum.over(&*draft.overlay))
             .and_then(|sum| writer.end_block_writes(n, Some(sum)));
@@ -257,12 +264,16 @@ impl Vfs {
     /// A block of that length must still hold every array that lies in it.
     pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
         for &i in snapshot.block_users().get(block).into_iter().flatten() {
-            if snapshot.array_view(i, len).is_err()
-                && let Some(array) = snapshot
-                    .arrays()
-                    .get(i)
-                    .filter(|array| array.problem().is_none())
-            {
+            let sound = |array: &&Array| array.problem().is_none();
+            let Some(array) = snapshot.arrays().get(i).filter(sound) else {
+                continue;
+            };
+            let holds = if array.goes_to_the_end() {
+                array.offset() <= len
+            } else {
+                snapshot.array_view(i, len).is_ok()
+            };
+            if !holds {
                 return Err(Error::Library(Library::Rejected {
                     at: Place::Block(block),
                     why: format!("with {len} bytes it no longer holds array {}", array.path()),
@@ -319,6 +330,8 @@ impl Vfs {
     /// Encodes block `n` anew.
     pub(super) fn recompress(&self, n: usize, code: [u8; 4]) -> Result<()> {
         let mut writer = locked(self.writer()?);
+        self.catch_up(Some(&mut writer));
+        self.check_afloat()?;
         let state = self.state();
         let header = state
             .snapshot
@@ -365,14 +378,21 @@ impl Vfs {
         Ok(())
     }
 
-    /// Removes the last block.
+    /// Removes the last block, if no array uses it.
     pub(super) fn commit_removal(&self, n: usize) -> Result<()> {
+        // what the save that is going on leaves decides
         let mut writer = locked(self.writer()?);
+        self.catch_up(Some(&mut writer));
+        self.check_afloat()?;
+        let state = self.state();
+        self.check_removable(&state, n)?;
+        check_counted(&state.snapshot)?;
         let edit = Edit {
-            text: Some(Arc::clone(self.state().snapshot.text())),
+            text: Some(Arc::clone(state.snapshot.text())),
             blocks: vec![BlockEdit::RemoveLast],
         };
         self.commit(&mut writer, &edit, &format!("block {n} removed"), None)?;
+        self.drafts.removed(n);
         Ok(())
     }
 
@@ -392,6 +412,19 @@ impl Vfs {
                 self.tell(Invalidation::Inode(Node::ArrayNpy(number).ino()));
             }
         }
+    }
+}
+
+/// That another number of blocks leaves every array its block.
+fn check_counted(snapshot: &Snapshot) -> Result<()> {
+    let arrays = snapshot.arrays();
+    match arrays.iter().find(|array| array.counts_from_the_end()) {
+        None => Ok(()),
+        Some(array) => Err(Error::Library(Library::Rejected {
+            at: Place::Array(array.path()),
+            why: "its source counts blocks from the end, and would be another one".to_owned(),
+            advice: format!("write source: {} in tree.yaml first", array.source_text()),
+        })),
     }
 }
 
@@ -544,3 +577,6 @@ fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,9 +50,11 @@ impl Slot {
 #[derive(Default)]
 pub(super) struct Drafts {
     by_block: Mutex<HashMap<usize, Slot>>,
-    /// Changes whenever a draft comes or goes or stored bytes have moved, so that handles know that their source is no longer the
-    /// right one.
+    /// Changes whenever a draft comes or goes, stored bytes have moved or another state is shown, so that handles know that their
+    /// source is no longer the right one.
     generation: AtomicU64,
+    /// How often a block of that number was removed.
+    removals: Mutex<HashMap<usize, u64>>,
 }
 
 #[derive(Default)]
@@ -81,6 +83,18 @@ impl Drafts {
         change();
         self.changed();
         true
+    }
+
+    /// How often a block of that number was removed: what had it open before is not of the one that has the number now.
+    pub(super) fn removals(&self, block: usize) -> u64 {
+        locked(&self.removals).get(&block).copied().unwrap_or(0)
+    }
+
+    /// Notes that a block was removed.
+    pub(super) fn removed(&self, block: usize) {
+        let mut removals = locked(&self.removals);
+        let count = removals.entry(block).or_default();
+        *count = count.saturating_add(1);
     }
 
     pub(super) fn generation(&self) -> u64 {

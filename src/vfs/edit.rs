@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use log::warn;
 
 use super::drafts::Draft;
+use super::hdus;
 use super::node::Node;
 use super::spool::unlinked_file;
-use super::{Error, Invalidation, Reading, Result, State, Vfs, block_number, index, locked};
-use crate::asdf::scatter::Scatter;
+use super::{
+    Error, Handle, Invalidation, Reading, Result, State, Vfs, block_number, index, locked,
+};
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec;
 use crate::error::{Error as Library, Place};
@@ -27,21 +29,30 @@ struct Current {
 
 /// An open block or array.
 pub(super) struct DataHandle {
-    node: Node,
+    pub(super) node: Node,
     /// The block that is written to, if it is open for writing.
-    block: Option<usize>,
+    pub(super) block: Option<usize>,
     /// What was shown when it was opened, if it is open for writing.
     opened: Option<Arc<State>>,
+    /// How many blocks of that number had been removed then.
+    removals: u64,
     source: Mutex<Option<Current>>,
     opener: u32,
+    /// Whether it writes behind what is there, where the kernel need not know the end of.
+    appends: bool,
     /// Of an array that was opened emptied: how far it has been written since.
-    rewritten: Mutex<Option<u64>>,
+    pub(super) rewritten: Mutex<Option<u64>>,
 }
 
 impl DataHandle {
     /// Process that opened it; 0 if unknown.
     pub(super) fn opener(&self) -> u32 {
         self.opener
+    }
+
+    /// Where a write goes that the kernel takes for one at `offset`; `None` for the end of what is there.
+    pub(super) fn place(&self, offset: u64) -> Option<u64> {
+        (!self.appends).then_some(offset)
     }
 }
 
@@ -56,12 +67,21 @@ impl Vfs {
         if let Node::ArrayBin(number) | Node::ArrayNpy(number) = node {
             state.array(number)?;
         }
+        if let Node::HduHeader(_) | Node::HduBin(_) = node {
+            hdus::source(&state.snapshot, node)?;
+        }
+        if is_elsewhere(state, node) {
+            self.look_again(node);
+        }
+        let block = block_of(state, node).filter(|_| access.write);
         let handle = DataHandle {
             node,
-            block: block_of(state, node).filter(|_| access.write),
+            block,
+            removals: block.map_or(0, |block| self.drafts.removals(block)),
             opened: access.write.then(|| Arc::clone(state)),
             source: Mutex::default(),
             opener: access.pid,
+            appends: access.append && matches!(node, Node::Block(_)),
             rewritten: Mutex::new(None),
         };
         if !access.write {
@@ -73,7 +93,9 @@ impl Vfs {
         self.drafts.add_writer(block);
         let made = block < state.snapshot.layout().blocks.len() || self.drafts.get(block).is_some();
         let begun = if !made {
-            Err(Error::NotFound)
+            // the kernel looks the name up anew then, and makes the file again if that is wanted
+            let why = format!("block {block} was not written to, and is gone");
+            Err(Library::Stale { why }.into())
         } else if access.truncate {
             self.empty_data(&handle, block)
         } else {
@@ -121,7 +143,7 @@ impl Vfs {
                     None => snapshot.array_npy(i),
                 }
             }
-            _ => Err(missing()),
+            (node, _) => hdus::source(snapshot, node).map_err(|_| missing()),
         }
     }
 
@@ -145,6 +167,17 @@ impl Vfs {
         Ok(Arc::clone(found.source.as_ref().map_err(Clone::clone)?))
     }
 
+    /// Has those who have an array of another file open look at that file anew: what they read, the kernel shows to all.
+    fn look_again(&self, node: Node) {
+        for handle in self.handles.all() {
+            if let Handle::Data(open) = &*handle
+                && open.node == node
+            {
+                *locked(&open.source) = None;
+            }
+        }
+    }
+
     /// The draft of a block, begun if there is none.
     fn draft(&self, block: usize) -> Result<Arc<Draft>> {
         let _reading = self.reading();
@@ -157,7 +190,7 @@ impl Vfs {
     }
 
     /// Changes the draft of a block; waits for a save of it, which ends that draft.
-    fn edit<T>(&self, block: usize, change: impl Fn(&Draft) -> Result<T>) -> Result<T> {
+    pub(super) fn edit<T>(&self, block: usize, change: impl Fn(&Draft) -> Result<T>) -> Result<T> {
         loop {
             let draft = self.draft(block)?;
             let saved = draft.saved.read().unwrap_or_else(PoisonError::into_inner);
@@ -167,20 +200,58 @@ impl Vfs {
         }
     }
 
+    /// That the bytes of a handle are still those that were opened: whoever writes a part of them has seen the others, or their places.
+    pub(super) fn check_current(&self, open: &DataHandle) -> Result<()> {
+        let Some(before) = &open.opened else {
+            return Ok(());
+        };
+        let stale = |why: &str| {
+            let why = why.to_owned();
+            warn!("{why}: open it again to write to it");
+            Err(Library::Stale { why }.into())
+        };
+        let now = self.state();
+        if before.epoch != now.epoch {
+            return stale("the file has been changed by another program since this was opened");
+        }
+        if open
+            .block
+            .is_some_and(|block| self.drafts.removals(block) != open.removals)
+        {
+            return stale("the block has been removed since it was opened");
+        }
+        match open.node {
+            Node::ArrayBin(number) | Node::ArrayNpy(number) => {
+                let arrays = before.array(number).ok().zip(now.array(number).ok());
+                match arrays.filter(|(before, now)| Array::shows_the_same(before, now)) {
+                    Some(_) => Ok(()),
+                    None => stale("the tree has another array here since this was opened"),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A temporary file without a name, beside FILE if that is possible.
     pub(super) fn spool_file(&self) -> Result<std::fs::File> {
         unlinked_file(self.path.parent())
             .map_err(|error| Library::io("a temporary file", error).into())
     }
 
-    /// Writes into a block or array.
-    pub(super) fn write_data(&self, open: &DataHandle, offset: u64, data: &[u8]) -> Result<()> {
+    /// Writes into a block or array, at the end of it if no offset is given.
+    pub(super) fn write_data(
+        &self,
+        open: &DataHandle,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<()> {
         let block = open.writable_block()?;
         self.refresh();
-        open.check_current(&self.state())?;
+        self.check_current(open)?;
         self.edit(block, |draft| {
             // while there is a draft, what another program does to FILE is not shown
-            open.check_current(&self.state())?;
+            self.check_current(open)?;
+            let offset = offset.unwrap_or_else(|| draft.overlay.len());
             match open.node {
                 Node::Block(_) => {
                     draft.overlay.write(offset, data)?;
@@ -192,87 +263,16 @@ impl Vfs {
         })
     }
 
-    fn write_array(
-        &self,
-        open: &DataHandle,
-        draft: &Draft,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        let state = self.state();
-        let (number, is_npy) = match open.node {
-            Node::ArrayNpy(number) => (number, true),
-            Node::ArrayBin(number) => (number, false),
-            _ => return Err(Error::NotFound),
-        };
-        let i = state.array_index(number)?;
-        let header = if is_npy {
-            state.snapshot.npy_header_len(i)?
-        } else {
-            0
-        };
-        let data = self.skip_header(open, header, offset, data)?;
-        let at = offset.max(header).saturating_sub(header);
-        let end = u64::try_from(data.len())
-            .ok()
-            .and_then(|len| at.checked_add(len));
-        let len = state.array(number)?.bin_len();
-        if end.is_none_or(|end| end > len) {
-            return Err(Error::NotPermitted(
-                "an array has the size of its shape: change that in tree.yaml",
-            ));
-        }
-        let view = state.snapshot.array_view(i, draft.overlay.len())?;
-        if is_npy && state.array(number)?.is_fortran() {
-            draft
-                .overlay
-                .write(view.extent().start.saturating_add(at), data)?;
-        } else {
-            let place = Place::Array(state.array(number)?.path());
-            let overlay = &draft.overlay;
-            Scatter::new(view, place)?
-                .scatter(at, data, &mut |offset, bytes| overlay.write(offset, bytes))?;
-        }
-        draft.touch();
-        if let Some(rewritten) = locked(&open.rewritten).as_mut() {
-            *rewritten = (*rewritten).max(end.unwrap_or(0));
-        }
-        Ok(())
-    }
-
-    /// The part of a write behind the NPY header. What lies in the header must be what is there already.
-    fn skip_header<'a>(
-        &self,
-        open: &DataHandle,
-        header: u64,
-        offset: u64,
-        data: &'a [u8],
-    ) -> Result<&'a [u8]> {
-        let inside = usize::try_from(header.saturating_sub(offset))
-            .unwrap_or(usize::MAX)
-            .min(data.len());
-        let (inside, behind) = data.split_at(inside);
-        if !inside.is_empty() {
-            let mut there = vec![0; inside.len()];
-            let reading = self.reading();
-            self.current_source(open, &reading)?
-                .read_exact_at(&mut there, offset)?;
-            if there != inside {
-                return Err(Error::NotPermitted(
-                    "the NPY header follows the tree: change datatype or shape there",
-                ));
-            }
-        }
-        Ok(behind)
-    }
-
     /// Changes the size of a block; an array's size is that of its shape.
     pub(super) fn resize_data(&self, node: Node, fh: Option<u64>, size: u64) -> Result<()> {
         let state = self.state();
         let Node::Block(n) = node else {
             let len = self.attr(&state, node)?.size;
             if size == len {
-                return Ok(());
+                return match fh.map(|fh| self.handles.get(fh)).transpose()?.as_deref() {
+                    Some(Handle::Data(open)) => self.fill_up(open),
+                    _ => Ok(()),
+                };
             }
             return Err(Error::NotPermitted(
                 "an array has the size of its shape: change that in tree.yaml",
@@ -315,14 +315,14 @@ impl Vfs {
 
     /// Makes a file at least so long.
     pub(super) fn extend_data(&self, open: &DataHandle, end: u64) -> Result<()> {
-        let Node::Block(n) = open.node else {
-            return Ok(());
-        };
         let len = self.current_source(open, &self.reading())?.len();
-        if end > len {
-            self.resize_block(index(n), end)?;
+        match open.node {
+            _ if end <= len => Ok(()),
+            Node::Block(n) => self.resize_block(index(n), end),
+            _ => Err(Error::NotPermitted(
+                "an array has the size of its shape: change that in tree.yaml",
+            )),
         }
-        Ok(())
     }
 
     /// Saves what was written, at `close` and `fsync`.
@@ -335,26 +335,6 @@ impl Vfs {
         };
         self.check_rewritten(open)?;
         self.save_block(&draft)
-    }
-
-    /// An array that was emptied must have been written to its end.
-    fn check_rewritten(&self, open: &DataHandle) -> Result<()> {
-        let Some(rewritten) = *locked(&open.rewritten) else {
-            return Ok(());
-        };
-        let (Node::ArrayBin(number) | Node::ArrayNpy(number)) = open.node else {
-            return Ok(());
-        };
-        let state = self.state();
-        let array = state.array(number)?;
-        if rewritten < array.bin_len() {
-            return Err(Error::Library(Library::Rejected {
-                at: Place::Array(array.path()),
-                why: format!("{rewritten} bytes written of {}", array.bin_len()),
-                advice: "write all of it, or change the shape in tree.yaml first".to_owned(),
-            }));
-        }
-        Ok(())
     }
 
     /// Saves a draft, which is gone then. So is one that was made of a state of FILE that is no more.
@@ -390,7 +370,13 @@ impl Vfs {
             return Ok(());
         };
         let saved = self.save_data(open);
-        if let Some(draft) = self.drafts.remove_writer(block) {
+        let draft = self.drafts.remove_writer(block);
+        if block >= self.state().snapshot.layout().blocks.len() {
+            // made, and not written to
+            let name = format!("{block}.bin").into();
+            self.tell(Invalidation::Entry(Node::Blocks.ino(), name));
+        }
+        if let Some(draft) = draft {
             if let Err(error) = &saved
                 && draft.is_touched()
             {
@@ -430,6 +416,13 @@ impl Vfs {
         if n == count && self.drafts.forget_unopened(count) {
             return Ok(());
         }
+        self.drafts.forget_unopened(count);
+        self.commit_removal(n)
+    }
+
+    /// That block `n` is the last one, and that nobody uses it.
+    pub(super) fn check_removable(&self, state: &State, n: usize) -> Result<()> {
+        let count = state.snapshot.layout().blocks.len();
         if n >= count {
             return Err(Error::NotFound);
         }
@@ -446,13 +439,12 @@ impl Vfs {
                 "arrays use this block: take them out of tree.yaml first",
             ));
         }
-        self.drafts.forget_unopened(count);
         if self.drafts.any_from(n) {
             return Err(Error::Busy(
                 "the block, or a new one behind it, is being edited",
             ));
         }
-        self.commit_removal(n)
+        Ok(())
     }
 }
 
@@ -494,31 +486,6 @@ pub(super) fn is_elsewhere(state: &State, node: Node) -> bool {
 }
 
 impl DataHandle {
-    /// That its bytes are still those that were opened: whoever writes a part of them has seen the others, or their places.
-    fn check_current(&self, now: &State) -> Result<()> {
-        let Some(before) = &self.opened else {
-            return Ok(());
-        };
-        let stale = |why: &str| {
-            let why = why.to_owned();
-            warn!("{why}: open it again to write to it");
-            Err(Library::Stale { why }.into())
-        };
-        if before.epoch != now.epoch {
-            return stale("the file has been changed by another program since this was opened");
-        }
-        match self.node {
-            Node::ArrayBin(number) | Node::ArrayNpy(number) => {
-                let arrays = before.array(number).ok().zip(now.array(number).ok());
-                match arrays.filter(|(before, now)| Array::shows_the_same(before, now)) {
-                    Some(_) => Ok(()),
-                    None => stale("the tree has another array here since this was opened"),
-                }
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// The block that a write goes to.
     fn writable_block(&self) -> Result<usize> {
         self.block.ok_or_else(|| {

@@ -40,6 +40,12 @@ impl<T> Handles<T> {
         open.get(&fh).cloned().ok_or(Error::BadHandle)
     }
 
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.values().cloned().collect()
+    }
+
     /// Takes the handle of that number out.
     pub(super) fn remove(&self, fh: u64) -> Option<Arc<T>> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);

@@ -57,7 +57,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::codec::Cache;
     use crate::source::{Loan, read_all};
-    use crate::vfs::{Access, Bytes, Options, Vfs};
+    use crate::vfs::{Access, Bytes, Handle, Invalidation, Options, Vfs};
 
     /// A header of these cards and its data, each filled up to whole FITS blocks.
     fn unit(cards: &[&str], data: &[u8]) -> Vec<u8> {
@@ -72,7 +72,10 @@ mod tests {
     }
 
     fn mounted(bytes: &[u8]) -> Vfs {
-        let file = tempfile::NamedTempFile::new().unwrap();
+        mounted_in(&tempfile::NamedTempFile::new().unwrap(), bytes)
+    }
+
+    fn mounted_in(file: &tempfile::NamedTempFile, bytes: &[u8]) -> Vfs {
         std::fs::write(file.path(), bytes).unwrap();
         let open = Arc::new(file.reopen().unwrap());
         let cache = Cache::new(1 << 20);
@@ -86,6 +89,51 @@ mod tests {
             validate: crate::asdf::check::Validate::Warn,
         };
         Vfs::new(file.path(), snapshot, None, options).unwrap()
+    }
+
+    #[test]
+    fn who_has_a_unit_open_is_shown_what_another_program_makes_of_it() {
+        let asdf = Sample::new().block(b"abc").bytes();
+        let cards = [
+            "SIMPLE  = T",
+            "BITPIX  = 8",
+            "NAXIS   = 1",
+            "NAXIS1  = 4",
+            "END",
+        ];
+        let axis = format!("NAXIS1  = {}", asdf.len());
+        let second = [
+            "XTENSION= 'IMAGE'",
+            "BITPIX  = 8",
+            "NAXIS   = 1",
+            &axis,
+            "EXTNAME = 'ASDF'",
+            "END",
+        ];
+        let bytes = |data| [unit(&cards, data), unit(&second, &asdf)].concat();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let vfs = mounted_in(&file, &bytes(b"1111"));
+        let ino = Node::HduBin(0).ino();
+        let opened = vfs.open(ino, Access::default()).unwrap();
+        let handle = vfs.handles.get(opened.fh).unwrap();
+        let Handle::Data(open) = &*handle else {
+            panic!("a unit is no data")
+        };
+        let shown = || {
+            let source = vfs.current_source(open, &vfs.reading()).unwrap();
+            read_all(&*source, 4).unwrap()
+        };
+        assert_eq!(shown(), b"1111");
+        let (sender, told) = std::sync::mpsc::channel();
+        vfs.on_change(sender);
+        std::fs::write(file.path(), bytes(b"2222")).unwrap();
+        vfs.refresh_soon();
+        vfs.refresh();
+        assert_eq!(shown(), b"2222");
+        assert!(
+            told.try_iter()
+                .any(|change| matches!(change, Invalidation::Inode(n) if n == ino))
+        );
     }
 
     fn names(vfs: &Vfs, ino: u64) -> Vec<String> {

@@ -2,8 +2,11 @@
 
 use std::fmt::Display;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::node::Node;
 use super::state::State;
+use super::{Invalidation, Vfs, locked};
 use crate::asdf::check::Validate;
 use crate::asdf::layout::{Index, Severity};
 use crate::asdf::{Array, Snapshot};
@@ -13,6 +16,77 @@ use crate::source::len_u64;
 
 /// The most problems of a kind that are shown.
 const MAX_PROBLEMS: usize = 100;
+
+/// Most blocks and arrays, and longest tree in bytes, for which a text is put together just to tell its length.
+const MAX_COUNTED: usize = 1000;
+const MAX_TEXT_COUNTED: usize = 1 << 20;
+
+/// How long the texts of a state were when they were made last; 0 before.
+#[derive(Debug, Default)]
+pub(super) struct Lens {
+    status: AtomicU64,
+    blocks: AtomicU64,
+    arrays: AtomicU64,
+}
+
+impl Lens {
+    fn of(&self, node: Node) -> &AtomicU64 {
+        match node {
+            Node::BlocksTsv => &self.blocks,
+            Node::ArraysTsv => &self.arrays,
+            _ => &self.status,
+        }
+    }
+}
+
+impl Vfs {
+    /// A text under `info/`, as it is now, to be read.
+    pub(super) fn info_text(&self, state: &State, node: Node) -> String {
+        let text = self.made(state, node);
+        let before = state.info_lens.of(node).swap(text.len(), Ordering::Relaxed);
+        if before != text.len() {
+            // whoever looks at the size of what it has opened
+            self.tell(Invalidation::Attributes(node.ino()));
+        }
+        text.into_string()
+    }
+
+    /// The size to show of a text under `info/`. A long one, or one that looks into other files, is put together once for that; then
+    /// it has the size that it had when it was opened last.
+    ///
+    /// Reads do not go by it: the kernel passes them all on. But `tar` passes over a file that seems empty.
+    pub(super) fn info_len(&self, state: &State, node: Node) -> u64 {
+        let snapshot = &state.snapshot;
+        let short = snapshot.layout().blocks.len() <= MAX_COUNTED
+            && snapshot.text().len() <= MAX_TEXT_COUNTED
+            && snapshot.arrays().len() <= MAX_COUNTED;
+        let short = short && (node != Node::ArraysTsv || snapshot.references().is_empty());
+        let last = state.info_lens.of(node);
+        match last.load(Ordering::Relaxed) {
+            len if len > 0 && !short => len,
+            _ => {
+                let len = self.made(state, node).len();
+                last.store(len, Ordering::Relaxed);
+                len
+            }
+        }
+    }
+
+    fn made(&self, state: &State, node: Node) -> Text {
+        match node {
+            Node::BlocksTsv => blocks_tsv(&state.snapshot),
+            Node::ArraysTsv => arrays_tsv(state),
+            _ => self.status(state),
+        }
+    }
+
+    fn status(&self, state: &State) -> Text {
+        let adrift = self.check_afloat().err().map(|error| error.to_string());
+        let read_only = self.why_read_only();
+        let saves = locked(&self.history).describe(read_only.as_deref(), adrift);
+        status(&self.path, &state.snapshot, &saves, self.options.validate)
+    }
+}
 
 /// A text that is being put together.
 #[derive(Debug, Default)]
@@ -51,11 +125,11 @@ impl Text {
     }
 
     /// Length in bytes.
-    pub(super) fn len(&self) -> u64 {
+    fn len(&self) -> u64 {
         len_u64(self.0.len())
     }
 
-    pub(super) fn into_string(self) -> String {
+    fn into_string(self) -> String {
         self.0
     }
 }
@@ -74,12 +148,7 @@ pub(super) struct Saves<'a> {
 }
 
 /// `info/status`: one screen for people.
-pub(super) fn status(
-    path: &Path,
-    snapshot: &Snapshot,
-    saves: &Saves<'_>,
-    validate: Validate,
-) -> Text {
+fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>, validate: Validate) -> Text {
     let layout = snapshot.layout();
     let mut text = Text::default();
     text.line(format_args!("file      {}", path.display()));
@@ -157,7 +226,7 @@ fn problems(snapshot: &Snapshot, text: &mut Text) {
     let findings = findings.map(|finding| {
         let how = match finding.severity {
             Severity::Odd => "odd",
-            Severity::Partial => "damaged in part",
+            Severity::Partial | Severity::Frozen => "damaged in part",
             Severity::Damaged => "damaged",
         };
         format!("{how}: {}", finding.error)
@@ -178,7 +247,7 @@ fn problems(snapshot: &Snapshot, text: &mut Text) {
 }
 
 /// `info/blocks.tsv`: one line a block.
-pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
+fn blocks_tsv(snapshot: &Snapshot) -> Text {
     let mut text = Text::default();
     text.row([
         "block",
@@ -200,7 +269,7 @@ pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
             .into_iter()
             .flatten()
             .filter_map(|&i| snapshot.arrays().get(i))
-            .map(|array| tree_path(&array.path()).replace(',', "%2C"))
+            .map(|array| array.path().replace(',', "%2C"))
             .collect();
         text.row([
             n.to_string(),
@@ -208,7 +277,7 @@ pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
             header.header_size.to_string(),
             header.flags.to_string(),
             code_text(header.compression),
-            snapshot.framing(n).unwrap_or("-").to_owned(),
+            framing(snapshot, n),
             header.allocated.to_string(),
             header.used.to_string(),
             snapshot.block_len(n).unwrap_or(0).to_string(),
@@ -219,8 +288,15 @@ pub(super) fn blocks_tsv(snapshot: &Snapshot) -> Text {
     text
 }
 
+/// How the bytes of a block are framed, if it is known; of one whose header is lost nothing is.
+fn framing(snapshot: &Snapshot, n: usize) -> String {
+    let lost = snapshot.layout().lost.get(&n);
+    let framing = snapshot.framing(n).unwrap_or("-");
+    lost.map_or_else(|| framing.to_owned(), ToString::to_string)
+}
+
 /// `info/arrays.tsv`: one line an array, then one a reference to another file.
-pub(super) fn arrays_tsv(state: &State) -> Text {
+fn arrays_tsv(state: &State) -> Text {
     let mut text = Text::default();
     text.row([
         "path",
@@ -239,7 +315,7 @@ pub(super) fn arrays_tsv(state: &State) -> Text {
     for (i, reference) in state.snapshot.references().iter().enumerate() {
         let problem = state.shown_elsewhere(i).err();
         text.row([
-            &*tree_path(&reference.path()),
+            &*reference.path(),
             "-",
             "-",
             "-",
@@ -256,7 +332,7 @@ pub(super) fn arrays_tsv(state: &State) -> Text {
 fn array_row(array: &Array) -> [String; 9] {
     let unknown = || "-".to_owned();
     [
-        tree_path(&array.path()),
+        array.path(),
         array.datatype_text().unwrap_or_else(unknown),
         array.shape_text().unwrap_or_else(unknown),
         array.byteorder_text().unwrap_or_else(unknown),
@@ -272,11 +348,6 @@ fn array_row(array: &Array) -> [String; 9] {
             .problem()
             .map_or_else(String::new, ToString::to_string),
     ]
-}
-
-/// A path in the tree as a field: a percent sign of its own is encoded, so that it can be told from what a row encodes.
-fn tree_path(path: &str) -> String {
-    path.replace('%', "%25")
 }
 
 #[cfg(test)]
@@ -301,10 +372,5 @@ mod tests {
         assert_eq!(lines[99..101], ["problem   99", "problem   0"]);
         let last = "problem   blocks: 900 more of the kind; --check lists them";
         assert_eq!(lines[200], last);
-    }
-
-    #[test]
-    fn a_path_can_be_decoded() {
-        assert_eq!(printable(&tree_path("a%0A\n")), "a%250A%0A");
     }
 }

@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 
 use super::attr::modified;
 use super::node::Node;
-use super::{Invalidation, State, Vfs, locked};
+use super::{Invalidation, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
 use crate::save::{Reload, Writer};
 
@@ -36,6 +36,11 @@ impl Vfs {
             return;
         };
         *checked = Some(Instant::now());
+        self.catch_up(writer.as_deref_mut());
+    }
+
+    /// The same at once, for a save: what follows publishes new times of FILE, which would hide what somebody else has changed.
+    pub(super) fn catch_up(&self, writer: Option<&mut Writer>) {
         let state = self.state();
         let Some(meta) = self.metadata_now(&state) else {
             return;
@@ -47,7 +52,7 @@ impl Vfs {
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
         let none_edited = self.drafts.while_none(count, || {
-            shown = self.show_anew(&state, writer.as_deref_mut(), &meta);
+            shown = self.show_anew(&state, writer, &meta);
         });
         let adrift = match shown {
             Err(error) => Some(error.to_string()),
@@ -82,22 +87,38 @@ impl Vfs {
         if changed {
             info!("{} was changed by another program", self.path.display());
         }
-        for (directory, name) in old.catalogue().missing_in(new.catalogue()) {
-            self.tell(Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
-        }
-        for (number, _) in new.catalogue().arrays() {
-            self.tell(Invalidation::Inode(Node::ArrayBin(number).ino()));
-            self.tell(Invalidation::Inode(Node::ArrayNpy(number).ino()));
-        }
-        for n in (0..).take(new.snapshot.layout().blocks.len()) {
-            self.tell(Invalidation::Inode(Node::Block(n).ino()));
-        }
+        let gone = old.catalogue().missing_in(new.catalogue()).into_iter();
+        let gone = gone
+            .map(|(directory, name)| Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
+        let forgotten = gone.chain(everything(&new)).collect();
         let facts = new.facts(&self.options, modified(&new.meta));
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        self.show(new, forgotten);
         if let Some(number) = locked(&self.root).reloaded(text, facts) {
             self.tell(Invalidation::Inode(Node::Text(number).ino()));
         }
         Ok(())
+    }
+
+    /// Takes the times that FILE has now for those of the state: a save of ours has moved them and then failed.
+    ///
+    /// Not if FILE differs in anything that a save depends on: then somebody else has changed it, too.
+    pub(super) fn forgive(&self, writer: &mut Writer) -> Result<()> {
+        let old = self.state();
+        if let Reload::Touched = writer.reload()? {
+            let snapshot = Arc::clone(&old.snapshot);
+            self.show(State::new(snapshot, &self.numbers, old.epoch)?, Vec::new());
+        }
+        Ok(())
+    }
+
+    /// Makes a state the one that is shown, and has the kernel told what that changes: not before, or it would ask for the old
+    /// bytes again.
+    pub(super) fn show(&self, new: State, changes: Vec<Invalidation>) {
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        self.drafts.changed();
+        for change in changes {
+            self.tell(change);
+        }
     }
 
     /// Has FILE looked at when something is asked for next: it is known to have changed.
@@ -152,6 +173,18 @@ impl Vfs {
         }
         Ok(Arc::new(file))
     }
+}
+
+/// The pages of every file that shows bytes of FILE.
+fn everything(state: &State) -> impl Iterator<Item = Invalidation> {
+    let arrays = state.catalogue().arrays();
+    let arrays = arrays.flat_map(|(number, _)| [Node::ArrayBin(number), Node::ArrayNpy(number)]);
+    let blocks = (0..).take(state.snapshot.layout().blocks.len());
+    let units = hdus::entries(&state.snapshot).into_iter();
+    arrays
+        .chain(blocks.map(Node::Block))
+        .chain(units.map(|(_, node)| node))
+        .map(|node| Invalidation::Inode(node.ino()))
 }
 
 /// What changes when the bytes of a file change, or when another one takes its name.

@@ -6,9 +6,10 @@
 //!   or move a backup back: whatever file has the name when it is flushed is the text to save.
 //! - Each handle that writes to `tree.yaml` has a draft of its own, made at its first change, so that two writers at once
 //!   do not mix; the draft written last is what the file shows. Scratch files are written directly, like any file.
-//! - A draft without a document (empty, or no `---` yet) is nothing to save. When its last handle is gone it is forgotten, and
-//!   the file shows the committed text again.
+//! - A draft without a document (empty, or no `---` yet) is nothing to save: shells close a file between writes to it. When its
+//!   handle is gone, a blank one is forgotten, and the file shows the committed text again; any other is refused then.
 
+mod limit;
 mod open;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,9 +26,6 @@ use crate::source::len_u64;
 
 /// The name of the text of the file.
 pub(super) const TREE_NAME: &str = "tree.yaml";
-/// What a scratch file costs of the limit beside its bytes.
-const FILE_COST: u64 = 1024;
-
 /// Number of a file in the root.
 pub(super) type Number = u32;
 
@@ -48,7 +46,7 @@ struct File {
     names: u32,
     /// Handles that are open.
     handles: u32,
-    /// Bytes of the limit that it takes; 0 while it is `tree.yaml`.
+    /// Bytes of the limit that it takes, see [`Root::cost`].
     charged: u64,
     /// Whether it was `tree.yaml` once, and was not written to since: what an editor puts back when a save fails.
     backup: bool,
@@ -264,7 +262,7 @@ impl Root {
     /// Gives a file another name.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotFound`].
+    /// [`Error::Exists`], [`Error::NotFound`], [`Error::ScratchFull`].
     pub(super) fn link(&mut self, number: Number, name: &OsStr) -> Result<(), Error> {
         if self.names.contains_key(name) {
             return Err(Error::Exists);
@@ -272,7 +270,12 @@ impl Root {
         let file = self.file_mut(number)?;
         file.names = file.names.saturating_add(1);
         self.names.insert(name.to_owned(), number);
-        self.charge(number)
+        self.charge(number).inspect_err(|_| {
+            self.names.remove(name);
+            if let Some(file) = self.files.get_mut(&number) {
+                file.names = file.names.saturating_sub(1);
+            }
+        })
     }
 
     /// Takes a name away. The file goes with its last name and handle; the committed text stays what it is.
@@ -289,8 +292,7 @@ impl Root {
         if let Some(file) = self.files.get_mut(&number) {
             file.names = file.names.saturating_sub(1);
         }
-        // a file that was `tree.yaml` and still has a handle or another name counts from now on
-        let _ = self.charge(number);
+        self.recount(number);
         self.forget_if_gone(number);
     }
 
@@ -307,17 +309,18 @@ impl Root {
     /// Renames over whatever has the new name.
     ///
     /// # Errors
-    /// [`Error::NotFound`].
+    /// [`Error::NotFound`]; [`Error::ScratchFull`] of `tree.yaml`, if the limit is exceeded already.
     pub(super) fn rename(&mut self, name: &OsStr, new: &OsStr) -> Result<(), Error> {
         let number = self.lookup(name).ok_or(Error::NotFound)?;
         let replaced = self.lookup(new);
         if replaced == Some(number) {
             return Ok(());
         }
+        self.check_may_lose_name(number, replaced)?;
         self.note_backup(number, new);
         self.names.remove(name);
         self.names.insert(new.to_owned(), number);
-        let _ = self.charge(number);
+        self.recount(number);
         if let Some(replaced) = replaced {
             self.drop_name(replaced);
         }
@@ -343,36 +346,21 @@ impl Root {
     /// Exchanges two names.
     ///
     /// # Errors
-    /// [`Error::NotFound`].
+    /// As [`Root::rename`].
     pub(super) fn exchange(&mut self, a: &OsStr, b: &OsStr) -> Result<(), Error> {
         let (first, second) = (self.lookup(a), self.lookup(b));
         let (first, second) = (
             first.ok_or(Error::NotFound)?,
             second.ok_or(Error::NotFound)?,
         );
+        self.check_may_lose_name(first, None)?;
+        self.check_may_lose_name(second, None)?;
         self.note_backup(first, b);
         self.note_backup(second, a);
         self.names.insert(a.to_owned(), second);
         self.names.insert(b.to_owned(), first);
-        let _ = self.charge(first).and(self.charge(second));
-        Ok(())
-    }
-
-    /// Counts a file's bytes against the limit; those of `tree.yaml` do not count.
-    fn charge(&mut self, number: Number) -> Result<(), Error> {
-        let cost = if self.is_tree(number) {
-            0
-        } else {
-            self.shown(number)?.len.saturating_add(FILE_COST)
-        };
-        let limit = self.limit;
-        let before = self.file(number)?.charged;
-        let used = self.used.saturating_sub(before).saturating_add(cost);
-        if used > limit && cost > before {
-            return Err(Error::ScratchFull(limit));
-        }
-        self.used = used;
-        self.file_mut(number)?.charged = cost;
+        self.recount(first);
+        self.recount(second);
         Ok(())
     }
 
@@ -387,7 +375,7 @@ impl Root {
         file.handles = file.handles.saturating_add(1);
         let mut handle = TextHandle::new(number, access, epoch);
         if access.truncate
-            && let Err(error) = self.change(&mut handle, Vec::clear)
+            && let Err(error) = self.change(&mut handle, 0, |_| ())
         {
             self.release(&mut handle);
             return Err(error);
@@ -418,10 +406,7 @@ impl Root {
         data: &[u8],
     ) -> Result<(), Error> {
         let start = if handle.appends {
-            if let Some(draft) = &mut handle.draft {
-                draft.bytes = Arc::clone(self.bytes(handle.number)?);
-            }
-            self.view(handle)?.len()
+            self.bytes(handle.number)?.len()
         } else {
             self.checked_len(offset)?
         };
@@ -429,10 +414,13 @@ impl Root {
             .checked_add(data.len())
             .ok_or(Error::TooBig("beyond the limit of a tree"))?;
         self.checked_len(len_u64(end))?;
-        self.change(handle, |bytes| {
-            if bytes.len() < end {
-                bytes.resize(end, 0);
-            }
+        if handle.appends
+            && let Some(draft) = &mut handle.draft
+        {
+            draft.bytes = Arc::clone(self.bytes(handle.number)?);
+        }
+        let len = self.own(handle)?.len().max(end);
+        self.change(handle, len, |bytes| {
             if let Some(place) = bytes.get_mut(start..end) {
                 place.copy_from_slice(data);
             }
@@ -445,7 +433,7 @@ impl Root {
     /// [`Error::TooBig`], [`Error::ScratchFull`].
     pub(super) fn resize(&mut self, handle: &mut TextHandle, len: u64) -> Result<(), Error> {
         let len = self.checked_len(len)?;
-        self.change(handle, |bytes| bytes.resize(len, 0))
+        self.change(handle, len, |_| ())
     }
 
     fn checked_len(&self, len: u64) -> Result<usize, Error> {
@@ -455,42 +443,44 @@ impl Root {
         usize::try_from(len).map_err(|_| Error::TooBig("beyond the address space"))
     }
 
+    /// The bytes that a change through this handle starts from.
+    fn own<'a>(&'a self, handle: &'a TextHandle) -> Result<&'a Arc<Vec<u8>>, Error> {
+        let shown = self.bytes(handle.number)?;
+        let draft = handle.draft.as_ref().map(|draft| &draft.bytes);
+        Ok(draft
+            .filter(|_| self.is_tree(handle.number))
+            .unwrap_or(shown))
+    }
+
+    /// Makes the bytes `len` long, then has them edited. If the limit does not allow that, nothing changes.
     fn change(
         &mut self,
         handle: &mut TextHandle,
+        len: usize,
         edit: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
         let number = handle.number;
+        let is_tree = self.is_tree(number);
+        let mut bytes = Arc::clone(self.own(handle)?);
+        self.check_room(number, len_u64(len))?;
         handle.refused = None;
-        if self.is_tree(number) {
-            let shown = Arc::clone(self.bytes(number)?);
-            let draft = handle.draft.get_or_insert(Draft {
-                bytes: shown,
-                touched: false,
-            });
-            self.show(number, Arc::default())?; // so that the draft is the only owner, and is not copied
-            edit(Arc::make_mut(&mut draft.bytes));
-            draft.touched = true;
-            return self.show(number, Arc::clone(&draft.bytes));
-        }
         handle.draft = None;
-        let mut bytes = std::mem::take(match &mut self.file_mut(number)?.content {
-            Content::Bytes(bytes) => bytes,
-            Content::Link(_) => return Err(Error::Invalid("a symlink has no bytes")),
+        self.file_mut(number)?.backup &= is_tree;
+        self.show(number, Arc::default())?; // so that the bytes have no other owner, and are not copied
+        let owned = Arc::make_mut(&mut bytes);
+        let shorter = len < owned.len();
+        owned.resize(len, 0);
+        if shorter {
+            owned.shrink_to_fit();
+        }
+        edit(owned);
+        handle.draft = is_tree.then(|| Draft {
+            bytes: Arc::clone(&bytes),
+            touched: true,
         });
-        let before = bytes.len();
-        edit(Arc::make_mut(&mut bytes));
-        self.file_mut(number)?.backup = false;
         self.show(number, bytes)?;
-        self.charge(number).inspect_err(|_| {
-            if let Some(File {
-                content: Content::Bytes(bytes),
-                ..
-            }) = self.files.get_mut(&number)
-            {
-                Arc::make_mut(bytes).truncate(before);
-            }
-        })
+        self.recount(number);
+        Ok(())
     }
 
     fn show(&mut self, number: Number, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
@@ -505,8 +495,7 @@ impl Root {
     #[must_use]
     pub(super) fn text_to_save(&self, handle: &TextHandle) -> Option<Arc<Vec<u8>>> {
         let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
-        (self.is_tree(handle.number) && has_document(&draft.bytes))
-            .then(|| Arc::clone(&draft.bytes))
+        (self.is_tree(handle.number) && draft.has_document()).then(|| Arc::clone(&draft.bytes))
     }
 
     /// Notes that `text` is now the text of FILE.
@@ -552,13 +541,27 @@ impl Root {
         self.pending = Some(Pending { text, kept, epoch });
     }
 
-    /// Closes a handle. A draft in which no document has begun is forgotten with it. Gives the number of `tree.yaml` if that
-    /// shows another text now, see [`Root::reloaded`].
+    /// The text that closing this handle would lose: a draft in which something was written, but no document has begun. With it,
+    /// whether the file shows it, rather than what somebody else has written since.
+    #[must_use]
+    pub(super) fn unfinished(&self, handle: &TextHandle) -> Option<(Arc<Vec<u8>>, bool)> {
+        let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
+        let text = &draft.bytes;
+        let nothing = draft.is_blank() || draft.has_document() || *text == self.committed;
+        if nothing || !self.is_tree(handle.number) {
+            return None;
+        }
+        let shown = Arc::ptr_eq(self.bytes(handle.number).ok()?, text);
+        Some((Arc::clone(text), shown && !self.is_outdated(handle.epoch())))
+    }
+
+    /// Closes a handle. A draft in which no document has begun is forgotten with it, unless it was refused. Gives the number of
+    /// `tree.yaml` if that shows another text now, see [`Root::reloaded`].
     pub(super) fn release(&mut self, handle: &mut TextHandle) -> Option<Number> {
         let number = handle.number;
         if let Some(draft) = handle.draft.take()
             && self.is_tree(number)
-            && !has_document(&draft.bytes)
+            && !draft.has_document()
             && self
                 .bytes(number)
                 .is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes))
@@ -585,13 +588,6 @@ impl Root {
     pub(super) fn facts_mut(&mut self, number: Number) -> Result<&mut FileFacts, Error> {
         Ok(&mut self.file_mut(number)?.facts)
     }
-}
-
-/// Whether a YAML document has begun: whether a line begins with `---`.
-#[must_use]
-pub(super) fn has_document(text: &[u8]) -> bool {
-    text.split(|&byte| byte == b'\n')
-        .any(|line| line.starts_with(b"---"))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -20,10 +21,14 @@ pub(super) fn unlinked_file(beside: Option<&Path>) -> io::Result<File> {
 fn in_directory(directory: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let private = Mode::RUSR | Mode::WUSR;
-    if let Ok(file) = rustix::fs::open(directory, flags, private) {
-        return Ok(file.into());
+    match rustix::fs::open(directory, flags, private) {
+        Ok(file) => Ok(file.into()),
+        Err(_) => named_for_a_moment(directory),
     }
-    // file systems without O_TMPFILE: make it, and take the name away at once
+}
+
+/// For file systems without `O_TMPFILE`: makes the file, and takes its name away at once.
+fn named_for_a_moment(directory: &Path) -> io::Result<File> {
     let name = format!(
         ".asdf-mount-spool-{}-{:?}",
         std::process::id(),
@@ -44,6 +49,7 @@ fn in_directory(directory: &Path) -> io::Result<File> {
         .read(true)
         .write(true)
         .create_new(true)
+        .mode(0o600)
         .open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
@@ -59,6 +65,15 @@ mod tests {
         let file = unlinked_file(Some(directory.path())).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 0);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn nobody_else_can_open_it_while_it_has_a_name() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let file = named_for_a_moment(directory.path()).unwrap();
+        let meta = file.metadata().unwrap();
+        assert_eq!((meta.mode() & 0o777, meta.nlink()), (0o600, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use super::attr::{FileFacts, permissions};
 use super::catalogue::{Catalogue, Item, Numbers, Target};
 use super::elsewhere::Elsewhere;
+use super::info::Lens;
 use super::node::Node;
 use super::{Error, Options, Result, locked};
 use crate::asdf::outline::PlaceId;
@@ -25,6 +26,7 @@ pub(super) struct State {
     catalogue: OnceLock<Catalogue>,
     numbers: Arc<Mutex<Numbers>>,
     pub(super) elsewhere: Elsewhere,
+    pub(super) info_lens: Lens,
 }
 
 /// The names in a directory.
@@ -49,6 +51,7 @@ impl State {
             catalogue: OnceLock::new(),
             numbers: Arc::clone(numbers),
             elsewhere: Elsewhere::default(),
+            info_lens: Lens::default(),
         })
     }
 

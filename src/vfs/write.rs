@@ -1,6 +1,6 @@
 //! Operations that change names and bytes. When a change is saved is decided here; how, in `commit`.
 
-use crate::source::len_u64;
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,6 +16,8 @@ use super::{
     Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Opened, ROOT_DIRECTORIES,
     Rename, Result, Vfs, locked,
 };
+use crate::error::{Error as Library, Place};
+use crate::source::len_u64;
 
 /// `fallocate(2)`: do not change the size.
 const KEEP_SIZE: i32 = 1;
@@ -24,6 +26,43 @@ const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 
 impl Vfs {
+    /// That something can be written. A save that runs is not waited for.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.options.read_only.is_some() {
+            return Err(Error::ReadOnly("this mount"));
+        }
+        match self.broken() {
+            Some(_) => Err(Error::ReadOnly(
+                "a save has failed, and FILE may be written again only after the next mount",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Why nothing can be written, if that is so.
+    pub(super) fn why_read_only(&self) -> Option<Cow<'_, str>> {
+        let asked = self.options.read_only.as_deref().map(Cow::from);
+        asked.or_else(|| {
+            let why = self.broken()?;
+            Some(format!("a save has failed; unmount, and mount again: {why}").into())
+        })
+    }
+
+    /// Why a save has failed so badly that no other may follow, if that is so.
+    fn broken(&self) -> Option<&str> {
+        if self.broken.get().is_none()
+            && let Ok(writer) = self.writer.as_ref()?.try_lock()
+            && let Some(error) = writer.broken()
+        {
+            // another thread may have found the same
+            let _ = self.broken.set(error.to_string());
+        }
+        self.broken.get().map(String::as_str)
+    }
+
     /// Changes attributes. A new size is a change of the bytes; owner, mode and times of files in the root are kept in memory,
     /// those of other files are accepted and follow FILE's: editors and `cp -p` complain about anything else.
     ///
@@ -70,12 +109,20 @@ impl Vfs {
             (Ok(()), Some(text)) => self.save_text(&text, handle.epoch()),
             (resized, _) => resized,
         };
-        self.close_text(&mut handle);
+        self.close_text(&Mutex::new(handle));
         saved
     }
 
-    fn close_text(&self, handle: &mut TextHandle) {
-        if let Some(number) = locked(&self.root).release(handle) {
+    fn close_text(&self, handle: &Mutex<TextHandle>) {
+        let unfinished = locked(&self.root).unfinished(&locked(handle));
+        if let Some((text, shown)) = unfinished {
+            let error = unfinished_text();
+            warn!("{error}");
+            self.keep_refused(&text, &error, shown);
+        }
+        // the root's lock comes before that of a handle, here as everywhere
+        let shows_another = locked(&self.root).release(&mut locked(handle));
+        if let Some(number) = shows_another {
             self.tell(Invalidation::Inode(Node::Text(number).ino()));
         }
     }
@@ -272,17 +319,18 @@ impl Vfs {
             .inspect_err(|error| self.keep_refused(&text, error, false))
     }
 
-    /// Writes bytes.
+    /// Writes bytes; `mapped` if they come from a map, whose places are what they are even where descriptors append.
     ///
     /// # Errors
     /// [`Error::BadHandle`], [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
-    pub fn write(&self, fh: u64, offset: u64, data: &[u8]) -> Result<u32> {
+    pub fn write(&self, fh: u64, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
         self.check_writable()?;
         let handle = self.handles.get(fh)?;
         match &*handle {
             Handle::Text(text) => locked(&self.root).write(&mut locked(text), offset, data)?,
-            Handle::Data(open) => self.write_data(open, offset, data)?,
-            Handle::Info(_) => return Err(Error::ReadOnly("info is ours")),
+            Handle::Data(open) if mapped => self.write_data(open, Some(offset), data)?,
+            Handle::Data(open) => self.write_data(open, open.place(offset), data)?,
+            Handle::Fixed(_) => return Err(Error::ReadOnly("info is ours")),
             Handle::Directory(..) => return Err(Error::IsDirectory),
         }
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
@@ -303,10 +351,10 @@ impl Vfs {
                 (self.save_handle(text), opener)
             }
             Handle::Data(open) => (self.save_data(open), open.opener()),
-            Handle::Info(_) | Handle::Directory(..) => return Ok(()),
+            Handle::Fixed(_) | Handle::Directory(..) => return Ok(()),
         };
         match saved {
-            Err(Error::Library(crate::error::Error::Rejected { .. }))
+            Err(Error::Library(Library::Rejected { .. }))
                 if opener != 0 && is_of_another(thread, opener) =>
             {
                 Ok(())
@@ -324,7 +372,7 @@ impl Vfs {
         match &*handle {
             Handle::Text(text) => self.save_handle(text),
             Handle::Data(open) => self.save_data(open),
-            Handle::Info(_) | Handle::Directory(..) => Ok(()),
+            Handle::Fixed(_) | Handle::Directory(..) => Ok(()),
         }
     }
 
@@ -345,11 +393,11 @@ impl Vfs {
                 } else {
                     self.save_handle(text)
                 };
-                self.close_text(&mut locked(text));
+                self.close_text(text);
                 saved
             }
             Handle::Data(open) => self.close_data(open),
-            Handle::Info(_) | Handle::Directory(..) => Ok(()),
+            Handle::Fixed(_) | Handle::Directory(..) => Ok(()),
         };
         if let Err(error) = saved {
             warn!("closed with unsaved bytes: {error}");
@@ -410,10 +458,19 @@ impl Vfs {
                 }
             }
             Handle::Data(open) => self.extend_data(open, end),
-            Handle::Info(_) => Err(Error::ReadOnly("info is ours")),
+            Handle::Fixed(_) => Err(Error::ReadOnly("info is ours")),
             Handle::Directory(..) => Err(Error::IsDirectory),
         }
     }
+}
+
+/// Why a text in which no document has begun is refused.
+fn unfinished_text() -> Error {
+    Error::Library(Library::Rejected {
+        at: Place::File,
+        why: "no tree begins in the text: it has no line that begins with ---".to_owned(),
+        advice: "write all of it, from the #ASDF line on".to_owned(),
+    })
 }
 
 /// Of a new file: it is its maker's, who may want to change owner and mode next.
@@ -438,3 +495,6 @@ fn check_root_name(name: &OsStr) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

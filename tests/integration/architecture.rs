@@ -15,7 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("clap_complete", &["cli.rs"]),
     ("env_logger", &["cli/log.rs"]),
     ("flate2", &["codec/blosc/inner.rs"]),
-    ("fuser", &["fuse.rs"]),
+    ("fuser", &["fuse.rs", "fuse/"]),
     (
         "libc",
         &["cli/", "fuse.rs", "save/store.rs", "source/file.rs"],
@@ -23,7 +23,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("libyaml_rs", &["asdf/yaml.rs"]),
     ("libz_rs_sys", &["codec/zlib.rs", "codec/zlib/"]),
     ("log", &[""]),
-    ("lru", &["codec/cache.rs"]),
+    ("lru", &["codec/cache/ledger.rs"]),
     ("lz4_flex", &["codec/lz4.rs", "codec/lz4/", "codec/lz4f.rs"]),
     ("lzma_rust2", &["codec/xz.rs"]),
     ("md5", &["asdf/checksum.rs"]),
@@ -56,6 +56,15 @@ const FUNCTION_LINES: usize = 70;
 struct Code {
     path: String,
     lines: Vec<String>,
+    /// Whether only tests use it.
+    tests_only: bool,
+}
+
+/// Each line behind a `#[cfg(test)]`, with the number of lines above the two.
+fn after_cfg_test(lines: &[String]) -> impl Iterator<Item = (usize, &String)> {
+    let pairs = lines.iter().zip(&lines[1..]).enumerate();
+    let pairs = pairs.filter(|(_, (line, _))| *line == "#[cfg(test)]");
+    pairs.map(|(number, (_, next))| (number, next))
 }
 
 impl Code {
@@ -66,11 +75,26 @@ impl Code {
     }
 
     /// The lines above the unit tests; none of a file that only tests use.
-    fn without_tests(&self) -> impl Iterator<Item = &String> {
-        let tests_only = self.path.ends_with("/sample.rs");
-        self.lines
-            .iter()
-            .take_while(move |line| !tests_only && line.as_str() != "#[cfg(test)]")
+    fn without_tests(&self) -> &[String] {
+        let tests = after_cfg_test(&self.lines).find(|(_, line)| line.starts_with("mod tests"));
+        let end = match tests {
+            _ if self.tests_only => 0,
+            Some((number, _)) => number,
+            None => self.lines.len(),
+        };
+        &self.lines[..end]
+    }
+
+    /// The modules in files of their own that only tests use, by their path without the extension.
+    fn test_modules(&self) -> impl Iterator<Item = String> {
+        let folder = match self.path.strip_suffix(".rs").unwrap() {
+            "lib" => String::new(),
+            path => format!("{path}/"),
+        };
+        after_cfg_test(&self.lines).filter_map(move |(_, line)| {
+            let (_, name) = line.strip_suffix(';')?.split_once("mod ")?;
+            Some(format!("{folder}{name}"))
+        })
     }
 
     fn may_use(&self, places: &[&str]) -> bool {
@@ -106,11 +130,19 @@ fn sources() -> Vec<Code> {
                         .unwrap()
                         .to_owned(),
                     lines: text.lines().map(without_comment).collect(),
+                    tests_only: false,
                 });
             }
         }
     }
     assert!(found.len() > 5, "src/ was not found");
+    let tests: Vec<String> = found.iter().flat_map(Code::test_modules).collect();
+    for code in &mut found {
+        code.tests_only = tests.iter().any(|module| {
+            let rest = code.path.strip_prefix(module.as_str());
+            rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+        });
+    }
     found
 }
 
@@ -203,7 +235,7 @@ fn each_crate_is_used_in_its_own_place() {
     let mut wrong = Vec::new();
     for code in sources() {
         for (name, places) in CRATES.iter().filter(|(_, places)| !code.may_use(places)) {
-            for (number, line) in code.without_tests().enumerate() {
+            for (number, line) in code.without_tests().iter().enumerate() {
                 if !paths_from(line, name).is_empty() || line.contains(&format!("use {name};")) {
                     wrong.push(format!(
                         "src/{}:{} uses {name}, whose place is {places:?}",
@@ -242,7 +274,7 @@ fn each_dependency_has_its_place_in_the_table() {
 /// Where `word` stands in code that is not a test.
 fn files_with(word: &str) -> Vec<String> {
     let found = sources().into_iter().filter(|code| {
-        let mut lines = code.without_tests();
+        let mut lines = code.without_tests().iter();
         lines.any(|line| line.contains(word))
     });
     found.map(|code| code.path).collect()
@@ -302,6 +334,31 @@ fn no_function_is_longer_than_its_limit() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn product_code_behind_a_module_of_tests_is_looked_at() {
+    let code = |text: &str| Code {
+        path: "save.rs".to_owned(),
+        lines: text.lines().map(str::to_owned).collect(),
+        tests_only: false,
+    };
+    let of = code("use a;\n#[cfg(test)]\nmod sim;\n\nuse b;\n#[cfg(test)]\nmod tests {\nuse c;\n}");
+    assert_eq!(
+        of.without_tests().concat(),
+        "use a;#[cfg(test)]mod sim;use b;"
+    );
+    assert!(of.test_modules().eq(["save/sim"]));
+    let sources = sources();
+    let save = sources.iter().find(|code| code.path == "save.rs").unwrap();
+    let last = save
+        .lines
+        .iter()
+        .rposition(|line| line.contains("fn "))
+        .unwrap();
+    assert!(save.without_tests().len() > last);
+    let mut tests = sources.iter().filter(|code| code.tests_only);
+    assert!(tests.any(|code| code.path == "save/sim.rs"));
 }
 
 #[test]

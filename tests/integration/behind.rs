@@ -164,25 +164,24 @@ fn a_text_made_of_an_older_tree_is_not_saved_over_a_newer_one() {
     let edited = writable(&mount.path("tree.yaml"));
     let replacing = mount.path("tree.yaml.new");
     fs::write(&replacing, old.replace("n: 1", "n: 4")).unwrap();
-    let other = arrays("a", 2);
+    let other = arrays("a", 22);
     overwrite(&file, &other);
-    eventually("n: 2", || {
-        mount.text("info/status").contains("block") && {
-            // those who have it open see what they have opened
-            let _ = mount.names("arrays");
-            fs::metadata(mount.path("nothing")).is_err()
-                && fs::rename(&replacing, mount.path("tree.yaml")).is_err_and(|error| {
-                    error.raw_os_error() == Some(5) || error.raw_os_error() == ESTALE
-                })
-        }
+    eventually("the other tree is noticed", || {
+        let len = format!(", {} bytes\n", other.bytes().len());
+        mount.text("info/status").contains(&len)
     });
+    let renamed = fs::rename(&replacing, mount.path("tree.yaml"));
+    assert_eq!(renamed.unwrap_err().raw_os_error(), ESTALE);
+    let status = mount.text("info/status");
+    let why = "NOT SAVED: tree.yaml: another program has changed the tree since this was opened";
+    assert!(status.contains(why), "{status}");
     edited
         .write_all_at(old.replace("n: 1", "n: 3").as_bytes(), 0)
         .unwrap();
     assert_eq!(edited.sync_all().unwrap_err().raw_os_error(), ESTALE);
     drop(edited);
     assert_eq!(fs::read(&file).unwrap(), other.bytes());
-    shown(&mount, "n: 2");
+    shown(&mount, "n: 22");
     let kept = fs::read_to_string(dir.path().join("sample.asdf.rejected.yaml")).unwrap();
     assert!(kept.contains("n: 3"), "{kept}");
     fs::write(mount.path("tree.yaml"), old.replace("n: 1", "n: 5")).unwrap();

@@ -292,6 +292,39 @@ fn what_a_killed_daemon_leaves_can_be_taken_away() {
     place.unmount();
 }
 
+/// A process that is killed when this is dropped: a test that fails leaves nobody waiting for it.
+struct Doomed(Pid);
+
+impl Drop for Doomed {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::KILL).unwrap();
+    }
+}
+
+#[test]
+fn a_daemon_that_is_killed_while_it_is_asked_is_gone_too() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let daemon = Doomed(Pid::from_raw(daemons_of(&place.mnt)[0]).unwrap());
+    kill_process(daemon.0, Signal::STOP).unwrap();
+    let mut unmount = Command::new(PROGRAM)
+        .arg("-u")
+        .arg(&place.mnt)
+        .spawn()
+        .unwrap();
+    let asking = format!("/proc/{}/wchan", unmount.id());
+    eventually("asked", || {
+        // where the kernel waits for the answer to a request
+        fs::read_to_string(&asking).is_ok_and(|place| place == "request_wait_answer")
+    });
+    drop(daemon);
+    assert_eq!(unmount.wait().unwrap().code(), Some(0));
+    assert!(mounted_at(&place.mnt).is_none());
+}
+
 #[test]
 fn several_mountpoints_are_unmounted_at_once() {
     if !can_mount() {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 #[cfg(feature = "fuse")]
 use crate::common::{Mount, can_mount};
-use crate::common::{PROGRAM, Place, asdf_mount, mounted_at, run};
+use crate::common::{PROGRAM, Place, asdf_mount, assert_refused, mounted_at, run};
 use crate::sample::{Block, Index, Sample, array, array_with, noise};
 
 #[test]
@@ -39,6 +39,51 @@ fn usage_errors_exit_with_2() {
         assert!(mounted_at(&place.mnt).is_none());
     }
     assert_eq!(asdf_mount(Vec::<&str>::new()).code, 2);
+}
+
+#[test]
+fn an_option_that_would_have_no_effect_is_refused() {
+    let place = Place::new();
+    let pid = place.dir.path().join("pid");
+    let with_pid = ["--list", "--pid-file", pid.to_str().unwrap()];
+    for (options, told) in [
+        (&["--check", "-f"][..], "--foreground"),
+        (&["--check", "-r"], "--read-only"),
+        (&["--check", "--log-file", "/nosuch/log"], "--log-file"),
+        (&["--check", "-o", "cache=32M,umask=022"], "-o umask"),
+        (&["--check", "-o", "verify"], "-o verify"),
+        (&with_pid, "--pid-file"),
+        (&["--list", "-d"], "--debug"),
+        (&["--list", "-o", "validate=off"], "-o validate"),
+        (&["--explode", "parts", "-q"], "--quiet"),
+        (&["--implode", "out", "-o", "ro"], "-o ro"),
+        (&["-u", "-v"], "--verbose"),
+        (&["-u", "-o", "force"], "-o force"),
+        (&["--completions", "bash", "-r"], "--read-only"),
+    ] {
+        let said = run(Command::new(PROGRAM).args(options).arg(&place.file));
+        let advice = format!("asdf-mount: {told}: has no effect with ");
+        assert_refused(&said, 2, &advice);
+        assert!(said.stderr.ends_with("; leave it out\n"), "{said:?}");
+    }
+    assert!(!pid.exists());
+}
+
+#[test]
+fn an_action_takes_the_options_of_mount_that_it_heeds_and_those_for_others() {
+    let place = Place::new();
+    let external = format!("allow_external={}", place.dir.path().display());
+    let of_all = format!("force,cache=32M,{external},_netdev,nofail,noatime,x-systemd.automount");
+    let of_check = format!("{of_all},validate=strict");
+    let parts = place.dir.path().join("parts");
+    for action in [
+        &["--check", "-o", &of_check][..],
+        &["--list", "-o", &of_all],
+        &["--explode", parts.to_str().unwrap(), "-o", &of_all],
+    ] {
+        let said = run(Command::new(PROGRAM).args(action).arg(&place.file));
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{action:?}");
+    }
 }
 
 #[test]
@@ -108,6 +153,33 @@ fn a_check_of_a_damaged_file_exits_with_23() {
         let said = asdf_mount([Path::new("--check"), &place.file]);
         assert_eq!(said.code, 23, "{}{}", said.stdout, said.stderr);
         assert!(said.stdout.contains(word), "{word}: {}", said.stdout);
+    }
+}
+
+#[test]
+fn a_check_of_several_files_exits_with_the_status_of_the_worst() {
+    let odd = Sample::new("a: 1\n")
+        .block(Block::raw(&noise(20)))
+        .index(Index::Of(vec![7]));
+    let wrong = Sample::new("a: 1\n").block(Block::raw(&noise(20)).checksum([1; 16]));
+    let newer = String::from_utf8(Sample::new("a: 1\n").tree().to_vec()).unwrap();
+    let newer = newer.replace("#ASDF 1.0.0", "#ASDF 2.0.0");
+    let places = [
+        (0, Place::new()),
+        (1, Place::of(&odd)),
+        (11, Place::new()),
+        (21, Place::of(&Sample::of_text(newer.as_bytes()))),
+        (20, Place::of(&Sample::of_text(b"SIMPLE  ="))),
+        (23, Place::of(&wrong)),
+    ];
+    fs::remove_file(&places[2].1.file).unwrap();
+    for (i, (worst, one)) in places.iter().enumerate() {
+        for (_, other) in &places[..=i] {
+            for files in [[&one.file, &other.file], [&other.file, &one.file]] {
+                let said = run(Command::new(PROGRAM).arg("--check").args(files));
+                assert_eq!(said.code, *worst, "{}{}", said.stdout, said.stderr);
+            }
+        }
     }
 }
 

@@ -237,6 +237,15 @@ impl Mount {
         Some(String::from_utf8(value).unwrap())
     }
 
+    /// The most memory that the daemon has had, in KiB.
+    pub(crate) fn peak(&self) -> u64 {
+        let daemon = daemons_of(&self.dir)[0];
+        let status = fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
+        peak.unwrap().parse().unwrap()
+    }
+
     /// Unmounts and waits until the daemon is gone.
     pub(crate) fn unmount(self) {
         drop(self);

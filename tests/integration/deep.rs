@@ -5,9 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{
-    Mount, Outcome, PROGRAM, Place, asdf_mount, can_mount, daemons_of, mounted, run,
-};
+use crate::common::{Mount, Outcome, PROGRAM, Place, asdf_mount, can_mount, mounted, run};
 use crate::sample::Sample;
 
 /// `levels` mappings, each the only value of the one around it under a key of 200 bytes, around `body`.
@@ -72,14 +70,7 @@ fn links_far_down_are_listed_without_their_paths() {
         })
     }));
     assert_eq!(mount.names("arrays").len(), 3);
-    let daemons = daemons_of(&mount.dir);
-    let [daemon] = daemons.as_slice() else {
-        panic!("{daemons:?}")
-    };
-    let status = fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
-    let peak: u64 = peak.unwrap().parse().unwrap();
+    let peak = mount.peak();
     assert!(peak < 300 << 10, "{peak} kB");
 }
 

@@ -522,3 +522,127 @@ fn a_block_that_was_removed_does_not_come_back_through_an_open_descriptor() {
     let mount = Mount::new(&file, &["-r"]);
     assert_eq!(fs::read_dir(mount.path("blocks")).unwrap().count(), 1);
 }
+
+/// Opens with what a copying program opens its target with.
+fn emptied(path: &Path) -> File {
+    OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(path)
+        .unwrap()
+}
+
+#[test]
+fn what_is_passed_over_in_an_emptied_array_is_zero() {
+    if !can_mount() {
+        return;
+    }
+    let strided =
+        "source: 0, datatype: uint8, byteorder: little, shape: [1000], offset: 1999, strides: [-2]";
+    let tree = array("a", 0, "uint8", "[200000]") + &crate::sample::array_with("b", strided);
+    let (_dir, _file, mount) = writable(&Sample::new(&tree).block(Block::raw(&vec![7; 200_000])));
+    let a = emptied(&mount.path("arrays/a.bin"));
+    a.write_all_at(&[1; 10], 5).unwrap();
+    a.write_all_at(&[2; 10], 199_990).unwrap();
+    drop(a);
+    let expected = [&[0; 5][..], &[1; 10], &vec![0; 199_975], &[2; 10]].concat();
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), expected);
+
+    // cp of a sparse file ends with this
+    let b = emptied(&mount.path("arrays/b.bin"));
+    b.write_all_at(&[3; 10], 0).unwrap();
+    b.set_len(1000).unwrap();
+    b.sync_all().unwrap();
+    drop(b);
+    assert_eq!(
+        mount.read("arrays/b.bin").unwrap(),
+        [&[3; 10][..], &[0; 990]].concat()
+    );
+}
+
+#[test]
+fn an_append_does_not_write_over_what_it_does_not_see() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, _file, mount) = writable(&Sample::new("n: 1\n").block(Block::raw(&[b'A'; 1000])));
+    let path = mount.path("blocks/0.bin");
+    for _ in 0..30 {
+        let before = fs::read(&path).unwrap();
+        // given up when its last descriptor is closed, which may be before the append or after it
+        drop(emptied(&path));
+        let append = OpenOptions::new().append(true).open(&path);
+        append.unwrap().write_all(b"z").unwrap();
+        let behind = [&before[..], b"z"].concat();
+        let after = fs::read(&path).unwrap();
+        assert!(after == behind || after == b"z", "{after:?}");
+    }
+}
+
+#[test]
+fn the_number_of_blocks_stays_while_an_array_counts_them_from_the_end() {
+    if !can_mount() {
+        return;
+    }
+    let tree = array("a", -2, "uint8", "[10]");
+    let blocks = [0, 1, 2].map(|n| Block::raw(&[n; 10]));
+    let sample = blocks.into_iter().fold(Sample::new(&tree), Sample::block);
+    let (_dir, file, mount) = writable(&sample);
+    let block = File::create(mount.path("blocks/3.bin")).unwrap();
+    block.write_all_at(&[3; 10], 0).unwrap();
+    assert!(block.sync_all().is_err());
+    drop(block);
+    assert!(fs::remove_file(mount.path("blocks/2.bin")).is_err());
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [1; 10]);
+    let status = mount.text("info/status");
+    assert!(
+        status.contains("write source: 1 in tree.yaml first"),
+        "{status}"
+    );
+    mount.unmount();
+    assert_eq!(check(&file), 0);
+}
+
+#[test]
+fn a_descriptor_of_a_removed_block_does_not_write_into_the_next_one() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, _file, mount) = writable(&Sample::new("n: 1\n").block(Block::raw(&[1; 10])));
+    let path = mount.path("blocks/0.bin");
+    let before = open(&path);
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, [2; 10]).unwrap();
+    let refused = before.write_all_at(&[1], 0).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(116));
+    drop(before);
+    assert_eq!(fs::read(&path).unwrap(), [2; 10]);
+}
+
+#[test]
+fn a_block_that_was_made_and_not_written_can_be_made_again() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, _file, mount) = writable(&Sample::new("n: 1\n"));
+    for n in 0..20 {
+        let path = mount.path(&format!("blocks/{n}.bin"));
+        drop(File::create(&path).unwrap());
+        fs::write(&path, b"abc").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"abc");
+    }
+}
+
+#[test]
+fn no_room_is_made_behind_an_array() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, _file, mount) =
+        writable(&Sample::new(&array("a", 0, "uint8", "[10]")).block(Block::raw(&[1; 10])));
+    let array = open(&mount.path("arrays/a.bin"));
+    let none = rustix::fs::FallocateFlags::empty();
+    rustix::fs::fallocate(&array, none, 0, 10).unwrap();
+    let refused = rustix::fs::fallocate(&array, none, 0, 11).unwrap_err();
+    assert_eq!(refused, rustix::io::Errno::PERM);
+}

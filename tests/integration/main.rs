@@ -33,6 +33,8 @@ mod edit;
 #[cfg(feature = "fuse")]
 mod elsewhere;
 #[cfg(feature = "fuse")]
+mod endless;
+#[cfg(feature = "fuse")]
 mod follow;
 #[cfg(feature = "fuse")]
 mod kept;
@@ -46,5 +48,9 @@ mod refused;
 #[cfg(feature = "fuse")]
 mod rules;
 mod sample;
+#[cfg(feature = "fuse")]
+mod scratch;
+#[cfg(feature = "fuse")]
+mod shown;
 #[cfg(feature = "fuse")]
 mod users;

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, daemons_of, eventually, mounted};
+use crate::common::{Mount, can_mount, eventually, mounted};
 use crate::sample::{Block, Index, Sample, array, flux, noise, ramp};
 
 /// The errno that a damaged part gives.
@@ -104,12 +104,7 @@ fn readers_at_random_places_of_many_blocks_take_no_more_than_the_cache_and_64_mi
             });
         }
     });
-    let status = fs::read_to_string(format!("/proc/{}/status", daemons_of(&mount.dir)[0])).unwrap();
-    let peak = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let peak = mount.peak();
     assert!(peak < (16 + 64) << 10, "{peak} KiB");
 }
 

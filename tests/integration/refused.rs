@@ -1,13 +1,15 @@
 //! What a refused text leaves, and when that goes; and what of a mount is not to be copied.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount};
-use crate::sample::{Block, Sample};
+use crate::common::{Mount, asdf_mount, can_mount, eventually};
+use crate::sample::{Block, Index, Sample, array};
 
 #[test]
 fn a_good_text_that_is_renamed_over_the_tree_ends_what_was_refused_before() {
@@ -104,7 +106,7 @@ fn each_descriptor_may_try_its_refused_text_again() {
     let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
     let tree = mount.path("tree.yaml");
     let wants_a_block = |shape: &str| {
-        let array = crate::sample::array("x", 0, "uint8", shape);
+        let array = array("x", 0, "uint8", shape);
         mount.text("tree.yaml").replace("a: 1\n", &array)
     };
     let texts = ["[5]", "[6]"].map(wants_a_block);
@@ -132,14 +134,12 @@ fn a_text_that_is_being_written_does_not_undo_what_another_program_does_meanwhil
     let text = mount.text("tree.yaml").replace("a: 1", "a: 2");
     let mut edited = File::create(mount.path("tree.yaml")).unwrap();
     edited.write_all(text.as_bytes()).unwrap();
-    let other = fs::read_to_string(&file).unwrap().replace("a: 1", "a: 3");
+    let other = fs::read_to_string(&file).unwrap().replace("a: 1", "a: 31");
     fs::write(&file, &other).unwrap();
-    // longer than the time after which the file is looked at again, which nothing tells of
-    let begun = std::time::Instant::now();
-    while begun.elapsed().as_millis() < 2500 {
-        fs::metadata(mount.path("info")).unwrap();
-        fs::metadata(mount.path("nothing")).unwrap_err();
-    }
+    eventually("the other text is noticed", || {
+        let len = format!(", {} bytes\n", other.len());
+        mount.text("info/status").contains(&len)
+    });
     assert_eq!(edited.sync_all().unwrap_err().raw_os_error(), ESTALE);
     assert_eq!(fs::read_to_string(&file).unwrap(), other);
     let rejected = dir.path().join("sample.asdf.rejected.yaml");
@@ -177,7 +177,8 @@ fn an_array_that_lost_its_tag_is_told_of_wherever_it_stands() {
     let fields = "source: 0, datatype: uint8, byteorder: little, shape: [4]";
     let array = |fields: &str| format!("!core/ndarray-1.0.0 {{{fields}}}");
     let tree = format!(
-        "plain: &plain {{{fields}}}\nin_map: {0}\nin_list: [{0}, {0}]\nmerged: {1}\nlast: 1\n",
+        "plain: &plain {{{fields}}}\nin_map: {0}\nin_list: [{0}, {0}]\nmerged: {1}\n\
+        through: {{<<: {{inner: {0}}}}}\nlast: 1\n",
         array(fields),
         array("<<: *plain"),
     );
@@ -198,6 +199,11 @@ fn an_array_that_lost_its_tag_is_told_of_wherever_it_stands() {
         ),
         (in_list, half_list, "in_list/1"),
         (array("<<: *plain"), "{<<: *plain}".to_owned(), "merged"),
+        (
+            format!("inner: {}", array(fields)),
+            format!("inner: {{{fields}}}"),
+            "through/inner",
+        ),
     ] {
         let untagged = text.replace(&from, &to);
         assert_ne!(untagged, text, "{from}");
@@ -209,4 +215,76 @@ fn an_array_that_lost_its_tag_is_told_of_wherever_it_stands() {
     }
     fs::write(&path, text.replace("last: 1", "last: 2")).unwrap();
     assert!(!mount.text("info/status").contains("NOT SAVED"));
+}
+
+/// A file whose second block has lost its header, and its bytes.
+fn without_a_header(sample: &Sample) -> (TempDir, PathBuf, Vec<u8>) {
+    let dir = TempDir::new().unwrap();
+    let file = sample.write(dir.path());
+    let mut bytes = fs::read(&file).unwrap();
+    let magics = bytes.windows(4).enumerate();
+    let mut headers = magics.filter(|(_, four)| four == b"\xd3BLK");
+    let second = headers.nth(1).unwrap().0;
+    bytes[second..second + 54].fill(0);
+    fs::write(&file, &bytes).unwrap();
+    (dir, file, bytes)
+}
+
+#[test]
+fn a_file_with_a_lost_block_header_shows_the_other_blocks_and_is_not_saved() {
+    if !can_mount() {
+        return;
+    }
+    let data = [1, 2, 3].map(|n| vec![n; 100]);
+    let body: Vec<String> = (0..3)
+        .map(|n| array(&format!("a{n}"), n, "uint8", "[100]"))
+        .collect();
+    let sample = data
+        .iter()
+        .fold(Sample::new(&body.concat()), |sample, data| {
+            sample.block(Block::raw(data))
+        });
+    let (_dir, file, damaged) = without_a_header(&sample);
+    let mount = Mount::new(&file, &[]);
+    assert_eq!(mount.read("arrays/a0.bin").unwrap(), data[0]);
+    assert_eq!(mount.read("arrays/a2.bin").unwrap(), data[2]);
+    assert!(mount.read("arrays/a1.bin").is_err());
+    let error = mount.read("blocks/1.bin").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5));
+    for name in ["info/status", "info/blocks.tsv", "info/arrays.tsv"] {
+        let text = mount.text(name);
+        assert!(text.contains("its header is lost"), "{name}: {text}");
+    }
+    let error = fs::write(mount.path("tree.yaml"), b"").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(30));
+    drop(mount);
+    let repair = [
+        OsStr::new("--check"),
+        OsStr::new("--repair"),
+        file.as_os_str(),
+    ];
+    assert_ne!(asdf_mount(repair).code, 0);
+    assert!(
+        fs::read(&file).unwrap() == damaged,
+        "the file has been changed"
+    );
+}
+
+#[test]
+fn blocks_behind_a_lost_header_that_no_index_tells_of_are_only_shown_by_force() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("a", 0, "uint8", "[100]"))
+        .block(Block::raw(&[1; 100]))
+        .block(Block::raw(&[2; 100]))
+        .block(Block::raw(&[3; 100]))
+        .index(Index::Absent);
+    let (_dir, file, _) = without_a_header(&sample);
+    let said = asdf_mount([OsStr::new("--check"), file.as_os_str()]);
+    assert_eq!(said.code, 23, "{}{}", said.stdout, said.stderr);
+    let mount = Mount::new(&file, &["-o", "force"]);
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [1; 100]);
+    assert_eq!(mount.read("blocks/1.bin").unwrap(), [3; 100]);
+    assert!(mount.text("info/status").contains("in doubt"));
 }

@@ -50,6 +50,10 @@ impl Block {
         }
     }
 
+    pub(crate) fn stored(&self) -> &[u8] {
+        &self.stored
+    }
+
     pub(crate) fn zlib(data: &[u8]) -> Self {
         let mut encoder =
             flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());

@@ -476,6 +476,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_appended_fills_up_the_last_block() {
+        let before = image(250_000);
+        let stored = at_level(&before, 1);
+        let old = ranges(&stored, before.len());
+        let mut case = case(stored, before, vec![(250_000, vec![9; 10])]);
+        case.len += 10;
+        let edited = case.run(&Bzp2);
+        let new = ranges(&edited.stored, case.len);
+        assert_eq!(new.len(), old.len());
+        assert_eq!(new[..old.len() - 1], old[..old.len() - 1]);
+    }
+
+    #[test]
     fn many_edits_leave_no_more_blocks_than_few() {
         let mut before = image(300_000);
         let mut stored = at_level(&before, 1);

@@ -1,3 +1,4 @@
+use super::ledger::SEQUENTIAL_WINDOW;
 use super::*;
 use crate::error::{Error, Place, Result};
 

@@ -22,6 +22,14 @@ pub(super) struct Session<F> {
     blocks: BTreeSet<usize>,
 }
 
+#[cfg(test)]
+impl<S: Store> Writer<S> {
+    /// Makes it [broken](Writer::broken), as a disk does that fails.
+    pub(crate) fn fail(&mut self, why: Error) {
+        self.broken = Some(why);
+    }
+}
+
 impl<S: Store> Writer<S> {
     /// Prepares for writing these bytes of the data of raw block `n`: finds space for them, so that nothing is begun that a full
     /// disk would end, and sets the checksum, if there is one, to "not verified".

@@ -13,6 +13,21 @@ pub(super) struct Draft {
     pub(super) touched: bool,
 }
 
+impl Draft {
+    /// Whether a YAML document has begun: whether a line begins with `---`.
+    pub(super) fn has_document(&self) -> bool {
+        self.bytes
+            .split(|&byte| byte == b'\n')
+            .any(|line| line.starts_with(b"---"))
+    }
+
+    /// Whether nothing was written but blanks and the zeros of a hole.
+    pub(super) fn is_blank(&self) -> bool {
+        let blank = |&byte: &u8| byte == 0 || byte.is_ascii_whitespace();
+        self.bytes.iter().all(blank)
+    }
+}
+
 /// An open file of the root. It lives in the handle table; its draft changes under the lock of the root.
 #[derive(Debug)]
 pub(in crate::vfs) struct TextHandle {

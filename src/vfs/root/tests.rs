@@ -59,6 +59,29 @@ fn an_emptied_text_comes_back() {
 }
 
 #[test]
+fn a_text_that_no_document_has_begun_in_is_not_forgotten() {
+    let mut root = root();
+    for blank in ["", " \n\t", "\0\0\n"] {
+        let mut handle = write_new(&mut root, 0, blank.as_bytes());
+        assert!(root.unfinished(&handle).is_none());
+        root.release(&mut handle);
+        assert_eq!(**root.bytes(0).unwrap(), TEXT);
+    }
+    let mut handle = write_new(&mut root, 0, b"a: 1\n");
+    assert!(root.text_to_save(&handle).is_none());
+    let (text, shown) = root.unfinished(&handle).unwrap();
+    assert_eq!((text.as_slice(), shown), (&b"a: 1\n"[..], true));
+    root.refused(text, true);
+    root.release(&mut handle);
+    assert_eq!(**root.bytes(0).unwrap(), b"a: 1\n");
+
+    // but what another writer has written since goes on being shown
+    let handle = write_new(&mut root, 0, b"a: 2\n");
+    write_new(&mut root, 0, OTHER);
+    assert!(!root.unfinished(&handle).unwrap().1);
+}
+
+#[test]
 fn an_open_without_a_change_saves_nothing() {
     let mut root = root();
     let handle = root.open(0, WRITE).unwrap();
@@ -122,6 +145,70 @@ fn scratch_files_are_limited_and_give_their_room_back() {
     let number = root.create("u".as_ref(), facts()).unwrap();
     let mut handle = root.open(number, WRITE).unwrap();
     root.write(&mut handle, 0, &vec![1; 50 << 10]).unwrap();
+}
+
+#[test]
+fn a_refused_change_of_a_scratch_file_changes_nothing() {
+    let mut root = root();
+    let number = root.create("s".as_ref(), facts()).unwrap();
+    let mut handle = root.open(number, WRITE).unwrap();
+    root.write(&mut handle, 0, b"before").unwrap();
+    let full = |result| assert!(matches!(result, Err(Error::ScratchFull(_))));
+    full(root.write(&mut handle, 3, &vec![b'x'; 70 << 10]));
+    full(root.write(&mut handle, 200 << 20, b"x"));
+    full(root.resize(&mut handle, 200 << 20));
+    let bytes = root.bytes(number).unwrap();
+    assert_eq!(**bytes, b"before");
+    assert!(bytes.capacity() < 1024, "{}", bytes.capacity());
+    // what was taken before is given back
+    root.resize(&mut handle, 60 << 10).unwrap();
+    root.resize(&mut handle, 10).unwrap();
+    assert!(root.bytes(number).unwrap().capacity() < 1024);
+}
+
+#[test]
+fn each_name_counts() {
+    for first in ["s", TREE_NAME] {
+        let mut root = root();
+        if first != TREE_NAME {
+            root.create(first.as_ref(), facts()).unwrap();
+        }
+        let number = root.lookup(first.as_ref()).unwrap();
+        let names: Vec<OsString> = (0..100).map(|n| n.to_string().into()).collect();
+        let full = names
+            .iter()
+            .take_while(|name| root.link(number, name).is_ok());
+        let made = full.count();
+        assert!((60..70).contains(&made), "{made}");
+        assert_eq!(root.lookup(&names[made]), None);
+        assert_eq!(root.shown(number).unwrap().names, 1 + made as u32);
+        root.unlink(&names[0]).unwrap();
+        root.link(number, &names[made]).unwrap();
+    }
+}
+
+#[test]
+fn one_text_of_any_length_can_be_renamed_away() {
+    let mut root = root();
+    let long = vec![b'x'; 100 << 10];
+    let text = Arc::new([TEXT, &long].concat());
+    root.reloaded(Arc::clone(&text), facts()).unwrap();
+    let rename = |root: &mut Root, from: &str, to: &str| root.rename(from.as_ref(), to.as_ref());
+    rename(&mut root, TREE_NAME, "tree.yaml~").unwrap();
+    let number = root.create(TREE_NAME.as_ref(), facts()).unwrap();
+    let mut handle = write_new(&mut root, number, &text);
+    assert!(matches!(
+        rename(&mut root, TREE_NAME, "another"),
+        Err(Error::ScratchFull(_))
+    ));
+    assert!(root.is_tree(number));
+    // an editor that leaves its backup makes the next one in its place
+    rename(&mut root, TREE_NAME, "tree.yaml~").unwrap();
+    root.unlink("tree.yaml~".as_ref()).unwrap();
+    root.release(&mut handle);
+    let number = root.create(TREE_NAME.as_ref(), facts()).unwrap();
+    write_new(&mut root, number, &text);
+    rename(&mut root, TREE_NAME, "another").unwrap();
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! The block index at the end of a file as advice on where blocks are.
+
+use super::walk::LONGEST_HEADER;
+use super::{BLOCK_LIMIT, INDEX_LIMIT};
+use crate::asdf::layout::{Extent, INDEX_HEADER, parse_index};
+use crate::asdf::text::{CHUNK, read_up_to};
+use crate::error::Result;
+use crate::source::{Source, len_u64};
+
+/// A block index that can be right.
+pub(super) struct Advice {
+    /// Offsets of the blocks, with room for a header between them and behind the last.
+    pub(super) offsets: Vec<u64>,
+    /// Where its text lies.
+    pub(super) extent: Extent,
+}
+
+impl Advice {
+    /// The index that ends the file, but for blanks and zeros behind it, if it lies behind `text_end` and can be one. Of a file
+    /// that ends in something else one small piece is read.
+    pub(super) fn read(source: &dyn Source, text_end: u64) -> Result<Option<Self>> {
+        let mut size = CHUNK;
+        loop {
+            let start = source.len().saturating_sub(size).max(text_end);
+            let tail = read_up_to(source, start, usize::try_from(size).unwrap_or(usize::MAX))?;
+            let found = tail
+                .windows(INDEX_HEADER.len())
+                .rposition(|window| window == INDEX_HEADER);
+            if let Some((at, text)) = found.and_then(|at| Some((at, tail.get(at..)?))) {
+                return Ok(Self::parse(
+                    text,
+                    start.saturating_add(len_u64(at)),
+                    text_end,
+                ));
+            }
+            let all_zero = tail.iter().all(|&byte| byte == 0);
+            let at_start = start == text_end || size >= INDEX_LIMIT;
+            if at_start || all_zero || !tail.iter().all(|&byte| in_index(byte)) {
+                return Ok(None);
+            }
+            size = size.saturating_mul(4).min(INDEX_LIMIT);
+        }
+    }
+
+    fn parse(text: &[u8], start: u64, text_end: u64) -> Option<Self> {
+        let (offsets, len) = parse_index(text)?;
+        let behind = text.get(len..)?;
+        let ends_file = behind.iter().all(|&byte| super::doubt::blank(byte));
+        let header = len_u64(LONGEST_HEADER);
+        let apart = |a: u64, b: u64| a.checked_add(header).is_some_and(|end| end <= b);
+        let in_order = offsets
+            .iter()
+            .zip(offsets.iter().skip(1))
+            .all(|(&a, &b)| apart(a, b));
+        let first = *offsets.first()?;
+        let last = *offsets.last()?;
+        let usable = ends_file
+            && in_order
+            && first >= text_end
+            && apart(last, start)
+            && offsets.len() <= BLOCK_LIMIT;
+        usable.then_some(Self {
+            offsets,
+            extent: Extent {
+                start,
+                end: start.saturating_add(len_u64(len)),
+            },
+        })
+    }
+}
+
+/// Whether the text of a block index can hold that byte.
+fn in_index(byte: u8) -> bool {
+    byte.is_ascii_graphic() || super::doubt::blank(byte)
+}

@@ -1,0 +1,154 @@
+//! Whether the numbers of blocks are sure where no block index vouches for them.
+//!
+//! The standard allows unused space after the tree and between blocks, so that a block whose header is lost looks like such space.
+//! Zeros and text are taken for space. Anything else that could be a block is not, and neither is a header that stands right
+//! behind the used bytes of a block that says that it reaches further.
+
+use super::walk::{LONGEST_HEADER, Walk};
+use super::{GAP_LIMIT, PADDING_LIMIT};
+use crate::asdf::header::BlockHeader;
+use crate::asdf::layout::{Doubt, Index, Severity};
+use crate::asdf::text::{CHUNK, read_up_to};
+use crate::error::{Error, Place, Result};
+use crate::source::len_u64;
+
+/// Whether a byte is one of those that fill unused space.
+pub(super) fn blank(byte: u8) -> bool {
+    byte == 0 || byte.is_ascii_whitespace()
+}
+
+/// Whether bytes are anything but text and zeros.
+pub(super) fn binary(bytes: &[u8]) -> bool {
+    let control = |&byte: &u8| byte.is_ascii_control() && !blank(byte);
+    bytes.iter().any(control)
+        || std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_some())
+}
+
+impl Walk<'_> {
+    /// The numbers of blocks from `from` on are in doubt, and the file is damaged.
+    pub(super) fn doubt(&mut self, from: usize, error: Error) {
+        self.layout.note(Severity::Damaged, error.clone());
+        let doubt = || Box::new(Doubt { from, error });
+        self.layout.doubt.get_or_insert_with(doubt);
+    }
+
+    /// Whether the gap in front of the header at `next` can be a block whose header is lost.
+    pub(super) fn check_gap(&mut self, end: u64, next: u64) -> Result<()> {
+        let last = self.layout.blocks.len().checked_sub(1);
+        if self.found_in(end, next, GAP_LIMIT, |bytes| {
+            !bytes.iter().all(|&byte| blank(byte))
+        })? {
+            let why = format!(
+                "{} bytes between blocks, which may be a block whose header is lost: the numbers of the blocks behind are in doubt",
+                next.saturating_sub(end)
+            );
+            self.doubt(
+                self.layout.blocks.len(),
+                Error::corrupt(Place::Byte(end), why),
+            );
+        } else if let Some(n) = last
+            && let Some(at) = self.hidden(n)?
+        {
+            self.doubt_behind(n, at);
+        }
+        Ok(())
+    }
+
+    /// Looks for blocks that are not found, unless the block index says that there are none.
+    pub(super) fn look_for_doubt(&mut self, text_end: u64) -> Result<()> {
+        if matches!(self.layout.index, Index::Valid(_)) || self.guided {
+            return Ok(());
+        }
+        let first = self.layout.blocks.first().map(|block| block.offset);
+        if let Some(first) = first.filter(|_| self.layout.dialect.writable)
+            && self.found_in(text_end, first, PADDING_LIMIT, binary)?
+        {
+            let why = format!(
+                "{} bytes in front of the first block, which may be a block whose header is lost: the numbers of all blocks are in doubt",
+                first.saturating_sub(text_end)
+            );
+            self.doubt(0, Error::corrupt(Place::Byte(text_end), why));
+        }
+        for n in 0..self.layout.blocks.len() {
+            let Some(at) = self.hidden(n)? else { continue };
+            if self.leads_to_end_of(n, at)? {
+                self.doubt_behind(n, at);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn doubt_behind(&mut self, n: usize, at: u64) {
+        let why = format!(
+            "a block header in the space of block {n}, behind its used bytes: the numbers of the blocks behind are in doubt"
+        );
+        self.doubt(n.saturating_add(1), Error::corrupt(Place::Byte(at), why));
+    }
+
+    /// Where a block header stands right behind what block `n` uses of its space.
+    fn hidden(&mut self, n: usize) -> Result<Option<u64>> {
+        let Some(block) = self.layout.blocks.get(n) else {
+            return Ok(None);
+        };
+        let (used, room) = if block.streamed() {
+            (block.allocated, u64::MAX)
+        } else {
+            (block.used, block.allocated)
+        };
+        let at = block.data_offset().saturating_add(used);
+        let fits = room.saturating_sub(used) >= len_u64(LONGEST_HEADER);
+        if !fits || at == block.data_offset() && block.streamed() || at >= self.layout.len {
+            return Ok(None);
+        }
+        Ok(self.plausible(at)?.map(|_| at))
+    }
+
+    /// Whether blocks lie one behind the other from `at` to where block `n` ends, so that they can hardly be its data.
+    fn leads_to_end_of(&mut self, n: usize, at: u64) -> Result<bool> {
+        let block = self.layout.blocks.get(n);
+        let end = block.filter(|block| !block.streamed());
+        let Some(end) = end.and_then(BlockHeader::end) else {
+            return Ok(true);
+        };
+        if end > self.layout.len {
+            return Ok(true);
+        }
+        let mut at = at;
+        while at < end {
+            let next = self.plausible(at)?.and_then(|header| header.end());
+            match next.filter(|&next| next > at) {
+                Some(next) => at = next,
+                None => return Ok(false),
+            }
+        }
+        Ok(at == end)
+    }
+
+    /// Whether the bytes from `start` to `end` have room for a block, and the first that are not blank are of that kind.
+    /// What lies beyond `limit` is taken to be.
+    pub(super) fn found_in(
+        &self,
+        start: u64,
+        end: u64,
+        limit: u64,
+        kind: impl Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
+        if end.saturating_sub(start) < len_u64(LONGEST_HEADER) {
+            return Ok(false);
+        }
+        let mut at = start;
+        while at < end {
+            if at.saturating_sub(start) >= limit {
+                return Ok(true);
+            }
+            let len = end.saturating_sub(at).min(CHUNK);
+            let bytes = read_up_to(self.source, at, usize::try_from(len).unwrap_or(0))?;
+            if !bytes.iter().all(|&byte| blank(byte)) {
+                return Ok(kind(&bytes));
+            }
+            at = at.saturating_add(len);
+        }
+        Ok(false)
+    }
+}

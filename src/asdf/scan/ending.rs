@@ -1,0 +1,130 @@
+//! What lies behind the last block: the block index, checked against the blocks, and the rest of the file.
+
+use super::doubt::{binary, blank};
+use super::walk::Walk;
+use super::{GAP_LIMIT, INDEX_LIMIT};
+use crate::asdf::layout::{Doubt, Extent, INDEX_HEADER, Index, Severity, parse_index};
+use crate::asdf::text::{CHUNK, read_up_to};
+use crate::error::{Error, Place, Result};
+use crate::source::len_u64;
+
+impl Walk<'_> {
+    /// Finds the block index behind the last block and checks it against the blocks.
+    pub(super) fn find_index(&mut self) -> Result<()> {
+        let end = self.layout.blocks_end();
+        if self.layout.streamed() || end >= self.layout.len {
+            return Ok(());
+        }
+        let Some((at, adjacent)) = self.last_index(end)? else {
+            return Ok(());
+        };
+        let text = read_up_to(
+            self.source,
+            at,
+            usize::try_from(INDEX_LIMIT).unwrap_or(usize::MAX),
+        )?;
+        let offsets: Vec<u64> = self
+            .layout
+            .blocks
+            .iter()
+            .map(|block| block.offset)
+            .collect();
+        let (len, wrong) = match parse_index(&text) {
+            None => (text.len(), Some("not a list of offsets".to_owned())),
+            Some((_, len)) if !adjacent => (
+                len,
+                Some(format!("not right behind the last block, at {end}")),
+            ),
+            Some((found, len)) if found != offsets => (len, Some(difference(&found, &offsets))),
+            Some((_, len)) => (len, None),
+        };
+        let extent = Extent {
+            start: at,
+            end: at.saturating_add(len_u64(len)),
+        };
+        self.layout.index = match wrong {
+            None => Index::Valid(extent),
+            Some(why) => Index::Wrong(extent, why),
+        };
+        Ok(())
+    }
+
+    /// Start of the last block index text behind `from`, and whether nothing but the index can be there.
+    fn last_index(&self, from: u64) -> Result<Option<(u64, bool)>> {
+        let here = read_up_to(self.source, from, INDEX_HEADER.len())?;
+        if here.starts_with(INDEX_HEADER) {
+            return Ok(Some((from, true)));
+        }
+        let start = self.layout.len.saturating_sub(INDEX_LIMIT).max(from);
+        let tail = read_up_to(
+            self.source,
+            start,
+            usize::try_from(INDEX_LIMIT).unwrap_or(usize::MAX),
+        )?;
+        let found = tail
+            .windows(INDEX_HEADER.len())
+            .rposition(|window| window == INDEX_HEADER);
+        Ok(found.map(|at| (start.saturating_add(len_u64(at)), false)))
+    }
+
+    /// Notes an index that is wrong, and bytes at the end of the file that are neither zero nor anything else that is known.
+    pub(super) fn check_ending(&mut self) -> Result<()> {
+        let len = self.layout.len;
+        let end = self.layout.blocks_end();
+        let (index, from) = match &self.layout.index {
+            Index::Absent => (None, end),
+            Index::Valid(extent) => (None, extent.end),
+            Index::Wrong(extent, why) => (Some((*extent, why.clone())), extent.end),
+        };
+        if let Some((extent, why)) = &index {
+            let why = format!("block index: {why}; not used");
+            self.layout.note(
+                Severity::Odd,
+                Error::corrupt(Place::Byte(extent.start), why),
+            );
+        }
+        let trailer = read_up_to(
+            self.source,
+            from,
+            usize::try_from(CHUNK).unwrap_or(usize::MAX),
+        )?;
+        if !trailer.iter().all(|&byte| blank(byte)) {
+            let why = format!(
+                "{} bytes that are neither block nor index",
+                len.saturating_sub(from)
+            );
+            self.layout
+                .note(Severity::Odd, Error::corrupt(Place::Byte(from), why));
+        }
+        self.doubt_trailer(end, index.map_or(end, |(extent, _)| extent.start))?;
+        self.doubt_trailer(from, len)
+    }
+
+    /// Whether the bytes from `start` to `end`, behind the last block, can be a block whose header is lost.
+    fn doubt_trailer(&mut self, start: u64, end: u64) -> Result<()> {
+        let sure = self.guided || matches!(self.layout.index, Index::Valid(_));
+        if sure || !self.found_in(start, end, GAP_LIMIT, binary)? {
+            return Ok(());
+        }
+        let why = "behind the last block lies what may be a block whose header is lost";
+        let error = Error::corrupt(Place::Byte(start), why);
+        self.layout.note(Severity::Frozen, error.clone());
+        let from = self.layout.blocks.len();
+        let doubt = || Box::new(Doubt { from, error });
+        self.layout.doubt.get_or_insert_with(doubt);
+        Ok(())
+    }
+}
+
+/// How a block index differs from the blocks that are there.
+fn difference(found: &[u64], blocks: &[u64]) -> String {
+    let first = found.iter().zip(blocks).position(|(a, b)| a != b);
+    match first.and_then(|n| Some((n, found.get(n)?, blocks.get(n)?))) {
+        Some((n, said, is)) => format!("it says block {n} is at {said}, but it is at {is}"),
+        None => format!(
+            "it lists {} blocks, but there are {}",
+            found.len(),
+            blocks.len()
+        ),
+    }
+}

@@ -1,0 +1,311 @@
+//! Finding blocks with the help of the block index, where skipping along leads nowhere or past blocks.
+//!
+//! A stale or chance index must not count. It does if every block that skipping along has found is listed, others are too, and
+//! what stands there fits: a header of a block that ends where the next one begins, or the end of the block in front.
+
+use super::advice::Advice;
+use super::walk::{Ended, LONGEST_HEADER, Walk};
+use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
+use crate::asdf::layout::{Index, Severity};
+use crate::error::{Error, Place, Result};
+use crate::source::len_u64;
+
+/// The most blocks that may be lost; of more the index is rather wrong.
+const LOST_LIMIT: usize = 1000;
+
+/// What is at a place where the block index says that a block begins.
+struct Entry {
+    header: BlockHeader,
+    state: State,
+    /// Whether skipping along has come here.
+    found: bool,
+    /// Where the next block or the index begins.
+    limit: u64,
+    /// Where the used bytes end, as the header says that is there.
+    used_end: u64,
+}
+
+/// How much of a header can be believed.
+enum State {
+    /// All of it.
+    Sound,
+    /// All of it but what a block can be recognised without; the index and the sizes say so.
+    Mended(String),
+    /// All of it but the allocated size, which reaches over what lies behind the block.
+    Cut(String),
+    /// Nothing.
+    Lost(String),
+}
+
+impl Entry {
+    /// Whether the header is whole, and the block behind it has no other business there.
+    fn sound(&self) -> bool {
+        matches!(self.state, State::Sound)
+    }
+}
+
+impl Walk<'_> {
+    /// Takes all blocks from the block index, if it is sure to tell more than skipping along has found.
+    pub(super) fn ask_index(&mut self, ended: &Ended) -> Result<bool> {
+        if !self.may_hide_blocks(ended) {
+            return Ok(false);
+        }
+        let Some(advice) = Advice::read(self.source, self.layout.text_end)? else {
+            return Ok(false);
+        };
+        let Some(entries) = self.entries(&advice)? else {
+            return Ok(false);
+        };
+        let known = entries.iter().filter(|entry| entry.found).count();
+        let lost = entries
+            .iter()
+            .filter(|entry| matches!(entry.state, State::Lost(_)));
+        if lost.count() > LOST_LIMIT {
+            return Ok(false);
+        }
+        let helps = match ended {
+            Ended::Whole => known < entries.len() && skipped_over(&entries),
+            Ended::Nothing => self.room_for_blocks(&advice),
+            _ => leads_on(&entries, advice.extent.start),
+        };
+        if helps {
+            self.take(entries, &advice, ended);
+        }
+        Ok(helps)
+    }
+
+    /// Whether there can be blocks that skipping along did not come to.
+    fn may_hide_blocks(&self, ended: &Ended) -> bool {
+        let Some(last) = self.layout.blocks.last() else {
+            return true;
+        };
+        match ended {
+            Ended::Limit(_) => false,
+            Ended::Whole => match self.layout.index {
+                Index::Valid(_) => false,
+                Index::Wrong(..) => true,
+                // the last block may reach over the index
+                Index::Absent => last.allocated > last.used,
+            },
+            // the sizes and the checksum of a block that is streamed are zero
+            Ended::Streamed => {
+                last.allocated > 0 || last.used > 0 || last.data_size > 0 || last.has_checksum()
+            }
+            _ => true,
+        }
+    }
+
+    /// What is where the index says that blocks are; `None` if it does not list the blocks that were found.
+    fn entries(&mut self, advice: &Advice) -> Result<Option<Vec<Entry>>> {
+        let found = std::mem::take(&mut self.layout.blocks);
+        let mut known = found.iter().map(|block| block.offset).peekable();
+        let mut listed = Vec::with_capacity(advice.offsets.len());
+        for &offset in &advice.offsets {
+            listed.push(known.next_if_eq(&offset).is_some());
+        }
+        let all_listed = known.peek().is_none();
+        let mut entries = Vec::with_capacity(advice.offsets.len());
+        if all_listed {
+            let limits = advice.offsets.iter().skip(1).copied();
+            let limits = limits.chain(std::iter::once(advice.extent.start));
+            for ((&offset, limit), found) in advice.offsets.iter().zip(limits).zip(listed) {
+                entries.push(self.entry(offset, limit, found)?);
+            }
+        }
+        self.layout.blocks = found;
+        Ok(all_listed.then_some(entries))
+    }
+
+    fn entry(&mut self, offset: u64, limit: u64, found: bool) -> Result<Entry> {
+        let header = self.header(offset)?;
+        let mended = self.mended(offset, limit)?;
+        let used = |header: &BlockHeader| header.data_offset().saturating_add(header.used);
+        let used_end = header.as_ref().map_or(offset, used);
+        let (header, state) = match (header, mended) {
+            (Ok(header), _) if self.fits(&header, limit, found)? => (header, State::Sound),
+            (header, Some(mended)) => {
+                let why = match header {
+                    Ok(header) if header.streamed() => "it says that it is streamed".to_owned(),
+                    Ok(header) => format!("it says that it has {} bytes", header.header_size),
+                    Err(error) => reason(error),
+                };
+                (mended, State::Mended(why))
+            }
+            (Ok(header), None) if can_be_cut(&header, limit) => {
+                let why = format!(
+                    "{} bytes allocated, but something else begins after {}",
+                    header.allocated,
+                    limit.saturating_sub(header.data_offset())
+                );
+                (header, State::Cut(why))
+            }
+            (header, None) => {
+                let why = match header {
+                    Ok(_) => "its sizes reach over what lies behind it".to_owned(),
+                    Err(error) => reason(error),
+                };
+                (lost(offset, limit), State::Lost(why))
+            }
+        };
+        Ok(Entry {
+            header,
+            state,
+            found,
+            limit,
+            used_end,
+        })
+    }
+
+    /// Whether a block with that header ends in front of `limit`, and no other follows there that the index does not know.
+    fn fits(&mut self, header: &BlockHeader, limit: u64, found: bool) -> Result<bool> {
+        let Some(end) = header.end().filter(|_| !header.streamed()) else {
+            return Ok(false);
+        };
+        if found || end >= limit {
+            return Ok(end <= limit);
+        }
+        Ok(header.used <= header.allocated && self.plausible(end)?.is_none())
+    }
+
+    /// The header at `offset` with what it has to begin with, if its sizes then say that the block ends just at `limit`.
+    fn mended(&mut self, offset: u64, limit: u64) -> Result<Option<BlockHeader>> {
+        let dialect = self.layout.dialect;
+        let mut bytes = self.header_bytes(offset)?.to_vec();
+        let size = FIELDS_LEN.to_be_bytes();
+        let start = dialect.magics.iter().take(1).flatten().chain(&size);
+        for (to, from) in bytes.iter_mut().zip(start) {
+            *to = *from;
+        }
+        let header = BlockHeader::parse(&bytes, offset, dialect).ok();
+        let header = header.map(|header| BlockHeader {
+            flags: header.flags & !STREAMED,
+            ..header
+        });
+        Ok(header.filter(|header| {
+            let agrees = header.is_transformed() || header.data_size == header.used;
+            header.end() == Some(limit) && header.used <= header.allocated && agrees
+        }))
+    }
+
+    /// Whether there is room for the blocks of the index between it and the text.
+    fn room_for_blocks(&self, advice: &Advice) -> bool {
+        let room = advice.extent.start.saturating_sub(self.layout.text_end);
+        room >= len_u64(LONGEST_HEADER)
+    }
+
+    /// Takes these blocks for those of the file.
+    fn take(&mut self, entries: Vec<Entry>, advice: &Advice, ended: &Ended) {
+        self.guided = true;
+        if let Ended::Unreadable(at, error) = ended
+            && advice.offsets.binary_search(at).is_err()
+        {
+            self.layout.note(Severity::Odd, error.clone());
+        }
+        self.layout.index = Index::Absent;
+        self.layout.blocks.clear();
+        let last = entries.len().saturating_sub(1);
+        for (n, entry) in entries.into_iter().enumerate() {
+            let corrupt = |why: String| Error::corrupt(Place::Block(n), why);
+            match entry.state {
+                State::Sound => {
+                    let end = entry.header.end().unwrap_or(entry.limit);
+                    if end < entry.limit && n < last {
+                        let gap = entry.limit.saturating_sub(end);
+                        let why = format!("{gap} bytes that belong to no block");
+                        self.layout
+                            .note(Severity::Odd, Error::corrupt(Place::Byte(end), why));
+                    }
+                }
+                State::Mended(why) => {
+                    let why =
+                        format!("its header is damaged: {why}; read as the block index places it");
+                    self.layout.note(Severity::Frozen, corrupt(why));
+                }
+                State::Cut(why) => self.layout.note(Severity::Frozen, corrupt(why)),
+                State::Lost(why) => {
+                    let error = corrupt(format!("its header is lost: {why}"));
+                    self.layout.note(Severity::Frozen, error.clone());
+                    self.layout.lost.insert(n, error);
+                }
+            }
+            self.layout.blocks.push(entry.header);
+        }
+        if self.layout.blocks_end() > advice.extent.start {
+            self.layout.index = Index::Valid(advice.extent);
+        }
+    }
+}
+
+/// Whether skipping along has passed over blocks that are sure to be some.
+fn skipped_over(entries: &[Entry]) -> bool {
+    // in front of the first block that was found, all may be lost
+    let mut behind = entries.iter().skip_while(|entry| !entry.found);
+    behind.all(|entry| entry.found || entry.sound()) && !any_in_use(entries)
+}
+
+/// Whether an entry lies in bytes that a block uses, so that it is data.
+fn any_in_use<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> bool {
+    let mut used_end = 0;
+    entries.into_iter().any(|entry| {
+        if entry.found {
+            used_end = entry.used_end;
+        }
+        !entry.found && entry.header.offset < used_end
+    })
+}
+
+/// Whether the index leads on from where skipping along has ended, at or behind the last block that was found.
+fn leads_on(entries: &[Entry], index: u64) -> bool {
+    // the last block that was found may not say rightly what it uses
+    let ahead = entries.iter().rposition(|entry| entry.found);
+    if any_in_use(entries.iter().take(ahead.unwrap_or(0))) {
+        return false;
+    }
+    let mut end = None;
+    for entry in entries {
+        let follows = end == Some(entry.header.offset);
+        if !entry.found && (entry.sound() || follows) {
+            return true;
+        }
+        end = entry.header.end().filter(|_| entry.found);
+    }
+    let known = entries.iter().filter(|entry| entry.found && entry.sound());
+    let Some(last) = entries.last().filter(|last| last.found) else {
+        return false;
+    };
+    match last.state {
+        State::Mended(_) => true,
+        State::Cut(_) | State::Lost(_) => known.count() > 0 || last.used_end == index,
+        State::Sound => last.header.end() == Some(index),
+    }
+}
+
+/// Whether nothing but the allocated size of a block is wrong.
+fn can_be_cut(header: &BlockHeader, limit: u64) -> bool {
+    let used_end = header.data_offset().checked_add(header.used);
+    let agrees = header.is_transformed() || header.data_size == header.used;
+    header.header_size == FIELDS_LEN
+        && !header.streamed()
+        && agrees
+        && used_end.is_some_and(|end| end <= limit)
+}
+
+/// What stands for a block whose header can't be read.
+fn lost(offset: u64, limit: u64) -> BlockHeader {
+    let header = BlockHeader::new(offset);
+    let room = limit.saturating_sub(header.data_offset());
+    BlockHeader {
+        allocated: room,
+        used: room,
+        data_size: room,
+        ..header
+    }
+}
+
+/// An error without its place, which is that of the block.
+fn reason(error: Error) -> String {
+    match error {
+        Error::Corrupt { why, .. } => why,
+        error => error.to_string(),
+    }
+}

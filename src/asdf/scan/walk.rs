@@ -1,0 +1,265 @@
+//! Skipping along the blocks, from header to header.
+
+use super::{BLOCK_LIMIT, GAP_LIMIT, PADDING_LIMIT};
+use crate::asdf::dialect::Dialect;
+use crate::asdf::header::BlockHeader;
+use crate::asdf::layout::{INDEX_HEADER, Index, Layout, Severity};
+use crate::asdf::text::{CHUNK, position_of_magic, read_up_to};
+use crate::error::{Error, Place, Result};
+use crate::source::{Peek, Source, len_u64};
+
+/// The most places that are tried for the first block of a draft with two magics.
+const CANDIDATE_LIMIT: usize = 1000;
+/// Bytes of the longest block header whose fields are known, magic included.
+pub(super) const LONGEST_HEADER: usize = 54;
+
+/// Skipping along the blocks.
+pub(super) struct Walk<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) layout: &'a mut Layout,
+    peek: Peek,
+    /// Whether the blocks are those of the block index.
+    pub(super) guided: bool,
+}
+
+/// How skipping along has ended.
+pub(super) enum Ended {
+    /// At the end of the file, or where a block index begins.
+    Whole,
+    /// There is no block at all.
+    Nothing,
+    /// The last block says that it is streamed, so that nothing can follow.
+    Streamed,
+    /// The last block says that it ends behind the end of the file.
+    Beyond,
+    /// Something else is behind the last block, which ends at this offset.
+    Stuck(u64),
+    /// What should be the next header, at this offset, is none.
+    Unreadable(u64, Error),
+    /// There are more blocks than are read.
+    Limit(Error),
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(source: &'a dyn Source, layout: &'a mut Layout) -> Self {
+        Self {
+            source,
+            layout,
+            peek: Peek::default(),
+            guided: false,
+        }
+    }
+
+    /// Finds blocks and index from `from` on, the end of the text.
+    pub(super) fn run(&mut self, from: u64) -> Result<()> {
+        let mut next = self.first_block(from)?;
+        let mut may_ask = true;
+        loop {
+            let ended = self.skip_along(next)?;
+            if matches!(ended, Ended::Whole) {
+                self.find_index()?;
+            }
+            // an index that did not help once is not asked again
+            if may_ask && self.ask_index(&ended)? {
+                break;
+            }
+            may_ask = false;
+            next = self.go_on(ended)?;
+            if next.is_none() {
+                break;
+            }
+        }
+        if matches!(self.layout.index, Index::Absent) {
+            self.find_index()?;
+        }
+        self.check_ending()?;
+        self.look_for_doubt(from)?;
+        self.check_sizes();
+        Ok(())
+    }
+
+    /// The offset of the first block, at or after `from`.
+    ///
+    /// In drafts with two magics a file uses one of them: that of the first header that can be one.
+    fn first_block(&mut self, from: u64) -> Result<Option<u64>> {
+        let limit = from.saturating_add(PADDING_LIMIT);
+        let dialect = self.layout.dialect;
+        let first = find_magic(self.source, dialect, from, PADDING_LIMIT)?;
+        if dialect.magics.len() < 2 {
+            return Ok(first);
+        }
+        let mut found = first;
+        for _ in 0..CANDIDATE_LIMIT {
+            let Some(at) = found else { break };
+            if self.plausible(at)?.is_some() {
+                break;
+            }
+            let behind = at.saturating_add(1);
+            found = find_magic(self.source, dialect, behind, limit.saturating_sub(behind))?;
+        }
+        let Some(at) = found.or(first) else {
+            return Ok(None);
+        };
+        let magic = read_up_to(self.source, at, 4)?;
+        if let Some(magic) = magic.first_chunk() {
+            self.layout.dialect = dialect.of_magic(*magic);
+        }
+        Ok(Some(at))
+    }
+
+    /// Takes in the block whose magic is at `next`, and those that lie one behind the other from there on.
+    fn skip_along(&mut self, next: Option<u64>) -> Result<Ended> {
+        let Some(mut at) = next else {
+            return Ok(Ended::Nothing);
+        };
+        loop {
+            let header = match self.header(at)? {
+                Ok(header) => header,
+                Err(error) => return Ok(Ended::Unreadable(at, error)),
+            };
+            if self.layout.blocks.len() >= BLOCK_LIMIT {
+                let why = format!("more than {BLOCK_LIMIT} blocks; the rest is not shown");
+                return Ok(Ended::Limit(Error::unsupported(Place::Byte(at), why)));
+            }
+            let end = header.end().filter(|&end| end <= self.layout.len);
+            let streamed = header.streamed();
+            self.layout.blocks.push(header);
+            let Some(end) = end.filter(|_| !streamed) else {
+                return Ok(if streamed {
+                    Ended::Streamed
+                } else {
+                    Ended::Beyond
+                });
+            };
+            let here = self.peek.read(self.source, end, INDEX_HEADER.len())?;
+            if here.is_empty() || here.starts_with(INDEX_HEADER) {
+                return Ok(Ended::Whole);
+            }
+            let mut magics = self.layout.dialect.magics.iter();
+            if !magics.any(|magic| here.starts_with(magic)) {
+                return Ok(Ended::Stuck(end));
+            }
+            at = end;
+        }
+    }
+
+    /// The block header at `at`, or why there is none.
+    pub(super) fn header(&mut self, at: u64) -> Result<Result<BlockHeader>> {
+        let bytes = self.peek.read(self.source, at, LONGEST_HEADER)?;
+        let header = BlockHeader::parse(bytes, at, self.layout.dialect);
+        Ok(header.and_then(|header| {
+            if header.data_offset() > self.layout.len {
+                let why = "block header cut short by the end of the file";
+                return Err(Error::corrupt(Place::Byte(at), why));
+            }
+            Ok(header)
+        }))
+    }
+
+    /// The first bytes of what should be a block header.
+    pub(super) fn header_bytes(&mut self, at: u64) -> Result<&[u8]> {
+        self.peek.read(self.source, at, LONGEST_HEADER)
+    }
+
+    /// Where to skip along from again, if blocks can be behind the place where that has ended.
+    fn go_on(&mut self, ended: Ended) -> Result<Option<u64>> {
+        let (end, next) = match ended {
+            Ended::Whole | Ended::Nothing | Ended::Streamed | Ended::Beyond => return Ok(None),
+            Ended::Unreadable(_, error) | Ended::Limit(error) => {
+                self.doubt(self.layout.blocks.len(), error);
+                return Ok(None);
+            }
+            Ended::Stuck(end) => (end, self.searched(end)?),
+        };
+        let Some(next) = next else { return Ok(None) };
+        self.check_gap(end, next)?;
+        let why = format!("{} bytes that belong to no block", next.saturating_sub(end));
+        self.layout
+            .note(Severity::Odd, Error::corrupt(Place::Byte(end), why));
+        Ok(Some(next))
+    }
+
+    /// The offset of the first block header in the gap from `end` on that fits into the file.
+    fn searched(&mut self, end: u64) -> Result<Option<u64>> {
+        let limit = end.saturating_add(GAP_LIMIT);
+        let mut at = end;
+        while let Some(found) = find_magic(
+            self.source,
+            self.layout.dialect,
+            at,
+            limit.saturating_sub(at),
+        )? {
+            if self.plausible(found)?.is_some() {
+                return Ok(Some(found));
+            }
+            at = found.saturating_add(1);
+        }
+        Ok(None)
+    }
+
+    /// The block header at `at`, if there is one that fits into the file: a magic alone may be chance.
+    pub(super) fn plausible(&mut self, at: u64) -> Result<Option<BlockHeader>> {
+        let len = self.layout.len;
+        let header = self.header(at)?.ok();
+        Ok(header.filter(|header| header.streamed() || header.end().is_some_and(|end| end <= len)))
+    }
+
+    /// Notes headers whose sizes contradict each other or the file.
+    fn check_sizes(&mut self) {
+        let layout = &mut *self.layout;
+        let mut notes = Vec::new();
+        for (n, header) in layout.blocks.iter().enumerate() {
+            if header.streamed() {
+                continue;
+            }
+            if header.end().is_none_or(|end| end > layout.len) {
+                let there = layout.len.saturating_sub(header.data_offset());
+                let why = format!(
+                    "{} bytes allocated, but the file ends after {there}",
+                    header.allocated
+                );
+                notes.push((Severity::Partial, n, why));
+            }
+            if header.used > header.allocated {
+                let why = format!(
+                    "used {} bytes of {} allocated",
+                    header.used, header.allocated
+                );
+                // where the block ends is one or the other
+                notes.push((Severity::Frozen, n, why));
+            } else if !header.is_transformed() && header.data_size != header.used {
+                let why = format!(
+                    "not compressed, but data size {} and used size {}; the used bytes are shown",
+                    header.data_size, header.used
+                );
+                notes.push((Severity::Odd, n, why));
+            }
+        }
+        for (severity, n, why) in notes {
+            layout.note(severity, Error::corrupt(Place::Block(n), why));
+        }
+    }
+}
+
+/// The first block magic at or after `from`, at most `limit` bytes away.
+fn find_magic(
+    source: &dyn Source,
+    dialect: &Dialect,
+    from: u64,
+    limit: u64,
+) -> Result<Option<u64>> {
+    const OVERLAP: u64 = 3;
+    let end = source.len().min(from.saturating_add(limit));
+    let mut at = from;
+    while at < end {
+        let chunk = read_up_to(source, at, usize::try_from(CHUNK).unwrap_or(usize::MAX))?;
+        if let Some(found) = position_of_magic(&chunk, dialect) {
+            return Ok(Some(at.saturating_add(len_u64(found))));
+        }
+        if len_u64(chunk.len()) < CHUNK {
+            break;
+        }
+        at = at.saturating_add(CHUNK.saturating_sub(OVERLAP));
+    }
+    Ok(None)
+}

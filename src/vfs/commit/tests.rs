@@ -1,0 +1,17 @@
+use super::*;
+use crate::asdf::sample::Sample;
+use crate::vfs::testing::writable;
+
+#[test]
+fn whether_a_block_is_used_is_looked_at_when_nobody_else_saves() {
+    let text = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+        a: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
+    let sample = Sample::new().text(text).block(b"abc").block(b"def");
+    let (_dir, vfs) = writable(&sample);
+    vfs.commit_removal(0).unwrap_err();
+    vfs.commit_removal(1).unwrap();
+    vfs.commit_removal(1).unwrap_err();
+    // as a save may have begun to use it after `remove_block` has found it unused
+    let error = vfs.commit_removal(0).unwrap_err();
+    assert!(matches!(error, Error::Busy(_)), "{error}");
+}

@@ -1,0 +1,69 @@
+//! What scratch files may take of memory, all together.
+
+use super::{Number, Root};
+use crate::vfs::Error;
+
+/// What each name of a scratch file costs of the limit, beside the bytes of the file.
+const NAME_COST: u64 = 1024;
+
+impl Root {
+    /// What a file costs of the limit while it has `len` bytes: these and its names. `tree.yaml` costs neither its bytes nor that
+    /// name.
+    fn cost(&self, number: Number, len: u64) -> Result<u64, Error> {
+        let names = u64::from(self.file(number)?.names);
+        let (names, len) = if self.is_tree(number) {
+            (names.saturating_sub(1), 0)
+        } else {
+            // a file without a name lives on in its handles
+            (names.max(1), len)
+        };
+        Ok(names.saturating_mul(NAME_COST).saturating_add(len))
+    }
+
+    /// That the limit allows a file to have `len` bytes. What makes it cheaper is allowed always.
+    pub(super) fn check_room(&self, number: Number, len: u64) -> Result<(), Error> {
+        let cost = self.cost(number, len)?;
+        let before = self.file(number)?.charged;
+        let used = self.used.saturating_sub(before).saturating_add(cost);
+        if used > self.limit && cost > before {
+            return Err(Error::ScratchFull(self.limit));
+        }
+        Ok(())
+    }
+
+    /// Counts what a file costs, if the limit allows it.
+    pub(super) fn charge(&mut self, number: Number) -> Result<(), Error> {
+        self.check_room(number, self.shown(number)?.len)?;
+        self.recount(number);
+        Ok(())
+    }
+
+    /// Counts what a file costs now, whether the limit allows it or not.
+    pub(super) fn recount(&mut self, number: Number) {
+        let Ok(cost) = self
+            .shown(number)
+            .and_then(|shown| self.cost(number, shown.len))
+        else {
+            return;
+        };
+        if let Some(file) = self.files.get_mut(&number) {
+            let before = std::mem::replace(&mut file.charged, cost);
+            self.used = self.used.saturating_sub(before).saturating_add(cost);
+        }
+    }
+
+    /// That a file may become a scratch file, in the place of `replaced`, if it is `tree.yaml`. An editor may rename a text of any
+    /// length away, so that the limit is exceeded then; but not another one, until that has gone.
+    pub(super) fn check_may_lose_name(
+        &self,
+        number: Number,
+        replaced: Option<Number>,
+    ) -> Result<(), Error> {
+        let replaced = replaced.and_then(|replaced| self.files.get(&replaced));
+        let freed = replaced.map_or(0, |file| file.charged);
+        if self.is_tree(number) && self.used.saturating_sub(freed) > self.limit {
+            return Err(Error::ScratchFull(self.limit));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! What `stat(2)` says of the files of the mount.
+
+use super::attr::{changed, modified, permissions, with_search_bits};
+use super::node::Node;
+use super::state::State;
+use super::{Attr, Error, Kind, Result, Vfs, hdus, index, locked, root_directories};
+use crate::source::{Source, len_u64};
+
+impl Vfs {
+    /// The attributes of a node.
+    pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
+        if let Node::Text(number) = node {
+            return self.text_attr(number);
+        }
+        let kind = kind(node);
+        let size = self.size(state, node)?;
+        let (uid, gid) = state.owner(&self.options);
+        Ok(Attr {
+            ino: node.ino(),
+            kind,
+            // the kernel's file sizes are signed
+            size: size.min(i64::MAX.unsigned_abs()),
+            perm: self.perm(state, node, kind),
+            nlink: names(state, node)?,
+            uid,
+            gid,
+            mtime: modified(&state.meta),
+            ctime: changed(&state.meta),
+        })
+    }
+
+    fn size(&self, state: &State, node: Node) -> Result<u64> {
+        Ok(match node {
+            Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => 0,
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv => self.info_len(state, node),
+            Node::Block(n) => self.block_len(state, index(n))?,
+            Node::ArrayBin(number) => state.array(number)?.bin_len(),
+            Node::ArrayNpy(number) => state.array(number)?.npy_len(),
+            Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
+            Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
+            Node::Text(number) => locked(&self.root).shown(number)?.len,
+        })
+    }
+
+    /// Permission bits: those of FILE, without those to write where nothing can be written.
+    fn perm(&self, state: &State, node: Node, kind: Kind) -> u16 {
+        let perm = permissions(&state.meta, self.options.umask);
+        let is_data = matches!(node, Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_));
+        match kind {
+            Kind::Symlink => 0o777,
+            Kind::Directory => with_search_bits(perm),
+            Kind::File if is_data && self.options.read_only.is_none() => perm,
+            Kind::File => perm & !0o222,
+        }
+    }
+
+    /// Bytes of a block, as it is being edited.
+    fn block_len(&self, state: &State, n: usize) -> Result<u64> {
+        match self.drafts.get(n) {
+            Some(draft) => Ok(draft.overlay.len()),
+            None => state.snapshot.block_len(n).ok_or(Error::NotFound),
+        }
+    }
+
+    fn text_attr(&self, number: u32) -> Result<Attr> {
+        let shown = locked(&self.root).shown(number)?;
+        Ok(Attr {
+            ino: Node::Text(number).ino(),
+            kind: if shown.link {
+                Kind::Symlink
+            } else {
+                Kind::File
+            },
+            size: shown.len,
+            perm: if shown.link { 0o777 } else { shown.facts.perm },
+            nlink: shown.names,
+            uid: shown.facts.uid,
+            gid: shown.facts.gid,
+            mtime: shown.facts.mtime,
+            ctime: shown.facts.mtime,
+        })
+    }
+}
+
+fn kind(node: Node) -> Kind {
+    match node {
+        Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => Kind::Directory,
+        Node::ArrayLink(_) => Kind::Symlink,
+        _ => Kind::File,
+    }
+}
+
+/// How many names a node has; of a directory, with its own `.` and the `..` of those in it.
+fn names(state: &State, node: Node) -> Result<u32> {
+    let directories = match node {
+        Node::Root => u32::try_from(root_directories(state).len()).unwrap_or(u32::MAX),
+        Node::ArrayDir(number) => {
+            let facts = state.catalogue().directory_facts(number);
+            facts.ok_or(Error::NotFound)?.1
+        }
+        Node::Blocks | Node::Info | Node::Hdus => 0,
+        _ => return Ok(1),
+    };
+    Ok(directories.saturating_add(2))
+}

@@ -1,0 +1,33 @@
+//! What the tests of several modules need: the file system of a sample, to be written, without a kernel.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::{Options, Vfs};
+use crate::asdf::check::Validate;
+use crate::asdf::sample::Sample;
+use crate::asdf::{OpenOptions, Snapshot};
+use crate::codec::Cache;
+use crate::save::{self, Writer};
+
+/// The file system of a sample in a folder of its own.
+pub(super) fn writable(sample: &Sample) -> (TempDir, Vfs) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a.asdf");
+    std::fs::write(&path, sample.bytes()).unwrap();
+    let writer = Writer::open(&path, save::Options::default());
+    let writer = writer.map_err(drop).unwrap().writer;
+    let file = Arc::clone(writer.file());
+    let snapshot = Snapshot::open(file, Cache::new(1 << 20), OpenOptions::default()).unwrap();
+    let options = Options {
+        uid: None,
+        gid: None,
+        umask: 0,
+        read_only: None,
+        scratch: 1 << 20,
+        validate: Validate::Warn,
+    };
+    let vfs = Vfs::new(&path, snapshot, Some(writer), options).unwrap();
+    (dir, vfs)
+}

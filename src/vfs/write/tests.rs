@@ -1,0 +1,55 @@
+//! What can be written when, and what looking costs.
+
+use super::*;
+use crate::asdf::sample::Sample;
+use crate::vfs::testing::writable;
+
+const WRITE: Access = Access {
+    write: true,
+    truncate: false,
+    append: false,
+    pid: 0,
+};
+
+fn status(vfs: &Vfs) -> String {
+    vfs.info_text(&vfs.state(), Node::Status)
+}
+
+#[test]
+fn nothing_can_be_written_once_a_save_has_failed_for_good() {
+    let (_dir, vfs) = writable(&Sample::new());
+    assert!(status(&vfs).contains("mount     writable\n"));
+    let open = vfs.open(Node::TREE.ino(), WRITE).unwrap();
+    let lost = std::io::Error::other("the disk is gone");
+    locked(vfs.writer.as_ref().unwrap()).fail(Library::io("writing to disk", lost));
+    let said = status(&vfs);
+    let want = "mount     read-only: a save has failed; unmount, and mount again: writing to disk: the disk is gone\n";
+    assert!(said.contains(want), "{said}");
+    // also while another thread has the writer
+    let _writer = locked(vfs.writer.as_ref().unwrap());
+    for refused in [
+        vfs.open(Node::TREE.ino(), WRITE).map(drop),
+        vfs.write(open.fh, 0, b"x", false).map(drop),
+        vfs.unlink(Node::Root.ino(), TREE_NAME.as_ref()),
+    ] {
+        assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
+    }
+    vfs.open(Node::TREE.ino(), Access::default()).unwrap();
+}
+
+/// `ls -l info` put all texts together each time, with a look at every block.
+#[test]
+fn the_size_of_a_long_text_is_that_which_it_had_when_it_was_made_last() {
+    for (blocks, is_long) in [(10, false), (1500, true)] {
+        let sample = (0..blocks).fold(Sample::new(), |sample, _| sample.block(b"x"));
+        let (_dir, vfs) = writable(&sample);
+        let len = || vfs.getattr(Node::Status.ino(), None).unwrap().size;
+        let before = status(&vfs).len() as u64;
+        assert_eq!(len(), before);
+        locked(&vfs.history).saved("something that takes many words to tell of".to_owned());
+        assert_eq!(len() == before, is_long, "{blocks}");
+        let after = status(&vfs).len() as u64;
+        assert_eq!(len(), after);
+        assert_ne!(after, before);
+    }
+}
