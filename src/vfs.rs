@@ -368,8 +368,8 @@ impl Vfs {
                 return Ok(());
             };
             at = at.saturating_add(1);
-            // a name that has gone since the directory was opened is passed over
-            if let Ok(attr) = self.attr(state, node)
+            // the names are those of then, but what they have is told as it is now; one that has gone is passed over
+            if let Ok(attr) = self.attr(&self.state(), node)
                 && add(at, &name, &attr)
             {
                 return Ok(());

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use log::{info, warn};
 
 use super::drafts::Draft;
+use super::kernel::Announced;
 use super::node::Node;
 use super::stored::Stirring;
 use super::{Error, Invalidation, Result, State, Vfs, locked};
@@ -192,12 +193,12 @@ impl Vfs {
             resized(draft, &sum)?
         } else {
             self.write_in_place(&mut writer, draft, &sum, &what)?;
-            self.tell_block(&state, n);
+            drop(self.announce_block(&state, n));
             return Ok(None);
         };
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let stirring = self.commit(&mut writer, &edit, &what, sum.known(n))?;
-        self.tell_block(&state, n);
+        drop(self.announce_block(&state, n));
         Ok(stirring)
     }
 
@@ -396,23 +397,23 @@ impl Vfs {
         Ok(())
     }
 
-    /// Has the kernel forget the pages of a block and of the arrays in it.
-    pub(super) fn tell_block(&self, state: &State, n: usize) {
-        if let Ok(number) = u32::try_from(n) {
-            self.tell(Invalidation::Inode(Node::Block(number).ino()));
-        }
-        for (number, i) in state.catalogue().arrays() {
-            if state
-                .snapshot
-                .arrays()
-                .get(i)
-                .is_some_and(|array| *array.origin() == Origin::Block(n))
-            {
-                self.tell(Invalidation::Inode(Node::ArrayBin(number).ino()));
-                self.tell(Invalidation::Inode(Node::ArrayNpy(number).ino()));
-            }
-        }
+    /// Has the kernel forget the pages of a block, when what is given back is dropped.
+    pub(super) fn announce_block(&self, state: &State, n: usize) -> Announced<'_> {
+        self.announce(pages_of(state, n))
     }
+}
+
+/// The pages of a block and of the arrays in it.
+fn pages_of(state: &State, n: usize) -> Vec<Invalidation> {
+    let block = u32::try_from(n).ok().map(Node::Block);
+    let arrays = state.catalogue().arrays();
+    let arrays = arrays.filter(|(_, i)| {
+        let array = state.snapshot.arrays().get(*i);
+        array.is_some_and(|array| *array.origin() == Origin::Block(n))
+    });
+    let arrays = arrays.flat_map(|(number, _)| [Node::ArrayBin(number), Node::ArrayNpy(number)]);
+    let nodes = block.into_iter().chain(arrays);
+    nodes.map(|node| Invalidation::Inode(node.ino())).collect()
 }
 
 /// That another number of blocks leaves every array its block.

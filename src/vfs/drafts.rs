@@ -148,29 +148,28 @@ impl Drafts {
         self.remove_if(draft, |_| true);
     }
 
-    /// Forgets a draft that nobody has open for writing; whether it was so.
-    pub(super) fn remove_unattended(&self, draft: &Arc<Draft>) -> bool {
-        self.remove_if(draft, |slot| slot.writers == 0)
+    /// Forgets a draft that nobody has open for writing.
+    pub(super) fn remove_unattended(&self, draft: &Arc<Draft>) {
+        self.remove_if(draft, |slot| slot.writers == 0);
     }
 
-    fn remove_if(&self, draft: &Arc<Draft>, condition: impl Fn(&Slot) -> bool) -> bool {
+    fn remove_if(&self, draft: &Arc<Draft>, condition: impl Fn(&Slot) -> bool) {
         let mut drafts = locked(&self.by_block);
         let Some(slot) = drafts.get_mut(&draft.block) else {
-            return false;
+            return;
         };
         let same = slot
             .draft
             .as_ref()
             .is_some_and(|found| Arc::ptr_eq(found, draft));
         if !same || !condition(slot) {
-            return false;
+            return;
         }
         slot.draft = None;
         if slot.writers == 0 {
             drafts.remove(&draft.block);
         }
         self.changed();
-        true
     }
 
     /// Has the drafts read what lies below them where it is now, after stored bytes have moved.

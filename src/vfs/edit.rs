@@ -11,6 +11,7 @@ use log::warn;
 
 use super::drafts::Draft;
 use super::hdus;
+use super::kernel::Announced;
 use super::node::Node;
 use super::spool::unlinked_file;
 use super::{
@@ -267,7 +268,7 @@ impl Vfs {
     pub(super) fn resize_data(&self, node: Node, fh: Option<u64>, size: u64) -> Result<()> {
         let state = self.state();
         let Node::Block(n) = node else {
-            let len = self.attr(&state, node)?.size;
+            let len = self.size(&state, node)?;
             if size == len {
                 return match fh.map(|fh| self.handles.get(fh)).transpose()?.as_deref() {
                     Some(Handle::Data(open)) => self.fill_up(open),
@@ -297,9 +298,9 @@ impl Vfs {
             Ok(()) if draft.is_touched() => self.save_block(&draft),
             outcome => outcome,
         };
-        if self.drafts.remove_unattended(&draft) && draft.is_touched() {
-            self.tell_block(&self.state(), draft.block);
-        }
+        let announced = self.announce_block(&self.state(), draft.block);
+        self.drafts.remove_unattended(&draft);
+        drop(announced);
         saved
     }
 
@@ -345,23 +346,28 @@ impl Vfs {
         }
         // if the bytes were changed in place, nobody reads any before all know that the draft is saved
         let outcome = self.commit_block(draft);
-        match &outcome {
-            Ok(_) => locked(&self.history).block_saved(draft.block),
+        let announced = match &outcome {
+            Ok(_) => {
+                locked(&self.history).block_saved(draft.block);
+                None
+            }
             Err(error @ Error::Library(Library::Stale { .. })) => {
                 self.refresh_soon();
-                self.give_up(draft.block, error);
+                Some(self.give_up(draft.block, error))
             }
             Err(_) => return outcome.map(drop),
-        }
+        };
         *saved = true;
         self.drafts.remove(draft);
+        drop(announced);
         outcome.map(drop)
     }
 
-    fn give_up(&self, block: usize, error: &Error) {
+    /// Tells that a draft is given up. It is gone when what is given back is dropped.
+    fn give_up(&self, block: usize, error: &Error) -> Announced<'_> {
         warn!("block {block}: what was written is not saved, and given up: {error}");
         locked(&self.history).give_up(block, error);
-        self.tell_block(&self.state(), block);
+        self.announce_block(&self.state(), block)
     }
 
     /// The end of a handle: saves what a map wrote, and gives up what can't be saved when nobody is left to mend it.
@@ -370,19 +376,18 @@ impl Vfs {
             return Ok(());
         };
         let saved = self.save_data(open);
+        let announced = self.announce_block(&self.state(), block);
         let draft = self.drafts.remove_writer(block);
+        drop(announced);
         if block >= self.state().snapshot.layout().blocks.len() {
             // made, and not written to
             let name = format!("{block}.bin").into();
             self.tell(Invalidation::Entry(Node::Blocks.ino(), name));
         }
-        if let Some(draft) = draft {
-            if let Err(error) = &saved
-                && draft.is_touched()
-            {
-                self.give_up(block, error);
-            }
-            self.tell_block(&self.state(), block);
+        if let (Some(draft), Err(error)) = (draft, &saved)
+            && draft.is_touched()
+        {
+            drop(self.give_up(block, error));
         }
         self.tell(Invalidation::Inode(open.node.ino()));
         saved

@@ -111,14 +111,11 @@ impl Vfs {
         Ok(())
     }
 
-    /// Makes a state the one that is shown, and has the kernel told what that changes: not before, or it would ask for the old
-    /// bytes again.
+    /// Makes a state the one that is shown, and has the kernel told what that changes.
     pub(super) fn show(&self, new: State, changes: Vec<Invalidation>) {
+        let _announced = self.announce(changes);
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         self.drafts.changed();
-        for change in changes {
-            self.tell(change);
-        }
     }
 
     /// Has FILE looked at when something is asked for next: it is known to have changed.

@@ -7,7 +7,7 @@ use super::{Attr, Error, Kind, Result, Vfs, hdus, index, locked, root_directorie
 use crate::source::{Source, len_u64};
 
 impl Vfs {
-    /// The attributes of a node.
+    /// The attributes of a node, when the kernel may know of them.
     pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
         if let Node::Text(number) = node {
             return self.text_attr(number);
@@ -15,13 +15,15 @@ impl Vfs {
         let kind = kind(node);
         let size = self.size(state, node)?;
         let (uid, gid) = state.owner(&self.options);
+        let nlink = names(state, node)?;
+        self.kernel.wait_for(node.ino());
         Ok(Attr {
             ino: node.ino(),
             kind,
             // the kernel's file sizes are signed
             size: size.min(i64::MAX.unsigned_abs()),
             perm: self.perm(state, node, kind),
-            nlink: names(state, node)?,
+            nlink,
             uid,
             gid,
             mtime: modified(&state.meta),
@@ -29,7 +31,8 @@ impl Vfs {
         })
     }
 
-    fn size(&self, state: &State, node: Node) -> Result<u64> {
+    /// The bytes of a node.
+    pub(super) fn size(&self, state: &State, node: Node) -> Result<u64> {
         Ok(match node {
             Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => 0,
             Node::Status | Node::BlocksTsv | Node::ArraysTsv => self.info_len(state, node),
