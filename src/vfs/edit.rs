@@ -94,9 +94,8 @@ impl Vfs {
         self.drafts.add_writer(block);
         let made = block < state.snapshot.layout().blocks.len() || self.drafts.get(block).is_some();
         let begun = if !made {
-            // the kernel looks the name up anew then, and makes the file again if that is wanted
-            let why = format!("block {block} was not written to, and is gone");
-            Err(Library::Stale { why }.into())
+            // made, not written to, and closed meanwhile
+            Err(Error::NotFound)
         } else if access.truncate {
             self.empty_data(&handle, block)
         } else {

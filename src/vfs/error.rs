@@ -86,7 +86,7 @@ impl Error {
     fn kind(&self, call: Call) -> Errno {
         match self {
             Self::Library(error) => library(error, call),
-            Self::NotFound => Errno::NOENT,
+            Self::NotFound => not_found(call),
             Self::Exists => Errno::EXIST,
             Self::NotDirectory => Errno::NOTDIR,
             Self::IsDirectory => Errno::ISDIR,
@@ -109,6 +109,14 @@ impl Error {
             self,
             Self::Library(_) | Self::ReadOnly(_) | Self::NotPermitted(_) | Self::ScratchFull(_)
         )
+    }
+}
+
+/// An inode that is gone had a name that the kernel still knew: told so, it looks the name up again, and finds what has it now.
+fn not_found(call: Call) -> Errno {
+    match call {
+        Call::Getattr | Call::Setattr | Call::Readlink | Call::Open | Call::Xattr => Errno::STALE,
+        _ => Errno::NOENT,
     }
 }
 
@@ -144,6 +152,15 @@ mod tests {
         assert_eq!(errno(Call::Flush), Errno::INVAL);
         assert_eq!(errno(Call::Fsync), Errno::IO);
         assert_eq!(errno(Call::Rename), Errno::IO);
+    }
+
+    #[test]
+    fn a_name_is_not_there_but_an_inode_is_gone() {
+        let errno = |call| Errno::from_raw_os_error(Error::NotFound.errno(call));
+        assert_eq!(errno(Call::Lookup), Errno::NOENT);
+        assert_eq!(errno(Call::Unlink), Errno::NOENT);
+        assert_eq!(errno(Call::Open), Errno::STALE);
+        assert_eq!(errno(Call::Getattr), Errno::STALE);
     }
 
     #[test]
