@@ -3,7 +3,8 @@
 //! ASDF Standard, "Low-level file layout". The cost is the text and one small read a block; block data are never looked at, so
 //! that a block may contain a block magic or `#ASDF BLOCK INDEX`. Blocks are found by skipping along from header to header
 //! (`walk`). The block index is checked against that (`ending`), and is advice where skipping along leads nowhere or past blocks:
-//! if it is sure to be right, a damaged header costs its own block and no other (`guide`). Without an index that helps, numbers of
+//! if it is sure to be right, a damaged header costs its own block and no other, and headers that older versions have left behind
+//! are no blocks (`guide`). Without an index that helps, numbers of
 //! blocks are in doubt behind a place where a header may be lost (`doubt`). What other readers (asdf of Python, libasdf) accept is
 //! accepted, with a finding.
 
@@ -13,6 +14,9 @@ mod damage;
 mod doubt;
 mod ending;
 mod guide;
+mod sources;
+#[cfg(test)]
+mod updated;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -77,7 +81,7 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
         );
     }
     let from = layout.text_end;
-    Walk::new(source, &mut layout).run(from)?;
+    Walk::new(source, &mut layout, &text.bytes).run(from)?;
     if layout.blocks.is_empty() && len.saturating_sub(from) > PADDING_LIMIT {
         let why = format!(
             "no block in the first {PADDING_LIMIT} bytes after the tree; what follows is not looked at"

@@ -92,7 +92,9 @@ fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Text {
                 oddity,
             };
         }
-        let Some(line) = next_line(rest, whole) else {
+        // a block may go on for long without a newline
+        let in_sight = whole || position_of_magic(rest, first.dialect).is_some();
+        let Some(line) = next_line(rest, in_sight) else {
             return Text::Unknown;
         };
         if let Some(magic) = position_of_magic(line, first.dialect) {
@@ -203,6 +205,23 @@ mod tests {
             text(format!("{long}\n...\n").as_bytes()).bytes,
             long.as_bytes()
         );
+    }
+
+    #[test]
+    fn a_block_without_a_newline_ends_the_text_of_a_file_without_a_tree() {
+        let data = vec![b'x'; 3 * usize::try_from(CHUNK).unwrap()];
+        let bytes = [&b"#ASDF 1.0.0\n"[..], b"\xd3BLK", &data].concat();
+        let first = FirstLine::parse(&bytes, false).unwrap();
+        let in_sight = bytes.get(..100).unwrap();
+        assert!(matches!(
+            classify(in_sight, &first, false),
+            Text::Ends {
+                at: 12,
+                has_tree: false,
+                ..
+            }
+        ));
+        assert_eq!(text(&bytes).bytes, b"#ASDF 1.0.0\n");
     }
 
     #[test]

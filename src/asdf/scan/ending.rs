@@ -1,5 +1,6 @@
 //! What lies behind the last block: the block index, checked against the blocks, and the rest of the file.
 
+use super::advice::Advice;
 use super::doubt::{binary, blank};
 use super::walk::Walk;
 use super::{GAP_LIMIT, INDEX_LIMIT};
@@ -100,10 +101,25 @@ impl Walk<'_> {
         self.doubt_trailer(from, len)
     }
 
+    /// Whether there can be no block behind the last one: the index says so, even if it does not stand right behind that, or there
+    /// are no blocks, and the tree needs none. asdf-python leaves what was there behind a shorter tree without arrays.
+    fn is_sure_of_all(&self) -> Result<bool> {
+        if self.guided || matches!(self.layout.index, Index::Valid(_)) {
+            return Ok(true);
+        }
+        if self.layout.blocks.is_empty() {
+            return Ok(self.sources().end_with(0));
+        }
+        let Some(advice) = Advice::read(self.source, self.layout.text_end)? else {
+            return Ok(false);
+        };
+        let found = self.layout.blocks.iter().map(|block| block.offset);
+        Ok(found.eq(advice.offsets.iter().copied()))
+    }
+
     /// Whether the bytes from `start` to `end`, behind the last block, can be a block whose header is lost.
     fn doubt_trailer(&mut self, start: u64, end: u64) -> Result<()> {
-        let sure = self.guided || matches!(self.layout.index, Index::Valid(_));
-        if sure || !self.found_in(start, end, GAP_LIMIT, binary)? {
+        if self.is_sure_of_all()? || !self.found_in(start, end, GAP_LIMIT, binary)? {
             return Ok(());
         }
         let why = "behind the last block lies what may be a block whose header is lost";

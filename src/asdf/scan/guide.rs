@@ -1,7 +1,8 @@
 //! Finding blocks with the help of the block index, where skipping along leads nowhere or past blocks.
 //!
 //! A stale or chance index must not count. It does if every block that skipping along has found is listed, others are too, and
-//! what stands there fits: a header of a block that ends where the next one begins, or the end of the block in front.
+//! what stands there fits: a header of a block that ends where the next one begins, or the end of the block in front. It does, too,
+//! if all that it says is borne out by whole headers: then what else was found are headers that an update has left behind.
 
 use super::advice::Advice;
 use super::walk::{Ended, LONGEST_HEADER, Walk};
@@ -54,7 +55,12 @@ impl Walk<'_> {
             return Ok(false);
         };
         let Some(entries) = self.entries(&advice)? else {
-            return Ok(false);
+            let vouched = self.vouched(&advice)?;
+            let helps = vouched.is_some();
+            if let Some(entries) = vouched {
+                self.take(entries, &advice, ended);
+            }
+            return Ok(helps);
         };
         let known = entries.iter().filter(|entry| entry.found).count();
         let lost = entries
@@ -114,6 +120,41 @@ impl Walk<'_> {
         }
         self.layout.blocks = found;
         Ok(all_listed.then_some(entries))
+    }
+
+    /// The blocks of the index, if it does not list all that were found, but passes the tests by which asdf-python takes it for
+    /// right, there is a whole header at each of its places, and the tree does with so many.
+    ///
+    /// asdf-python 2 updates files so that headers of blocks that are gone stay behind others, which no longer reach up to them.
+    fn vouched(&mut self, advice: &Advice) -> Result<Option<Vec<Entry>>> {
+        let first = self.layout.blocks.first().map(|block| block.offset);
+        let count = advice.offsets.len();
+        if first != advice.offsets.first().copied() || !self.sources().fit_in(count) {
+            return Ok(None);
+        }
+        let limits = advice.offsets.iter().skip(1).copied();
+        let limits = limits.chain(std::iter::once(advice.extent.start));
+        let mut entries = Vec::with_capacity(count);
+        let mut end = None;
+        for (&offset, limit) in advice.offsets.iter().zip(limits) {
+            let header = self.header(offset)?.ok();
+            let Some(header) = header.filter(|header| {
+                !header.streamed()
+                    && header.used <= header.allocated
+                    && header.end().is_some_and(|end| end <= limit)
+            }) else {
+                return Ok(None);
+            };
+            end = header.end();
+            entries.push(Entry {
+                used_end: header.data_offset().saturating_add(header.used),
+                header,
+                state: State::Sound,
+                found: true,
+                limit,
+            });
+        }
+        Ok((end == Some(advice.extent.start)).then_some(entries))
     }
 
     fn entry(&mut self, offset: u64, limit: u64, found: bool) -> Result<Entry> {

@@ -1,5 +1,6 @@
 //! Skipping along the blocks, from header to header.
 
+use super::sources::Sources;
 use super::{BLOCK_LIMIT, GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::dialect::Dialect;
 use crate::asdf::header::BlockHeader;
@@ -17,6 +18,7 @@ pub(super) const LONGEST_HEADER: usize = 54;
 pub(super) struct Walk<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) layout: &'a mut Layout,
+    text: &'a [u8],
     peek: Peek,
     /// Whether the blocks are those of the block index.
     pub(super) guided: bool,
@@ -41,10 +43,11 @@ pub(super) enum Ended {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(source: &'a dyn Source, layout: &'a mut Layout) -> Self {
+    pub(super) fn new(source: &'a dyn Source, layout: &'a mut Layout, text: &'a [u8]) -> Self {
         Self {
             source,
             layout,
+            text,
             peek: Peek::default(),
             guided: false,
         }
@@ -156,6 +159,15 @@ impl<'a> Walk<'a> {
         }))
     }
 
+    /// Which blocks the tree uses.
+    pub(super) fn sources(&self) -> Sources {
+        if self.layout.has_tree {
+            Sources::read(self.text)
+        } else {
+            Sources::Unknown
+        }
+    }
+
     /// The first bytes of what should be a block header.
     pub(super) fn header_bytes(&mut self, at: u64) -> Result<&[u8]> {
         self.peek.read(self.source, at, LONGEST_HEADER)
@@ -218,7 +230,13 @@ impl<'a> Walk<'a> {
                     "{} bytes allocated, but the file ends after {there}",
                     header.allocated
                 );
-                notes.push((Severity::Partial, n, why));
+                // the padding of the last block may not have been written
+                let severity = if header.used > there {
+                    Severity::Partial
+                } else {
+                    Severity::Odd
+                };
+                notes.push((severity, n, why));
             }
             if header.used > header.allocated {
                 let why = format!(

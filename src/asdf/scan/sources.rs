@@ -1,0 +1,137 @@
+//! Which blocks the tree uses, as far as its text tells without being parsed: the highest `source` of its arrays.
+//!
+//! It decides nothing but between two readings of the blocks that are both possible.
+
+/// What the text says of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sources {
+    /// How many blocks there have to be for the tree.
+    AtLeast(usize),
+    /// A source that is not just a number, or no tree.
+    Unknown,
+}
+
+impl Sources {
+    /// Reads a text that has a tree. Of keys that are called `source` and are no array's it can say too much.
+    pub(super) fn read(text: &[u8]) -> Self {
+        const KEY: &[u8] = b"source";
+        let mut count = 0;
+        let mut at = 0;
+        while let Some(rest) = text.get(at..)
+            && let Some(found) = rest.windows(KEY.len()).position(|bytes| bytes == KEY)
+        {
+            let (before, from_key) = rest.split_at_checked(found).unwrap_or((rest, &[]));
+            let behind = from_key.get(KEY.len()..).unwrap_or_default();
+            at = text.len().saturating_sub(behind.len());
+            if before.last().is_some_and(|&byte| in_word(byte)) {
+                continue;
+            }
+            match Value::behind(behind) {
+                Value::Number(n) => count = count.max(n.saturating_add(1)),
+                Value::Text => {}
+                Value::Other => return Self::Unknown,
+            }
+        }
+        Self::AtLeast(count)
+    }
+
+    /// Whether that many blocks are enough for the tree.
+    pub(super) fn fit_in(self, blocks: usize) -> bool {
+        matches!(self, Self::AtLeast(count) if count <= blocks)
+    }
+
+    /// Whether the last of that many blocks is used by the tree, and none behind it.
+    pub(super) fn end_with(self, blocks: usize) -> bool {
+        self == Self::AtLeast(blocks)
+    }
+}
+
+/// What stands behind a key.
+enum Value {
+    /// The number of a block.
+    Number(usize),
+    /// No value of this key, or the name of another file.
+    Text,
+    /// Anything else.
+    Other,
+}
+
+impl Value {
+    fn behind(key: &[u8]) -> Self {
+        let quoted = key.strip_prefix(b"\"").or_else(|| key.strip_prefix(b"'"));
+        let Some(value) = quoted.unwrap_or(key).trim_ascii_start().strip_prefix(b":") else {
+            return Self::Text;
+        };
+        let blanks = value.iter().take_while(|&&byte| byte == b' ').count();
+        let value = value.get(blanks..).unwrap_or_default();
+        match value.first() {
+            Some(byte) if byte.is_ascii_digit() => {}
+            // of a key that only begins like this one, or a name
+            Some(byte) if blanks == 0 && in_word(*byte) => return Self::Text,
+            Some(byte) if byte.is_ascii_alphabetic() || b"\"'./".contains(byte) => {
+                return Self::Text;
+            }
+            _ => return Self::Other,
+        }
+        let digits = value.iter().take_while(|byte| byte.is_ascii_digit());
+        let number = digits.fold(0_usize, |number, digit| {
+            number
+                .saturating_mul(10)
+                .saturating_add(usize::from(digit.saturating_sub(b'0')))
+        });
+        Self::Number(number)
+    }
+}
+
+/// Whether a byte can stand in the same word as a letter.
+fn in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_number_counts() {
+        for (text, count) in [
+            ("a: {source: 0, shape: [1]}\nb: {source: 11}\n", 12),
+            ("a:\n  source: 3\n  shape: [1]\nb:\n  source: 2\n", 4),
+            ("{\"source\": 1, 'source' : 2}", 3),
+            ("resource: 7\ndata_source: 8\nsources: 9\nsource_id: 5", 0),
+            (
+                "source: other.asdf\nsource: 'x.asdf'\nsource: http://x/y",
+                0,
+            ),
+            ("a: the source of all\n", 0),
+            ("", 0),
+        ] {
+            assert_eq!(
+                Sources::read(text.as_bytes()),
+                Sources::AtLeast(count),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_makes_nothing_known() {
+        for text in [
+            "source: -1",
+            "source: *a",
+            "source:\n  1",
+            "source: !!int 1",
+            "source: &a 1",
+        ] {
+            assert_eq!(Sources::read(text.as_bytes()), Sources::Unknown, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_blocks_that_are_enough_are_at_least_those_used() {
+        let two = Sources::AtLeast(2);
+        assert!(!two.fit_in(1) && two.fit_in(2) && two.fit_in(3));
+        assert!(!two.end_with(1) && two.end_with(2) && !two.end_with(3));
+        assert!(!Sources::Unknown.fit_in(9) && !Sources::Unknown.end_with(9));
+    }
+}
