@@ -54,6 +54,7 @@ impl Mount {
         vfs.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
         invalidate_from_thread(vfs, session.notifier())?;
+        vfs.answer_from_thread()?;
         Ok(Self { session })
     }
 
@@ -278,7 +279,6 @@ impl Filesystem for Shim {
             }),
         };
         let done = self.vfs.setattr(ino.0, fh.map(|fh| fh.0), &changes);
-        self.vfs.settle();
         attr(reply, Call::Setattr, ino, done);
     }
 
@@ -356,8 +356,8 @@ impl Filesystem for Shim {
         let done = self
             .vfs
             .rename((parent.0, name), (newparent.0, newname), how);
-        self.vfs.settle();
-        empty(reply, Call::Rename, parent, done);
+        self.vfs
+            .reply_when_settled(move || empty(reply, Call::Rename, parent, done));
     }
 
     fn link(
@@ -369,8 +369,8 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let done = self.vfs.link(ino.0, newparent.0, newname);
-        self.vfs.settle();
-        entry(reply, Call::Create, newparent, done);
+        self.vfs
+            .reply_when_settled(move || entry(reply, Call::Create, newparent, done));
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -426,8 +426,8 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let saved = self.vfs.flush(fh.0, req.pid());
-        self.vfs.settle();
-        empty(reply, Call::Flush, ino, saved);
+        self.vfs
+            .reply_when_settled(move || empty(reply, Call::Flush, ino, saved));
     }
 
     fn release(
@@ -452,8 +452,8 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let saved = self.vfs.fsync(fh.0);
-        self.vfs.settle();
-        empty(reply, Call::Fsync, ino, saved);
+        self.vfs
+            .reply_when_settled(move || empty(reply, Call::Fsync, ino, saved));
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -522,8 +522,8 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let done = self.vfs.setxattr(ino.0, name, value);
-        self.vfs.settle();
-        empty(reply, Call::Xattr, ino, done);
+        self.vfs
+            .reply_when_settled(move || empty(reply, Call::Xattr, ino, done));
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

@@ -184,7 +184,10 @@ impl Vfs {
             Node::ArrayDir(number) => state.catalogue().lookup(number, name),
             _ => return Err(Error::NotDirectory),
         };
-        self.attr(&state, found.ok_or(Error::NotFound)?)
+        let found = found.ok_or(Error::NotFound)?;
+        // who opens a file by its name sees all of it
+        self.kernel.wait_for(found.ino());
+        self.attr(&state, found)
     }
 
     /// Attributes of an inode.
@@ -214,11 +217,22 @@ impl Vfs {
     /// A file whose bytes can't be had opens all the same; reading it says why not.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::ReadOnly`].
-    pub fn open(&self, ino: u64, mut access: Access) -> Result<Opened> {
-        self.refresh();
-        let state = self.state();
+    /// [`Error::NotFound`], also if FILE has just changed; [`Error::IsDirectory`], [`Error::ReadOnly`].
+    pub fn open(&self, ino: u64, access: Access) -> Result<Opened> {
         let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
+        if self.refresh() {
+            // the kernel has the size of before: it looks the name up again now, and so gets the new one
+            self.kernel.wait_for(ino);
+            return Err(Error::NotFound);
+        }
+        self.open_node(node, access)
+    }
+
+    /// Opens a file of the state that is shown.
+    fn open_node(&self, node: Node, mut access: Access) -> Result<Opened> {
+        let ino = node.ino();
+        self.kernel.wait_for(ino);
+        let state = self.state();
         if access.write || access.truncate {
             self.check_writable()?;
             access.pid = process_of(access.pid).unwrap_or(0);

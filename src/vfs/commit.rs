@@ -399,7 +399,7 @@ impl Vfs {
 
     /// Has the kernel forget the pages of a block, when what is given back is dropped.
     pub(super) fn announce_block(&self, state: &State, n: usize) -> Announced<'_> {
-        self.announce(pages_of(state, n))
+        self.announce(pages_of(state, n), None)
     }
 }
 

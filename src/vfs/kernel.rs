@@ -2,14 +2,14 @@
 //! could not be answered; until then an inode is stale: its pages may be older than what is shown.
 //!
 //! A page that holds the end of a file has zeros behind it. If the kernel learnt of a larger size before it has forgotten that page,
-//! it would give those zeros to whoever reads on there. So the attributes of a stale inode are not told.
+//! it would give those zeros to whoever reads on there. So of a stale inode the attributes of before are told.
 
 use std::collections::HashMap;
-use std::sync::mpsc::Sender;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Invalidation, Vfs, locked};
+use super::{Invalidation, State, Vfs, locked};
 
 /// The longest that anything waits for the kernel to forget: what the kernel waits for with a page may be the answer to the very
 /// request that waits here.
@@ -18,10 +18,21 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// What is on its way to the kernel.
 pub(super) struct Kernel {
     changes: OnceLock<Mutex<Sender<Invalidation>>>,
-    stale: Mutex<HashMap<u64, Stale>>,
-    /// Signalled when an inode is stale no more.
-    forgotten: Condvar,
+    answers: OnceLock<Mutex<Sender<Answer>>>,
+    under_way: Mutex<UnderWay>,
+    /// Signalled when the kernel has been told of something.
+    told: Condvar,
     patience: Duration,
+}
+
+/// Changes that the kernel has not been told of.
+#[derive(Default)]
+struct UnderWay {
+    /// The inodes whose pages it is to forget.
+    stale: HashMap<u64, Stale>,
+    /// How many were announced, and how many it has been told of, since the start.
+    announced: u64,
+    told: u64,
 }
 
 /// An inode that the kernel must be told of.
@@ -29,14 +40,24 @@ struct Stale {
     /// How often it is going to be told.
     times: usize,
     since: Instant,
+    /// What the kernel knows of it, if another state is shown now.
+    before: Option<Arc<State>>,
+}
+
+/// A reply that waits for the kernel to have been told of so many changes.
+struct Answer {
+    after: u64,
+    since: Instant,
+    reply: Box<dyn FnOnce() + Send>,
 }
 
 impl Default for Kernel {
     fn default() -> Self {
         Self {
             changes: OnceLock::new(),
-            stale: Mutex::default(),
-            forgotten: Condvar::new(),
+            answers: OnceLock::new(),
+            under_way: Mutex::default(),
+            told: Condvar::new(),
             patience: PATIENCE,
         }
     }
@@ -59,46 +80,63 @@ impl Drop for Announced<'_> {
 impl Kernel {
     /// Whether the kernel's pages of a file may be older than what is shown.
     pub(super) fn is_stale(&self, ino: u64) -> bool {
-        locked(&self.stale).contains_key(&ino)
+        locked(&self.under_way).stale.contains_key(&ino)
+    }
+
+    /// The state by which the kernel is to be told of an inode, if that is not yet the one that is shown.
+    pub(super) fn before(&self, ino: u64) -> Option<Arc<State>> {
+        let under_way = locked(&self.under_way);
+        let inode = under_way.stale.get(&ino)?;
+        // who would be told of old sizes for long could read nothing of what is new
+        let recent = inode.since.elapsed() < self.patience;
+        inode.before.clone().filter(|_| recent)
     }
 
     /// Waits until the kernel has forgotten the pages of a file, so that it can be told of its size.
     pub(super) fn wait_for(&self, ino: u64) {
-        let mut stale = locked(&self.stale);
-        while let Some(since) = stale.get(&ino).map(|inode| inode.since)
+        let mut under_way = locked(&self.under_way);
+        while let Some(since) = under_way.stale.get(&ino).map(|inode| inode.since)
             && let Some(left) = self.patience.checked_sub(since.elapsed())
         {
-            stale = self.wait(stale, left);
+            under_way = self.wait(under_way, left);
         }
     }
 
-    /// Waits until nothing is stale.
-    fn wait_for_all(&self) {
-        let begun = Instant::now();
-        let mut stale = locked(&self.stale);
-        while !stale.is_empty()
-            && let Some(left) = self.patience.checked_sub(begun.elapsed())
+    /// Waits until the kernel has been told of so many changes, at most as long as patience lasts from `since` on.
+    fn wait_until_told(&self, count: u64, since: Instant) {
+        let mut under_way = locked(&self.under_way);
+        while under_way.told < count
+            && let Some(left) = self.patience.checked_sub(since.elapsed())
         {
-            stale = self.wait(stale, left);
+            under_way = self.wait(under_way, left);
         }
     }
 
     fn wait<'a>(
         &self,
-        stale: MutexGuard<'a, HashMap<u64, Stale>>,
+        under_way: MutexGuard<'a, UnderWay>,
         left: Duration,
-    ) -> MutexGuard<'a, HashMap<u64, Stale>> {
-        let waited = self.forgotten.wait_timeout(stale, left);
+    ) -> MutexGuard<'a, UnderWay> {
+        let waited = self.told.wait_timeout(under_way, left);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn announce(&self, changes: Vec<Invalidation>) -> Announced<'_> {
+    fn announce(
+        &self,
+        mut changes: Vec<Invalidation>,
+        before: Option<&Arc<State>>,
+    ) -> Announced<'_> {
+        // a name is forgotten when nobody looks into its directory, and who does may wait for pages
+        changes.sort_by_key(|change| with_pages(change).is_none());
         if self.changes.get().is_some() {
-            let mut stale = locked(&self.stale);
+            let mut under_way = locked(&self.under_way);
+            let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
+            under_way.announced = under_way.announced.saturating_add(count);
             for ino in changes.iter().filter_map(with_pages) {
-                let inode = stale.entry(ino).or_insert_with(|| Stale {
+                let inode = under_way.stale.entry(ino).or_insert_with(|| Stale {
                     times: 0,
                     since: Instant::now(),
+                    before: before.map(Arc::clone),
                 });
                 inode.times = inode.times.saturating_add(1);
             }
@@ -123,17 +161,23 @@ impl Kernel {
     }
 
     fn told(&self, change: &Invalidation) {
-        let Some(ino) = with_pages(change) else {
-            return;
-        };
-        let mut stale = locked(&self.stale);
-        if let Some(inode) = stale.get_mut(&ino) {
+        let mut under_way = locked(&self.under_way);
+        under_way.told = under_way.told.saturating_add(1);
+        if let Some(ino) = with_pages(change)
+            && let Some(inode) = under_way.stale.get_mut(&ino)
+        {
             inode.times = inode.times.saturating_sub(1);
             if inode.times == 0 {
-                stale.remove(&ino);
-                self.forgotten.notify_all();
+                under_way.stale.remove(&ino);
             }
         }
+        self.told.notify_all();
+    }
+
+    /// How many changes have been announced, if the kernel has not been told of all.
+    fn untold(&self) -> Option<u64> {
+        let under_way = locked(&self.under_way);
+        (under_way.told < under_way.announced).then_some(under_way.announced)
     }
 }
 
@@ -151,19 +195,61 @@ impl Vfs {
         let _ = self.kernel.changes.set(Mutex::new(sender));
     }
 
-    /// To be called before something changes and dropped after it.
-    pub(super) fn announce(&self, changes: Vec<Invalidation>) -> Announced<'_> {
-        self.kernel.announce(changes)
+    /// Begins to give delayed answers from a thread of their own, so that none of those that serve requests waits.
+    ///
+    /// # Errors
+    /// If there can be no such thread.
+    pub fn answer_from_thread(self: &Arc<Self>) -> std::io::Result<()> {
+        let (sender, receiver) = channel::<Answer>();
+        let vfs: Weak<Self> = Arc::downgrade(self);
+        let answer = move || {
+            for answer in receiver {
+                if let Some(vfs) = vfs.upgrade() {
+                    vfs.kernel.wait_until_told(answer.after, answer.since);
+                }
+                (answer.reply)();
+            }
+        };
+        let thread = std::thread::Builder::new().name("answers".to_owned());
+        thread.spawn(answer)?;
+        let _ = self.kernel.answers.set(Mutex::new(sender));
+        Ok(())
+    }
+
+    /// To be called before something changes and dropped after it. `before` is the state that was shown until then.
+    pub(super) fn announce(
+        &self,
+        changes: Vec<Invalidation>,
+        before: Option<&Arc<State>>,
+    ) -> Announced<'_> {
+        self.kernel.announce(changes, before)
     }
 
     /// Has the kernel told of something that has changed, but not in its size.
     pub(super) fn tell(&self, change: Invalidation) {
-        drop(self.announce(vec![change]));
+        drop(self.announce(vec![change], None));
     }
 
-    /// Waits until the kernel has forgotten what has changed so far, so that whoever has saved sees what he has saved: its size, too.
+    /// Waits until the kernel has forgotten what has changed so far.
     pub fn settle(&self) {
-        self.kernel.wait_for_all();
+        if let Some(count) = self.kernel.untold() {
+            self.kernel.wait_until_told(count, Instant::now());
+        }
+    }
+
+    /// Replies when the kernel has forgotten what has changed so far, so that whoever has saved sees what he has saved: its size, too.
+    pub fn reply_when_settled(&self, reply: impl FnOnce() + Send + 'static) {
+        let Some((after, answers)) = self.kernel.untold().zip(self.kernel.answers.get()) else {
+            return reply();
+        };
+        let answer = Answer {
+            after,
+            since: Instant::now(),
+            reply: Box::new(reply),
+        };
+        if let Err(unsent) = locked(answers).send(answer) {
+            (unsent.0.reply)();
+        }
     }
 
     /// Notes that the kernel has been told.
@@ -176,17 +262,17 @@ impl Vfs {
 mod tests {
     use std::fs::OpenOptions;
     use std::io::Write;
-    use std::sync::mpsc::{RecvTimeoutError, TryRecvError, channel};
+    use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 
     use super::*;
     use crate::asdf::sample::Sample;
-    use crate::vfs::Node;
     use crate::vfs::testing::writable;
+    use crate::vfs::{Access, Error, Node};
 
     const INO: u64 = 7;
 
     /// A kernel that is told only when the test does, however long that takes.
-    fn slow() -> (Kernel, std::sync::mpsc::Receiver<Invalidation>) {
+    fn slow() -> (Kernel, Receiver<Invalidation>) {
         let (sender, receiver) = channel();
         let kernel = Kernel {
             patience: Duration::from_hours(1),
@@ -197,9 +283,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_an_inode_before_the_kernel_has_forgotten_all_of_its_changes() {
+    fn an_inode_is_waited_for_until_the_kernel_has_been_told_of_all_its_changes() {
         let (kernel, changes) = slow();
-        let announced = kernel.announce(vec![Invalidation::Inode(INO); 2]);
+        let announced = kernel.announce(vec![Invalidation::Inode(INO); 2], None);
         assert_eq!(changes.try_recv(), Err(TryRecvError::Empty), "not made yet");
         let (went_on, waits) = channel();
         std::thread::scope(|scope| {
@@ -218,55 +304,116 @@ mod tests {
             waiting.join().unwrap();
         });
         assert_eq!(waits.recv(), Ok("this"));
-        kernel.wait_for_all();
+        assert_eq!(kernel.untold(), None);
     }
 
     #[test]
-    fn a_grown_file_has_its_old_size_until_the_kernel_has_forgotten_its_end() {
+    fn pages_are_forgotten_before_names() {
+        let (kernel, changes) = slow();
+        let name = Invalidation::Entry(1, "x".into());
+        let pages = Invalidation::Inode(INO);
+        drop(kernel.announce(vec![name.clone(), pages.clone()], None));
+        assert_eq!(changes.try_iter().collect::<Vec<_>>(), [pages, name]);
+    }
+
+    /// The file system of a streamed block that can grow, with a kernel as above.
+    fn growing() -> (Vfs, Receiver<Invalidation>, impl FnMut()) {
         let sample = Sample::new().text(b"#ASDF 1.0.0\n").streamed(b"1234");
         let (dir, mut vfs) = writable(&sample);
         vfs.kernel.patience = Duration::from_hours(1);
         let (sender, changes) = channel();
         vfs.on_change(sender);
+        let grow = move || {
+            let path = dir.path().join("a.asdf");
+            let mut file = OpenOptions::new().append(true).open(path).unwrap();
+            file.write_all(b"56").unwrap();
+        };
+        (vfs, changes, grow)
+    }
+
+    #[test]
+    fn a_grown_file_has_its_old_size_until_the_kernel_has_forgotten_its_end() {
+        let (vfs, changes, mut grow) = growing();
         let ino = Node::Block(0).ino();
-        assert_eq!(vfs.getattr(ino, None).unwrap().size, 4);
-        let path = dir.path().join("a.asdf");
-        let mut file = OpenOptions::new().append(true).open(path).unwrap();
-        file.write_all(b"56").unwrap();
+        let size = || vfs.getattr(ino, None).unwrap().size;
+        assert_eq!(size(), 4);
+        grow();
         vfs.refresh_soon();
-        let (answered, answers) = channel();
+        assert_eq!(size(), 4, "as the kernel knows it");
+        let mut changes = changes.try_iter();
+        let forget = changes.find(|change| *change == Invalidation::Inode(ino));
+        assert_eq!(size(), 4);
+        vfs.told(&forget.unwrap());
+        assert_eq!(size(), 6);
+    }
+
+    #[test]
+    fn who_opens_what_has_just_changed_is_sent_to_look_for_it_again() {
+        let (vfs, changes, mut grow) = growing();
+        let vfs = &vfs;
+        let ino = Node::Block(0).ino();
+        grow();
+        vfs.refresh_soon();
         std::thread::scope(|scope| {
-            scope.spawn(|| answered.send(vfs.getattr(ino, None).unwrap().size));
-            let mut changes = changes.iter();
-            let forget = changes.find(|change| *change == Invalidation::Inode(ino));
-            let early = answers.recv_timeout(Duration::from_millis(100));
-            assert_eq!(early, Err(RecvTimeoutError::Timeout));
-            vfs.told(&forget.unwrap());
-            assert_eq!(answers.recv(), Ok(6));
+            scope.spawn(move || changes.iter().for_each(|change| vfs.told(&change)));
+            let again = vfs.open(ino, Access::default());
+            assert!(matches!(again, Err(Error::NotFound)));
+            let parent = Node::Blocks.ino();
+            let found = vfs.lookup(parent, "0.bin".as_ref()).unwrap();
+            assert_eq!(found.size, 6);
+            let opened = vfs.open(ino, Access::default()).unwrap();
+            assert!(opened.keep_cache);
+            // ends the thread
+            drop(vfs.kernel.changes.get().map(|sender| {
+                let (closed, _) = channel();
+                std::mem::replace(&mut *locked(sender), closed)
+            }));
         });
+    }
+
+    #[test]
+    fn a_reply_waits_for_what_was_announced_before_it() {
+        let (vfs, changes, _grow) = growing();
+        let vfs = Arc::new(vfs);
+        vfs.answer_from_thread().unwrap();
+        let (answered, replies) = channel();
+        let reply = |what: &'static str| {
+            let answered = answered.clone();
+            vfs.reply_when_settled(move || answered.send(what).unwrap());
+        };
+        reply("at once");
+        assert_eq!(replies.try_recv(), Ok("at once"));
+        vfs.tell(Invalidation::Inode(INO));
+        reply("later");
+        vfs.tell(Invalidation::Inode(INO));
+        let early = replies.recv_timeout(Duration::from_millis(100));
+        assert_eq!(early, Err(RecvTimeoutError::Timeout));
+        vfs.told(&changes.recv().unwrap());
+        assert_eq!(replies.recv(), Ok("later"), "though more has changed since");
     }
 
     #[test]
     fn nobody_waits_for_a_kernel_that_is_not_there() {
         let (kernel, changes) = slow();
         drop(changes);
-        drop(kernel.announce(vec![Invalidation::Inode(INO)]));
+        drop(kernel.announce(vec![Invalidation::Inode(INO)], None));
         kernel.wait_for(INO);
         let unmounted = Kernel {
             patience: Duration::from_hours(1),
             ..Kernel::default()
         };
-        drop(unmounted.announce(vec![Invalidation::Inode(INO)]));
+        drop(unmounted.announce(vec![Invalidation::Inode(INO)], None));
         unmounted.wait_for(INO);
+        assert_eq!((kernel.untold(), unmounted.untold()), (None, None));
     }
 
     #[test]
     fn patience_ends() {
         let (mut kernel, _changes) = slow();
         kernel.patience = Duration::ZERO;
-        drop(kernel.announce(vec![Invalidation::Inode(INO)]));
+        drop(kernel.announce(vec![Invalidation::Inode(INO)], None));
         kernel.wait_for(INO);
-        kernel.wait_for_all();
+        kernel.wait_until_told(1, Instant::now());
         assert!(kernel.is_stale(INO));
     }
 }

@@ -23,20 +23,22 @@ use crate::save::{Reload, Writer};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Vfs {
-    /// Shows FILE as it is now, if somebody else has changed it.
-    pub(super) fn refresh(&self) {
+    /// Shows FILE as it is now, if somebody else has changed it. Whether that was so.
+    pub(super) fn refresh(&self) -> bool {
         let Ok(mut checked) = self.checked.try_lock() else {
-            return;
+            return false;
         };
         if checked.is_some_and(|at| at.elapsed() < INTERVAL) {
-            return;
+            return false;
         }
         // the save that is going on looks for itself, and this one after it
         let Ok(mut writer) = self.writer.as_ref().map(Mutex::try_lock).transpose() else {
-            return;
+            return false;
         };
         *checked = Some(Instant::now());
+        let before = self.state();
         self.catch_up(writer.as_deref_mut());
+        !Arc::ptr_eq(&before, &self.state())
     }
 
     /// The same at once, for a save: what follows publishes new times of FILE, which would hide what somebody else has changed.
@@ -113,7 +115,8 @@ impl Vfs {
 
     /// Makes a state the one that is shown, and has the kernel told what that changes.
     pub(super) fn show(&self, new: State, changes: Vec<Invalidation>) {
-        let _announced = self.announce(changes);
+        let before = self.state();
+        let _announced = self.announce(changes, Some(&before));
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         self.drafts.changed();
     }

@@ -7,23 +7,28 @@ use super::{Attr, Error, Kind, Result, Vfs, hdus, index, locked, root_directorie
 use crate::source::{Source, len_u64};
 
 impl Vfs {
-    /// The attributes of a node, when the kernel may know of them.
+    /// The attributes of a node by which the kernel may know it: those of before, until it has forgotten its pages.
     pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
+        let before = self.kernel.before(node.ino());
+        let before = before.and_then(|before| self.attr_now(&before, node).ok());
+        before.map_or_else(|| self.attr_now(state, node), Ok)
+    }
+
+    /// The attributes of a node.
+    pub(super) fn attr_now(&self, state: &State, node: Node) -> Result<Attr> {
         if let Node::Text(number) = node {
             return self.text_attr(number);
         }
         let kind = kind(node);
         let size = self.size(state, node)?;
         let (uid, gid) = state.owner(&self.options);
-        let nlink = names(state, node)?;
-        self.kernel.wait_for(node.ino());
         Ok(Attr {
             ino: node.ino(),
             kind,
             // the kernel's file sizes are signed
             size: size.min(i64::MAX.unsigned_abs()),
             perm: self.perm(state, node, kind),
-            nlink,
+            nlink: names(state, node)?,
             uid,
             gid,
             mtime: modified(&state.meta),
@@ -59,10 +64,16 @@ impl Vfs {
 
     /// Bytes of a block, as it is being edited.
     fn block_len(&self, state: &State, n: usize) -> Result<u64> {
-        match self.drafts.get(n) {
-            Some(draft) => Ok(draft.overlay.len()),
-            None => state.snapshot.block_len(n).ok_or(Error::NotFound),
+        if let Some(draft) = self.drafts.get(n) {
+            return Ok(draft.overlay.len());
         }
+        let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
+        // a streamed block grows at any time, but its size only when the kernel is told to forget where it ended
+        let header = state.snapshot.layout().blocks.get(n);
+        let there = header
+            .filter(|header| header.streamed())
+            .map(|header| state.meta.len().saturating_sub(header.data_offset()));
+        Ok(there.map_or(len, |there| len.min(there)))
     }
 
     fn text_attr(&self, number: u32) -> Result<Attr> {

@@ -92,7 +92,11 @@ impl Vfs {
             }
             _ => return Err(Error::NotPermitted("this file is not yours to change")),
         }
-        self.getattr(ino, fh)
+        if changes.size.is_some() {
+            self.settle();
+        }
+        // the kernel forgets the pages of this inode itself, and takes the size from this answer
+        self.attr_now(&self.state(), node)
     }
 
     /// Through a handle its draft is resized; by path the text is, and saved at once if it is one.
@@ -152,8 +156,8 @@ impl Vfs {
         access: Access,
     ) -> Result<(Attr, Opened)> {
         let node = self.make(parent, name, mode, caller)?;
-        let opened = self.open(
-            node.ino(),
+        let opened = self.open_node(
+            node,
             Access {
                 truncate: false,
                 ..access
