@@ -112,6 +112,8 @@ mod model;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]
+mod serial;
+#[cfg(test)]
 mod sim;
 #[cfg(test)]
 mod trial;

@@ -59,10 +59,10 @@ impl Model {
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut out = [&self.text[..], &self.padding].concat();
         let mut offsets = Vec::new();
-        for (n, block) in self.blocks.iter().enumerate() {
+        for block in &self.blocks {
             offsets.push(out.len() as u64);
             out.extend(block.bytes());
-            if n + 1 < self.blocks.len() {
+            if !block.streamed {
                 out.extend(&block.gap);
             }
         }
@@ -403,8 +403,8 @@ proptest! {
                 prop_assert_eq!(header.data_size, want.data_size);
             }
             if case.before.blocks.get(n) == Some(want) {
-                let whole = before.blocks[n].offset as usize..before.block_end(n).unwrap() as usize;
-                prop_assert_eq!(&new[header.offset as usize..is.block_end(n).unwrap() as usize], &old[whole]);
+                let whole = before.blocks[n].data_offset() as usize..before.block_end(n).unwrap() as usize;
+                prop_assert_eq!(&new[at..at + whole.len()], &old[whole]);
             }
         }
         let open = case.after.blocks.last().is_none_or(|last| last.streamed);

@@ -7,14 +7,19 @@
 //!   the first block moves, and [`PADDING_MIN`] or a tenth of the text is left free for the edits to come. A file without
 //!   blocks is just its text.
 //! - A block stays where it is. If its new bytes fit its allocated space, that does not change, and what lies behind the used
-//!   bytes is left as it is; otherwise the space becomes as large as the bytes, and what follows moves.
-//! - Bytes that belong to no block stay behind the block that they follow; those at the end stay at the end. A header that is
-//!   longer than its fields keeps what is behind them.
+//!   bytes is left as it is, but that no block header can be found right there; otherwise the space becomes as large as the
+//!   bytes, and what follows moves. A header that is longer than its fields keeps what is behind them.
+//! - Bytes that belong to no block are allocated to the one in front of them, where they are: readers that skip along from
+//!   block to block stop at them, or take a stale header among them for a block. Those behind the last block too, so that the
+//!   block index stands right behind it and ends the file, which is where asdf-python wants it.
 //! - The block index is written anew if it would be wrong or was not there. Nothing is ever written behind a streamed block,
-//!   nor behind one that is cut short by the end of the file, as it would become data of theirs.
+//!   nor behind one whose data are cut short by the end of the file, as it would become data of theirs. A block of which only
+//!   unused space is cut short is allocated what there is.
 //!
 //! Where kept bytes may be shared with the old file instead of copied, they have to move by a multiple of the filesystem's
 //! block: that is the `grain`.
+
+mod behind;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,6 +74,7 @@ impl Plan {
         Assembly {
             old: layout,
             grain: grain.filter(|&grain| grain > 0),
+            gaps_left: behind::GAPS_AT_ONCE,
             out: Segments::default(),
         }
         .run(edit, blocks)
@@ -100,7 +106,7 @@ impl Plan {
 
     /// What is to be written where, if no block and no byte of one moves. The length is then that of [`Plan::layout`].
     ///
-    /// Kept segments among it are bytes behind the last block that make way for a block index.
+    /// Kept segments among it are bytes behind the last block that make way for it, or follow it.
     #[must_use]
     pub fn in_place(&self) -> Option<Vec<&(u64, Segment)>> {
         (!self.moves).then(|| self.segments.changes().collect())
@@ -173,8 +179,13 @@ struct Next {
 
 impl Next {
     fn kept(layout: &Layout, n: usize) -> Option<Self> {
-        let header = layout.blocks.get(n)?.clone();
-        let cut_short = header.end().is_none_or(|end| end > layout.len);
+        let mut header = layout.blocks.get(n)?.clone();
+        let there = layout.block_end(n);
+        let mut cut_short = header.end().is_none_or(|end| Some(end) > there);
+        if cut_short && !header.streamed() && header.used == layout.stored_len(n) {
+            header.allocated = room(layout, n);
+            cut_short = false;
+        }
         Some(Self {
             open: header.streamed() || cut_short,
             header,
@@ -284,6 +295,8 @@ fn check_pieces(layout: &Layout, n: usize, old: Option<usize>, pieces: &[Piece])
 struct Assembly<'a> {
     old: &'a Layout,
     grain: Option<u64>,
+    /// How many gaps may still be allocated.
+    gaps_left: usize,
     out: Segments,
 }
 
@@ -291,9 +304,10 @@ impl Assembly<'_> {
     fn run(mut self, edit: &Edit, mut blocks: Vec<Next>) -> Result<Plan> {
         let text_end = self.head(edit, &mut blocks)?;
         let followers: Vec<bool> = (0..blocks.len()).map(|n| followed(&blocks, n)).collect();
+        let ending = self.before_ending(&blocks);
         for (n, block) in blocks.iter_mut().enumerate() {
             let followed = followers.get(n).copied().unwrap_or(false);
-            self.block(block, followed)?;
+            self.block(block, followed, ending == Some(n))?;
         }
         let headers: Vec<BlockHeader> = blocks.iter().map(|block| block.header.clone()).collect();
         let moves = self.moves(&blocks);
@@ -378,12 +392,19 @@ impl Assembly<'_> {
         }
     }
 
-    /// One block with its header, and the bytes behind it that belong to none.
-    fn block(&mut self, block: &mut Next, followed: bool) -> Result<()> {
+    /// One block with its header, and the bytes behind it that belonged to none.
+    fn block(&mut self, block: &mut Next, followed: bool, ending: bool) -> Result<()> {
         block.header.offset = self.out.len();
         if followed && block.tight {
             self.align(block)?;
         }
+        let own = block.header.allocated;
+        let behind = if ending {
+            self.ending()
+        } else {
+            self.gap(block, followed)
+        };
+        block.header.allocated = sum(own, self.allotted(&behind, ending)?)?;
         let before = block.old.and_then(|n| self.old.blocks.get(n));
         let unchanged = before.is_some_and(|before| {
             BlockHeader {
@@ -409,17 +430,14 @@ impl Assembly<'_> {
         match (&block.pieces, block.old) {
             (Some(pieces), _) => {
                 self.pieces(pieces, data)?;
-                self.slack(block, data)?;
+                self.slack(block, data, own)?;
             }
             (None, Some(n)) => self.keep(data, self.old.block_end(n).unwrap_or(data))?,
             (None, None) => {}
         }
-        if let (true, Some(n)) = (followed, block.old) {
-            let next = n.checked_add(1).and_then(|next| self.old.blocks.get(next));
-            let end = self.old.block_end(n).unwrap_or(data);
-            self.keep(end, next.map_or(end, |next| next.offset))?;
-        }
-        Ok(())
+        behind
+            .into_iter()
+            .try_for_each(|segment| self.out.push(segment))
     }
 
     /// Allocates so much that the blocks behind this one move by a multiple of the grain.
@@ -447,17 +465,27 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    /// The allocated space behind the used bytes: as it was, zeros where there was none.
-    fn slack(&mut self, block: &Next, data: u64) -> Result<()> {
+    /// The allocated space behind the used bytes: as it was, zeros where there was none. Zeros too where a block header would
+    /// stand right behind the used bytes, now that they end elsewhere: what is there would put the next scan in doubt.
+    fn slack(&mut self, block: &Next, data: u64, allocated: u64) -> Result<()> {
         if block.header.streamed() {
             return Ok(());
         }
-        let room = block.old.map_or(0, |n| room(self.old, n));
-        let (used, allocated) = (block.header.used, block.header.allocated);
-        if used < room.min(allocated) {
-            self.keep(sum(data, used)?, sum(data, room.min(allocated))?)?;
+        let before = block.old.and_then(|n| self.old.blocks.get(n));
+        let used = block.header.used;
+        let room = block.old.map_or(0, |n| room(self.old, n)).min(allocated);
+        let ends_elsewhere = before.is_some_and(|before| before.used != used);
+        if used < room {
+            let len = room.saturating_sub(used);
+            let zeros = if ends_elsewhere {
+                len.min(HEADER_LEN)
+            } else {
+                0
+            };
+            self.out.push(Segment::Fill(0, zeros))?;
+            self.keep(sum(data, sum(used, zeros)?)?, sum(data, room)?)?;
         }
-        let fresh = allocated.saturating_sub(used.max(room.min(allocated)));
+        let fresh = allocated.saturating_sub(used.max(room));
         self.out.push(Segment::Fill(0, fresh))
     }
 
@@ -471,41 +499,31 @@ impl Assembly<'_> {
             let old = block.old.and_then(|n| self.old.blocks.get(n));
             old.is_some_and(|old| old.offset != block.header.offset)
         });
+        let blocks_end = self.old.blocks_end();
         moved
             || self
                 .out
                 .changes()
-                .any(|(_, segment)| matches!(segment, Segment::Keep(_)))
+                .any(|(_, segment)| matches!(segment, Segment::Keep(old) if old.start < blocks_end))
     }
 
-    /// The block index, and whatever else is behind the last block.
+    /// The block index, which ends the file.
     fn index(&mut self, headers: &[BlockHeader]) -> Result<Index> {
         let offsets: Vec<u64> = headers.iter().map(|header| header.offset).collect();
         let before = self.old.blocks.iter().map(|block| block.offset);
         let start = self.out.len();
-        let (old_index, valid) = match &self.old.index {
-            Index::Valid(extent) => (Some(*extent), true),
-            Index::Wrong(extent, _) => (Some(*extent), false),
-            Index::Absent => (None, false),
-        };
-        match old_index {
-            Some(extent) if valid && before.eq(offsets.iter().copied()) => {
-                self.keep(extent.start, extent.end)?;
+        match &self.old.index {
+            Index::Valid(old)
+                if (old.start, old.end) == (start, self.old.len)
+                    && before.eq(offsets.iter().copied()) =>
+            {
+                self.keep(old.start, old.end)?;
             }
             _ => self
                 .out
                 .push(Segment::Write(Arc::new(index_text(&offsets))))?,
         }
         let end = self.out.len();
-        let behind = self.old.blocks_end();
-        if !self.old.blocks.is_empty() {
-            let index = old_index.unwrap_or(Extent {
-                start: behind,
-                end: behind,
-            });
-            self.keep(behind, index.start.max(behind))?;
-            self.keep(index.end.max(behind), self.old.len)?;
-        }
         Ok(Index::Valid(Extent { start, end }))
     }
 }

@@ -268,6 +268,7 @@ fn ends() -> Vec<Scene> {
     let stream = padded().block(&[1; 600]).streamed(&[4; 1000]).bytes();
     let unindexed = padded().block(b"abc").index(false).bytes();
     let stale = [&unindexed[..], b"#ASDF BLOCK INDEX\n---\n- 7\n...\n"].concat();
+    let followed = [&plain()[..], &[0; 1700]].concat();
     let bare = Sample::new().index(false).bytes();
     let long = text(3000).text.unwrap().to_vec();
     let cut = Stored {
@@ -286,6 +287,7 @@ fn ends() -> Vec<Scene> {
         Scene::new("a stream that grows", stream.clone(), more),
         Scene::new("a stream that shrinks", stream, replace(1, cut)),
         Scene::new("a wrong index", stale, text(10)),
+        Scene::new("an index that something follows", followed, text(10)),
         Scene::new("a bare text that grows", bare, text(6000)),
         Scene::new("a bare text that shrinks", long, text(10)),
     ]
