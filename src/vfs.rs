@@ -196,8 +196,15 @@ impl Vfs {
     /// [`Error::NotFound`].
     pub fn getattr(&self, ino: u64, fh: Option<u64>) -> Result<Attr> {
         let _ = fh;
-        self.refresh();
-        self.attr(&self.state(), Node::from_ino(ino).ok_or(Error::NotFound)?)
+        let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
+        let before = self.state();
+        if self.refresh()
+            && let Ok(attr) = self.attr_now(&before, node)
+        {
+            // the kernel heeds no answer to what it asked before it was told to forget
+            return Ok(attr);
+        }
+        self.attr(&self.state(), node)
     }
 
     /// Target of a symlink.
