@@ -7,6 +7,7 @@
 mod attr;
 mod catalogue;
 mod commit;
+mod drafted;
 mod drafts;
 mod edit;
 mod elements;
