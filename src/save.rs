@@ -118,6 +118,7 @@ mod sim;
 #[cfg(test)]
 mod trial;
 
+use std::fs::Metadata;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -136,6 +137,8 @@ pub struct ReadOnly {
     pub file: Arc<FileSource>,
     /// Its bytes, as they will be once an interrupted save is finished.
     pub source: Arc<dyn Source>,
+    /// Its attributes from before anything of it was read.
+    pub meta: Metadata,
     /// What an interrupted save has left.
     pub recovery: Recovery,
     /// Whether another mount has it for writing.
@@ -154,7 +157,8 @@ pub fn open_read_only(path: &Path) -> Result<ReadOnly> {
     let file = dir.open(&name, Access::Read).map_err(failed)?;
     // where there are no locks nobody else has one
     let locked = !store::lock_shared(&file).unwrap_or(true);
-    let source = Arc::new(FileSource::open(Arc::clone(&file))?);
+    let meta = file.metadata().map_err(failed)?;
+    let source = Arc::new(FileSource::new(Arc::clone(&file), meta.len()));
     let bytes: Arc<dyn Source> = source.clone();
     let (shown, recovery) = if locked {
         // what looks like an interrupted save is one that is going on
@@ -165,6 +169,7 @@ pub fn open_read_only(path: &Path) -> Result<ReadOnly> {
     Ok(ReadOnly {
         file: source,
         source: shown.unwrap_or(bytes),
+        meta,
         recovery,
         locked,
     })

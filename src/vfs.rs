@@ -7,6 +7,7 @@
 mod attr;
 mod catalogue;
 mod commit;
+mod drafted;
 mod drafts;
 mod edit;
 mod elements;
@@ -32,6 +33,7 @@ mod write;
 mod xattr;
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -104,21 +106,21 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Vfs {
-    /// The file system of a snapshot of the file at `path`; `writer` saves it, without one nothing can be written.
-    ///
-    /// # Errors
-    /// If the file's attributes can't be had.
+    /// The file system of a snapshot of the file at `path`, which had these attributes before it was read; `writer` saves it,
+    /// without one nothing can be written.
+    #[must_use]
     pub fn new(
         path: &Path,
         snapshot: Snapshot,
+        meta: Metadata,
         writer: Option<Writer>,
         options: Options,
-    ) -> Result<Self, Library> {
+    ) -> Self {
         let numbers = Arc::default();
-        let state = State::new(Arc::new(snapshot), &numbers, 0)?;
+        let state = State::new(Arc::new(snapshot), meta, &numbers, 0);
         let facts = state.facts(&options, modified(&state.meta));
         let root = Root::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
-        Ok(Self {
+        Self {
             path: path.to_owned(),
             options,
             state: RwLock::new(Arc::new(state)),
@@ -133,7 +135,7 @@ impl Vfs {
             checked: Mutex::default(),
             adrift: Mutex::default(),
             kernel: Kernel::default(),
-        })
+        }
     }
 
     /// Reads the tree, which otherwise waits for the first who wants something that depends on it.

@@ -6,7 +6,7 @@
 //! parent's.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
@@ -30,7 +30,7 @@ use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place};
 use crate::fuse::{Mount, MountOptions};
-use crate::save::{self, Recovery, Refusal, Writer};
+use crate::save::{self, Recovery, Refusal, Reload, Writer};
 use crate::source::{FileSource, Source};
 use crate::vfs::{self, Vfs};
 
@@ -216,6 +216,8 @@ fn may_lie_under(dir: &Path, mountpoint: &Path) -> bool {
 /// FILE, opened one way or the other.
 struct Opened {
     snapshot: Snapshot,
+    /// Its attributes from before it was read.
+    meta: Metadata,
     /// What saves it; without one it is read-only.
     writer: Option<Writer>,
     /// Why it is read-only, if it is.
@@ -226,6 +228,7 @@ struct Opened {
 fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
     let Opened {
         snapshot,
+        meta,
         writer,
         read_only,
     } = match open_for_writing(path, options)? {
@@ -263,9 +266,7 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
         scratch: options.scratch,
         validate: options.validate,
     };
-    let vfs = Vfs::new(path, snapshot, writer, options)
-        .map_err(|error| Failure::reading(path, &error))?;
-    Ok((vfs, summary))
+    Ok((Vfs::new(path, snapshot, meta, writer, options), summary))
 }
 
 /// How the snapshot is to be read.
@@ -297,7 +298,7 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
         grow: options.grow,
         max_copy: options.max_copy,
     };
-    let opened = match Writer::open(path, saving) {
+    let mut opened = match Writer::open(path, saving) {
         Ok(opened) => opened,
         Err(Refusal::Locked { holder }) => {
             let who = holder.map_or_else(String::new, |pid| format!(" (process {pid})"));
@@ -320,14 +321,22 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
         }
     };
     tell_recovery(path, &opened.recovery);
-    let file = FileSource::open(Arc::clone(opened.writer.file()))
-        .map_err(|error| Failure::reading(path, &error))?;
+    let fail = |error| Failure::reading(path, &error);
+    let meta = opened.writer.file().metadata();
+    let meta = meta.map_err(|cause| fail(Error::io("reading the file's attributes", cause)))?;
+    // whoever has changed it since it was scanned may have done so before `meta`
+    let scan = match opened.writer.reload().map_err(fail)? {
+        Reload::Changed(scan) => scan,
+        Reload::Same | Reload::Touched => opened.scan,
+    };
+    let file = FileSource::open(Arc::clone(opened.writer.file())).map_err(fail)?;
     let file = Arc::new(file);
     let bytes: Arc<dyn Source> = file.clone();
     let cache = Cache::new(options.cache);
-    let snapshot = Snapshot::new(file, bytes, opened.scan, cache, reading(path, options)?);
+    let snapshot = Snapshot::new(file, bytes, scan, cache, reading(path, options)?);
     Ok(Ok(Opened {
         snapshot,
+        meta,
         writer: Some(opened.writer),
         read_only: None,
     }))
@@ -346,6 +355,7 @@ fn open_for_reading(path: &Path, options: &Options, why: String) -> Result<Opene
     };
     Ok(Opened {
         snapshot,
+        meta: opened.meta,
         writer: None,
         read_only: Some(why),
     })

@@ -19,6 +19,8 @@ pub(super) struct Baseline {
     pub(super) stat: Stat,
     head: Digest,
     headers: Digest,
+    /// Whether what was scanned may be something else, as FILE was changed meanwhile.
+    pub(super) torn: bool,
 }
 
 /// How FILE differs from its baseline.
@@ -42,16 +44,27 @@ pub enum Reload {
 }
 
 impl Baseline {
+    /// FILE as it was scanned after it had this `stat`. If somebody has changed it since, it counts as changed whatever it is.
+    pub(super) fn since<S: Store>(
+        before: &Stat,
+        store: &Arc<S>,
+        file: &S::File,
+        layout: &Layout,
+    ) -> Result<Self> {
+        let mut now = Self::take(store, file, layout)?;
+        now.torn = !now.same_moment(before);
+        Ok(now)
+    }
+
     /// FILE as it is now.
     pub(super) fn take<S: Store>(store: &Arc<S>, file: &S::File, layout: &Layout) -> Result<Self> {
-        let stat = store
-            .stat(file)
-            .map_err(|cause| Error::io("reading the file's state", cause))?;
+        let stat = stat(store, file)?;
         let view = View::open(store, file)?;
         Ok(Self {
             stat,
             head: head(&view, layout)?,
             headers: headers(&view, layout)?,
+            torn: false,
         })
     }
 
@@ -71,9 +84,10 @@ impl Baseline {
             Ok(_) => return changed("has been replaced by another file since it was read"),
             Err(_) => return changed("is no longer there under its name"),
         }
-        let stat = store
-            .stat(file)
-            .map_err(|cause| Error::io("reading the file's state", cause))?;
+        if self.torn {
+            return changed("was changed by another program while it was read");
+        }
+        let stat = stat(store, file)?;
         if stat.size != self.stat.size {
             let (was, is) = (self.stat.size, stat.size);
             return changed(&format!("has {is} bytes, it had {was} when it was read"));
@@ -83,6 +97,7 @@ impl Baseline {
             stat,
             head: head(&view, layout)?,
             headers: headers(&view, layout)?,
+            torn: false,
         };
         if now.head != self.head || now.headers != self.headers {
             return changed("has been changed by another program since it was read");
@@ -93,8 +108,14 @@ impl Baseline {
     /// Whether nobody has touched the file since.
     pub(super) fn same_moment(&self, stat: &Stat) -> bool {
         let moment = |stat: &Stat| (stat.id, stat.size, stat.mtime, stat.ctime);
-        moment(&self.stat) == moment(stat)
+        !self.torn && moment(&self.stat) == moment(stat)
     }
+}
+
+/// What the system says about FILE now.
+pub(super) fn stat<S: Store>(store: &Arc<S>, file: &S::File) -> Result<Stat> {
+    let found = store.stat(file);
+    found.map_err(|cause| Error::io("reading the file's state", cause))
 }
 
 /// The SHA-256 of everything in front of the first block.
@@ -122,4 +143,40 @@ fn headers(file: &dyn Source, layout: &Layout) -> Result<Digest> {
         hasher.update(&header);
     }
     Ok(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::save::sim::{Sim, Trouble};
+    use crate::save::writer::{Options, Writer};
+
+    const NAME: &str = "f.asdf";
+
+    /// What was changed behind the scan was in the baseline all the same, and so was never read.
+    #[test]
+    fn what_changes_while_it_is_scanned_is_read_once_more() {
+        let sample = Sample::new().block(b"abc");
+        let sim = Arc::new(Sim::new(NAME.as_ref(), &sample.bytes()));
+        let starts = |reload, want: &[u8]| match reload {
+            Ok(Reload::Changed(scan)) => assert!(scan.text.starts_with(want)),
+            other => panic!("{other:?}"),
+        };
+        let opened = Writer::open_in(Arc::clone(&sim), NAME.as_ref(), Options::default());
+        let Ok(mut opened) = opened else {
+            panic!("it can be opened");
+        };
+        // another length tells before anything is read
+        let end = sample.bytes().len() as u64;
+        sim.write(opened.writer.file(), b"\n", end).unwrap();
+        sim.arm(Trouble {
+            // when the scan has read the text
+            meddler: Some((Sample::TREE.len() as u64, b"#ASDF 1.0.1")),
+            ..Trouble::default()
+        });
+        starts(opened.writer.reload(), b"#ASDF 1.0.0");
+        starts(opened.writer.reload(), b"#ASDF 1.0.1");
+        assert!(matches!(opened.writer.reload(), Ok(Reload::Same)));
+    }
 }

@@ -239,7 +239,7 @@ impl<'a> Trial<'a> {
             let trouble = Trouble {
                 cut: Some(cut),
                 lie,
-                fault: None,
+                ..Trouble::default()
             };
             let acknowledged = self.scene.save(&disk, trouble) == Saved::Acknowledged;
             let shows = outcome(

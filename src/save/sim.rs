@@ -38,6 +38,8 @@ pub(super) struct Trouble {
     pub(super) fault: Option<(usize, Fault)>,
     /// This one, a sync, does nothing and says it did: for negative controls.
     pub(super) lie: Option<usize>,
+    /// After the first read there or behind, another program writes these bytes to the start of the file.
+    pub(super) meddler: Option<(u64, &'static [u8])>,
 }
 
 /// A file of the disk, open.
@@ -332,7 +334,9 @@ impl Sim {
         let mut state = self.state.lock().unwrap();
         let n = state.ops.len();
         state.ops.push(kind);
-        let Trouble { cut, fault, lie } = state.trouble;
+        let Trouble {
+            cut, fault, lie, ..
+        } = state.trouble;
         if cut.is_some_and(|at| n >= at) {
             return Err(errno(5));
         }
@@ -403,6 +407,11 @@ impl Store for Sim {
         let start = (offset as usize).min(content.len());
         let len = buf.len().min(content.len() - start);
         buf[..len].copy_from_slice(&content[start..start + len]);
+        let meddler = state.trouble.meddler.take_if(|it| it.0 <= offset);
+        drop(state);
+        if let Some((_, bytes)) = meddler {
+            self.put("meddle", *file, bytes, 0)?;
+        }
         Ok(len)
     }
 

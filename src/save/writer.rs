@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::baseline::{Baseline, Drift, Reload};
+use super::baseline::{Baseline, Drift, Reload, stat};
 use super::edit::Edit;
 use super::inplace::{self, Failure, InPlace};
 use super::journal::{Range, Record};
@@ -146,17 +146,18 @@ impl<S: Store> Writer<S> {
     ) -> Result<Opened<S>, Refusal> {
         let file = locked(&*store, name)?;
         let recovery = recovery::settle(&store, name, &file).map_err(Refusal::ReadOnly)?;
+        let before = stat(&store, &file).map_err(Refusal::Failed)?;
         let scan = View::open(&store, &file)
             .and_then(|view| scan(&view, false))
             .map_err(Refusal::Failed)?;
         writable(&scan.layout).map_err(Refusal::ReadOnly)?;
-        let baseline = Baseline::take(&store, &file, &scan.layout).map_err(Refusal::Failed)?;
+        let baseline = Baseline::since(&before, &store, &file, &scan.layout);
         let writer = Self {
             store,
             name: name.to_owned(),
             file,
             layout: scan.layout.clone(),
-            baseline,
+            baseline: baseline.map_err(Refusal::Failed)?,
             options,
             grain: OnceCell::new(),
             broken: None,
@@ -446,9 +447,7 @@ impl<S: Store> Writer<S> {
         }
     }
 
-    /// Whether somebody else has changed FILE, to be asked now and then while nothing waits to be saved.
-    ///
-    /// Times alone are compared first, so that this is cheap.
+    /// Whether somebody else has changed FILE, to be asked now and then. Times alone are compared first, so that this is cheap.
     ///
     /// # Errors
     /// [`Error::Stale`] if it can't be read at the moment, or is no file that is written. It may be so again the next time it is
@@ -479,6 +478,11 @@ impl<S: Store> Writer<S> {
         }
     }
 
+    /// Has [`Writer::reload`] read FILE once more: nothing was made of what it found last.
+    pub fn distrust(&mut self) {
+        self.baseline.torn = true;
+    }
+
     /// Opens whatever has FILE's name now.
     fn reopen(&mut self) -> Result<Scan> {
         let named = self.store.stat_name(&self.name);
@@ -491,9 +495,10 @@ impl<S: Store> Writer<S> {
                 Refusal::ReadOnly(error) | Refusal::Failed(error) => error,
             })?
         };
+        let before = stat(&self.store, &file)?;
         let scan = scan(&View::open(&self.store, &file)?, false)?;
         writable(&scan.layout)?;
-        self.baseline = Baseline::take(&self.store, &file, &scan.layout)?;
+        self.baseline = Baseline::since(&before, &self.store, &file, &scan.layout)?;
         self.layout = scan.layout.clone();
         self.file = file;
         self.session = None;

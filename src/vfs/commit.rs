@@ -158,7 +158,8 @@ impl Vfs {
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
-        let new = State::new(Arc::new(snapshot), &self.numbers, old.epoch)?;
+        let meta = snapshot.metadata()?;
+        let new = State::new(Arc::new(snapshot), meta, &self.numbers, old.epoch);
         let changes = changes(&old, &new);
         self.show(new, changes);
         let what = format!("{what} {how}, {written} bytes written");

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use log::warn;
 
+use super::drafted::drafted;
 use super::drafts::Draft;
 use super::hdus;
 use super::kernel::Announced;
@@ -25,7 +26,7 @@ use crate::source::{Memory, Overlay, Source};
 /// The source that a handle reads from, with the generation of the drafts that it was made at.
 struct Current {
     generation: u64,
-    source: Result<Arc<dyn Source>, Library>,
+    source: Arc<dyn Source>,
 }
 
 /// An open block or array.
@@ -132,14 +133,14 @@ impl Vfs {
             (Node::ArrayBin(number), draft) => {
                 let i = state.catalogue().array(number).ok_or_else(missing)?;
                 match draft {
-                    Some(draft) => snapshot.array_over(i, draft.overlay.clone()),
+                    Some(draft) => drafted(snapshot, i, false, draft.overlay.clone()),
                     None => snapshot.array_bin(i),
                 }
             }
             (Node::ArrayNpy(number), draft) => {
                 let i = state.catalogue().array(number).ok_or_else(missing)?;
                 match draft {
-                    Some(draft) => snapshot.npy_over(i, draft.overlay.clone()),
+                    Some(draft) => drafted(snapshot, i, true, draft.overlay.clone()),
                     None => snapshot.array_npy(i),
                 }
             }
@@ -160,11 +161,11 @@ impl Vfs {
             Some(found) if found.generation == generation => found,
             _ => Current {
                 generation,
-                source: self.data_source(&self.state(), open.node),
+                // an error is not kept: the next write may mend it
+                source: self.data_source(&self.state(), open.node)?,
             },
         };
-        let found = current.insert(found);
-        Ok(Arc::clone(found.source.as_ref().map_err(Clone::clone)?))
+        Ok(Arc::clone(&current.insert(found).source))
     }
 
     /// Has those who have an array of another file open look at that file anew: what they read, the kernel shows to all.

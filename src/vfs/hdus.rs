@@ -79,6 +79,7 @@ mod tests {
         std::fs::write(file.path(), bytes).unwrap();
         let open = Arc::new(file.reopen().unwrap());
         let cache = Cache::new(1 << 20);
+        let meta = open.metadata().unwrap();
         let snapshot = Snapshot::open(open, cache, OpenOptions::default()).unwrap();
         let options = Options {
             uid: None,
@@ -88,7 +89,7 @@ mod tests {
             scratch: 0,
             validate: crate::asdf::check::Validate::Warn,
         };
-        Vfs::new(file.path(), snapshot, None, options).unwrap()
+        Vfs::new(file.path(), snapshot, meta, None, options)
     }
 
     #[test]

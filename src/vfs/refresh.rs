@@ -54,7 +54,7 @@ impl Vfs {
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
         let none_edited = self.drafts.while_none(count, || {
-            shown = self.show_anew(&state, writer, &meta);
+            shown = self.show_anew(&state, writer, meta.clone());
         });
         let adrift = match shown {
             Err(error) => Some(error.to_string()),
@@ -69,11 +69,20 @@ impl Vfs {
         }
     }
 
-    /// Shows FILE, which has these attributes now, instead of an older state.
-    fn show_anew(&self, old: &State, writer: Option<&mut Writer>, meta: &Metadata) -> Result<()> {
-        let mut changed = moment(meta) != moment(&old.meta);
+    /// Shows FILE, which had these attributes just now, instead of an older state.
+    fn show_anew(
+        &self,
+        old: &State,
+        writer: Option<&mut Writer>,
+        mut meta: Metadata,
+    ) -> Result<()> {
+        let mut changed = moment(&meta) != moment(&old.meta);
         let snapshot = match writer {
-            None => old.snapshot.read_again(self.open_again()?)?,
+            None => {
+                let (file, before) = self.open_again()?;
+                meta = before;
+                old.snapshot.read_again(file)?
+            }
             Some(writer) => match writer.reload()? {
                 Reload::Same | Reload::Touched => old.snapshot.with_data_anew()?,
                 Reload::Changed(scan) => {
@@ -85,7 +94,7 @@ impl Vfs {
         };
         let text = Arc::clone(snapshot.text());
         let epoch = old.epoch.saturating_add(u64::from(changed));
-        let new = State::new(Arc::new(snapshot), &self.numbers, epoch)?;
+        let new = State::new(Arc::new(snapshot), meta, &self.numbers, epoch);
         if changed {
             info!("{} was changed by another program", self.path.display());
         }
@@ -106,9 +115,16 @@ impl Vfs {
     /// Not if FILE differs in anything that a save depends on: then somebody else has changed it, too.
     pub(super) fn forgive(&self, writer: &mut Writer) -> Result<()> {
         let old = self.state();
-        if let Reload::Touched = writer.reload()? {
-            let snapshot = Arc::clone(&old.snapshot);
-            self.show(State::new(snapshot, &self.numbers, old.epoch)?, Vec::new());
+        let meta = old.snapshot.metadata()?;
+        match writer.reload()? {
+            Reload::Same => {}
+            Reload::Touched => {
+                let snapshot = Arc::clone(&old.snapshot);
+                let new = State::new(snapshot, meta, &self.numbers, old.epoch);
+                self.show(new, Vec::new());
+            }
+            // there may be drafts of the old state
+            Reload::Changed(_) => writer.distrust(),
         }
         Ok(())
     }
@@ -159,8 +175,8 @@ impl Vfs {
         }
     }
 
-    /// What has FILE's name now, if that is a file.
-    fn open_again(&self) -> Result<Arc<File>> {
+    /// What has FILE's name now, if that is a file, and its attributes.
+    fn open_again(&self) -> Result<(Arc<File>, Metadata)> {
         let failed = |cause| Error::io(self.path.display().to_string(), cause);
         let mut options = OpenOptions::new();
         // a FIFO must not be waited for
@@ -168,10 +184,11 @@ impl Vfs {
             .read(true)
             .custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         let file = options.open(&self.path).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
+        let meta = file.metadata().map_err(failed)?;
+        if !meta.is_file() {
             return Err(failed(std::io::ErrorKind::InvalidInput.into()));
         }
-        Ok(Arc::new(file))
+        Ok((Arc::new(file), meta))
     }
 }
 
@@ -207,3 +224,6 @@ fn changed_at(meta: &Metadata) -> (i64, i64) {
 fn drifted(why: &str) -> String {
     format!("the file has been changed by another program, and can't be shown as it is now: {why}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,9 +15,8 @@ use super::node::Node;
 use super::{Error, Options, Result, locked};
 use crate::asdf::outline::PlaceId;
 use crate::asdf::{Array, Snapshot};
-use crate::error::Error as Library;
 
-/// A snapshot, the names it gives, and FILE's attributes when it was taken.
+/// A snapshot, the names it gives, and FILE's attributes from before it was taken.
 pub(super) struct State {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) meta: Metadata,
@@ -37,14 +36,15 @@ pub(super) enum Listing {
 }
 
 impl State {
-    /// What `snapshot` shows now, after another program has changed FILE `epoch` times.
+    /// What `snapshot` shows, after another program has changed FILE `epoch` times. `meta`: FILE's attributes from before it was
+    /// read, so that whatever another program changes meanwhile is noticed.
     pub(super) fn new(
         snapshot: Arc<Snapshot>,
+        meta: Metadata,
         numbers: &Arc<Mutex<Numbers>>,
         epoch: u64,
-    ) -> Result<Self, Library> {
-        let meta = snapshot.metadata()?;
-        Ok(Self {
+    ) -> Self {
+        Self {
             snapshot,
             meta,
             epoch,
@@ -52,7 +52,7 @@ impl State {
             numbers: Arc::clone(numbers),
             elsewhere: Elsewhere::default(),
             info_lens: Lens::default(),
-        })
+        }
     }
 
     /// Owner and group of FILE, or those that the user asked for.

@@ -19,6 +19,7 @@ pub(super) fn writable(sample: &Sample) -> (TempDir, Vfs) {
     let writer = Writer::open(&path, save::Options::default());
     let writer = writer.map_err(drop).unwrap().writer;
     let file = Arc::clone(writer.file());
+    let meta = file.metadata().unwrap();
     let snapshot = Snapshot::open(file, Cache::new(1 << 20), OpenOptions::default()).unwrap();
     let options = Options {
         uid: None,
@@ -28,6 +29,6 @@ pub(super) fn writable(sample: &Sample) -> (TempDir, Vfs) {
         scratch: 1 << 20,
         validate: Validate::Warn,
     };
-    let vfs = Vfs::new(&path, snapshot, Some(writer), options).unwrap();
+    let vfs = Vfs::new(&path, snapshot, meta, Some(writer), options);
     (dir, vfs)
 }
