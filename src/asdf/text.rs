@@ -92,9 +92,11 @@ fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Text {
                 oddity,
             };
         }
-        // a block may go on for long without a newline
-        let in_sight = whole || position_of_magic(rest, first.dialect).is_some();
-        let Some(line) = next_line(rest, in_sight) else {
+        let line = next_line(rest, whole).or_else(|| {
+            // a block may go on for long without a newline
+            position_of_magic(rest, first.dialect).map(|_| rest)
+        });
+        let Some(line) = line else {
             return Text::Unknown;
         };
         if let Some(magic) = position_of_magic(line, first.dialect) {
