@@ -376,7 +376,9 @@ impl Vfs {
             return Ok(());
         };
         let saved = self.save_data(open);
-        let announced = self.announce_block(&self.state(), block);
+        // without a draft nothing changes, and the tree need not be known
+        let edited = self.drafts.get(block);
+        let announced = edited.map(|_| self.announce_block(&self.state(), block));
         let draft = self.drafts.remove_writer(block);
         drop(announced);
         if block >= self.state().snapshot.layout().blocks.len() {

@@ -348,6 +348,17 @@ mod tests {
     }
 
     #[test]
+    fn the_request_that_notices_a_change_is_answered_by_what_was_before() {
+        let (vfs, changes, mut grow) = growing();
+        let size = || vfs.getattr(Node::Block(0).ino(), None).unwrap().size;
+        // as if the kernel forgot at once
+        drop(changes);
+        grow();
+        vfs.refresh_soon();
+        assert_eq!([size(), size()], [4, 6]);
+    }
+
+    #[test]
     fn who_opens_what_has_just_changed_is_sent_to_look_for_it_again() {
         let (vfs, changes, mut grow) = growing();
         let vfs = &vfs;

@@ -101,12 +101,9 @@ impl Walk<'_> {
         self.doubt_trailer(from, len)
     }
 
-    /// Whether there can be no block behind the last one: the index says so, even if it does not stand right behind that, or there
+    /// Whether no block can be behind the last one after all: an index says so that does not stand right behind that, or there
     /// are no blocks, and the tree needs none. asdf-python leaves what was there behind a shorter tree without arrays.
-    fn is_sure_of_all(&self) -> Result<bool> {
-        if self.guided || matches!(self.layout.index, Index::Valid(_)) {
-            return Ok(true);
-        }
+    fn none_is_missing(&self) -> Result<bool> {
         if self.layout.blocks.is_empty() {
             return Ok(self.sources().end_with(0));
         }
@@ -119,7 +116,8 @@ impl Walk<'_> {
 
     /// Whether the bytes from `start` to `end`, behind the last block, can be a block whose header is lost.
     fn doubt_trailer(&mut self, start: u64, end: u64) -> Result<()> {
-        if self.is_sure_of_all()? || !self.found_in(start, end, GAP_LIMIT, binary)? {
+        let sure = self.guided || matches!(self.layout.index, Index::Valid(_));
+        if sure || !self.found_in(start, end, GAP_LIMIT, binary)? || self.none_is_missing()? {
             return Ok(());
         }
         let why = "behind the last block lies what may be a block whose header is lost";
