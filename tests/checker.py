@@ -5,8 +5,7 @@
 
 The checker prints "FAIL name: reason" and, with -v, "ok   name (seconds)". A case that fails and is listed for SUITE is
 counted as known; a case that fails and is not listed, a listed case that passes, and a listed line that matches no case
-are failures. A suite listed as a whole (case `*`) is not run except for its canary, so that the list cannot outlive
-its reason. The last line is "N passed, N failed".
+are failures. The last line is "N passed, N failed".
 """
 import fnmatch
 import pathlib
@@ -16,8 +15,6 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIST = HERE / "known-failures.txt"
-# The cases that tell whether a suite that is off as a whole may come on.
-CANARIES = {"edit": ["--only", "plain/*_longer"], "editors": ["--only", "sed -i/fits"], "crash": ["--only", "kill/J", "--saves", "2"]}
 
 
 def known_failures(suite):
@@ -52,12 +49,6 @@ def main():
     suite, binary, checker, *args = sys.argv[1:]
     known = known_failures(suite)
     command = [sys.executable, checker, "--bin", binary, "-v", *args]
-    off = known.pop("*", None)
-    if off:
-        print(f"NOTE {suite} is off, only its canary runs: {off}")
-        outcomes, closing = run([*command, *CANARIES[suite]])
-        wrong = [] if any(outcomes.values()) else [f"{suite} can come on: remove its line from {LIST.name}"]
-        report(0, wrong, 0)
     outcomes, closing = run(command)
     wrong = [] if closing else [f"{suite}: the checker did not come to its end"]
     listed, passed = 0, 0

@@ -1,6 +1,6 @@
 //! What columns of tables say of their arrays: the unit, and a name, which is a further way to the array from the table.
 
-use super::{Component, PlaceId, Walk, What};
+use super::{Component, Frame, Limit, Outline, Walk, What};
 use crate::asdf::tree::{Kind, Node, NodeId};
 
 /// Most entries of a quantity or column that is searched for its unit; they have five at most.
@@ -24,48 +24,107 @@ impl<'t> Walk<'t> {
         unit.text().map(|_| unit.id())
     }
 
-    /// Links to the data of a table's column, which has just been given a place, by the column's name. The collection at the
-    /// top of the stack is the column. A name that the table has as a key, or that an earlier column has, is passed over.
-    pub(super) fn name_column(&mut self, component: Component, node: Node<'t>, what: What) {
-        let Some((table, name)) = self.column(component) else {
-            return;
-        };
-        let text = self.tree.node(name).and_then(Node::text);
-        if text.is_some_and(|text| self.columns.insert((table, text))) {
-            self.push(table, Component::Key(name), node.id(), what);
+    /// Links to the arrays of a table's columns by the names of the columns, once one has got a place: the data of a column, a
+    /// column that is an alias, or a list of columns that is one. The collection at the top of the stack is what it stands in.
+    pub(super) fn name_columns(&mut self, component: Component, node: Node<'t>) {
+        match (self.stack.as_slice(), component) {
+            ([.., table, columns, column], Component::Key(_)) if self.is_key(component, "data") => {
+                let (table, column) = (table.node, column.node);
+                if self.are_columns(columns) && is_table(table) {
+                    self.name_column(3, column, node);
+                }
+            }
+            ([.., table, columns], Component::Index(_))
+                if self.are_columns(columns) && is_table(table.node) =>
+            {
+                self.name_column(2, node.follow(), node);
+            }
+            ([.., table], Component::Key(_))
+                if node.kind() == Kind::Alias
+                    && self.is_key(component, "columns")
+                    && is_table(table.node) =>
+            {
+                for column in node.items() {
+                    if !self.allowance.take(1) {
+                        return self.outline.limits.reached(Limit::Columns, node.id());
+                    }
+                    self.name_column(1, column.follow(), node);
+                }
+            }
+            _ => {}
         }
     }
 
-    /// The place of the table, and the name of its column.
-    fn column(&self, component: Component) -> Option<(PlaceId, NodeId)> {
-        let [.., table, columns, column] = self.stack.as_slice() else {
-            return None;
+    /// Whether the collection on the stack is what a mapping calls its columns.
+    fn are_columns(&self, frame: &Frame<'t>) -> bool {
+        frame.node.kind() == Kind::Sequence && self.is_key(frame.component, "columns")
+    }
+
+    fn is_key(&self, component: Component, text: &str) -> bool {
+        matches!(component, Component::Key(key) if self.tree.node(key).is_some_and(|key| key.text() == Some(text)))
+    }
+
+    /// Links to the data of a column from the table so far down the stack, at a node of the table. A name that the table has
+    /// as a key, or that an earlier column has, is passed over.
+    fn name_column(&mut self, depth: usize, column: Node<'t>, at: Node<'t>) {
+        let table = self.stack.len().checked_sub(depth);
+        let Some(table) = table.and_then(|table| self.stack.get(table)) else {
+            return;
         };
-        let Component::Key(key) = component else {
-            return None;
+        let (Some(place), Some((name, data))) = (table.place, named_data(column)) else {
+            return;
         };
-        let is = |node: Node<'_>, ends: &[&str]| {
-            let last = node.tag().and_then(|tag| tag.rsplit('/').next());
-            last.is_some_and(|last| ends.iter().any(|end| last.starts_with(end)))
+        let Some(text) = name.text().filter(|text| !text.is_empty()) else {
+            return;
         };
-        let fits = self.tree.node(key)?.text()? == "data"
-            && is(column.node, &["column-", "maskedcolumn-"])
-            && columns.node.kind() == Kind::Sequence
-            && !columns.merged
-            && is(table.node, &["table-"])
-            && column.node.len() <= MAX_QUANTITY
-            && table.node.len() <= MAX_QUANTITY;
-        if !fits {
-            return None;
-        }
-        let (_, name) = column.node.entries().find(|(key, _)| key.is_key("name"))?;
-        let text = name.text().filter(|text| !text.is_empty())?;
-        let clash = table
+        if table
             .node
             .entries()
-            .any(|(key, _)| key.text() == Some(text));
-        Some((table.place?, name.follow().id())).filter(|_| !clash)
+            .any(|(key, _)| key.text() == Some(text))
+        {
+            return;
+        }
+        let Some(what) = self.outline.leads(data) else {
+            return;
+        };
+        if self.columns.insert((place, text)) {
+            self.push(place, Component::Key(name.follow().id()), at.id(), what);
+        }
     }
+}
+
+impl Outline {
+    /// What a link to the array at a node is, or to that of a link there.
+    fn leads(&self, node: Node<'_>) -> Option<What> {
+        let id = self.at(node.id())?;
+        match self.place(id)?.what {
+            What::Array(_) => Some(What::Link {
+                to: id,
+                whole: true,
+            }),
+            link @ What::Link { .. } => Some(link),
+            What::Directory | What::Nothing | What::Elsewhere => None,
+        }
+    }
+}
+
+/// The last part of the node's tag begins with one of these.
+fn is_tagged(node: Node<'_>, starts: &[&str]) -> bool {
+    let last = node.tag().and_then(|tag| tag.rsplit('/').next());
+    last.is_some_and(|last| starts.iter().any(|start| last.starts_with(start)))
+}
+
+fn is_table(node: Node<'_>) -> bool {
+    is_tagged(node, &["table-"]) && node.len() <= MAX_QUANTITY
+}
+
+/// The name and the data of a column.
+fn named_data(column: Node<'_>) -> Option<(Node<'_>, Node<'_>)> {
+    if !is_tagged(column, &["column-", "maskedcolumn-"]) || column.len() > MAX_QUANTITY {
+        return None;
+    }
+    let entry = |name| column.entries().find(|(key, _)| key.is_key(name));
+    Some((entry("name")?.1, entry("data")?.1))
 }
 
 #[cfg(test)]
@@ -115,6 +174,46 @@ mod tests {
         assert_eq!(links(&aliased), ["t/columns/0/data -> a", "t/ra -> a"]);
         let alone = "!core/table-1.0.0 {columns: [!core/column-1.0.0 {name: x, data: !core/ndarray-1.0.0 [1]}]}";
         assert_eq!(links(alone), ["x -> columns/0/data"]);
+    }
+
+    #[test]
+    fn columns_and_lists_of_columns_that_are_aliases_have_their_names_too() {
+        let (one, two) = (column("one", ARRAY), column("two", ARRAY));
+        let first = format!("t: !core/table-1.0.0\n  columns: &all [&one {one}, {two}]");
+        let own = ["t/one -> t/columns/0/data", "t/two -> t/columns/1/data"];
+        let of = |body: &str| {
+            let found = links(&format!("{first}\n{body}"));
+            assert_eq!(found.get(..2).unwrap(), own, "{body}");
+            found.into_iter().skip(2).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of("one: !core/table-1.0.0 {columns: [*one]}"),
+            [
+                "one/columns/0 -> t/columns/0",
+                "one/one -> t/columns/0/data"
+            ]
+        );
+        assert_eq!(
+            of("both: !core/table-1.0.0 {columns: *all, one: 1}"),
+            ["both/columns -> t/columns", "both/two -> t/columns/1/data"]
+        );
+        assert_eq!(
+            of(
+                "t2: !core/table-1.0.0 {columns: &l [*one, *one]}\nt3: !core/table-1.0.0 {columns: *l}"
+            ),
+            [
+                "t2/columns/0 -> t/columns/0",
+                "t2/one -> t/columns/0/data",
+                "t2/columns/1 -> t/columns/0",
+                "t3/columns -> t2/columns",
+                "t3/one -> t/columns/0/data"
+            ]
+        );
+        assert_eq!(
+            of("list: {columns: [*one]}"),
+            ["list/columns/0 -> t/columns/0"]
+        );
+        assert_eq!(of("whole: {rows: *all}"), ["whole/rows -> t/columns"]);
     }
 
     #[test]

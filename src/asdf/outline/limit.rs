@@ -18,6 +18,8 @@ pub enum Limit {
     Hops,
     /// On the aliases of references into other files.
     Repeated,
+    /// On the names of columns in lists that are aliases.
+    Columns,
 }
 
 impl Limit {
@@ -37,6 +39,9 @@ impl Limit {
             ),
             Self::Repeated => {
                 "aliases repeat references into other files too often; those from here on are not shown".to_owned()
+            }
+            Self::Columns => {
+                "aliases repeat the columns of tables too often; names of columns from here on are not shown".to_owned()
             }
         }
     }
@@ -110,6 +115,17 @@ mod tests {
         let said = said(&body);
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0].contains("merges (<<) lead to too many"), "{said:?}");
+    }
+
+    #[test]
+    fn names_of_columns_that_are_left_out_are_told_of() {
+        let tag = |name: &str| format!("!<tag:stsci.edu:asdf/core/{name}-1.0.0>");
+        let (table, column) = (tag("table"), tag("column"));
+        let list = format!("{column} {{data: A}}, ").repeat(1000);
+        let tables = format!("- {table} {{columns: *c}}\n").repeat(300);
+        let said = said(&format!("c: &c [{list}]\nl:\n{tables}"));
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("repeat the columns of tables"), "{said:?}");
     }
 
     #[test]

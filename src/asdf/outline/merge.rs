@@ -1,21 +1,26 @@
-//! Merges: an array that `<<` brings into a mapping appears there as a link.
+//! Merges: an array that `<<` brings into a mapping appears there as a link, or itself if it stands behind the `<<`.
+//!
+//! A key of the mapping hides those of the same text that are merged, and a key of an earlier merge those of a later one,
+//! also where it leads to no array.
 
-use super::{Component, Limit, PlaceId, Walk};
-use crate::asdf::tree::Node;
+use super::{Component, Limit, PlaceId, Step, Walk};
+use crate::asdf::tree::{Kind, Node};
 
 impl<'t> Walk<'t> {
-    /// Links to what an alias behind `<<` merges into the mapping around it, unless the mapping has a key of that name.
+    /// Links to what an alias behind `<<` merges into the mapping around it.
     pub(super) fn merge(&mut self, alias: Node<'t>) {
         let target = alias.follow();
-        let Some(from) = self.outline.find(target.id()) else {
-            return;
-        };
-        let Some(around) = self.stack.iter().rposition(|frame| !frame.merged) else {
-            return;
-        };
+        if let Some(from) = self.outline.find(target.id()) {
+            self.link_merged(alias, from);
+        }
+        self.note_source(target);
+    }
+
+    fn link_merged(&mut self, alias: Node<'t>, from: PlaceId) {
+        let behind = alias.follow().behind();
         let mut at = from.index();
         while let Some(&place) = self.outline.places.get(at) {
-            if place.node >= target.behind() {
+            if place.node >= behind {
                 return;
             }
             if !self.allowance.take(1) {
@@ -24,29 +29,173 @@ impl<'t> Walk<'t> {
             }
             let id = PlaceId(u32::try_from(at).unwrap_or(u32::MAX));
             let inside = place.parent == from && id != from;
-            if inside && self.is_free(around, place.component) {
+            if inside && self.may_merge(alias, from, place.component) {
                 self.link(place.component, alias, id);
             }
             at = at.saturating_add(1);
         }
     }
 
-    /// Whether the mapping at `around` has no key of that name, which it has from now on.
-    fn is_free(&mut self, around: usize, component: Component) -> bool {
-        let Component::Key(key) = component else {
+    /// Whether a component of `from` is a key that appears in the mapping which an alias merges it into. It is taken there from
+    /// now on.
+    fn may_merge(&mut self, alias: Node<'t>, from: PlaceId, component: Component) -> bool {
+        let text = self.text(component);
+        let Some(text) = text.filter(|text| !self.columns.contains(&(from, text))) else {
             return false;
         };
-        let Some(text) = self.tree.node(key).and_then(Node::text) else {
+        let Some(into) = self.mapping() else {
             return false;
         };
-        let Some(frame) = self.stack.get_mut(around) else {
+        let hidden = self.is_taken(alias, into, text);
+        if let Some(taken) = self.stack.get_mut(into).and_then(|f| f.taken.as_mut()) {
+            taken.insert(text);
+        }
+        !hidden
+    }
+
+    /// Whether a child of the collection at the top of the stack is hidden from the mapping that `<<` merges it into.
+    pub(super) fn is_hidden(&mut self, step: Step, node: Node<'t>) -> bool {
+        let merged = self.stack.last().is_some_and(|frame| frame.merged);
+        let Step::To(component) = step else {
             return false;
         };
-        let node = frame.node;
-        let own = frame.own.get_or_insert_with(|| {
-            let keys = node.entries().filter(|(key, _)| !key.is_merge());
-            keys.filter_map(|(key, _)| key.text()).collect()
-        });
-        own.insert(text)
+        if !merged || node.kind() == Kind::Scalar {
+            return false;
+        }
+        let below = self.stack.len().checked_sub(2);
+        let text = self.text(component);
+        text.zip(below)
+            .is_some_and(|(text, below)| self.is_taken(node, below, text))
+    }
+
+    /// Notes that a mapping was merged into the one at the top of the stack: its keys hide those of later ones.
+    pub(super) fn note_source(&mut self, source: Node<'t>) {
+        let into = self.mapping().and_then(|at| self.stack.get_mut(at));
+        if let (Some(into), Kind::Mapping) = (into, source.kind()) {
+            into.sources.push(source);
+        }
+    }
+
+    /// The mapping at the top of the stack; above it there may be the list of those that are merged into it.
+    fn mapping(&self) -> Option<usize> {
+        let is = |kind| kind == Kind::Mapping;
+        self.stack.iter().rposition(|frame| is(frame.node.kind()))
+    }
+
+    /// Whether a key that is merged into the collection at `into` is hidden there, or in a mapping that this is merged into.
+    fn is_taken(&mut self, at: Node<'t>, into: usize, text: &str) -> bool {
+        for frame in self.stack.iter_mut().take(into.saturating_add(1)).rev() {
+            let node = frame.node;
+            let taken = frame.taken.get_or_insert_with(|| own(node).collect());
+            for source in std::mem::take(&mut frame.sources) {
+                for mapping in source.merged() {
+                    if !self.allowance.take(mapping.len().saturating_add(1)) {
+                        self.outline.limits.reached(Limit::Merges, at.id());
+                        return true;
+                    }
+                    taken.extend(own(mapping));
+                }
+            }
+            if taken.contains(text) {
+                return true;
+            }
+            if !frame.merged {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// The text of a key.
+    fn text(&self, component: Component) -> Option<&'t str> {
+        match component {
+            Component::Key(key) => self.tree.node(key)?.text(),
+            Component::Top | Component::Index(_) => None,
+        }
+    }
+}
+
+/// The texts of a mapping's own keys.
+fn own(mapping: Node<'_>) -> impl Iterator<Item = &str> {
+    let keys = mapping.entries().filter(|(key, _)| !key.is_merge());
+    keys.filter_map(|(key, _)| key.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::asdf::outline::tests::outline;
+
+    #[test]
+    fn merged_arrays_appear_unless_the_mapping_has_its_own() {
+        let body = "base: &b {x: ARRAY, y: ARRAY, z: {w: ARRAY}}\nderived:\n  <<: *b\n  y: 2\nagain: {<<: [*b, {q: ARRAY}]}";
+        assert_eq!(
+            outline(body),
+            [
+                "base/x",
+                "base/y",
+                "base/z/w",
+                "derived/x -> base/x",
+                "derived/z -> base/z",
+                "again/x -> base/x",
+                "again/y -> base/y",
+                "again/z -> base/z",
+                "again/q"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_key_of_an_earlier_merge_hides_a_later_one_though_it_leads_to_no_array() {
+        let body = "base: &b {x: 1, y: [2]}\nmore: &m {x: ARRAY, y: [ARRAY], z: ARRAY}\n";
+        let more = ["more/x", "more/y/0", "more/z"];
+        for merged in [
+            "derived: {<<: [*b, *m]}",
+            "derived: {<<: *b, <<: *m}",
+            "derived: {<<: [{x: 1}, {y: 2}, *m]}",
+            "derived: {<<: {<<: *b}, <<: *m}",
+            "derived: {<<: {<<: [*b, *m]}}",
+            "derived: {<<: {x: 1, y: 1, <<: *m}}",
+        ] {
+            let found = outline(&format!("{body}{merged}"));
+            let (first, rest) = found.split_at(3);
+            assert_eq!(first, more, "{merged}");
+            assert_eq!(rest, ["derived/z -> more/z"], "{merged}");
+        }
+        let through = "indirect: &i {<<: *b}\nderived: {<<: [*i, *m]}";
+        let found = outline(&format!("{body}{through}"));
+        assert_eq!(found.last().unwrap(), "derived/z -> more/z");
+        assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    #[test]
+    fn an_array_behind_a_merge_is_hidden_like_one_behind_an_alias() {
+        let inline = "{x: ARRAY, y: [ARRAY], z: ARRAY}";
+        for (body, want) in [
+            (format!("d: {{x: 1, <<: {inline}}}"), vec!["d/y/0", "d/z"]),
+            (format!("d: {{<<: {inline}, z: 1}}"), vec!["d/x", "d/y/0"]),
+            (
+                format!("d: {{<<: [{{x: 1}}, {inline}]}}"),
+                vec!["d/y/0", "d/z"],
+            ),
+            (
+                format!("d: {{<<: [{inline}, {inline}]}}"),
+                vec!["d/x", "d/y/0", "d/z"],
+            ),
+        ] {
+            assert_eq!(outline(&body), want, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_column_is_no_key_that_is_merged() {
+        let table = "!core/table-1.0.0 {columns: [!core/column-1.0.0 {name: c, data: ARRAY}]}";
+        assert_eq!(
+            outline(&format!("t: &t {table}\nd: {{<<: *t}}")),
+            [
+                "t/columns/0/data",
+                "t/c -> t/columns/0/data",
+                "d/columns -> t/columns"
+            ]
+        );
     }
 }
