@@ -33,6 +33,7 @@ mod write;
 mod xattr;
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ use history::History;
 use kernel::Kernel;
 use process::process_of;
 use root::{Root, TextHandle};
-use state::{Listing, State};
+use state::{Listing, Names, State};
 
 /// Result of a file system operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -74,8 +75,8 @@ enum Handle {
     Fixed(Arc<dyn Source>),
     /// A file of the root.
     Text(Mutex<TextHandle>),
-    /// A directory, as it was when it was opened.
-    Directory(Arc<State>, Listing),
+    /// A directory.
+    Directory(Listing),
 }
 
 /// The mounted file.
@@ -164,15 +165,28 @@ impl Vfs {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The node of a name in a directory.
+    /// The attributes of a name in a directory.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Attr> {
         self.refresh();
-        let state = self.state();
-        let found = match Node::from_ino(parent).ok_or(Error::NotFound)? {
-            Node::Root => root_directories(&state)
+        let directory = Node::from_ino(parent).ok_or(Error::NotFound)?;
+        loop {
+            let state = self.state();
+            let found = self.find(&state, directory, name)?;
+            // an `open` by name reads all of the file, so the kernel must not know its size of before
+            self.kernel.wait_for(found.ino());
+            if Arc::ptr_eq(&state, &self.state()) {
+                return self.attr(&state, found);
+            }
+        }
+    }
+
+    /// The node that a name in a directory leads to. Whether it exists is known by its attributes.
+    fn find(&self, state: &State, directory: Node, name: &OsStr) -> Result<Node> {
+        let found = match directory {
+            Node::Root => root_directories(state)
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1)
@@ -186,10 +200,7 @@ impl Vfs {
             Node::ArrayDir(number) => state.catalogue().lookup(number, name),
             _ => return Err(Error::NotDirectory),
         };
-        let found = found.ok_or(Error::NotFound)?;
-        // who opens a file by its name sees all of it
-        self.kernel.wait_for(found.ino());
-        self.attr(&state, found)
+        found.ok_or(Error::NotFound)
     }
 
     /// Attributes of an inode.
@@ -201,7 +212,7 @@ impl Vfs {
         let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
         let before = self.state();
         if self.refresh()
-            && let Ok(attr) = self.attr_now(&before, node)
+            && let Ok(attr) = self.attr(&before, node)
         {
             // the kernel heeds no answer to what it asked before it was told to forget
             return Ok(attr);
@@ -325,41 +336,37 @@ impl Vfs {
         Ok(Bytes::Owned(bytes))
     }
 
-    /// Opens a directory; its listing stays as it is now.
+    /// Opens a directory. The names that it has now are those that are listed.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn opendir(&self, ino: u64) -> Result<Opened> {
+        let directory = Node::from_ino(ino).ok_or(Error::NotFound)?;
         let state = self.state();
-        let own = |entries: &[(&str, Node)]| {
-            entries
-                .iter()
-                .map(|&(name, node)| (OsString::from(name), node))
-                .collect::<Vec<_>>()
-        };
-        let listing = match Node::from_ino(ino).ok_or(Error::NotFound)? {
+        let names = match directory {
             Node::Root => {
-                let mut entries = own(&root_directories(&state));
+                let own = root_directories(&state);
+                let own = own.into_iter().map(|entry| entry.0.into());
                 let root = locked(&self.root);
-                entries.extend(
-                    root.names()
-                        .map(|(name, n)| (name.to_owned(), Node::Text(n))),
-                );
-                Listing::Few(entries)
+                Names::Few(own.chain(root.names().map(OsStr::to_owned)).collect())
             }
-            Node::Hdus => Listing::Few(hdus::entries(&state.snapshot)),
-            Node::Info => Listing::Few(own(&INFO_FILES)),
+            Node::Hdus => {
+                let units = hdus::entries(&state.snapshot).into_iter();
+                Names::Few(units.map(|entry| entry.0).collect())
+            }
+            Node::Info => Names::Few(INFO_FILES.map(|entry| entry.0.into()).to_vec()),
             Node::Blocks => {
                 let count = state.snapshot.layout().blocks.len();
-                Listing::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
+                Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }
             Node::ArrayDir(number) => {
                 state.catalogue().entries(number).ok_or(Error::NotFound)?;
-                Listing::Arrays(number)
+                Names::Arrays(state, number)
             }
             _ => return Err(Error::NotDirectory),
         };
-        let fh = self.handles.insert(Handle::Directory(state, listing));
+        let listing = Listing { directory, names };
+        let fh = self.handles.insert(Handle::Directory(listing));
         Ok(Opened {
             fh,
             keep_cache: false,
@@ -370,6 +377,10 @@ impl Vfs {
     /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
     /// entry, its name and its attributes.
     ///
+    /// The kernel takes a listed name for the answer to a lookup, so each is looked up when it is listed: a name may lead to another
+    /// file than when the directory was opened, or to none, and then it is passed over. The kernel changes no name of a directory,
+    /// and forgets none, until it has taken in what is listed here: it holds the directory's lock.
+    ///
     /// # Errors
     /// [`Error::BadHandle`], [`Error::NotDirectory`].
     pub fn readdir(
@@ -379,25 +390,24 @@ impl Vfs {
         add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
     ) -> Result<()> {
         let handle = self.handles.get(fh)?;
-        let Handle::Directory(state, listing) = &*handle else {
+        let Handle::Directory(listing) = &*handle else {
             return Err(Error::NotDirectory);
         };
         let mut at = offset;
-        loop {
-            let Some((name, node)) = usize::try_from(at)
-                .ok()
-                .and_then(|at| listing.get(state, at))
-            else {
-                return Ok(());
-            };
+        while let Some(name) = usize::try_from(at)
+            .ok()
+            .and_then(|at| listing.names.get(at))
+        {
             at = at.saturating_add(1);
-            // the names are those of then, but what they have is told as it is now; one that has gone is passed over
-            if let Ok(attr) = self.attr(&self.state(), node)
+            let state = self.state();
+            let found = self.find(&state, listing.directory, &name);
+            if let Ok(attr) = found.and_then(|node| self.attr(&state, node))
                 && add(at, &name, &attr)
             {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     /// Numbers of FILE's file system.
@@ -444,6 +454,11 @@ const INFO_FILES: [(&str, Node); 3] = [
     ("blocks.tsv", Node::BlocksTsv),
     ("status", Node::Status),
 ];
+
+/// The name of block `n`.
+fn block_name(n: impl Display) -> OsString {
+    format!("{n}.bin").into()
+}
 
 /// `N` of `N.bin`, spelled as it is listed.
 fn block_number(name: &OsStr) -> Option<u32> {

@@ -545,10 +545,7 @@ fn resized(draft: &Draft, sum: &Sum) -> Result<Stored> {
 
 /// What the kernel knows of the old state that is not so in the new one.
 fn changes(old: &State, new: &State) -> Vec<Invalidation> {
-    let mut out = Vec::new();
-    for (directory, name) in old.catalogue().missing_in(new.catalogue()) {
-        out.push(Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
-    }
+    let mut out = old.names_gone_in(new);
     for (number, i) in new.catalogue().arrays() {
         let before = old
             .catalogue()
@@ -566,15 +563,8 @@ fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     let (old, new) = (&old.snapshot.layout().blocks, &new.snapshot.layout().blocks);
     for (n, before) in (0..).zip(old) {
         let after = usize::try_from(n).ok().and_then(|n| new.get(n));
-        match after {
-            None => out.push(Invalidation::Entry(
-                Node::Blocks.ino(),
-                format!("{n}.bin").into(),
-            )),
-            Some(after) if after.data_size != before.data_size => {
-                out.push(Invalidation::Inode(Node::Block(n).ino()));
-            }
-            Some(_) => {}
+        if after.is_some_and(|after| after.data_size != before.data_size) {
+            out.push(Invalidation::Inode(Node::Block(n).ino()));
         }
     }
     out

@@ -16,7 +16,8 @@ use super::kernel::Announced;
 use super::node::Node;
 use super::spool::unlinked_file;
 use super::{
-    Error, Handle, Invalidation, Reading, Result, State, Vfs, block_number, index, locked,
+    Error, Handle, Invalidation, Reading, Result, State, Vfs, block_name, block_number, index,
+    locked,
 };
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec;
@@ -383,8 +384,7 @@ impl Vfs {
         drop(announced);
         if block >= self.state().snapshot.layout().blocks.len() {
             // made, and not written to
-            let name = format!("{block}.bin").into();
-            self.tell(Invalidation::Entry(Node::Blocks.ino(), name));
+            self.tell_block_gone(block);
         }
         if let (Some(draft), Err(error)) = (draft, &saved)
             && draft.is_touched()
@@ -393,6 +393,12 @@ impl Vfs {
         }
         self.tell(Invalidation::Inode(open.node.ino()));
         saved
+    }
+
+    /// Has the kernel forget the name of a block.
+    fn tell_block_gone(&self, block: usize) {
+        let (directory, name) = (Node::Blocks.ino(), block_name(block));
+        self.tell(Invalidation::Entry(directory, name));
     }
 
     /// A new block at the end, which begins to exist when it is written to.
@@ -423,7 +429,9 @@ impl Vfs {
         if n == count && self.drafts.forget_unopened(count) {
             return Ok(());
         }
-        self.drafts.forget_unopened(count);
+        if self.drafts.forget_unopened(count) {
+            self.tell_block_gone(count);
+        }
         self.commit_removal(n)
     }
 

@@ -4,7 +4,8 @@
 //! A page that holds the end of a file has zeros behind it. If the kernel learnt of a larger size before it has forgotten that page,
 //! it would give those zeros to whoever reads on there. So of a stale inode the attributes of before are told.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -28,19 +29,17 @@ pub(super) struct Kernel {
 /// Changes that the kernel has not been told of.
 #[derive(Default)]
 struct UnderWay {
-    /// The inodes whose pages it is to forget.
-    stale: HashMap<u64, Stale>,
+    /// The inodes whose pages it is to forget, each with the changes that it has not been told of, the oldest first.
+    stale: HashMap<u64, VecDeque<Change>>,
     /// How many were announced, and how many it has been told of, since the start.
     announced: u64,
     told: u64,
 }
 
-/// An inode that the kernel must be told of.
-struct Stale {
-    /// How often it is going to be told.
-    times: usize,
-    since: Instant,
-    /// What the kernel knows of it, if another state is shown now.
+/// A change of an inode.
+struct Change {
+    announced: Instant,
+    /// What the kernel knows of the inode until it has been told, if that is another state.
     before: Option<Arc<State>>,
 }
 
@@ -86,16 +85,19 @@ impl Kernel {
     /// The state by which the kernel is to be told of an inode, if that is not yet the one that is shown.
     pub(super) fn before(&self, ino: u64) -> Option<Arc<State>> {
         let under_way = locked(&self.under_way);
-        let inode = under_way.stale.get(&ino)?;
-        // who would be told of old sizes for long could read nothing of what is new
-        let recent = inode.since.elapsed() < self.patience;
-        inode.before.clone().filter(|_| recent)
+        let oldest = under_way.stale.get(&ino)?.front()?;
+        // a reader that is told old sizes for long could read nothing of what is new
+        let recent = oldest.announced.elapsed() < self.patience;
+        oldest.before.clone().filter(|_| recent)
     }
 
     /// Waits until the kernel has forgotten the pages of a file, so that it can be told of its size.
     pub(super) fn wait_for(&self, ino: u64) {
+        let begun = Instant::now();
         let mut under_way = locked(&self.under_way);
-        while let Some(since) = under_way.stale.get(&ino).map(|inode| inode.since)
+        // one request waits no longer than for one change, however many follow
+        while let Some(newest) = under_way.stale.get(&ino).and_then(VecDeque::back)
+            && let since = newest.announced.min(begun)
             && let Some(left) = self.patience.checked_sub(since.elapsed())
         {
             under_way = self.wait(under_way, left);
@@ -133,12 +135,10 @@ impl Kernel {
             let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
             under_way.announced = under_way.announced.saturating_add(count);
             for ino in changes.iter().filter_map(with_pages) {
-                let inode = under_way.stale.entry(ino).or_insert_with(|| Stale {
-                    times: 0,
-                    since: Instant::now(),
+                under_way.stale.entry(ino).or_default().push_back(Change {
+                    announced: Instant::now(),
                     before: before.map(Arc::clone),
                 });
-                inode.times = inode.times.saturating_add(1);
             }
         }
         Announced {
@@ -164,11 +164,11 @@ impl Kernel {
         let mut under_way = locked(&self.under_way);
         under_way.told = under_way.told.saturating_add(1);
         if let Some(ino) = with_pages(change)
-            && let Some(inode) = under_way.stale.get_mut(&ino)
+            && let Entry::Occupied(mut inode) = under_way.stale.entry(ino)
         {
-            inode.times = inode.times.saturating_sub(1);
-            if inode.times == 0 {
-                under_way.stale.remove(&ino);
+            inode.get_mut().pop_front();
+            if inode.get().is_empty() {
+                inode.remove();
             }
         }
         self.told.notify_all();
@@ -345,6 +345,27 @@ mod tests {
         assert_eq!(size(), 4);
         vfs.told(&forget.unwrap());
         assert_eq!(size(), 6);
+    }
+
+    #[test]
+    fn of_several_changes_the_kernel_is_told_one_after_the_other() {
+        let (vfs, changes, mut grow) = growing();
+        let ino = Node::Block(0).ino();
+        let size = || vfs.getattr(ino, None).unwrap().size;
+        for _ in 0..2 {
+            grow();
+            vfs.refresh_soon();
+            assert_eq!(size(), 4, "as the kernel knows it");
+        }
+        let forgotten: Vec<_> = changes
+            .try_iter()
+            .filter(|change| *change == Invalidation::Inode(ino))
+            .collect();
+        assert_eq!(forgotten.len(), 2);
+        for (change, next) in forgotten.iter().zip([6, 8]) {
+            vfs.told(change);
+            assert_eq!(size(), next);
+        }
     }
 
     #[test]

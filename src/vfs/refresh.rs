@@ -98,9 +98,7 @@ impl Vfs {
         if changed {
             info!("{} was changed by another program", self.path.display());
         }
-        let gone = old.catalogue().missing_in(new.catalogue()).into_iter();
-        let gone = gone
-            .map(|(directory, name)| Invalidation::Entry(Node::ArrayDir(directory).ino(), name));
+        let gone = old.names_gone_in(&new).into_iter();
         let forgotten = gone.chain(everything(&new)).collect();
         let facts = new.facts(&self.options, modified(&new.meta));
         self.show(new, forgotten);

@@ -117,10 +117,8 @@ impl Root {
     }
 
     /// All names, sorted.
-    pub(super) fn names(&self) -> impl Iterator<Item = (&OsStr, Number)> {
-        self.names
-            .iter()
-            .map(|(name, &number)| (name.as_os_str(), number))
+    pub(super) fn names(&self) -> impl Iterator<Item = &OsStr> {
+        self.names.keys().map(OsString::as_os_str)
     }
 
     /// Whether that file is `tree.yaml` now.

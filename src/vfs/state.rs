@@ -12,7 +12,7 @@ use super::catalogue::{Catalogue, Item, Numbers, Target};
 use super::elsewhere::Elsewhere;
 use super::info::Lens;
 use super::node::Node;
-use super::{Error, Options, Result, locked};
+use super::{Error, Invalidation, Options, Result, block_name, hdus, locked};
 use crate::asdf::outline::PlaceId;
 use crate::asdf::{Array, Snapshot};
 
@@ -28,11 +28,19 @@ pub(super) struct State {
     pub(super) info_lens: Lens,
 }
 
-/// The names in a directory.
-pub(super) enum Listing {
-    Few(Vec<(OsString, Node)>),
+/// An open directory.
+pub(super) struct Listing {
+    pub(super) directory: Node,
+    pub(super) names: Names,
+}
+
+/// The names of a directory when it was opened. Positions in it stay valid while names change.
+pub(super) enum Names {
+    Few(Vec<OsString>),
+    /// Those of so many blocks.
     Blocks(u32),
-    Arrays(u32),
+    /// Those in the directory of that number under `arrays/`.
+    Arrays(Arc<State>, u32),
 }
 
 impl State {
@@ -105,6 +113,24 @@ impl State {
         }
     }
 
+    /// The names that lead to something here, and to nothing or to something else in the state that follows: the kernel must forget
+    /// them. With those of blocks, that of a new one that was begun here but never written.
+    pub(super) fn names_gone_in(&self, next: &Self) -> Vec<Invalidation> {
+        let arrays = self.catalogue().missing_in(next.catalogue()).into_iter();
+        let arrays = arrays.map(|(directory, name)| (Node::ArrayDir(directory), name));
+        let blocks = |state: &Self| state.snapshot.layout().blocks.len();
+        let blocks = blocks(next)..blocks(self).saturating_add(1);
+        let blocks = blocks.filter_map(|n| u32::try_from(n).ok());
+        let blocks = blocks.map(|n| (Node::Blocks, block_name(n)));
+        let now = hdus::entries(&next.snapshot);
+        let units = hdus::entries(&self.snapshot).into_iter();
+        let units = units.filter(|entry| !now.contains(entry));
+        let units = units.map(|entry| (Node::Hdus, entry.0));
+        let gone = arrays.chain(blocks).chain(units);
+        gone.map(|(directory, name)| Invalidation::Entry(directory.ino(), name))
+            .collect()
+    }
+
     /// The array with that number.
     pub(super) fn array(&self, number: u32) -> Result<&Array> {
         self.snapshot
@@ -114,20 +140,18 @@ impl State {
     }
 }
 
-impl Listing {
-    /// The entry at that position.
-    pub(super) fn get<'a>(&'a self, state: &'a State, at: usize) -> Option<(Cow<'a, OsStr>, Node)> {
+impl Names {
+    /// The name at that position.
+    pub(super) fn get(&self, at: usize) -> Option<Cow<'_, OsStr>> {
         match self {
-            Self::Few(entries) => entries
-                .get(at)
-                .map(|(name, node)| (Cow::Borrowed(name.as_os_str()), *node)),
+            Self::Few(names) => names.get(at).map(Cow::from),
             Self::Blocks(count) => {
                 let n = u32::try_from(at).ok().filter(|n| n < count)?;
-                Some((Cow::Owned(format!("{n}.bin").into()), Node::Block(n)))
+                Some(Cow::Owned(block_name(n)))
             }
-            Self::Arrays(number) => {
-                let (name, node) = state.catalogue().entries(*number)?.get(at)?;
-                Some((Cow::Borrowed(name.as_os_str()), *node))
+            Self::Arrays(state, number) => {
+                let (name, _) = state.catalogue().entries(*number)?.get(at)?;
+                Some(Cow::from(name))
             }
         }
     }

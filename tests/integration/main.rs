@@ -38,6 +38,8 @@ mod endless;
 mod follow;
 #[cfg(feature = "fuse")]
 mod kept;
+#[cfg(feature = "fuse")]
+mod listing;
 mod manual;
 #[cfg(feature = "fuse")]
 mod mount;
