@@ -7,6 +7,7 @@ mod file;
 mod overlay;
 mod peek;
 mod scratch;
+mod spool;
 
 use std::fmt;
 use std::ops::Range;
@@ -18,6 +19,7 @@ pub use file::{FileSource, MapSlice};
 pub use overlay::Overlay;
 pub use peek::Peek;
 pub use scratch::{Element, Idle, Scratch, free_idle};
+pub use spool::{Part, Spool};
 
 /// Bytes of known length, readable at any offset, shared between threads.
 ///

@@ -23,7 +23,6 @@ mod node;
 mod process;
 mod refresh;
 mod root;
-mod spool;
 mod stat;
 mod state;
 mod stored;
@@ -43,7 +42,7 @@ use std::time::Instant;
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
 use crate::save::Writer;
-use crate::source::{Memory, Scratch, Source};
+use crate::source::{Memory, Scratch, Source, Spool};
 
 pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
@@ -88,6 +87,8 @@ pub struct Vfs {
     root: Mutex<Root>,
     handles: Handles<Handle>,
     drafts: Drafts,
+    /// What is written into blocks and not saved yet.
+    spool: Arc<Spool>,
     /// Held for reading by whoever reads stored bytes, and for writing while they change in place.
     stored: RwLock<()>,
     writer: Option<Mutex<Writer>>,
@@ -129,6 +130,7 @@ impl Vfs {
             root: Mutex::new(root),
             handles: Handles::default(),
             drafts: Drafts::default(),
+            spool: Spool::new(path.parent().unwrap_or(path)),
             stored: RwLock::default(),
             writer: writer.map(Mutex::new),
             history: Mutex::default(),

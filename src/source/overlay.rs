@@ -1,45 +1,43 @@
-//! Edits in front of a source whose bytes stay the same: written bytes in a temporary file, everything else from below.
+//! Edits in front of a source whose bytes stay the same: written bytes in a part of a temporary file, everything else from below.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Source, checked_end, len_u64};
+use super::{Part, Source, checked_end, len_u64};
 use crate::error::{Error, Place, Result};
 
 /// A source with edits. Memory grows with the number of separate pieces that were written, never with their bytes.
 pub struct Overlay {
     base: RwLock<Arc<dyn Source>>,
-    /// Written bytes, at the offsets that they have in the edited source.
-    written: File,
     edits: RwLock<Edits>,
 }
 
 /// Which bytes come from where.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Edits {
     len: u64,
     /// What is still visible of the base; the rest, unless written, is zeros.
     base_len: u64,
     /// Written pieces by their start, with their end; apart from each other.
     pieces: BTreeMap<u64, u64>,
+    /// Their bytes, at the offsets that they have in the edited source.
+    written: Part,
 }
 
 impl Overlay {
-    /// `base` without edits yet. `written` is an empty file that nobody else uses.
+    /// `base` without edits yet. What is written goes into `written`, which is empty.
     #[must_use]
-    pub fn new(base: Arc<dyn Source>, written: File) -> Self {
+    pub fn new(base: Arc<dyn Source>, written: Part) -> Self {
         let len = base.len();
         let edits = Edits {
             len,
             base_len: len,
             pieces: BTreeMap::new(),
+            written,
         };
         Self {
             base: RwLock::new(base),
-            written,
             edits: RwLock::new(edits),
         }
     }
@@ -68,7 +66,8 @@ impl Overlay {
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let end = checked_end(offset, data.len(), i64::MAX.unsigned_abs())?;
         let mut edits = self.write_edits();
-        self.written
+        edits
+            .written
             .write_all_at(data, offset)
             .map_err(|cause| Error::io("writing to the temporary file of an edit", cause))?;
         edits.add(offset, end);
@@ -139,6 +138,7 @@ impl Edits {
             let end = len.min(*last.get());
             last.insert(end);
         }
+        self.written.cut(len);
     }
 
     /// What lies at `at`, and where that ends at the latest.
@@ -191,7 +191,7 @@ impl Source for Overlay {
             match origin {
                 Origin::Base => self.base().read_exact_at(part, at)?,
                 Origin::Zeros => part.fill(0),
-                Origin::Written => self
+                Origin::Written => edits
                     .written
                     .read_exact_at(part, at)
                     .map_err(|cause| Error::io("reading the temporary file of an edit", cause))?,
@@ -206,8 +206,13 @@ impl Source for Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{Memory, read_all};
+    use crate::source::{Memory, Spool, read_all};
     use proptest::prelude::*;
+
+    /// An empty file for what is written.
+    fn part() -> Part {
+        Spool::new(&std::env::temp_dir()).part()
+    }
 
     #[derive(Debug, Clone)]
     enum Edit {
@@ -229,7 +234,7 @@ mod tests {
             base in prop::collection::vec(1u8.., 0..50),
             edits in prop::collection::vec(edit(), 0..12),
         ) {
-            let overlay = Overlay::new(Arc::new(Memory::new(base.clone())), tempfile::tempfile().unwrap());
+            let overlay = Overlay::new(Arc::new(Memory::new(base.clone())), part());
             let mut model = base.clone();
             for edit in edits {
                 match edit {
@@ -268,7 +273,7 @@ mod tests {
     #[test]
     fn the_base_may_move() {
         let base = |bytes: &[u8]| Arc::new(Memory::new(bytes.to_vec()));
-        let overlay = Overlay::new(base(b"abc"), tempfile::tempfile().unwrap());
+        let overlay = Overlay::new(base(b"abc"), part());
         overlay.write(1, b"B").unwrap();
         overlay.rebase(base(b"xyz"));
         assert_eq!(read_all(&overlay, 100).unwrap(), b"xBz");
@@ -276,10 +281,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_does_not_come_back() {
-        let overlay = Overlay::new(
-            Arc::new(Memory::new(b"secret".to_vec())),
-            tempfile::tempfile().unwrap(),
-        );
+        let overlay = Overlay::new(Arc::new(Memory::new(b"secret".to_vec())), part());
         overlay.write(0, b"SE").unwrap();
         overlay.resize(1);
         overlay.resize(6);

@@ -318,7 +318,7 @@ impl Vfs {
     /// A temporary file of what `write` writes.
     fn spooled(&self, write: impl FnOnce(&mut dyn Write) -> Result<(), Library>) -> Result<File> {
         let fail = |error| Library::io("the temporary file of a block", error);
-        let mut out = BufWriter::with_capacity(CHUNK, self.spool_file()?);
+        let mut out = BufWriter::with_capacity(CHUNK, self.spool.unnamed().map_err(fail)?);
         write(&mut out)?;
         out.flush().map_err(fail)?;
         let mut file = out

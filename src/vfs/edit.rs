@@ -14,7 +14,6 @@ use super::drafts::Draft;
 use super::hdus;
 use super::kernel::Announced;
 use super::node::Node;
-use super::spool::unlinked_file;
 use super::{
     Error, Handle, Invalidation, Reading, Result, State, Vfs, block_name, block_number, index,
     locked,
@@ -187,7 +186,7 @@ impl Vfs {
             let state = self.state();
             check_encodable(&state.snapshot, block)?;
             let base = state.snapshot.block(block)?;
-            Ok(Overlay::new(base, self.spool_file()?))
+            Ok(Overlay::new(base, self.spool.part()))
         })
     }
 
@@ -232,12 +231,6 @@ impl Vfs {
             }
             _ => Ok(()),
         }
-    }
-
-    /// A temporary file without a name, beside FILE if that is possible.
-    pub(super) fn spool_file(&self) -> Result<std::fs::File> {
-        unlinked_file(self.path.parent())
-            .map_err(|error| Library::io("a temporary file", error).into())
     }
 
     /// Writes into a block or array, at the end of it if no offset is given.
@@ -416,7 +409,7 @@ impl Vfs {
         }
         self.drafts.get_or_begin(count, || {
             let empty = Arc::new(Memory::new(Vec::new()));
-            Ok(Overlay::new(empty, self.spool_file()?))
+            Ok(Overlay::new(empty, self.spool.part()))
         })?;
         Ok(Node::Block(n))
     }
