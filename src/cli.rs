@@ -5,6 +5,7 @@ mod check;
 mod daemon;
 mod exit;
 mod explode;
+mod limits;
 #[cfg(feature = "fuse")]
 mod log;
 #[cfg(feature = "fuse")]
@@ -155,6 +156,7 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
             return status.into();
         }
     };
+    limits::set_up();
     match dispatch(&args, arguments) {
         Ok(status) => status.into(),
         Err(failure) => {

@@ -39,6 +39,8 @@ mod follow;
 #[cfg(feature = "fuse")]
 mod kept;
 #[cfg(feature = "fuse")]
+mod limits;
+#[cfg(feature = "fuse")]
 mod listing;
 mod manual;
 #[cfg(feature = "fuse")]
