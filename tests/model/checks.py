@@ -1,0 +1,221 @@
+"""Looks at the mount and at FILE, and holds them against the reference."""
+import errno
+import hashlib
+import os
+import random
+import time
+
+import disk
+from reference import OK, OURS, TREE, Divergence
+from session import SOON
+
+
+def after_a_step(session):
+    """Some looks, in an order of chance: each of them changes what the kernel keeps, and may hide what another would find."""
+    looks = [look for look, odds in LOOKS if session.random.random() < odds]
+    session.random.shuffle(looks)
+    look_by(session, looks, session.random.randrange(len(session.workers)))
+
+
+def everything(session):
+    """All looks, after what may take a moment to be seen."""
+    session.lagging = True
+    look_by(session, [look for look, _ in LOOKS], 0)
+
+
+def look_by(session, looks, by):
+    """Looks by a worker; for a while again and again, where the last call had consequences behind its end."""
+    until = time.monotonic() + (SOON if session.lagging else 0)
+    # what is looked at does not depend on how often that is tried
+    seed = session.random.random()
+    whole(session)
+    session.looking = True
+    for look in looks:
+        while True:
+            try:
+                look(session, by, random.Random(seed))
+                break
+            except Divergence:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+    session.lagging = session.looking = False
+
+
+# ---------------------------------------------------------------- FILE
+
+def whole(session):
+    """FILE holds what was acknowledged, all of it and nothing else, and so does its directory."""
+    ref, file = session.reference, session.file
+    raw = file.read_bytes()
+    state = (hashlib.sha1(raw).digest(), ref.committed, [(block.data, block.code) for block in ref.blocks])
+    if state != session.seen:
+        try:
+            text, blocks = disk.parse(raw)
+        except disk.Odd as odd:
+            raise Divergence(f"FILE: {odd}") from odd
+        holds(session, text, blocks)
+        session.seen = state
+    left = {name for name in os.listdir(file.parent)} - {file.name, "lost+found"}
+    rejected = file.name + ".rejected.yaml"
+    if ref.rejected is not None:
+        left.discard(rejected)
+        found = file.with_name(rejected).read_bytes() if file.with_name(rejected).exists() else None
+        if found != ref.rejected:
+            if session.lagging and wait_for(lambda: file.with_name(rejected).exists() and file.with_name(rejected).read_bytes() == ref.rejected):
+                return
+            raise Divergence(f"{rejected} holds {found!r:.200}, not {ref.rejected!r:.200}")
+    elif left == {rejected} and session.lagging:
+        wait_for(lambda: not file.with_name(rejected).exists())
+        left = {name for name in os.listdir(file.parent)} - {file.name, "lost+found"}
+    if left:
+        raise Divergence(f"beside FILE lies {sorted(left)}")
+
+
+def wait_for(condition):
+    until = time.monotonic() + SOON
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def holds(session, text, blocks):
+    ref = session.reference
+    if text != ref.committed:
+        at = len(os.path.commonprefix([text, ref.committed]))
+        raise Divergence(f"FILE's tree differs from byte {at} on: {text[at:at + 80]!r}, where {ref.committed[at:at + 80]!r} was saved")
+    if len(blocks) != len(ref.blocks):
+        raise Divergence(f"FILE has {len(blocks)} blocks, where there are {len(ref.blocks)}")
+    for number, (found, want) in enumerate(zip(blocks, ref.blocks)):
+        if found.data != want.data:
+            at = len(os.path.commonprefix([found.data, want.data]))
+            raise Divergence(f"FILE's block {number} has {len(found.data)} bytes, not {len(want.data)}, and differs from byte {at} on")
+        if (found.code, found.streamed, found.summed) != (want.code, want.streamed, want.summed):
+            raise Divergence(f"FILE's block {number} is {found.code, found.streamed, found.summed}, not {want.code, want.streamed, want.summed}")
+
+
+# ---------------------------------------------------------------- the mount
+
+def names(session, by, rng):
+    """Each name of the root that was ever used is what it must be, or is not there; without a listing."""
+    ref = session.reference
+    known = sorted(session.known)
+    rng.shuffle(known)
+    how = rng.choice(["stat", "read", "both"])
+    for name in known:
+        file = ref.names.get(name)
+        if how != "read" or file is None or file.target is not None:
+            code, found = session.call(by, "stat", session.path(name))
+            session.must(f"looking at {name}", code, OK if file else errno.ENOENT)
+            if file:
+                attributes(session, name, file, found)
+        if how != "stat" and file and file.target is None:
+            code, data = session.call(by, "read", session.path(name))
+            session.must(f"reading {name}", code, OK)
+            if not ref.mixed(file):
+                session.same(name, data, {file.data})
+
+
+def attributes(session, name, file, found):
+    session.note_ino(file, found)
+    length = len(file.target if file.target is not None else file.data)
+    if found["nlink"] != file.names:
+        raise Divergence(f"{name} has {found['nlink']} names, not {file.names}")
+    if found["size"] != length and not session.reference.mixed(file):
+        raise Divergence(f"{name} has {found['size']} bytes, not {length}")
+
+
+def listing(session, by, rng):
+    """The root as `ls -l` or `os.listdir` shows it."""
+    ref = session.reference
+    want = {*OURS, *ref.names}
+    if rng.random() < 0.5:
+        code, found = session.call(by, "listdir", session.path(""))
+        session.must("listing the root", code, OK)
+        if set(found) != want or len(found) != len(want):
+            raise Divergence(f"the root is listed as {found}, not {sorted(want)}")
+        return
+    code, found = session.call(by, "scandir", session.path(""))
+    session.must("listing the root", code, OK)
+    if sorted(entry[0] for entry in found) != sorted(want):
+        raise Divergence(f"the root is listed as {sorted(entry[0] for entry in found)}, not {sorted(want)}")
+    for name, ino, lstat in found:
+        if lstat is None or lstat["ino"] != ino:
+            raise Divergence(f"{name} is listed with inode {ino} and found with {lstat and lstat['ino']}")
+        if name in ref.names:
+            attributes(session, name, ref.names[name], lstat)
+
+
+def held(session, by, rng):
+    """What is open shows what it must, in each process."""
+    slots = sorted(session.handles)
+    rng.shuffle(slots)
+    for slot in slots:
+        if session.handles[slot][1].readable:
+            session.read(slot)
+
+
+def data(session, by, rng):
+    """Blocks and arrays, by their names."""
+    ref = session.reference
+    wanted = [("block", number) for number in range(len(ref.blocks) + 2)]
+    wanted += [(kind, name) for name in sorted({*ref.arrays(), *session.gone}) for kind in ("bin", "npy")]
+    session.gone |= set(ref.arrays())
+    for kind, name in rng.sample(wanted, min(len(wanted), 8)):
+        path = session.data_path(kind, name)
+        there = name in ref.arrays() if kind != "block" else name < len(ref.blocks)
+        if kind == "block" and not there and name in ref.drafts:
+            continue
+        code, found = session.call(by, "stat", session.path(path))
+        absent = {errno.ENOENT, errno.ENOTDIR} if kind != "block" else errno.ENOENT
+        session.must(f"looking at {path}", code, OK if there else absent)
+        if not there:
+            session.inos.pop(path, None)
+            continue
+        session.note_path_ino(path, found)
+        views = session.data_views(kind, name)
+        if views is None:
+            continue
+        if found["size"] not in {len(view) for view in views}:
+            raise Divergence(f"{path} has {found['size']} bytes, not {[len(view) for view in views]}")
+        code, found = session.call(by, "read", session.path(path))
+        session.must(f"reading {path}", code, OK)
+        session.same(path, found, views)
+
+
+def directories(session, by, rng):
+    """blocks/ and each directory of arrays/, as they are listed."""
+    folders = {"blocks", "arrays"}
+    for path in session.reference.arrays():
+        parts = path.split("/")
+        folders |= {"/".join(["arrays", *parts[:at]]) for at in range(1, len(parts))}
+    for folder in sorted(folders):
+        code, found = session.call(by, "listdir", session.path(folder))
+        session.must(f"listing {folder}", code, OK)
+        entries, also = session.directory(folder)
+        if not set(entries) <= set(found) <= {*entries, *also} or len(found) != len(set(found)):
+            raise Divergence(f"{folder} is listed as {found}, not {sorted(entries)}")
+
+
+def times(session, by, rng):
+    """Times do not go back, and those of blocks are FILE's."""
+    for name in [TREE] if TREE in session.reference.names else []:
+        code, found = session.call(by, "fresh_mtime", session.path(name))
+        session.must(f"the time of {name}", code, OK)
+        file = session.reference.names[name]
+        before, content = session.times.get(file, (0, None))
+        if found < before:
+            raise Divergence(f"the time of {name} went back by {before - found} ns")
+        if content is not None and content != file.data and found == before:
+            raise Divergence(f"{name} has changed, but its time has not")
+        session.times = {file: (found, file.data)}
+    if session.reference.blocks:
+        code, found = session.call(by, "fresh_mtime", session.path("blocks/0.bin"))
+        session.must("the time of block 0", code, OK)
+        if found != session.file.stat().st_mtime_ns:
+            raise Divergence(f"the time of block 0 is {found}, that of FILE {session.file.stat().st_mtime_ns}")
+
+
+LOOKS = [(names, 0.6), (listing, 0.3), (held, 0.5), (data, 0.4), (directories, 0.15), (times, 0.2)]

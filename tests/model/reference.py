@@ -1,0 +1,463 @@
+"""What the mount must show and FILE must hold, in memory: the rules of DESIGN, SAVE and the manual, with no I/O.
+
+Each method that changes something takes what the system call returned, 0 or an errno, is told by `expect` which of these are right,
+and follows. Where several are legal, the set says so, and is as narrow as can be.
+"""
+import errno
+from dataclasses import dataclass, field
+
+import disk
+import texts
+
+TREE = "tree.yaml"
+OURS = ("arrays", "blocks", "info")
+OK = 0
+
+
+class Divergence(Exception):
+    """The mount does not do what it must."""
+
+
+@dataclass
+class Rules:
+    """Points of the contract that are switched off while the program under test is older than they are."""
+    # a text that is not saved and whose first line does not begin with # is refused at close
+    garbage_is_refused: bool = False
+    # descriptors of a block from before another program's change refuse a new length
+    stale_resize: bool = False
+    # a text without head lines gets those of the committed tree
+    heads_are_put_back: bool = False
+    # a name tree.yaml that was removed shows FILE's tree again
+    tree_comes_back: bool = False
+
+
+@dataclass(eq=False)
+class File:
+    """A file of the root."""
+    data: bytes = b""
+    target: str = None
+    names: int = 1
+    epoch: int = 0
+    backup: bool = False
+    ino: int = None
+    handles: list = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Text:
+    """A descriptor of a file of the root."""
+    file: File
+    write: bool
+    append: bool
+    epoch: int
+    draft: bytes = None
+    touched: bool = False
+    refused: tuple = None                    # the text, what was committed then, and the errno
+    readable: bool = True
+    sync: bool = False
+
+
+@dataclass(eq=False)
+class Data:
+    """A descriptor of a block or array."""
+    kind: str                                # block, bin or npy
+    name: object                             # number of the block, or path of the array
+    write: bool
+    append: bool = False
+    block: int = None
+    epoch: int = 0
+    removals: int = 0
+    array: texts.Array = None
+    rewritten: int = None                    # how far an emptied array has been written again
+    readable: bool = True
+
+
+@dataclass(eq=False)
+class Draft:
+    """A block with edits that are not saved."""
+    data: bytearray
+    base: bytes
+    touched: bool = False
+    by: set = field(default_factory=set)     # through which files it was changed
+
+
+class Reference:
+    """The mount and FILE."""
+
+    def __init__(self, text, blocks, rules):
+        self.rules = rules
+        self.committed, self.blocks = text, blocks
+        self.rejected = None                 # what FILE.rejected.yaml holds
+        self.start()
+
+    def start(self):
+        """A new mount."""
+        self.names = {TREE: File(self.committed)}
+        self.pending = None                  # (text, epoch) of a refused text that is shown
+        self.epoch = self.data_epoch = 0
+        self.outdated = False
+        self.drafts, self.writers, self.removals = {}, {}, {}
+        self.parsed = {}
+
+    # ------------------------------------------------------------ arrays
+
+    def arrays(self):
+        """The arrays of the committed tree."""
+        if self.committed not in self.parsed:
+            self.parsed = {self.committed: texts.arrays_of(self.committed)}
+        return self.parsed[self.committed]
+
+    # ------------------------------------------------------------ texts
+
+    @property
+    def tree(self):
+        return self.names.get(TREE)
+
+    def current(self):
+        return self.pending[0] if self.pending else self.committed
+
+    def open_text(self, name, write, truncate=False, append=False):
+        """A file of the root that is there, opened."""
+        file = self.names[name]
+        epoch = self.pending[1] if self.pending and file is self.tree else self.epoch
+        handle = Text(file, write, append, epoch)
+        file.handles.append(handle)
+        if truncate:
+            self.change(handle, b"")
+        return handle
+
+    def make(self, name, target=None):
+        file = File(target=target, epoch=self.epoch)
+        self.names[name] = file
+        return file
+
+    def view(self, handle):
+        """What this descriptor shows."""
+        return handle.file.data if handle.draft is None or handle.file is not self.tree else handle.draft
+
+    def mixed(self, file):
+        """Whether descriptors of it show different texts, so that the kernel's pages are of either."""
+        return file is self.tree and any(handle.draft not in (None, file.data) for handle in file.handles)
+
+    def change(self, handle, data):
+        """The bytes that a descriptor shows, changed through it."""
+        file = handle.file
+        is_tree = file is self.tree
+        handle.refused = None
+        handle.draft, handle.touched = (data, True) if is_tree else (None, False)
+        file.backup = file.backup and is_tree
+        file.data = data
+
+    def write_text(self, handle, offset, data):
+        old = self.view(handle) if not handle.append else handle.file.data
+        at = len(old) if handle.append else offset
+        self.change(handle, old[:at].ljust(at, b"\0") + data + old[at + len(data):])
+
+    def resize_text(self, handle, length):
+        self.change(handle, self.view(handle)[:length].ljust(length, b"\0"))
+
+    def text_to_save(self, handle):
+        if handle.draft is None or not handle.touched or handle.file is not self.tree:
+            return None
+        if texts.has_document(handle.draft):
+            return handle.draft
+        garbage = not texts.is_blank(handle.draft) and not handle.draft.startswith(b"#")
+        return handle.draft if garbage and self.rules.garbage_is_refused else None
+
+    def save_text(self, text, epoch, refusal):
+        """What saving a text must answer."""
+        if text == self.committed:
+            return OK
+        if epoch != self.epoch:
+            return errno.ESTALE
+        return OK if texts.may_be_saved(text, self.committed, self.blocks) else refusal
+
+    def text_saved(self, text):
+        self.committed, self.pending, self.rejected = text, None, None
+
+    def text_refused(self, text, shown, stale=False):
+        self.rejected = text
+        if shown and not stale:
+            self.pending = (text, self.epoch)
+
+    def flush_text(self, handle, refusal=errno.EINVAL):
+        """close or fsync of a descriptor: what it must answer, and what follows from that."""
+        text = self.text_to_save(handle)
+        if text is None:
+            return OK
+        if handle.refused and handle.refused[0] == text != self.committed and handle.refused[1] != self.committed:
+            return handle.refused[2] if handle.refused[2] == errno.ESTALE else refusal
+        want = self.save_text(text, handle.epoch, refusal)
+        if want == OK:
+            self.text_saved(text)
+            handle.draft = None
+        else:
+            self.text_refused(text, True, want == errno.ESTALE)
+            handle.refused = (text, self.committed, want)
+        return want
+
+    def release_text(self, handle):
+        """The end of a descriptor, after its last flush."""
+        file = handle.file
+        text = self.text_to_save(handle)
+        if text is not None and not (handle.refused and handle.refused[0] == text):
+            self.flush_text(handle)
+        draft = handle.draft
+        unfinished = draft is not None and handle.touched and not texts.is_blank(draft) and not texts.has_document(draft)
+        if unfinished and draft != self.committed and file is self.tree and not (handle.refused and handle.refused[0] == draft):
+            self.text_refused(draft, draft == file.data and handle.epoch == self.epoch)
+        handle.draft = None
+        if draft is not None and file is self.tree and not texts.has_document(draft) and file.data == draft:
+            file.data = self.current()
+        file.handles.remove(handle)
+        if not file.handles and file is self.tree and self.outdated:
+            self.outdated = False
+            file.data = self.current()
+
+    # ------------------------------------------------------------ names
+
+    def rename(self, old, new, flags):
+        """What renameat2 must answer, and what follows."""
+        exchange = flags == 2
+        if old in OURS or new in OURS:
+            return errno.EPERM if old in self.names or old in OURS else errno.ENOENT
+        if old not in self.names:
+            return errno.ENOENT
+        first, second = self.names[old], self.names.get(new)
+        if flags == 1 and second:
+            return errno.EEXIST
+        if exchange and not second:
+            return errno.ENOENT
+        if first is second:
+            return OK                        # the kernel does not ask for two names of one file
+        becomes = first if new == TREE else second if exchange and old == TREE else None
+        if becomes and (want := self.save_file(becomes)) != OK:
+            return want
+        self.note_backup(first, new)
+        if exchange:
+            self.note_backup(second, old)
+            self.names[old], self.names[new] = second, first
+        else:
+            del self.names[old]
+            self.names[new] = first
+            if second:
+                second.names -= 1
+        return OK
+
+    def note_backup(self, file, new):
+        if new == TREE or file is self.tree:
+            file.backup = new != TREE
+
+    def save_file(self, file, refusal=errno.EIO):
+        """What must be answered when a file becomes tree.yaml."""
+        if file is self.tree:
+            return OK
+        if file.target is not None:
+            return errno.EINVAL
+        if file.backup and file.data == self.committed:
+            return OK
+        want = self.save_text(file.data, file.epoch, refusal)
+        if want == OK:
+            self.text_saved(file.data)
+        else:
+            self.text_refused(file.data, False)
+        return want
+
+    def link(self, old, new):
+        if new in self.names or new in OURS:
+            return errno.EEXIST
+        file = self.names[old]
+        if new == TREE and (want := self.save_file(file, errno.EINVAL)) != OK:
+            return want
+        file.names += 1
+        self.names[new] = file
+        return OK
+
+    def unlink(self, name):
+        file = self.names.pop(name)
+        file.names -= 1
+
+    # ------------------------------------------------------------ blocks and arrays
+
+    def block_data(self, number):
+        """What a block shows: its edits, if there are any."""
+        if number in self.drafts:
+            return bytes(self.drafts[number].data)
+        return self.blocks[number].data if number < len(self.blocks) else None
+
+    def open_data(self, kind, name, write, truncate=False, append=False):
+        """A block or array that is there, opened."""
+        array = None if kind == "block" else self.arrays()[name]
+        number = name if kind == "block" else array.block(len(self.blocks))
+        handle = Data(kind, name, write, append and kind == "block", number, self.data_epoch, self.removals.get(number, 0), array)
+        if write:
+            self.writers[number] = self.writers.get(number, 0) + 1
+            if truncate and kind == "block":
+                self.draft(number).data[:] = b""
+                self.drafts[number].by.add((kind, name))
+            elif truncate:
+                handle.rewritten = 0
+        return handle
+
+    def draft(self, number):
+        if number not in self.drafts:
+            base = self.blocks[number].data if number < len(self.blocks) else b""
+            self.drafts[number] = Draft(bytearray(base), base)
+        return self.drafts[number]
+
+    def is_stale(self, handle):
+        if handle.epoch != self.data_epoch or handle.removals != self.removals.get(handle.block, 0):
+            return True
+        return handle.kind != "block" and not self.same_array(handle)
+
+    def same_array(self, handle):
+        now = self.arrays().get(handle.name)
+        if now is None:
+            return False
+        same = [(array.block(len(self.blocks)), array.dtype, array.shape, array.offset, array.strides) for array in (now, handle.array)]
+        return same[0] == same[1]
+
+    def write_data(self, handle, offset, data):
+        """What a write must answer, and what follows."""
+        if self.is_stale(handle):
+            return errno.ESTALE
+        if handle.kind == "block":
+            draft = self.draft(handle.block)
+            at = len(draft.data) if handle.append else offset
+            draft.data.extend(bytes(max(0, at + len(data) - len(draft.data))))
+            draft.data[at:at + len(data)] = data
+        else:
+            array, shown = handle.array, self.block_data(handle.block)
+            header = len(array.header(shown)) if handle.kind == "npy" else 0
+            if offset < header or offset + len(data) > header + len(array.elements(shown)):
+                return errno.EPERM
+            draft = self.draft(handle.block)
+            if handle.rewritten is not None:
+                self.put(draft, array, handle.rewritten, bytes(max(0, offset - header - handle.rewritten)))
+                handle.rewritten = max(handle.rewritten, offset - header + len(data))
+            self.put(draft, array, offset - header, data)
+        draft.touched = True
+        draft.by.add((handle.kind, handle.name))
+        return OK
+
+    @staticmethod
+    def put(draft, array, at, data):
+        """Bytes into elements, byte `at` of them on."""
+        size = int(array.dtype[2])
+        places = array.places(len(draft.data)).reshape(-1)
+        for index, byte in enumerate(data, at):
+            draft.data[int(places[index // size]) + index % size] = byte
+
+    def resize_data(self, handle, length):
+        """ftruncate."""
+        if self.is_stale(handle) and self.rules.stale_resize:
+            return errno.ESTALE
+        if handle.kind != "block":
+            return errno.EPERM
+        draft = self.draft(handle.block)
+        if len(draft.data) != length:
+            self.set_length(draft, length)
+            draft.touched = True
+            draft.by.add((handle.kind, handle.name))
+        return OK
+
+    @staticmethod
+    def set_length(draft, length):
+        del draft.data[length:]
+        draft.data.extend(bytes(length - len(draft.data)))
+
+    def truncate_block(self, number, length):
+        """truncate by name: saved at once, with what others have written."""
+        held = self.drafts.get(number)
+        if held and len(held.data) == length and not held.touched or not held and len(self.blocks[number].data) == length:
+            return OK
+        if not held or len(held.data) != length:
+            if self.breaks_an_array(number, length):
+                return errno.EINVAL
+            draft = self.draft(number)
+            self.set_length(draft, length)
+            draft.touched = True
+        return self.commit_draft(number)
+
+    def breaks_an_array(self, number, length):
+        arrays = [array for array in self.arrays().values() if array.block(len(self.blocks)) == number]
+        return any(array.places(length) is None for array in arrays)
+
+    def flush_data(self, handle):
+        """close or fsync."""
+        draft = self.drafts.get(handle.block) if handle.write else None
+        if draft is None or not draft.touched:
+            return OK
+        if handle.rewritten is not None and handle.name in self.arrays():
+            array = self.arrays()[handle.name]
+            if handle.rewritten < len(array.elements(draft.data)):
+                return errno.EINVAL
+        return self.commit_draft(handle.block)
+
+    def commit_draft(self, number):
+        draft = self.drafts[number]
+        if self.breaks_an_array(number, len(draft.data)):
+            return errno.EINVAL
+        if number < len(self.blocks):
+            self.blocks[number].data = bytes(draft.data)
+        else:
+            if any(array.source < 0 for array in self.arrays().values()):
+                return errno.EINVAL
+            self.blocks.append(disk.Block(bytes(draft.data)))
+        del self.drafts[number]
+        return OK
+
+    def release_data(self, handle):
+        if not handle.write:
+            return
+        self.flush_data(handle)
+        self.writers[handle.block] -= 1
+        if not self.writers[handle.block]:
+            del self.writers[handle.block]
+            self.drafts.pop(handle.block, None)
+
+    def remove_block(self, number):
+        """unlink of a block."""
+        if number >= len(self.blocks):
+            return errno.ENOENT
+        if number + 1 < len(self.blocks):
+            return errno.EPERM
+        if any(array.block(len(self.blocks)) == number for array in self.arrays().values()):
+            return errno.EBUSY
+        if any(edited >= number for edited in self.drafts):
+            return errno.EBUSY
+        if any(array.source < 0 for array in self.arrays().values()):
+            return errno.EINVAL
+        self.blocks.pop()
+        self.removals[number] = self.removals.get(number, 0) + 1
+        return OK
+
+    def recompress(self, number, code, known):
+        """setfattr of a block's compression."""
+        if not known:
+            return errno.EINVAL
+        block = self.blocks[number]
+        if block.code == code:
+            return OK
+        if block.streamed:
+            return errno.EPERM
+        if number in self.drafts:
+            return errno.EBUSY
+        block.code = code
+        return OK
+
+    # ------------------------------------------------------------ other programs
+
+    def changed_by_another(self, text, blocks):
+        """FILE has been changed by another program, and the mount has noticed."""
+        self.data_epoch += 1
+        self.blocks = blocks
+        if text == self.committed:
+            return
+        self.committed = text
+        self.epoch += 1
+        self.pending = None
+        if self.tree and self.tree.handles:
+            self.outdated = True
+        elif self.tree:
+            self.tree.data = self.current()
