@@ -483,6 +483,10 @@ impl Store for Sim {
         Ok(true)
     }
 
+    fn lock_holder(&self, _: &Handle) -> Option<u32> {
+        None
+    }
+
     fn written_elsewhere(&self, _: &Handle) -> io::Result<bool> {
         Ok(false)
     }

@@ -89,6 +89,8 @@ pub trait Store: Send + Sync + 'static {
     fn stat(&self, file: &Self::File) -> io::Result<Stat>;
     /// Takes the lock for the life of the open file; whether it could be had.
     fn lock(&self, file: &Self::File) -> io::Result<bool>;
+    /// The process that has the lock, as far as the system tells.
+    fn lock_holder(&self, file: &Self::File) -> Option<u32>;
     /// Whether another process has `file`, which we have open for reading only, open for writing. Unknown is no.
     fn written_elsewhere(&self, file: &Self::File) -> io::Result<bool>;
     /// The filesystem's block in bytes, if files may share blocks of `file`.
@@ -182,18 +184,6 @@ impl Disk {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.dir, ".", flags, Mode::from_raw_mode(0o600))?.into())
     }
-}
-
-/// The process that holds a lock on the file, as far as the system tells.
-#[must_use]
-pub fn lock_holder(stat: &Stat) -> Option<u32> {
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let suffix = format!(":{}", stat.id.1);
-    locks.lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let (kind, pid, id) = (words.next()?, words.nth(2)?, words.next()?);
-        (kind == "FLOCK" && id.ends_with(&suffix)).then(|| pid.parse().ok())?
-    })
 }
 
 /// Takes a lock that others may share; whether nobody holds one that may not be shared.
@@ -337,6 +327,10 @@ impl Store for Disk {
             file,
             FlockOperation::NonBlockingLockExclusive,
         ))
+    }
+
+    fn lock_holder(&self, file: &Arc<File>) -> Option<u32> {
+        super::lock_holder(file)
     }
 
     fn written_elsewhere(&self, file: &Arc<File>) -> io::Result<bool> {
@@ -483,10 +477,7 @@ mod tests {
         assert!(disk.lock(&first).unwrap());
         assert!(!disk.lock(&second).unwrap());
         assert!(!lock_shared(&second).unwrap());
-        assert_eq!(
-            lock_holder(&disk.stat(&first).unwrap()),
-            Some(std::process::id())
-        );
+        assert_eq!(disk.lock_holder(&second), Some(std::process::id()));
     }
 
     #[test]

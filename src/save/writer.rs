@@ -17,7 +17,7 @@ use super::plan::Plan;
 use super::recovery::{self, Recovery};
 use super::replace::{Replace, bytes_to_copy};
 use super::spool::{Spool, state_dir};
-use super::store::{Access, Disk, Store, busy, lock_holder, read_only};
+use super::store::{Access, Disk, Store, busy, read_only};
 use super::view::View;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Layout, Severity};
@@ -575,7 +575,7 @@ fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
                 std::thread::sleep(PAUSE);
                 continue;
             }
-            let holder = lock_holder(&stat);
+            let holder = store.lock_holder(&file);
             return Err(Refusal::Locked { holder });
         }
         attempts = attempts.saturating_add(1);
