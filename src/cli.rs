@@ -19,6 +19,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
@@ -77,6 +78,14 @@ struct Args {
     /// Unmount each MOUNTPOINT and wait until its daemon is gone
     #[arg(short, long, group = "action")]
     unmount: bool,
+    /// With --unmount: how long to wait for each daemon
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "unmount",
+        default_value_t = 15
+    )]
+    timeout: u32,
     /// Verify structure, block index, checksums and tree of each FILE
     #[arg(long, group = "action")]
     check: bool,
@@ -184,7 +193,10 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     match (action, args.paths.as_slice()) {
         (Action::Completions(shell), []) => completions(shell),
         (Action::Unmount, []) => Err(which("MOUNTPOINT")),
-        (Action::Unmount, mountpoints) => Ok(unmount::all(mountpoints)),
+        (Action::Unmount, mountpoints) => {
+            let limit = Duration::from_secs(args.timeout.into());
+            Ok(unmount::all(mountpoints, limit))
+        }
         (_, []) => Err(which("FILE")),
         (Action::Check, files) => Ok(check::check(files, &options, args.repair)),
         (Action::List, [file]) => report::list(file, &options),

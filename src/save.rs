@@ -90,6 +90,7 @@
 mod baseline;
 pub mod digest;
 pub mod edit;
+mod holder;
 mod inplace;
 pub mod journal;
 mod name;
@@ -126,6 +127,7 @@ use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 
 pub use baseline::Reload;
+pub use holder::lock_holder;
 pub use publish::publish;
 pub use recovery::Recovery;
 pub use whole::{WholeBlock, whole};

@@ -39,13 +39,15 @@ pub(super) enum Exit {
     Refused = 31,
     /// Unmounted with a refused tree pending.
     Pending = 40,
+    /// Gave up waiting for a daemon that still serves.
+    Serving = 41,
 }
 
 impl Exit {
     /// The status of a daemon that ended before it could serve; that is a failure, whatever it says.
     #[cfg(feature = "fuse")]
     pub(super) fn of_child(code: Option<i32>) -> Self {
-        const FAILURES: [Exit; 11] = [
+        const FAILURES: [Exit; 12] = [
             Exit::Usage,
             Exit::Mountpoint,
             Exit::File,
@@ -57,6 +59,7 @@ impl Exit {
             Exit::NoFuse,
             Exit::Refused,
             Exit::Pending,
+            Exit::Serving,
         ];
         FAILURES
             .into_iter()

@@ -1,22 +1,32 @@
 //! Unmounting, and waiting until the daemon is gone.
 
+mod ask;
+mod wait;
+
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::complain;
 use super::exit::{Exit, Failure};
+use crate::save::lock_holder;
 use crate::vfs::Mounted;
+use wait::Wait;
 
-/// Unmounts each and waits for its daemon. The status of the last failure, if any.
-pub(super) fn all(mountpoints: &[PathBuf]) -> Exit {
+/// Unmounts each and waits for its daemon, no longer than `limit`. The status of the last failure, if any.
+pub(super) fn all(mountpoints: &[PathBuf], limit: Duration) -> Exit {
+    if ask::is_asked() {
+        return ask::answer(mountpoints);
+    }
     let mut exit = Exit::Ok;
     for mountpoint in mountpoints {
-        match one(mountpoint) {
+        match one(mountpoint, limit) {
             Ok(Exit::Ok) => {}
             Ok(status) => exit = status,
             Err(failure) => {
@@ -28,48 +38,115 @@ pub(super) fn all(mountpoints: &[PathBuf]) -> Exit {
     exit
 }
 
-fn one(mountpoint: &Path) -> Result<Exit, Failure> {
-    let fail =
-        |why: String| Failure::new(Exit::Mountpoint, format!("{}: {why}", mountpoint.display()));
-    let not_ours = || fail("not a mounted ASDF file".to_owned());
+fn one(mountpoint: &Path, limit: Duration) -> Result<Exit, Failure> {
+    let say = |why: &str| format!("{}: {why}", mountpoint.display());
+    let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
+    let not_ours = || fail("not a mounted ASDF file");
     let path = without_links(mountpoint);
     let mounted = Mounted::at(&path).filter(Mounted::is_fuse);
     let mounted = mounted.ok_or_else(not_ours)?;
-    let daemon = match attribute(&path, "user.asdf.pid") {
-        Ok(text) => text.parse().ok().and_then(Pid::from_raw),
+    let mut wait = Wait::new(limit);
+    let answers = ask::ask(&path, &mut wait, || {
+        say(&format!("waiting: {}", silence(&mounted)))
+    })
+    .map_err(|error| fail(&error.to_string()))?;
+    let Some(answers) = answers else {
+        let why = say(&format!("still mounted: {}", silence(&mounted)));
+        return Err(Failure::new(Exit::Serving, why));
+    };
+    let daemon = match answers.daemon {
+        Ok(daemon) => daemon,
         Err(error) if daemon_is_gone(error) && mounted.looks_ours() => {
             // its daemon is gone, and with it all that could be waited for
-            unmount(&path, UnmountFlags::DETACH).map_err(fail)?;
+            unmount(&path, UnmountFlags::DETACH).map_err(|why| fail(&why))?;
             return Ok(Exit::Ok);
         }
         Err(error) if daemon_is_gone(error) => {
             let why = "a mount whose program is gone, and which may be of anything: umount or fusermount3 -u takes it away";
-            return Err(fail(why.to_owned()));
+            return Err(fail(why));
         }
         Err(_) => None,
     };
     let daemon = daemon.ok_or_else(not_ours)?;
-    let tree = path.join("tree.yaml");
-    let pending = attribute(&tree, "user.asdf.error").is_ok();
-    let kept = attribute(&tree, "user.asdf.rejected").ok();
     let handle = pidfd_open(daemon, PidfdFlags::empty());
-    unmount(&path, UnmountFlags::empty()).map_err(fail)?;
-    if let Ok(handle) = handle {
-        let mut fds = [PollFd::new(&handle, PollFlags::IN)];
-        while poll(&mut fds, None) == Err(Errno::INTR) {}
+    unmount(&path, UnmountFlags::empty()).map_err(|why| fail(&why))?;
+    if let Some(other) = mounted.again() {
+        let other = other.directory().display();
+        complain(&say(&format!(
+            "unmounted; what it showed is still mounted on {other}"
+        )));
+        return Ok(Exit::Ok);
     }
-    if pending {
-        let place = kept.map_or_else(
+    let waits = |handle: &OwnedFd| {
+        wait.for_end(handle, || {
+            let serves = still_serves(daemon, &mounted);
+            say(&format!("unmounted; waiting: {serves}"))
+        })
+    };
+    let ended = handle.as_ref().map_or(true, waits);
+    if answers.pending {
+        let place = answers.kept.map_or_else(
             || "it could not be kept on disk, and is gone".to_owned(),
             |kept| format!("it is kept in {kept}"),
         );
         let why = format!("unmounted, but the tree that was refused is not saved: {place}");
-        return Err(Failure::new(
-            Exit::Pending,
-            format!("{}: {why}", mountpoint.display()),
-        ));
+        let pending = Failure::new(Exit::Pending, say(&why));
+        if ended {
+            return Err(pending);
+        }
+        complain(&pending.message);
     }
-    Ok(Exit::Ok)
+    if ended {
+        return Ok(Exit::Ok);
+    }
+    let why = format!("unmounted, but {}", still_serves(daemon, &mounted));
+    Err(Failure::new(Exit::Serving, say(&why)))
+}
+
+/// Why nothing is heard of the daemon of a mount.
+fn silence(mounted: &Mounted) -> String {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(mounted.source(), flags, Mode::empty());
+    let daemon = file.ok().and_then(|file| lock_holder(&file.into()));
+    let file = mounted.source().display();
+    match daemon {
+        None => format!("its daemon does not answer; {file} stays locked"),
+        Some(daemon) if is_stopped(daemon) => {
+            format!(
+                "daemon {daemon} is stopped, kill -CONT {daemon} lets it go on; {file} stays locked"
+            )
+        }
+        Some(daemon) => format!(
+            "daemon {daemon} does not answer, umount -l takes the mount away; {file} stays locked until it ends"
+        ),
+    }
+}
+
+/// Why a daemon goes on though its mount is not there any more.
+fn still_serves(daemon: Pid, mounted: &Mounted) -> String {
+    let file = mounted.source().display();
+    let daemon = daemon.as_raw_nonzero();
+    let serves = format!("daemon {daemon} still serves {file}, which stays locked");
+    if is_stopped(daemon.get().unsigned_abs()) {
+        return format!("{serves}: it is stopped, kill -CONT {daemon} lets it go on");
+    }
+    match mounted.elsewhere() {
+        Some((process, name)) => {
+            format!("{serves}: process {process} ({name}) has it in another mount namespace")
+        }
+        None => format!("{serves}: a file of it is still open, or it has something to finish"),
+    }
+}
+
+/// Whether a signal has stopped the process.
+fn is_stopped(process: u32) -> bool {
+    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    // the state stands behind the name, which is in parentheses and may hold some itself
+    let state = stat
+        .rsplit(|&byte| byte == b')')
+        .next()
+        .and_then(|rest| rest.get(1));
+    matches!(state, Some(b'T' | b't'))
 }
 
 /// The path as the table of mounts has it. A mountpoint whose daemon is gone can't be looked at, but its parent can.
@@ -90,14 +167,6 @@ fn without_links(path: &Path) -> PathBuf {
 /// Whether a call on a mount says that nobody serves it any more; one that was on its way when the daemon died is aborted.
 pub(super) fn daemon_is_gone(error: Errno) -> bool {
     matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
-}
-
-/// The text of an extended attribute.
-fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
-    let mut value = [0; 4096];
-    let len = rustix::fs::getxattr(path, name, &mut value)?;
-    let value = value.get(..len).unwrap_or_default();
-    Ok(String::from_utf8_lossy(value).into_owned())
 }
 
 /// Unmounts, through `fusermount3` where we may not ourselves.

@@ -1,5 +1,6 @@
 //! The kernel's table of mounts, as this process sees it: proc_pid_mountinfo(5).
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ const TYPES: [&[u8]; 2] = [b"fuse", b"fuse.asdf-mount"];
 #[derive(Debug)]
 pub struct Mounted {
     directory: PathBuf,
+    /// The number of the file system, as `major:minor`.
+    device: Vec<u8>,
     source: OsString,
     kind: Vec<u8>,
     /// Whether its root is that of the file system: no bind mount of a part.
@@ -34,6 +37,43 @@ impl Mounted {
         Self::all()
             .into_iter()
             .rfind(|mount| mount.directory == directory)
+    }
+
+    /// Another mount of the same file system, such as a bind mount.
+    #[must_use]
+    pub fn again(&self) -> Option<Self> {
+        let same = |mount: &Self| mount.device == self.device;
+        Self::all().into_iter().find(same)
+    }
+
+    /// A process, with its name, in another mount namespace where the same file system is mounted, as far as we may look.
+    #[must_use]
+    pub fn elsewhere(&self) -> Option<(u32, String)> {
+        let mut seen: HashSet<PathBuf> = std::fs::read_link("/proc/self/ns/mnt")
+            .into_iter()
+            .collect();
+        for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            let namespace = std::fs::read_link(entry.path().join("ns/mnt"));
+            let (Some(pid), Ok(namespace)) = (pid, namespace) else {
+                continue;
+            };
+            if !seen.insert(namespace) {
+                continue;
+            }
+            let table = std::fs::read(entry.path().join("mountinfo")).unwrap_or_default();
+            if mounts(&table)
+                .iter()
+                .any(|mount| mount.device == self.device)
+            {
+                let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+                return Some((pid, name.trim_end().to_owned()));
+            }
+        }
+        None
     }
 
     /// The directory it is mounted on.
@@ -86,7 +126,7 @@ fn mounts(table: &[u8]) -> Vec<Mounted> {
 fn mounted(line: &[u8]) -> Option<Mounted> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
-    let [_, _, _, root, directory, ..] = fields.get(..dash)? else {
+    let [_, _, device, root, directory, ..] = fields.get(..dash)? else {
         return None;
     };
     let [_, kind, source, options] = fields.get(dash..)? else {
@@ -94,6 +134,7 @@ fn mounted(line: &[u8]) -> Option<Mounted> {
     };
     Some(Mounted {
         directory: unescaped(directory).into(),
+        device: device.to_vec(),
         source: unescaped(source),
         kind: kind.to_vec(),
         whole: *root == b"/",

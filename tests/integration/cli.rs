@@ -315,10 +315,16 @@ fn a_daemon_that_is_killed_while_it_is_asked_is_gone_too() {
         .arg(&place.mnt)
         .spawn()
         .unwrap();
-    let asking = format!("/proc/{}/wchan", unmount.id());
-    eventually("asked", || {
+    let parent = format!("PPid:\t{}\n", unmount.id());
+    let asks = |process: &Path| {
         // where the kernel waits for the answer to a request
-        fs::read_to_string(&asking).is_ok_and(|place| place == "request_wait_answer")
+        fs::read_to_string(process.join("status")).is_ok_and(|status| status.contains(&parent))
+            && fs::read_to_string(process.join("wchan"))
+                .is_ok_and(|place| place == "request_wait_answer")
+    };
+    eventually("asked", || {
+        let mut processes = fs::read_dir("/proc").unwrap().flatten();
+        processes.any(|process| asks(&process.path()))
     });
     drop(daemon);
     assert_eq!(unmount.wait().unwrap().code(), Some(0));

@@ -57,4 +57,6 @@ mod scratch;
 #[cfg(feature = "fuse")]
 mod shown;
 #[cfg(feature = "fuse")]
+mod unmount;
+#[cfg(feature = "fuse")]
 mod users;

@@ -1,0 +1,172 @@
+//! `-u`: what it waits for, how long, and what it says meanwhile.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{
+    Outcome, PROGRAM, Place, can_mount, daemons_of, eventually, is_root, is_running, mounted_at,
+    run,
+};
+
+/// Lets a daemon that was stopped go on when the test is over.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn daemon_of(place: &Place) -> Self {
+        let daemon = Pid::from_raw(daemons_of(&place.mnt)[0]).unwrap();
+        kill_process(daemon, Signal::STOP).unwrap();
+        Self(daemon)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::CONT).unwrap();
+    }
+}
+
+/// A program that is ended when this is dropped.
+struct Held(Child);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn unmount(mountpoint: &Path, seconds: &str) -> Outcome {
+    run(Command::new(PROGRAM)
+        .args(["-u", "--timeout", seconds])
+        .arg(mountpoint))
+}
+
+#[test]
+fn a_stopped_daemon_is_named_and_not_waited_for_beyond_the_limit() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let stopped = Stopped::daemon_of(&place);
+    let pid = stopped.0.as_raw_nonzero();
+    let said = unmount(&place.mnt, "3");
+    let (mnt, file) = (place.mnt.display(), fs::canonicalize(&place.file).unwrap());
+    let why = format!(
+        "daemon {pid} is stopped, kill -CONT {pid} lets it go on; {} stays locked",
+        file.display()
+    );
+    let want =
+        format!("asdf-mount: {mnt}: waiting: {why}\nasdf-mount: {mnt}: still mounted: {why}\n");
+    assert_eq!((said.code, said.stderr), (41, want));
+    assert!(mounted_at(&place.mnt).is_some());
+    // no more is said of what is not waited for
+    let said = unmount(&place.mnt, "0");
+    assert_eq!((said.code, said.stderr.lines().count()), (41, 1));
+    drop(stopped);
+    place.unmount();
+}
+
+#[test]
+fn a_mount_that_lives_on_in_another_namespace_is_not_waited_for_beyond_the_limit() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let daemon = daemons_of(&place.mnt)[0];
+    let ready = place.dir.path().join("ready");
+    let script = format!("touch '{}' && exec sleep 1000", ready.display());
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "--propagation", "private", "sh", "-c", &script]);
+    let namespace = Held(unshare.stdin(Stdio::null()).spawn().unwrap());
+    eventually("the namespace is there", || ready.exists());
+    let said = unmount(&place.mnt, "1");
+    let file = fs::canonicalize(&place.file).unwrap();
+    let want = format!(
+        "asdf-mount: {}: unmounted, but daemon {daemon} still serves {}, which stays locked: process {} (",
+        place.mnt.display(),
+        file.display(),
+        namespace.0.id()
+    );
+    assert_eq!(said.code, 41, "{}", said.stderr);
+    assert!(said.stderr.starts_with(&want), "{}", said.stderr);
+    let tail = ") has it in another mount namespace\n";
+    assert!(said.stderr.ends_with(tail), "{}", said.stderr);
+    assert!(mounted_at(&place.mnt).is_none());
+    drop(namespace);
+    eventually("the daemon ends", || !is_running(daemon));
+}
+
+#[test]
+fn a_bind_mount_is_not_waited_for_while_the_original_lives() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let bound = fs::canonicalize(place.dir.path()).unwrap().join("bound");
+    fs::create_dir(&bound).unwrap();
+    let bind = |from: &Path, to: &Path| {
+        let bound = run(Command::new("mount").arg("--bind").args([from, to]));
+        assert_eq!(bound.code, 0, "{}", bound.stderr);
+    };
+    bind(&place.mnt, &bound);
+    let still = |gone: &Path, left: &Path| {
+        format!(
+            "asdf-mount: {}: unmounted; what it showed is still mounted on {}\n",
+            gone.display(),
+            left.display()
+        )
+    };
+    // what would be waited for would be told
+    let said = unmount(&bound, "1000");
+    let want = still(&bound, &place.mnt);
+    assert_eq!((said.code, said.stderr), (0, want));
+    assert!(place.mnt.join("tree.yaml").exists());
+    bind(&place.mnt, &bound);
+    let said = unmount(&place.mnt, "1000");
+    let want = still(&place.mnt, &bound);
+    assert_eq!((said.code, said.stderr), (0, want));
+    assert!(bound.join("tree.yaml").exists());
+    let said = unmount(&bound, "1000");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert!(daemons_of(&place.mnt).is_empty());
+}
+
+#[test]
+fn a_file_that_is_open_beyond_a_lazy_unmount_is_told_of() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let daemon = daemons_of(&place.mnt)[0];
+    let bound = fs::canonicalize(place.dir.path()).unwrap().join("bound");
+    fs::create_dir(&bound).unwrap();
+    let done = run(Command::new("mount")
+        .arg("--bind")
+        .args([&place.mnt, &bound]));
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let open = fs::File::open(bound.join("tree.yaml")).unwrap();
+    let lazy = run(Command::new("umount").arg("-l").arg(&bound));
+    assert_eq!(lazy.code, 0, "{}", lazy.stderr);
+    let said = unmount(&place.mnt, "3");
+    assert_eq!(said.code, 41, "{}", said.stderr);
+    let lines: Vec<_> = said.stderr.lines().collect();
+    let why = format!(
+        "daemon {daemon} still serves {}, which stays locked: a file of it is still open, or it has something to finish",
+        fs::canonicalize(&place.file).unwrap().display()
+    );
+    let mnt = place.mnt.display();
+    let want = [
+        format!("asdf-mount: {mnt}: unmounted; waiting: {why}"),
+        format!("asdf-mount: {mnt}: unmounted, but {why}"),
+    ];
+    assert_eq!(lines, want);
+    drop(open);
+    eventually("the daemon ends", || !is_running(daemon));
+}
