@@ -98,7 +98,7 @@ impl Vfs {
             // made, not written to, and closed meanwhile
             Err(Error::NotFound)
         } else if access.truncate {
-            self.empty_data(&handle, block)
+            self.empty_data(&handle)
         } else {
             Ok(())
         };
@@ -110,9 +110,9 @@ impl Vfs {
     }
 
     /// What `open` with `O_TRUNC` does: a block is empty until it is written to, an array is to be written anew.
-    fn empty_data(&self, handle: &DataHandle, block: usize) -> Result<()> {
+    fn empty_data(&self, handle: &DataHandle) -> Result<()> {
         if matches!(handle.node, Node::Block(_)) {
-            self.edit(block, |draft| {
+            self.change(handle, |draft| {
                 draft.overlay.resize(0);
                 Ok(())
             })?;
@@ -190,8 +190,24 @@ impl Vfs {
         })
     }
 
+    /// Changes what a handle shows. Every change through a descriptor is made here, so that none is made of bytes that it has not
+    /// seen.
+    pub(super) fn change<T>(
+        &self,
+        open: &DataHandle,
+        change: impl Fn(&Draft) -> Result<T>,
+    ) -> Result<T> {
+        let block = open.writable_block()?;
+        self.check_fresh(open)?;
+        self.edit(block, |draft| {
+            // while there is a draft, what another program does to FILE is not shown
+            self.check_current(open)?;
+            change(draft)
+        })
+    }
+
     /// Changes the draft of a block; waits for a save of it, which ends that draft.
-    pub(super) fn edit<T>(&self, block: usize, change: impl Fn(&Draft) -> Result<T>) -> Result<T> {
+    fn edit<T>(&self, block: usize, change: impl Fn(&Draft) -> Result<T>) -> Result<T> {
         loop {
             let draft = self.draft(block)?;
             let saved = draft.saved.read().unwrap_or_else(PoisonError::into_inner);
@@ -202,7 +218,7 @@ impl Vfs {
     }
 
     /// That the bytes of a handle are still those that were opened: whoever writes a part of them has seen the others, or their places.
-    pub(super) fn check_current(&self, open: &DataHandle) -> Result<()> {
+    fn check_current(&self, open: &DataHandle) -> Result<()> {
         let Some(before) = &open.opened else {
             return Ok(());
         };
@@ -233,6 +249,12 @@ impl Vfs {
         }
     }
 
+    /// The same, with a look at FILE first.
+    fn check_fresh(&self, open: &DataHandle) -> Result<()> {
+        self.refresh();
+        self.check_current(open)
+    }
+
     /// Writes into a block or array, at the end of it if no offset is given.
     pub(super) fn write_data(
         &self,
@@ -240,12 +262,7 @@ impl Vfs {
         offset: Option<u64>,
         data: &[u8],
     ) -> Result<()> {
-        let block = open.writable_block()?;
-        self.refresh();
-        self.check_current(open)?;
-        self.edit(block, |draft| {
-            // while there is a draft, what another program does to FILE is not shown
-            self.check_current(open)?;
+        self.change(open, |draft| {
             let offset = offset.unwrap_or_else(|| draft.overlay.len());
             match open.node {
                 Node::Block(_) => {
@@ -260,21 +277,21 @@ impl Vfs {
 
     /// Changes the size of a block; an array's size is that of its shape.
     pub(super) fn resize_data(&self, node: Node, fh: Option<u64>, size: u64) -> Result<()> {
-        let state = self.state();
-        let Node::Block(n) = node else {
-            let len = self.size(&state, node)?;
-            if size == len {
-                return match fh.map(|fh| self.handles.get(fh)).transpose()?.as_deref() {
-                    Some(Handle::Data(open)) => self.fill_up(open),
-                    _ => Ok(()),
-                };
-            }
-            return Err(Error::NotPermitted(
-                "an array has the size of its shape: change that in tree.yaml",
-            ));
+        let handle = fh.map(|fh| self.handles.get(fh)).transpose()?;
+        let open = match handle.as_deref() {
+            Some(Handle::Data(open)) => Some(open),
+            _ => None,
         };
-        if fh.is_some() {
-            return self.resize_block(index(n), size);
+        let Node::Block(n) = node else {
+            if size != self.size(&self.state(), node)? {
+                return Err(Error::NotPermitted(
+                    "an array has the size of its shape: change that in tree.yaml",
+                ));
+            }
+            return open.map_or(Ok(()), |open| self.fill_up(open));
+        };
+        if let Some(open) = open {
+            return self.resize_block(open, size);
         }
         // nobody will close this: it is saved now or not at all
         let resized = self.edit(index(n), |draft| {
@@ -298,8 +315,8 @@ impl Vfs {
         saved
     }
 
-    fn resize_block(&self, block: usize, size: u64) -> Result<()> {
-        self.edit(block, |draft| {
+    fn resize_block(&self, open: &DataHandle, size: u64) -> Result<()> {
+        self.change(open, |draft| {
             if draft.overlay.len() != size {
                 draft.overlay.resize(size);
                 draft.touch();
@@ -310,10 +327,17 @@ impl Vfs {
 
     /// Makes a file at least so long.
     pub(super) fn extend_data(&self, open: &DataHandle, end: u64) -> Result<()> {
+        self.check_fresh(open)?;
         let len = self.current_source(open, &self.reading())?.len();
         match open.node {
             _ if end <= len => Ok(()),
-            Node::Block(n) => self.resize_block(index(n), end),
+            Node::Block(_) => self.change(open, |draft| {
+                if draft.overlay.len() < end {
+                    draft.overlay.resize(end);
+                    draft.touch();
+                }
+                Ok(())
+            }),
             _ => Err(Error::NotPermitted(
                 "an array has the size of its shape: change that in tree.yaml",
             )),

@@ -82,12 +82,11 @@ impl Vfs {
 
     /// Makes what is missing of an array that was emptied zeros.
     pub(super) fn fill_up(&self, open: &DataHandle) -> Result<()> {
-        let (Some(block), Some((number, is_npy))) = (open.block, array_of(open.node)) else {
+        let (Some(_), Some((number, is_npy))) = (open.block, array_of(open.node)) else {
             return Ok(());
         };
-        self.edit(block, |draft| {
+        self.change(open, |draft| {
             let state = self.state();
-            self.check_current(open)?;
             let mut rewritten = locked(&open.rewritten);
             let Some(rewritten) = rewritten.as_mut() else {
                 return Ok(());

@@ -94,6 +94,30 @@ fn a_descriptor_does_not_write_into_a_file_that_has_become_another() {
     assert_eq!(mount.read("arrays/b.bin").unwrap(), [2; 8]);
 }
 
+/// At close the block of the other program was cut.
+#[test]
+fn a_descriptor_does_not_cut_or_lengthen_a_block_that_has_become_another() {
+    let Some((_dir, file, mount)) = mounted("ab") else {
+        return;
+    };
+    let handles = [(); 3].map(|()| writable(&mount.path("blocks/1.bin")));
+    let other = arrays("xab", 2);
+    overwrite(&file, &other);
+    shown(&mount, "n: 2");
+    let [cut, same, longer] = handles;
+    for refused in [
+        cut.set_len(3),
+        same.set_len(8),
+        rustix::fs::fallocate(&longer, rustix::fs::FallocateFlags::empty(), 0, 20)
+            .map_err(Into::into),
+    ] {
+        assert_eq!(refused.unwrap_err().raw_os_error(), ESTALE);
+    }
+    drop([cut, same, longer]);
+    assert_eq!(mount.read("blocks/1.bin").unwrap(), [1; 8]);
+    assert_eq!(fs::read(&file).unwrap(), other.bytes());
+}
+
 #[test]
 fn data_that_another_program_changes_are_shown_and_not_written_over() {
     let Some((_dir, file, mount)) = mounted("ab") else {
