@@ -108,12 +108,9 @@ impl Vfs {
         }
         let mut handle = locked(&self.root).open(number, Access::default())?;
         let resized = locked(&self.root).resize(&mut handle, size);
-        let text = locked(&self.root).text_to_save(&handle);
-        let saved = match (resized, text) {
-            (Ok(()), Some(text)) => self.save_text(&text, handle.epoch()),
-            (resized, _) => resized,
-        };
-        self.close_text(&Mutex::new(handle));
+        let handle = Mutex::new(handle);
+        let saved = resized.and_then(|()| self.save_handle(&handle));
+        self.close_text(&handle);
         saved
     }
 

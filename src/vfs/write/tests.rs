@@ -37,6 +37,26 @@ fn nothing_can_be_written_once_a_save_has_failed_for_good() {
     vfs.open(Node::TREE.ino(), Access::default()).unwrap();
 }
 
+/// The mount went on showing a text that was neither FILE's nor kept, and said nothing of it.
+#[test]
+fn a_text_that_is_cut_by_its_path_and_refused_is_kept() {
+    const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\na: [1, 2]\n...\n";
+    let (dir, vfs) = writable(&Sample::new().text(TEXT).block(b"x"));
+    let cut = TEXT.len() - 8;
+    let changes = Attributes {
+        size: Some(cut as u64),
+        ..Attributes::default()
+    };
+    let refused = vfs.setattr(Node::TREE.ino(), None, &changes);
+    assert!(matches!(
+        refused,
+        Err(Error::Library(Library::Rejected { .. }))
+    ));
+    assert!(status(&vfs).contains("NOT SAVED: tree.yaml: "));
+    let kept = std::fs::read(dir.path().join("a.asdf.rejected.yaml")).unwrap();
+    assert_eq!(kept, TEXT[..cut]);
+}
+
 /// `ls -l info` put all texts together each time, with a look at every block.
 #[test]
 fn the_size_of_a_long_text_is_that_which_it_had_when_it_was_made_last() {
