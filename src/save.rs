@@ -128,6 +128,7 @@ use crate::source::{FileSource, Source};
 
 pub use baseline::Reload;
 pub use holder::lock_holder;
+pub use plan::Pad;
 pub use publish::publish;
 pub use recovery::Recovery;
 pub use whole::{WholeBlock, whole};

@@ -297,6 +297,7 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
         replace: options.save == SaveMode::Replace,
         grow: options.grow,
         max_copy: options.max_copy,
+        pad: options.pad,
     };
     let mut opened = match Writer::open(path, saving) {
         Ok(opened) => opened,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{Exit, Failure};
 use crate::asdf::check::Validate;
+use crate::save::Pad;
 
 /// The most memory that decoded data take by default, in bytes.
 const DEFAULT_CACHE: u64 = 256 << 20;
@@ -117,6 +118,8 @@ pub(crate) struct Options {
     pub(crate) grow: bool,
     /// `max-copy=`, bytes
     pub(crate) max_copy: u64,
+    /// `pad=`: what stands between the tree and the first block
+    pub(crate) pad: Pad,
     /// `validate=`
     pub(crate) validate: Validate,
     /// `allow_external=`
@@ -148,6 +151,7 @@ impl Default for Options {
             save: SaveMode::InPlace,
             grow: true,
             max_copy: DEFAULT_MAX_COPY,
+            pad: Pad::default(),
             validate: Validate::default(),
             allow_external: None,
             fsname: None,
@@ -220,6 +224,10 @@ impl Options {
             ("grow", Some("auto")) => self.grow = true,
             ("grow", Some("never")) => self.grow = false,
             ("grow", _) => return Err("auto or never?".to_owned()),
+            ("pad", Some("nul")) => self.pad = Pad::Filled(0),
+            ("pad", Some("blank")) => self.pad = Pad::Filled(b' '),
+            ("pad", Some("none")) => self.pad = Pad::Absent,
+            ("pad", _) => return Err("nul, blank or none?".to_owned()),
             ("validate", Some("off")) => self.validate = Validate::Off,
             ("validate", Some("warn")) => self.validate = Validate::Warn,
             ("validate", Some("strict")) => self.validate = Validate::Strict,
@@ -433,6 +441,8 @@ mod tests {
             "index-cache",
             "index-cache=",
             "save=maybe",
+            "pad",
+            "pad=zero",
             "validate",
             "uid=-1",
             "allow_other,allow_root",

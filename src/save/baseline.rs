@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::digest::{Digest, Hasher};
+use super::plan::Filler;
 use super::store::{Stat, Store};
 use super::view::View;
 use crate::asdf::layout::Layout;
@@ -19,6 +20,8 @@ pub(super) struct Baseline {
     pub(super) stat: Stat,
     head: Digest,
     headers: Digest,
+    /// The byte that the space between the text and the first block is filled with; zero if it is empty or has several.
+    pub(super) padding: u8,
     /// Whether what was scanned may be something else, as FILE was changed meanwhile.
     pub(super) torn: bool,
 }
@@ -59,11 +62,16 @@ impl Baseline {
     /// FILE as it is now.
     pub(super) fn take<S: Store>(store: &Arc<S>, file: &S::File, layout: &Layout) -> Result<Self> {
         let stat = stat(store, file)?;
-        let view = View::open(store, file)?;
+        Self::read(stat, &View::open(store, file)?, layout)
+    }
+
+    fn read(stat: Stat, file: &dyn Source, layout: &Layout) -> Result<Self> {
+        let (head, padding) = head(file, layout)?;
         Ok(Self {
             stat,
-            head: head(&view, layout)?,
-            headers: headers(&view, layout)?,
+            head,
+            headers: headers(file, layout)?,
+            padding,
             torn: false,
         })
     }
@@ -92,13 +100,7 @@ impl Baseline {
             let (was, is) = (self.stat.size, stat.size);
             return changed(&format!("has {is} bytes, it had {was} when it was read"));
         }
-        let view = View::open(store, file)?;
-        let now = Self {
-            stat,
-            head: head(&view, layout)?,
-            headers: headers(&view, layout)?,
-            torn: false,
-        };
+        let now = Self::read(stat, &View::open(store, file)?, layout)?;
         if now.head != self.head || now.headers != self.headers {
             return changed("has been changed by another program since it was read");
         }
@@ -118,20 +120,24 @@ pub(super) fn stat<S: Store>(store: &Arc<S>, file: &S::File) -> Result<Stat> {
     found.map_err(|cause| Error::io("reading the file's state", cause))
 }
 
-/// The SHA-256 of everything in front of the first block.
-fn head(file: &dyn Source, layout: &Layout) -> Result<Digest> {
+/// The SHA-256 of everything in front of the first block, and the byte that what follows the text there is filled with.
+fn head(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
     const STEP: u64 = 1 << 20;
     let end = layout.head().end.min(file.len());
     let mut hasher = Hasher::default();
+    let mut filler = Filler::default();
     let mut at = 0;
     while at < end {
         let len = end.saturating_sub(at).min(STEP);
         let mut buf = vec![0; usize::try_from(len).unwrap_or(0)];
         file.read_exact_at(&mut buf, at)?;
         hasher.update(&buf);
+        let text = layout.text_end.saturating_sub(at);
+        let text = usize::try_from(text).unwrap_or(usize::MAX);
+        filler.update(buf.get(text..).unwrap_or_default());
         at = at.saturating_add(len);
     }
-    Ok(hasher.finish())
+    Ok((hasher.finish(), filler.byte()))
 }
 
 /// The SHA-256 of all block headers.

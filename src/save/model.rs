@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::edit::{BlockEdit, Edit, Piece, Stored};
-use super::plan::{PADDING_MIN, Plan};
+use super::plan::{PADDING_MIN, Padding, Plan};
 use super::rope::Segment;
 use crate::asdf::layout::{Extent, Index, Layout, index_text};
 use crate::asdf::sample::{Sample, header};
@@ -369,15 +369,25 @@ fn written(old: &[u8], plan: &Plan) -> Option<Vec<u8>> {
     Some(out)
 }
 
+fn padding() -> impl Strategy<Value = Padding> {
+    (
+        prop::sample::select(vec![0, b' ', b'x']),
+        prop::bool::weighted(0.3),
+    )
+        .prop_map(|(byte, absent)| Padding { byte, absent })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(700))]
 
     #[test]
-    fn a_planned_file_scans_to_the_edited_content(case in case(), grain in prop::option::of(Just(512u64))) {
+    fn a_planned_file_scans_to_the_edited_content(
+        case in case(), padding in padding(), grain in prop::option::of(Just(512u64)),
+    ) {
         let old = case.before.bytes();
         let before = layout(&old);
         prop_assert_eq!(before.blocks.len(), case.before.blocks.len());
-        let plan = Plan::new(&before, &case.edit(), grain).unwrap();
+        let plan = Plan::new(&before, &case.edit(), padding, grain).unwrap();
         let new = read_all(&plan.next(source(&old)), 1 << 20).unwrap();
         let found = scan(&Memory::new(new.clone()), false).unwrap();
 
@@ -389,6 +399,14 @@ proptest! {
         let (is, said) = (&found.layout, plan.layout());
         prop_assert_eq!((is.text_end, is.has_tree, is.len), (said.text_end, said.has_tree, said.len));
         prop_assert_eq!((&is.blocks, &is.index), (&said.blocks, &said.index));
+
+        let space = &new[is.text_end as usize..is.head().end as usize];
+        if case.edit().text.is_some() {
+            prop_assert!(space.iter().all(|&byte| byte == padding.byte));
+            prop_assert!(space.is_empty() || !padding.absent);
+        } else {
+            prop_assert!(space.is_empty() || space == &case.before.padding[..]);
+        }
 
         prop_assert_eq!(is.blocks.len(), case.after.blocks.len());
         for (n, want) in case.after.blocks.iter().enumerate() {
@@ -417,7 +435,7 @@ proptest! {
     #[test]
     fn what_fits_moves_nothing_and_what_moves_moves_by_the_grain(case in case()) {
         let before = layout(&case.before.bytes());
-        let plan = Plan::new(&before, &case.edit(), Some(512)).unwrap();
+        let plan = Plan::new(&before, &case.edit(), Padding::default(), Some(512)).unwrap();
         let text_fits = case.after.text.len() < before.head().end as usize
             || (case.after.text.len() == before.head().end as usize && case.after.text.ends_with(b"\n"));
         let fits = case.after.blocks.iter().zip(&case.before.blocks).all(|(after, before)| {
@@ -449,7 +467,13 @@ fn a_save_in_a_huge_file_writes_the_head_and_no_more() {
     before.len = before.blocks[0].end().unwrap();
     before.index = Index::Absent;
     let text = Sample::TREE.to_vec();
-    let plan = Plan::new(&before, &Edit::text(Arc::new(text)), None).unwrap();
+    let plan = Plan::new(
+        &before,
+        &Edit::text(Arc::new(text)),
+        Padding::default(),
+        None,
+    )
+    .unwrap();
     let written: u64 = plan
         .in_place()
         .unwrap()
@@ -465,7 +489,7 @@ fn a_text_that_outgrows_its_space_gets_room_for_the_next_edits() {
     let text = format!("#ASDF 1.0.0\n---\na: {}\n...\n", "x".repeat(100_000));
     let edit = Edit::text(Arc::new(text.clone().into_bytes()));
     let first = |grain| {
-        Plan::new(&layout(&old), &edit, grain)
+        Plan::new(&layout(&old), &edit, Padding::default(), grain)
             .unwrap()
             .layout()
             .blocks[0]
@@ -503,10 +527,10 @@ fn edits_that_name_nothing_are_refused() {
         },
     ];
     for edit in edits {
-        assert!(Plan::new(&layout, &Edit::block(edit), None).is_err());
+        assert!(Plan::new(&layout, &Edit::block(edit), Padding::default(), None).is_err());
     }
     let magic = Edit::text(Arc::new(b"#ASDF 1.0.0\n--- \xd3BLK\n...\n".to_vec()));
-    assert!(Plan::new(&layout, &magic, None).is_err());
+    assert!(Plan::new(&layout, &magic, Padding::default(), None).is_err());
 }
 
 #[test]
@@ -518,7 +542,13 @@ fn a_block_cut_short_gets_nothing_behind_it() {
         .bytes();
     old.truncate(old.len() - 2);
     let before = layout(&old);
-    let plan = Plan::new(&before, &Edit::text(Arc::new(Sample::TREE.to_vec())), None).unwrap();
+    let plan = Plan::new(
+        &before,
+        &Edit::text(Arc::new(Sample::TREE.to_vec())),
+        Padding::default(),
+        None,
+    )
+    .unwrap();
     assert_eq!(
         (plan.layout().len, &plan.layout().index),
         (before.len, &Index::Absent)
@@ -527,7 +557,7 @@ fn a_block_cut_short_gets_nothing_behind_it() {
         n: 1,
         stored: Stored::raw(source(b"whole")),
     };
-    let plan = Plan::new(&before, &Edit::block(mend), None).unwrap();
+    let plan = Plan::new(&before, &Edit::block(mend), Padding::default(), None).unwrap();
     assert!(matches!(plan.layout().index, Index::Valid(_)));
     assert!(
         !plan

@@ -3,9 +3,10 @@
 //! ASDF Standard, "Low-level file layout". A [`Plan`] is the next file as [`Segments`] together with the layout that it will
 //! scan to. What it may change is little:
 //!
-//! - A text that fits in front of the first block is written there and the rest of that space filled with spaces. Otherwise
-//!   the first block moves, and [`PADDING_MIN`] or a tenth of the text is left free for the edits to come. A file without
-//!   blocks is just its text.
+//! - A text that fits in front of the first block is written there and the rest of that space filled with the byte that
+//!   [`Padding`] names. Otherwise the first block moves, and [`PADDING_MIN`] or a tenth of the text is left free for the edits
+//!   to come. If there is to be no such space, the first block always stands right behind the text. A file without blocks is
+//!   just its text.
 //! - A block stays where it is. If its new bytes fit its allocated space, that does not change, and what lies behind the used
 //!   bytes is left as it is, but that no block header can be found right there; otherwise the space becomes as large as the
 //!   bytes, and what follows moves. A header that is longer than its fields keeps what is behind them.
@@ -20,6 +21,7 @@
 //! block: that is the `grain`.
 
 mod behind;
+mod padding;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +34,9 @@ use crate::asdf::layout::{Extent, Index, Layout, index_text};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
+
+pub(super) use padding::Filler;
+pub use padding::{Pad, Padding};
 
 /// The least space that is left behind a text that outgrew its place, in bytes.
 pub const PADDING_MIN: u64 = 4096;
@@ -52,12 +57,13 @@ pub struct Plan {
 impl Plan {
     /// The file that `layout` describes, after `edit`.
     ///
-    /// `grain` is the filesystem's block size in bytes if it can share bytes between files.
+    /// `padding` matters if there is a new text. `grain` is the filesystem's block size in bytes if it can share bytes between
+    /// files.
     ///
     /// # Errors
     /// [`Error::Rejected`] if the edit names blocks that are not there or would break the file, [`Error::Unsupported`] for
     /// files that are not written and sizes beyond 2^63.
-    pub fn new(layout: &Layout, edit: &Edit, grain: Option<u64>) -> Result<Self> {
+    pub fn new(layout: &Layout, edit: &Edit, padding: Padding, grain: Option<u64>) -> Result<Self> {
         if !layout.dialect.writable {
             let why = format!("{} files are read only", layout.dialect.name);
             return Err(Error::unsupported(Place::File, why));
@@ -73,6 +79,7 @@ impl Plan {
         }
         Assembly {
             old: layout,
+            padding,
             grain: grain.filter(|&grain| grain > 0),
             gaps_left: behind::GAPS_AT_ONCE,
             out: Segments::default(),
@@ -294,6 +301,7 @@ fn check_pieces(layout: &Layout, n: usize, old: Option<usize>, pieces: &[Piece])
 /// The next file as it is put together.
 struct Assembly<'a> {
     old: &'a Layout,
+    padding: Padding,
     grain: Option<u64>,
     /// How many gaps may still be allocated.
     gaps_left: usize,
@@ -354,8 +362,8 @@ impl Assembly<'_> {
             text_end = sum(text_end, 1)?;
         }
         let first = self.first_block(text_end)?;
-        let padding = first.saturating_sub(text_end);
-        self.out.push(Segment::Fill(b' ', padding))?;
+        let space = first.saturating_sub(text_end);
+        self.out.push(Segment::Fill(self.padding.byte, space))?;
         Ok(text_end)
     }
 
@@ -380,6 +388,9 @@ impl Assembly<'_> {
 
     /// Where the first block is to be, behind a text that ends at `text_end`.
     fn first_block(&self, text_end: u64) -> Result<u64> {
+        if self.padding.absent {
+            return Ok(text_end);
+        }
         let old = self.old.blocks.first().map(|block| block.offset);
         if let Some(stays) = old.filter(|&offset| offset >= text_end) {
             return Ok(stays);

@@ -198,10 +198,9 @@ impl<S: Store> Replace<'_, S> {
 
     /// The whole filesystem blocks of an extent that moves by whole blocks.
     fn shareable(&self, extent: Extent, offset: u64) -> Option<Extent> {
-        let grain = self.grain?;
-        if extent.start.abs_diff(offset).checked_rem(grain)? != 0 {
-            return None;
-        }
+        let grain = self
+            .grain
+            .filter(|_| moves_by(self.grain, extent, offset))?;
         let start = extent.start.checked_next_multiple_of(grain)?;
         let end = extent.end.saturating_sub(extent.end.checked_rem(grain)?);
         (start < end).then_some(Extent { start, end })
@@ -331,13 +330,21 @@ impl<S: Store> Replace<'_, S> {
     }
 }
 
-/// Bytes of FILE that `plan` has to copy if nothing can be shared: holes not counted.
-pub(super) fn bytes_to_copy<S: Store>(store: &S, file: &S::File, plan: &Plan) -> io::Result<u64> {
+/// Bytes of FILE that `plan` has to copy: holes not counted, nor what can be shared because it moves by the `grain`.
+pub(super) fn bytes_to_copy<S: Store>(
+    store: &S,
+    file: &S::File,
+    plan: &Plan,
+    grain: Option<u64>,
+) -> io::Result<u64> {
     let mut total = 0u64;
-    for (_, segment) in plan.segments().placed() {
+    for (offset, segment) in plan.segments().placed() {
         let Segment::Keep(extent) = segment else {
             continue;
         };
+        if moves_by(grain, *extent, *offset) {
+            continue;
+        }
         let mut at = extent.start;
         while let Some(data) = store.data(file, at)?.filter(|data| data.start < extent.end) {
             let end = data.end.min(extent.end);
@@ -349,4 +356,9 @@ pub(super) fn bytes_to_copy<S: Store>(store: &S, file: &S::File, plan: &Plan) ->
         }
     }
     Ok(total)
+}
+
+/// Whether bytes move by a multiple of the filesystem's block, so that it can share them.
+fn moves_by(grain: Option<u64>, extent: Extent, offset: u64) -> bool {
+    grain.is_some_and(|grain| extent.start.abs_diff(offset).checked_rem(grain) == Some(0))
 }

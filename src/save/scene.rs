@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::edit::{BlockEdit, Edit, Piece, Stored};
+use super::plan::Pad;
 use super::sim::{Sim, Trouble};
 use super::writer::{Options, Writer};
 use crate::asdf::layout::Extent;
@@ -170,7 +171,23 @@ fn room() -> Vec<Scene> {
         replace: true,
         ..Options::default()
     };
+    let snug = Sample::new().block(&[1; 700]).block(&[2; 900]).bytes();
+    let absent = Options {
+        pad: Pad::Absent,
+        ..Options::default()
+    };
     vec![
+        Scene {
+            atomic: true,
+            ..Scene::new("a text that outgrows no space", snug, text(900))
+        },
+        Scene {
+            name: "no space to be left where blocks are shared",
+            options: absent,
+            grain: Some(512),
+            atomic: true,
+            ..fits.clone()
+        },
         Scene {
             atomic: true,
             ..grow.clone()

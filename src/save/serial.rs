@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::edit::{BlockEdit, Edit, Piece, Stored};
 use super::model::{Case, Model, case, layout, model, text};
-use super::plan::Plan;
+use super::plan::{Padding, Plan};
 use super::rope::Segment;
 use crate::asdf::layout::{Extent, Index, Layout, Severity, index_text};
 use crate::asdf::sample::{Sample, block, header};
@@ -19,7 +19,7 @@ fn source(bytes: &[u8]) -> Arc<dyn Source> {
 
 /// The file that the edit makes of `old`.
 fn edited(old: &[u8], edit: &Edit) -> (Plan, Vec<u8>) {
-    let plan = Plan::new(&layout(old), edit, None).unwrap();
+    let plan = Plan::new(&layout(old), edit, Padding::default(), None).unwrap();
     let new = read_all(&plan.next(source(old)), 1 << 20).unwrap();
     (plan, new)
 }
@@ -160,7 +160,7 @@ fn a_block_that_says_it_reaches_over_the_next_is_allocated_what_there_is() {
     let mut before = layout(&old);
     before.blocks[0].allocated = 1000;
     let text = Edit::text(Arc::new(Sample::TREE.to_vec()));
-    let plan = Plan::new(&before, &text, None).unwrap();
+    let plan = Plan::new(&before, &text, Padding::default(), None).unwrap();
     assert_eq!(plan.layout().blocks, layout(&old).blocks);
     assert!(plan.in_place().is_some());
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::edit::{BlockEdit, Edit, Stored};
+use super::plan::Pad;
 use super::{Method, Opened, Options, Recovery, Refusal, Reload, Writer, open_read_only};
 use crate::asdf::layout::Index;
 use crate::asdf::sample::Sample;
@@ -144,6 +145,109 @@ fn a_file_with_two_names_keeps_both() {
     assert_eq!(done.method, Method::InPlace);
     assert_eq!(content(&trial.bytes()).0, text(2000));
     assert_eq!(fs::read(other).unwrap(), trial.bytes());
+}
+
+/// What stands between text and first block.
+fn space(bytes: &[u8]) -> Vec<u8> {
+    let found = scan(&Memory::new(bytes.to_vec()), false).unwrap().layout;
+    bytes[found.text_end as usize..found.head().end as usize].to_vec()
+}
+
+/// asdf-python 3.0 to 3.5 reads zeros there and nothing else, and pads with them; other programs pad with blanks.
+#[test]
+fn the_space_behind_the_text_keeps_its_byte_unless_another_is_asked_for() {
+    let (zeros, blanks) = (vec![0; 300], vec![b' '; 300]);
+    let cases = [
+        (&zeros, Pad::Kept, 0),
+        (&blanks, Pad::Kept, b' '),
+        (&[b"\n", &blanks[..]].concat(), Pad::Kept, 0),
+        (&blanks, Pad::Filled(0), 0),
+        (&zeros, Pad::Filled(b' '), b' '),
+        (&Vec::new(), Pad::Filled(b' '), b' '),
+    ];
+    for (padding, pad, want) in cases {
+        let sample = Sample::new().padding(padding).block(b"abc");
+        let trial = Trial::new(&sample.bytes());
+        let options = Options {
+            pad,
+            ..Options::default()
+        };
+        let mut writer = open(&trial.path(), options).writer;
+        for len in [20, 2000, 100] {
+            writer.save(&edit(len)).unwrap();
+            let space = space(&trial.bytes());
+            let right = !space.is_empty() && space.iter().all(|&byte| byte == want);
+            assert!(right, "{pad:?} for {padding:?}: {space:?}");
+        }
+    }
+}
+
+/// asdf-cxx and asdf-cpp find no block behind any space.
+#[test]
+fn no_space_is_made_where_there_was_none_and_blocks_are_copied_in_any_case() {
+    let snug = |options| {
+        let trial = Trial::new(&Sample::new().block(b"abc").bytes());
+        let writer = open(&trial.path(), options).writer;
+        (trial, writer)
+    };
+    let saved = |trial: &Trial, writer: &mut Writer, len| {
+        let method = writer.save(&edit(len)).unwrap().method;
+        assert_eq!(content(&trial.bytes()), (text(len), vec![b"abc".to_vec()]));
+        (method, space(&trial.bytes()).len())
+    };
+    let (trial, mut writer) = snug(Options::default());
+    assert_eq!(saved(&trial, &mut writer, 100), (Method::Replaced, 0));
+    assert_eq!(saved(&trial, &mut writer, 200), (Method::Replaced, 0));
+    assert_eq!(saved(&trial, &mut writer, 199), (Method::InPlace, 1));
+    let (method, room) = saved(&trial, &mut writer, 300);
+    assert_eq!((method, room > 4000), (Method::Replaced, true));
+
+    let replace = Options {
+        replace: true,
+        ..Options::default()
+    };
+    let (trial, mut writer) = snug(replace);
+    assert_eq!(saved(&trial, &mut writer, 0), (Method::Replaced, 0));
+    let never = Options {
+        grow: false,
+        ..replace
+    };
+    let (trial, mut writer) = snug(never);
+    let (method, room) = saved(&trial, &mut writer, 1);
+    assert_eq!((method, room > 0), (Method::Replaced, true));
+
+    let (trial, mut writer) = snug(Options::default());
+    fs::hard_link(trial.path(), trial.dir.path().join("other")).unwrap();
+    assert_eq!(saved(&trial, &mut writer, 100), (Method::InPlace, 0));
+}
+
+/// A copy of much for each line that is added would make every edit slow.
+#[test]
+fn a_long_file_gets_space_although_it_had_none() {
+    let trial = Trial::new(&Sample::new().block(&vec![1; 33 << 20]).bytes());
+    let mut writer = trial.open().writer;
+    writer.save(&edit(100)).unwrap();
+    assert!(space(&trial.bytes()).len() >= 4096);
+    assert_eq!(writer.save(&edit(200)).unwrap().method, Method::InPlace);
+}
+
+#[test]
+fn blocks_stay_right_behind_the_text_if_that_is_asked_for() {
+    let trial = Trial::new(&padded());
+    let absent = Options {
+        pad: Pad::Absent,
+        ..Options::default()
+    };
+    let mut writer = open(&trial.path(), absent).writer;
+    for len in [20, 2000, 10] {
+        assert_eq!(writer.save(&edit(len)).unwrap().method, Method::Replaced);
+        let found = content(&trial.bytes());
+        assert_eq!(found, (text(len), vec![b"abc".to_vec(), vec![7; 5000]]));
+        assert_eq!(space(&trial.bytes()), b"");
+    }
+    let same_length = String::from_utf8(text(10)).unwrap().replace('x', "y");
+    let edit = Edit::text(Arc::new(same_length.into_bytes()));
+    assert_eq!(writer.save(&edit).unwrap().method, Method::InPlace);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub fn whole(text: Vec<u8>, blocks: &[WholeBlock], room: bool) -> Result<Rope> {
     if room && !blocks.is_empty() {
         let least = sum(segments.len(), PADDING_MIN)?;
         let start = least.next_multiple_of(FIRST_BLOCK_ALIGNMENT);
-        segments.push(Segment::Fill(b' ', start.saturating_sub(segments.len())))?;
+        segments.push(Segment::Fill(0, start.saturating_sub(segments.len())))?;
     }
     let mut offsets = Vec::with_capacity(blocks.len());
     for (n, block) in blocks.iter().enumerate() {

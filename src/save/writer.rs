@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use super::baseline::{Baseline, Drift, Reload, stat};
 use super::edit::Edit;
 use super::inplace::{self, Failure, InPlace};
-use super::journal::{Range, Record};
-use super::plan::Plan;
+use super::journal::{JOURNAL_LIMIT, Range, Record};
+use super::plan::{Pad, Padding, Plan};
 use super::recovery::{self, Recovery};
 use super::replace::{Replace, bytes_to_copy};
 use super::spool::{Spool, state_dir};
@@ -36,6 +36,8 @@ pub struct Options {
     pub grow: bool,
     /// `max-copy`: the most bytes that are copied because blocks move.
     pub max_copy: u64,
+    /// `pad`: what stands between the text and the first block.
+    pub pad: Pad,
 }
 
 impl Default for Options {
@@ -44,6 +46,7 @@ impl Default for Options {
             replace: false,
             grow: true,
             max_copy: 4 << 30,
+            pad: Pad::Kept,
         }
     }
 }
@@ -194,14 +197,39 @@ impl<S: Store> Writer<S> {
     /// # Errors
     /// Those of [`Plan::new`].
     pub fn plan(&self, edit: &Edit) -> Result<Plan> {
-        let plan = Plan::new(&self.layout, edit, None)?;
-        if plan.in_place().is_some() {
-            return Ok(plan);
+        let plan = |padding, grain| Plan::new(&self.layout, edit, padding, grain);
+        let (byte, absent) = match self.options.pad {
+            Pad::Kept => (self.baseline.padding, false),
+            Pad::Filled(byte) => (byte, false),
+            Pad::Absent => (0, true),
+        };
+        let padding = Padding { byte, absent };
+        let found = plan(padding, None)?;
+        let fits = found.in_place().is_some();
+        if self.stays_without_padding(edit) && !(fits && self.stays_in_place()) {
+            let absent = true;
+            return plan(Padding { byte, absent }, None);
         }
         match self.grain() {
-            None => Ok(plan),
-            grain => Plan::new(&self.layout, edit, grain),
+            Some(grain) if !fits => plan(padding, Some(grain)),
+            _ => Ok(found),
         }
+    }
+
+    /// Whether a text that fits is rather written in place.
+    fn stays_in_place(&self) -> bool {
+        !(self.options.replace && self.options.grow)
+    }
+
+    /// Whether no space is to be made between a new text and the first block, as there is none now.
+    fn stays_without_padding(&self, edit: &Edit) -> bool {
+        /// The longest file of which each save is allowed to be a copy for that. A journal could hold it.
+        const CHEAP_COPY: u64 = JOURNAL_LIMIT / 2;
+        let first = self.layout.blocks.first();
+        self.options.pad == Pad::Kept
+            && edit.text.is_some()
+            && first.is_some_and(|first| first.offset == self.layout.text_end)
+            && self.layout.len <= CHEAP_COPY
     }
 
     fn grain(&self) -> Option<u64> {
@@ -372,8 +400,7 @@ impl<S: Store> Writer<S> {
         stirs: &mut dyn FnMut(),
     ) -> Result<(Method, u64), Failure> {
         if plan.in_place().is_none() && !self.options.grow {
-            let why =
-                "the edit needs more space in the file, which -o grow=never forbids".to_owned();
+            let why = "the edit moves blocks of the file, which -o grow=never forbids".to_owned();
             return Err(Error::NoRoom { why, limit: true }.into());
         }
         let (why, limit) = match self.copy_limit(plan)? {
@@ -394,10 +421,7 @@ impl<S: Store> Writer<S> {
 
     /// Why the file may not be copied, if that is because of its size.
     fn copy_limit(&self, plan: &Plan) -> Result<Option<String>> {
-        if self.grain().is_some() {
-            return Ok(None);
-        }
-        let bytes = bytes_to_copy(&*self.store, &self.file, plan)
+        let bytes = bytes_to_copy(&*self.store, &self.file, plan, self.grain())
             .map_err(|cause| self.error("looking for holes", cause))?;
         let limit = self.options.max_copy;
         Ok((bytes > limit)

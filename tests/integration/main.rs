@@ -37,6 +37,8 @@ mod endless;
 #[cfg(feature = "fuse")]
 mod follow;
 #[cfg(feature = "fuse")]
+mod interop;
+#[cfg(feature = "fuse")]
 mod kept;
 #[cfg(feature = "fuse")]
 mod limits;
