@@ -15,7 +15,7 @@ use super::drafts::Draft;
 use super::kernel::Announced;
 use super::node::Node;
 use super::stored::Stirring;
-use super::{Error, Invalidation, Result, State, Vfs, locked};
+use super::{Error, Invalidation, Result, State, Vfs, index, locked};
 use crate::asdf::check::check_text;
 use crate::asdf::checksum::{ChecksumState, md5};
 use crate::asdf::header::BlockHeader;
@@ -547,23 +547,16 @@ fn resized(draft: &Draft, sum: &Sum) -> Result<Stored> {
 fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     let mut out = old.names_gone_in(new);
     for (number, i) in new.catalogue().arrays() {
-        let before = old
-            .catalogue()
-            .array(number)
-            .and_then(|i| old.snapshot.arrays().get(i));
-        let after = new.snapshot.arrays().get(i);
-        if before
-            .zip(after)
-            .is_some_and(|(before, after)| !Array::shows_the_same(before, after))
-        {
+        let before = old.array(number).ok().zip(new.snapshot.arrays().get(i));
+        // an array that was not there just now may have been once, and the kernel may still have pages of it
+        if !before.is_some_and(|(before, after)| Array::shows_the_same(before, after)) {
             out.push(Invalidation::Inode(Node::ArrayBin(number).ino()));
             out.push(Invalidation::Inode(Node::ArrayNpy(number).ino()));
         }
     }
-    let (old, new) = (&old.snapshot.layout().blocks, &new.snapshot.layout().blocks);
-    for (n, before) in (0..).zip(old) {
-        let after = usize::try_from(n).ok().and_then(|n| new.get(n));
-        if after.is_some_and(|after| after.data_size != before.data_size) {
+    let len = |state: &State, n| Some(state.snapshot.layout().blocks.get(index(n))?.data_size);
+    for n in (0..).take(new.snapshot.layout().blocks.len()) {
+        if len(old, n) != len(new, n) {
             out.push(Invalidation::Inode(Node::Block(n).ino()));
         }
     }

@@ -86,7 +86,7 @@ fn a_save_that_the_limit_of_file_sizes_stops_is_refused_and_kept() {
     }
     let dir = TempDir::new().unwrap();
     let file = Sample::new("a: 1\n")
-        .block(Block::raw(&[7; 30_000]))
+        .block(Block::raw(&vec![7; 30_000]))
         .write(dir.path());
     let old = fs::read(&file).unwrap();
     let mount = Mount::new(&file, &[]);
@@ -103,7 +103,7 @@ fn a_save_that_the_limit_of_file_sizes_stops_is_refused_and_kept() {
     let text = mount.text("tree.yaml").replace("a: 1", "a: 2");
     limit(Some(20_000));
     assert_eq!(save(&text).unwrap_err().raw_os_error(), EFBIG);
-    assert_eq!(mount.read("blocks/0.bin").unwrap(), [7; 30_000]);
+    assert_eq!(mount.read("blocks/0.bin").unwrap(), vec![7; 30_000]);
     assert_eq!(fs::read(&file).unwrap(), old);
     let rejected = dir.path().join("sample.asdf.rejected.yaml");
     assert_eq!(fs::read_to_string(&rejected).unwrap(), text);

@@ -72,6 +72,31 @@ fn who_has_an_array_open_is_shown_what_a_save_has_put_in_its_place() {
 }
 
 #[test]
+fn an_array_or_block_that_comes_back_as_another_is_shown_to_who_has_it_open() {
+    let Some((_dir, _file, mount)) = writable(&two_arrays()) else {
+        return;
+    };
+    let tree = mount.text("tree.yaml");
+    let a = array("a", 0, "uint8", &format!("[{LEN}]"));
+    let early = File::open(mount.path("arrays/a.bin")).unwrap();
+    assert_eq!(at(&early, 0), 1);
+    // both saves within a tick of FILE's clock, so that the kernel sees no other time of change
+    fs::write(mount.path("tree.yaml"), tree.replace(&a, "")).unwrap();
+    let back = tree.replace(&a, &a.replace("source: 0", "source: 1"));
+    fs::write(mount.path("tree.yaml"), back).unwrap();
+    assert_eq!(at(&early, 0), 2);
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), vec![2; LEN]);
+    let block = mount.path("blocks/2.bin");
+    fs::write(&block, "old").unwrap();
+    let early = File::open(&block).unwrap();
+    assert_eq!(at(&early, 0), b'o');
+    fs::remove_file(&block).unwrap();
+    fs::write(&block, "new").unwrap();
+    assert_eq!(fs::read(&block).unwrap(), b"new");
+    drop(early);
+}
+
+#[test]
 fn what_a_save_makes_longer_is_all_there_at_once() {
     let sample = Sample::new(&array("a", 0, "uint8", "['*']")).block(Block::raw(&[1; 10]));
     let Some((_dir, _file, mount)) = writable(&sample) else {
