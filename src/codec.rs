@@ -18,6 +18,7 @@ mod kept;
 mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
+mod piped;
 mod readers;
 mod splice;
 #[cfg(test)]
@@ -32,6 +33,7 @@ mod zstd;
 use std::io::Write;
 use std::sync::Arc;
 
+use self::piped::Piped;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
@@ -255,6 +257,27 @@ pub fn decode_indexed(
     cache: &Arc<Cache>,
     slot: Option<Slot>,
 ) -> Result<(&'static str, Decoded)> {
+    let opened = open(code, stored, data_size)?;
+    let decoded = Decoded::indexed(opened.stream, data_size, cache, slot);
+    Ok((opened.framing, decoded))
+}
+
+/// The decoded bytes of what another decoder reads.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_beneath(
+    code: [u8; 4],
+    stored: Arc<dyn Source>,
+    data_size: u64,
+    cache: &Arc<Cache>,
+) -> Result<Arc<dyn Source>> {
+    let opened = open(code, stored, data_size)?;
+    Ok(Arc::new(Piped::new(opened.stream, data_size, cache)))
+}
+
+/// A payload of that code, unless it is too short for so many decoded bytes.
+fn open(code: [u8; 4], stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
     let codec = codec(code)?;
     let stored_len = stored.len();
     if data_size > stored_len.saturating_mul(codec.max_ratio()) {
@@ -266,9 +289,12 @@ pub fn decode_indexed(
             ),
         ));
     }
-    let opened = codec.open(stored, data_size)?;
-    let decoded = Decoded::indexed(opened.stream, data_size, cache, slot);
-    Ok((opened.framing, decoded))
+    codec.open(stored, data_size)
+}
+
+fn misplaced(offset: u64) -> Error {
+    let why = format!("the decoder does not get to decoded byte {offset}");
+    Error::corrupt(Place::File, why)
 }
 
 /// A compression code as people read it: trailing NULs cut, other bytes escaped; `none` for no compression.

@@ -200,10 +200,7 @@ impl Snapshot {
         named: Option<Chain>,
         stored: Arc<dyn Source>,
     ) -> Result<Block> {
-        let around = Around {
-            cache: Arc::clone(&self.cache),
-            buffers: Arc::clone(&self.buffers),
-        };
+        let around = Around::new(&self.cache, &self.buffers);
         let (chain, stored, len) = if let Some(chain) = named {
             let len = chain.decoded_len(&stored, &around)?;
             (chain, stored, len)

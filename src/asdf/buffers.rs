@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::tile::Grain;
 use crate::codec::{self, Cache};
@@ -27,6 +27,8 @@ pub struct Buffers {
     freed: Condvar,
     /// How many arrays have got a number.
     arrays: AtomicU64,
+    /// Those of the next level.
+    beneath: OnceLock<Arc<Self>>,
 }
 
 struct Bands {
@@ -70,7 +72,17 @@ impl Buffers {
             }),
             freed: Condvar::new(),
             arrays: AtomicU64::new(0),
+            beneath: OnceLock::new(),
         })
+    }
+
+    /// Buffers for the arrays that those of these buffers are gathered from, with half their budget: no thread waits here for
+    /// room that it holds above.
+    pub(super) fn beneath(&self) -> Arc<Self> {
+        let beneath = self
+            .beneath
+            .get_or_init(|| Self::with_grain(&self.cache, self.budget / 2, self.grain));
+        Arc::clone(beneath)
     }
 
     /// Buffers with a cache of their own.
@@ -101,7 +113,8 @@ impl Buffers {
 
     /// Room for a band of `len` bytes, at most the budget, for which the bands used longest ago make way.
     ///
-    /// Whoever has room must give it back or keep the band without asking for more: others wait for it.
+    /// A thread that has room must give it back or keep the band without asking for more, but [beneath](Buffers::beneath): others
+    /// wait for it.
     pub(super) fn room(&self, len: usize) -> Room<'_> {
         let mut spare = Vec::new();
         let mut bands = self.lock();

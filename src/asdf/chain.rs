@@ -24,6 +24,8 @@ use crate::source::{Loan, Source, Window, checked_end, len_u64};
 const CHAIN_LIMIT: usize = 64 << 10;
 /// The most entries of a chain.
 const ENTRY_LIMIT: usize = 16;
+/// The most of them that are decoders: those of a few readers fit into the smallest cache.
+const DECODER_LIMIT: usize = 8;
 
 /// One entry of a chain.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +74,11 @@ impl Chain {
             let why = format!("an encoding chain of more than {ENTRY_LIMIT} entries");
             return Err(Error::unsupported(Place::File, why));
         }
-        let steps = list.items().map(step).collect::<Result<_>>()?;
+        let steps: Vec<Step> = list.items().map(step).collect::<Result<_>>()?;
+        if steps.iter().filter(|step| **step == Step::Zlib).count() > DECODER_LIMIT {
+            let why = format!("an encoding chain with more than {DECODER_LIMIT} times zlib");
+            return Err(Error::unsupported(Place::File, why));
+        }
         let rest = stored.len().saturating_sub(len_u64(len));
         Ok((
             Self(steps),
@@ -107,11 +113,49 @@ impl Chain {
     }
 }
 
-/// What decoders need of the snapshot around them.
+/// What a step of a chain needs of the snapshot around it.
 #[derive(Clone)]
 pub(super) struct Around {
-    pub(super) cache: Arc<Cache>,
-    pub(super) buffers: Arc<Buffers>,
+    cache: Arc<Cache>,
+    buffers: Arc<Buffers>,
+    /// Whether a decoder reads what the step gives.
+    beneath_decoder: bool,
+}
+
+impl Around {
+    /// For the first step of a chain, which arrays of `buffers` are gathered from.
+    pub(super) fn new(cache: &Arc<Cache>, buffers: &Arc<Buffers>) -> Self {
+        Self {
+            cache: Arc::clone(cache),
+            buffers: buffers.beneath(),
+            beneath_decoder: false,
+        }
+    }
+
+    /// For a step whose bytes an array is gathered from that is one of these buffers.
+    fn beneath_array(&self) -> Self {
+        Self {
+            buffers: self.buffers.beneath(),
+            ..self.clone()
+        }
+    }
+
+    /// For a step whose bytes a decoder reads.
+    fn beneath_decoder(&self) -> Self {
+        Self {
+            beneath_decoder: true,
+            ..self.clone()
+        }
+    }
+
+    /// `len` bytes that a zlib stream decodes to.
+    fn inflate(&self, packed: Arc<dyn Source>, len: u64) -> Result<Arc<dyn Source>> {
+        if self.beneath_decoder {
+            return codec::decode_beneath(*b"zlib", packed, len, &self.cache);
+        }
+        let (_, decoded) = codec::decode(*b"zlib", packed, len, &self.cache)?;
+        Ok(Arc::new(decoded))
+    }
 }
 
 /// The decoded bytes of an encoded block. Nothing is decoded before the first read.
@@ -182,17 +226,17 @@ fn undo(
     match step {
         Step::Tile(tiling) => {
             expect_len("tile", tiling.len()?, Some(len))?;
-            let tiles = undo(later, stored, tiling.tiled_len()?, around)?;
-            tiling.undo(tiles, &around.buffers)
+            let padded = around.beneath_array();
+            let tiles = undo(later, stored, tiling.tiled_len()?, &padded.beneath_array())?;
+            tiling.undo(tiles, &padded.buffers, &around.buffers)
         }
         Step::Quantize(quantize) => {
             let packed = undo_all(later, stored, around)?;
             Ok(Arc::new(Quantized::new(packed, quantize, len)?))
         }
         Step::Zlib => {
-            let packed = undo_all(later, stored, around)?;
-            let (_, decoded) = codec::decode(*b"zlib", packed, len, &around.cache)?;
-            Ok(Arc::new(decoded))
+            let packed = undo_all(later, stored, &around.beneath_decoder())?;
+            around.inflate(packed, len)
         }
     }
 }
@@ -206,10 +250,9 @@ fn undo_all(steps: &[Step], stored: Arc<dyn Source>, around: &Around) -> Result<
         Step::Tile(tiling) => tiling.len()?,
         Step::Quantize(quantize) => quantize.len()?,
         Step::Zlib => {
-            let packed = undo_all(later, stored, around)?;
-            let len = codec::zlib_len(&*packed)?;
-            let (_, decoded) = codec::decode(*b"zlib", packed, len, &around.cache)?;
-            return Ok(Arc::new(decoded));
+            let packed = undo_all(later, stored, &around.beneath_decoder())?;
+            let len = codec::zlib_len(&*packed, &around.cache)?;
+            return around.inflate(packed, len);
         }
     };
     undo(steps, stored, len, around)

@@ -20,7 +20,7 @@ use super::cache::{Buffer, For, SEGMENT};
 use super::inflate::crc32;
 use super::kept::Slot;
 use super::readers::Readers;
-use super::{Cache, Cursor, Stream};
+use super::{Cache, Cursor, Stream, misplaced};
 use crate::error::{Error, Place, Result};
 use crate::source::{Loan, Source, checked_end, len_u64};
 
@@ -565,13 +565,6 @@ fn fill(cursor: &mut dyn Cursor, start: u64, buf: &mut [u8], filled: usize) -> R
 
 fn no_memory() -> Error {
     Error::unsupported(Place::File, "no memory to decode ahead")
-}
-
-fn misplaced(start: u64) -> Error {
-    Error::corrupt(
-        Place::File,
-        format!("the decoder does not get to decoded byte {start}"),
-    )
 }
 
 fn segment_of(offset: u64) -> u64 {

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::error::{Error, Place, Result};
 use crate::source::free_idle;
@@ -21,6 +22,9 @@ const QUEUE_LEN: usize = 64;
 
 /// The least number of decodes that may run at once.
 const LEAST_AT_ONCE: usize = 4;
+
+/// How long a thread waits before it looks whether the mount has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How often a job in advance lets others pass; somebody may be waiting for it by now.
 const PATIENCE: u32 = 8;
@@ -105,24 +109,27 @@ impl Work {
 
     /// Waits for leave to decode with `need` bytes of memory. `urgent` is for somebody who waits for the bytes.
     ///
-    /// Whoever has it must not ask for it again, nor wait for somebody who does.
+    /// A thread that has it must not ask for it again, nor wait for a thread that does: what a decoder reads must not come from a
+    /// source that does either, but from a [`Piped`](super::Piped) one.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if nobody wants the bytes any more.
     pub(super) fn enter(&self, urgent: bool, need: u64) -> Result<Pass<'_>> {
         self.check(need)?;
-        let mut state = self.wait_for_turn(self.lock(), urgent, false);
-        if state.needed.saturating_add(need) > self.memory {
+        let (mut state, mut passes) = self.wait_for_turn(self.lock(), urgent, false);
+        if passes && state.needed.saturating_add(need) > self.memory {
             state.short = state.short.saturating_add(1);
             // Those that hold memory wait for nobody from now on.
             self.changed.notify_all();
-            while state.needed.saturating_add(need) > self.memory {
-                state = self.wait(state);
-            }
+            (state, passes) = self.wait_while(state, |state| {
+                state.needed.saturating_add(need) > self.memory
+            });
             state.short = state.short.saturating_sub(1);
         }
-        state.needed = state.needed.saturating_add(need);
-        self.run(state, urgent);
+        if passes {
+            state.needed = state.needed.saturating_add(need);
+        }
+        self.run(state, urgent, passes)?;
         Ok(Pass { work: self, need })
     }
 
@@ -155,8 +162,8 @@ impl Work {
             state.needed = needed;
             claim.bytes = need;
         }
-        let state = self.wait_for_turn(state, urgent, true);
-        self.run(state, urgent);
+        let (state, passes) = self.wait_for_turn(state, urgent, true);
+        self.run(state, urgent, passes)?;
         Ok(Some(Pass {
             work: self,
             need: 0,
@@ -179,51 +186,75 @@ impl Work {
         Ok(())
     }
 
-    /// Waits until one more may run; who holds a claim passes those that wait for memory.
+    /// Waits until one more may run, and tells whether it may; who holds a claim passes those that wait for memory.
     fn wait_for_turn<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         urgent: bool,
         holds: bool,
-    ) -> MutexGuard<'a, State> {
+    ) -> (MutexGuard<'a, State>, bool) {
         if urgent {
             state.waiting = state.waiting.saturating_add(1);
         }
         let mut patience = if urgent { 0 } else { PATIENCE };
-        let must_wait = |state: &State, patience: u32| {
+        self.wait_while(state, |state| {
             let others_first = state.waiting > 0 && patience > 0;
+            patience = patience.saturating_sub(1);
             if state.short > 0 {
                 return !holds || state.running >= self.at_once;
             }
             state.running >= self.at_once || others_first
-        };
-        while must_wait(&state, patience) {
-            state = self.wait(state);
-            patience = patience.saturating_sub(1);
-        }
-        state
+        })
     }
 
-    /// Counts one more that runs.
-    fn run(&self, mut state: MutexGuard<'_, State>, urgent: bool) {
+    /// Waits while it `must`, and tells whether it need not any more: the mount may end before.
+    fn wait_while<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        mut must: impl FnMut(&State) -> bool,
+    ) -> (MutexGuard<'a, State>, bool) {
+        while must(&state) {
+            if !self.is_wanted() {
+                return (state, false);
+            }
+            let woken = self.changed.wait_timeout(state, LOOK_EVERY);
+            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        (state, true)
+    }
+
+    /// Counts one that has waited as one that runs, if it `passes`.
+    fn run(&self, mut state: MutexGuard<'_, State>, urgent: bool, passes: bool) -> Result<()> {
         if urgent {
             state.waiting = state.waiting.saturating_sub(1);
         }
-        state.running = state.running.saturating_add(1);
+        if passes {
+            state.running = state.running.saturating_add(1);
+        }
         let short = state.needed > self.budget;
         drop(state);
         self.changed.notify_all();
+        if !passes {
+            return Err(unwanted());
+        }
         if short {
             free_idle();
         }
+        Ok(())
     }
 
-    fn check(&self, need: u64) -> Result<()> {
-        if self.wanted.get().is_some_and(|wanted| !wanted()) {
-            return Err(Error::io(
-                "decoding for nobody",
-                io::ErrorKind::Interrupted.into(),
-            ));
+    /// Whether what is decoded can still reach anybody.
+    fn is_wanted(&self) -> bool {
+        self.wanted.get().is_none_or(|wanted| wanted())
+    }
+
+    /// Looks whether a decoder that needs so much memory may go on.
+    ///
+    /// # Errors
+    /// As [`Work::enter`].
+    pub(super) fn check(&self, need: u64) -> Result<()> {
+        if !self.is_wanted() {
+            return Err(unwanted());
         }
         if need <= self.memory {
             return Ok(());
@@ -312,6 +343,10 @@ impl Work {
     }
 }
 
+fn unwanted() -> Error {
+    Error::io("decoding for nobody", io::ErrorKind::Interrupted.into())
+}
+
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if self.bytes > 0 {
@@ -360,6 +395,7 @@ pub(super) fn on_all_cores<T: Sync, R: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
     /// Lets `enter` be called in another thread while `before` holds, and not return until it is dropped.
@@ -486,5 +522,33 @@ mod tests {
         work.stop();
         is_done.try_recv().unwrap();
         assert!(!work.later(Box::new(|| ())));
+    }
+
+    /// Those that waited when the kernel had ended the connection kept the mount from ending.
+    #[test]
+    fn waiting_ends_with_the_mount() {
+        let wanted = Arc::new(AtomicBool::new(true));
+        let work = Work::new(0);
+        let asked = Arc::clone(&wanted);
+        work.go_on_while(move || asked.load(Ordering::Relaxed));
+        let memory = work.enter(true, BEYOND).unwrap();
+        let (sender, outcome) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| sender.send(work.enter(true, 1).map(drop)).unwrap());
+            while work.lock().short == 0 {
+                thread::yield_now();
+            }
+            scope.spawn(|| sender.send(work.enter(false, 0).map(drop)).unwrap());
+            wanted.store(false, Ordering::Relaxed);
+            for _ in 0..2 {
+                assert!(matches!(outcome.recv().unwrap(), Err(Error::Io { .. })));
+            }
+        });
+        drop(memory);
+        let state = work.lock();
+        assert_eq!(
+            (state.running, state.waiting, state.needed, state.short),
+            (0, 0, 0, 0)
+        );
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::index::{Index, Point, WINDOW, Window};
 use self::wrapper::Wrapper;
 use super::inflate::{Inflate, Stop};
-use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream};
+use super::{Cache, Codec, Cursor, Edited, Opened, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
 
@@ -93,16 +93,18 @@ impl Codec for Zlib {
     }
 }
 
-/// Bytes that a zlib stream decodes to, where that is written down nowhere: decodes it once, and keeps nothing.
+/// Bytes that a zlib stream decodes to, where that is written down nowhere: decodes it once, with leave of `cache`, and keeps
+/// nothing there.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if it is damaged or ends early; of reading it.
-pub fn decoded_len(stored: &dyn Source) -> Result<u64> {
+/// [`Error::Corrupt`] if it is damaged or ends early, [`Error::Io`] if the mount ends meanwhile; of reading it.
+pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut inflate = Inflate::zlib()?;
     let mut input = vec![0; INPUT_LEN];
     let mut output = vec![0; INPUT_LEN];
     let (mut at, mut decoded) = (0_u64, 0_u64);
     loop {
+        let _pass = cache.work().enter(true, 0)?;
         let left = stored.len().saturating_sub(at);
         let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
         let input = input.get_mut(..len).unwrap_or_default();

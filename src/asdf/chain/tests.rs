@@ -1,15 +1,16 @@
 use super::*;
 use crate::source::{Memory, read_all};
 use proptest::prelude::*;
+use std::sync::{Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
 
 /// `zlib.compress(bytes(range(20)) * 3)` of Python.
 const ZLIB: &[u8] = b"\x78\x9c\x63\x60\x64\x62\x66\x61\x65\x63\xe7\xe0\xe4\xe2\xe6\xe1\xe5\xe3\x17\x10\x14\x12\x66\x20\x52\x0c\x00\x3c\x5a\x02\x3b";
 
 fn around() -> Around {
-    Around {
-        cache: Cache::new(1 << 24),
-        buffers: Buffers::new(&Cache::new(64 << 20)),
-    }
+    let cache = Cache::new(64 << 20);
+    Around::new(&cache, &Buffers::new(&cache))
 }
 
 fn memory(bytes: &[u8]) -> Arc<dyn Source> {
@@ -52,6 +53,15 @@ fn an_unknown_encoding_is_named() {
     let error = Chain::named(*b"lzma\0\0\0\0\0\0\0\0\0\0\0\0").unwrap_err();
     assert!(error.to_string().contains("lzma"), "{error}");
     assert_eq!(Chain::named([0; 16]).unwrap(), None);
+}
+
+#[test]
+fn a_chain_of_too_many_decoders_is_not_followed() {
+    let chain = |steps| format!("[{}]\n...\n", vec!["zlib"; steps].join(", "));
+    let read = |steps| Chain::read(memory(chain(steps).as_bytes())).map(drop);
+    read(DECODER_LIMIT).unwrap();
+    let error = read(DECODER_LIMIT + 1).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
 }
 
 #[test]
@@ -225,6 +235,103 @@ proptest! {
         match want.get(start as usize..start as usize + len) {
             Some(want) => prop_assert_eq!(&part[..], want),
             None => prop_assert!(got.is_err()),
+        }
+    }
+}
+
+/// How long readers that wait for each other are waited for.
+const WATCHDOG: Duration = Duration::from_mins(1);
+
+/// Bytes that no codec makes shorter.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let bytes = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    });
+    bytes.take(len).collect()
+}
+
+fn zlib(decoded: Vec<u8>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let codec = codec::codec(*b"zlib").unwrap();
+    codec.encode(None, &Memory::new(decoded), &mut out).unwrap();
+    out
+}
+
+/// Has the block read by so many readers at once, each from another place on, and in a cache of `budget` bytes.
+fn read_at_once(chain: &str, data: &[u8], want: &Arc<Vec<u8>>, readers: usize, budget: u64) {
+    const READ: usize = 128 << 10;
+    let cache = Cache::new(budget);
+    let around = Around::new(&cache, &Buffers::new(&cache));
+    let (steps, data) = Chain::read(memory(&[chain.as_bytes(), data].concat())).unwrap();
+    let source = Arc::new(Encoded::new(steps, data, len_u64(want.len()), around).unwrap());
+    let start = Arc::new(Barrier::new(readers));
+    let (sender, done) = mpsc::channel();
+    for reader in 0..readers {
+        let (source, want, start) = (Arc::clone(&source), Arc::clone(want), Arc::clone(&start));
+        let sender = sender.clone();
+        // No scope: that would wait for a reader that hangs.
+        thread::spawn(move || {
+            start.wait();
+            let first = reader * want.len() / readers / READ;
+            let count = want.len().div_ceil(READ);
+            for index in (first..count).chain(0..first) {
+                let part = &want[index * READ..want.len().min((index + 1) * READ)];
+                let mut found = vec![0; part.len()];
+                source
+                    .read_exact_at(&mut found, len_u64(index * READ))
+                    .unwrap();
+                assert!(found == part, "wrong bytes at {}", index * READ);
+            }
+            sender.send(reader).unwrap();
+        });
+    }
+    drop(sender);
+    for _ in 0..readers {
+        let outcome = done.recv_timeout(WATCHDOG);
+        let why = format!("{readers} readers of {chain:?} in {budget} bytes do not end");
+        outcome.expect(&why);
+    }
+}
+
+/// Each `zlib` but the first decodes what the one below it decodes: a thread that had leave to decode waited for leave to decode,
+/// which was given out already, and so for ever.
+#[test]
+fn decoders_behind_each_other_do_not_wait_in_a_circle() {
+    let want = Arc::new(noise(3 << 20));
+    let mut data = want.to_vec();
+    for steps in 1..=DECODER_LIMIT {
+        data = zlib(data);
+        if ![1, 2, 6, DECODER_LIMIT].contains(&steps) {
+            continue;
+        }
+        let chain = format!("[{}]\n...\n", vec!["zlib"; steps].join(", "));
+        for readers in [1, 3, 8] {
+            for budget in [16 << 20, 64 << 20] {
+                read_at_once(&chain, &data, &want, readers, budget);
+            }
+        }
+    }
+}
+
+/// Bands of one `tile` were gathered from bands of the other, out of the same memory.
+#[test]
+fn tiles_of_tiles_do_not_wait_for_their_own_memory() {
+    let (shape, tile) = ([2048, 1024], [2048, 1]);
+    let want = Arc::new(noise(2 << 20));
+    let mut data = want.to_vec();
+    for _ in 0..3 {
+        data = tiles(&data, &shape, &tile);
+    }
+    data = zlib(data);
+    let tiling = format!("[tile, {{shape: {tile:?}, original_shape: {shape:?}, item_size: 1}}]");
+    let chain = format!("[{tiling}, {tiling}, {tiling}, zlib]\n...\n");
+    for readers in [1, 8] {
+        for budget in [1 << 20, 3 << 20, 64 << 20] {
+            read_at_once(&chain, &data, &want, readers, budget);
         }
     }
 }

@@ -72,10 +72,11 @@ impl Tiling {
         )
     }
 
-    /// The array that `tiles` are the tiles of.
+    /// The array that `tiles` are the tiles of; gathered in `buffers` from one with padding, which is gathered in `padded`.
     pub(super) fn undo(
         &self,
         tiles: Arc<dyn Source>,
+        padded: &Arc<Buffers>,
         buffers: &Arc<Buffers>,
     ) -> Result<Arc<dyn Source>> {
         let grid = self.grid();
@@ -91,7 +92,7 @@ impl Tiling {
             .filter(|dimension| *dimension.0 != 1);
         let (shape, strides): (Vec<u64>, Vec<i64>) = placed.map(|(&n, &step)| (n, step)).unzip();
         let view = View::new(self.itemsize, &shape, Some(&strides), 0, tiles.len())?;
-        let padded = Strided::open(tiles, view, buffers)?;
+        let padded = Strided::open(tiles, view, padded)?;
 
         let counts = grid.iter().zip(&self.tile);
         let padded_shape = counts
