@@ -5,12 +5,13 @@
 //! that is right by either convention is right, and which one is told.
 
 use std::fmt;
+use std::sync::Arc;
 
 use md5::{Digest, Md5};
 
 use super::Snapshot;
 use crate::error::Result;
-use crate::source::{Source, len_u64};
+use crate::source::{Overlay, Source, len_u64};
 
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;
@@ -81,17 +82,52 @@ impl Snapshot {
         if known != ChecksumState::Unverified {
             return Ok(known);
         }
-        let state = self.compute_checksum_state(n, progress)?;
-        if let Some(slot) = self.checksums.get(n) {
-            // another thread that was faster has found the same
-            let _ = slot.set(state);
-        }
+        let state = if self.is_sum_of_used(n, progress)? {
+            ChecksumState::Used
+        } else {
+            // a block that can't be decoded has no checksum of decoded bytes
+            let decoded = self.decoded_otherwise(n);
+            let sum = decoded.and_then(|block| md5(&*block, progress).ok());
+            self.sum_of_decoded(n, sum)
+        };
+        self.note_checksum(n, state);
         Ok(state)
+    }
+
+    /// As [`Snapshot::verify_checksum`], of a block whose decoded bytes are being edited. If its checksum is that of the decoded
+    /// bytes, also what it is after the edit: both at once, so that nothing is decoded twice for them.
+    ///
+    /// # Errors
+    /// As there, and of reading the edit.
+    pub fn verify_edited(
+        &self,
+        n: usize,
+        edited: &Overlay,
+    ) -> Result<(ChecksumState, Option<[u8; 16]>)> {
+        let mut state = self.checksum_state(n);
+        let mut after = None;
+        if state == ChecksumState::Unverified {
+            state = if self.is_sum_of_used(n, &mut |_| {})? {
+                ChecksumState::Used
+            } else {
+                let sums = self.decoded_otherwise(n);
+                let sums = sums.map(|old| md5_of_both(&*old, edited)).transpose()?;
+                after = sums.map(|(_, after)| after);
+                self.sum_of_decoded(n, sums.and_then(|(before, _)| before))
+            };
+            self.note_checksum(n, state);
+        }
+        if state != ChecksumState::Decoded {
+            return Ok((state, None));
+        }
+        let after = after.map_or_else(|| md5(edited, &mut |_| {}), Ok)?;
+        Ok((state, Some(after)))
     }
 
     /// Takes in what is known of the checksum of block `n` by whoever has just written it.
     pub fn note_checksum(&self, n: usize, state: ChecksumState) {
         if let Some(slot) = self.checksums.get(n) {
+            // another thread that was faster has found the same
             let _ = slot.set(state);
         }
     }
@@ -111,28 +147,113 @@ impl Snapshot {
         }
     }
 
-    fn compute_checksum_state(
-        &self,
-        n: usize,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<ChecksumState> {
+    /// Whether the checksum of block `n` is that of its used bytes, and these are all there.
+    fn is_sum_of_used(&self, n: usize, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let Some(header) = self.layout.blocks.get(n) else {
-            return Ok(ChecksumState::Absent);
+            return Ok(false);
         };
         let stored = self.stored(n)?;
-        if stored.len() == header.used && md5(&*stored, progress)? == header.checksum {
-            return Ok(ChecksumState::Used);
+        Ok(stored.len() == header.used && md5(&*stored, progress)? == header.checksum)
+    }
+
+    /// The decoded bytes of block `n`, if they are not the used ones and can be had.
+    fn decoded_otherwise(&self, n: usize) -> Option<Arc<dyn Source>> {
+        let header = self.layout.blocks.get(n)?;
+        let raw = header.compression == [0; 4];
+        (!raw).then(|| self.unverified_block(n).ok()).flatten()
+    }
+
+    /// What the checksum of block `n` is, if it is not that of its used bytes. `sum`: that of the decoded ones, if it can be had.
+    fn sum_of_decoded(&self, n: usize, sum: Option<[u8; 16]>) -> ChecksumState {
+        let said = self.layout.blocks.get(n).map(|header| header.checksum);
+        if sum.is_some() && sum == said {
+            ChecksumState::Decoded
+        } else {
+            ChecksumState::Wrong
         }
-        if header.compression == [0; 4] {
-            return Ok(ChecksumState::Wrong);
+    }
+}
+
+/// MD5 of a source, if all of it can be read, and of that source with edits: `old` is read once.
+///
+/// # Errors
+/// Of reading the edits.
+fn md5_of_both(old: &dyn Source, edited: &Overlay) -> Result<(Option<[u8; 16]>, [u8; 16])> {
+    let (mut before, mut after) = (Md5::new(), Md5::new());
+    let touched = edited.touched();
+    let mut buf = vec![0; CHUNK];
+    let mut at = 0;
+    let part = |len: u64, at: u64| {
+        let rest = usize::try_from(len.saturating_sub(at)).unwrap_or(usize::MAX);
+        rest.min(CHUNK)
+    };
+    while at < old.len().max(edited.len()) {
+        let piece = buf.get_mut(..part(old.len(), at)).unwrap_or_default();
+        if !piece.is_empty() && old.read_exact_at(piece, at).is_err() {
+            // damaged: its sum matches nothing, and its bytes are not looked at a second time
+            return Ok((None, [0; 16]));
         }
-        // a block that can't be decoded has no checksum of decoded bytes
-        let decoded = self
-            .unverified_block(n)
-            .and_then(|block| md5(&*block, progress));
-        Ok(match decoded {
-            Ok(found) if found == header.checksum => ChecksumState::Decoded,
-            _ => ChecksumState::Wrong,
-        })
+        before.update(&*piece);
+        let len = part(edited.len(), at);
+        let end = at.saturating_add(len_u64(len));
+        let first = touched.partition_point(|range| range.end <= at);
+        let ranges = touched.iter().skip(first);
+        for range in ranges.take_while(|range| range.start < end) {
+            let (start, stop) = (range.start.max(at), range.end.min(end));
+            let inside = |offset: u64| usize::try_from(offset.saturating_sub(at)).unwrap_or(CHUNK);
+            let new = buf.get_mut(inside(start)..inside(stop));
+            edited.read_exact_at(new.unwrap_or_default(), start)?;
+        }
+        after.update(buf.get(..len).unwrap_or_default());
+        at = at.saturating_add(len_u64(CHUNK));
+    }
+    Ok((Some(before.finalize().into()), after.finalize().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::source::{Memory, checked_end};
+    use proptest::prelude::*;
+
+    /// Counts the bytes that are read.
+    struct Counted(Memory, AtomicU64);
+
+    impl Source for Counted {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+            checked_end(offset, buf.len(), self.len())?;
+            self.1.fetch_add(buf.len() as u64, Ordering::Relaxed);
+            self.0.read_exact_at(buf, offset)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn both_sums_are_had_by_reading_the_old_bytes_once(
+            len in 0..2 * CHUNK + 9,
+            writes in prop::collection::vec((0..2 * CHUNK + 9, 1usize..3000), 0..5),
+            resize in prop::option::of(0..3 * CHUNK as u64),
+        ) {
+            let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+            let old = Arc::new(Counted(Memory::new(bytes.clone()), AtomicU64::new(0)));
+            let edited = Overlay::new(old.clone(), tempfile::tempfile().unwrap());
+            if let Some(len) = resize {
+                edited.resize(len);
+            }
+            for (at, len) in writes {
+                edited.write(at as u64, &vec![255; len]).unwrap();
+            }
+            let (before, after) = md5_of_both(&*old, &edited).unwrap();
+            prop_assert_eq!(old.1.load(Ordering::Relaxed), len as u64);
+            prop_assert_eq!(before, Some(Md5::digest(&bytes).into()));
+            prop_assert_eq!(after, md5(&edited, &mut |_| {}).unwrap());
+        }
     }
 }

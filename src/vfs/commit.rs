@@ -3,6 +3,8 @@
 //! One save at a time. A save checks first, then commits through [`Writer`], then publishes the new snapshot, and only then
 //! returns; the kernel is told what changed afterwards, from another thread.
 
+mod sum;
+
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -11,13 +13,14 @@ use std::sync::Arc;
 
 use log::{info, warn};
 
+use self::sum::Sum;
 use super::drafts::Draft;
 use super::kernel::Announced;
 use super::node::Node;
 use super::stored::Stirring;
 use super::{Error, Invalidation, Result, State, Vfs, index, locked};
 use crate::asdf::check::check_text;
-use crate::asdf::checksum::{ChecksumState, md5};
+use crate::asdf::checksum::ChecksumState;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec::{self, Edited, code_text};
@@ -180,7 +183,7 @@ impl Vfs {
         let what = format!("block {n} saved");
         let Some(header) = state.snapshot.layout().blocks.get(n) else {
             check_counted(&state.snapshot)?;
-            let stored = raw(&draft.overlay, &Sum::New)?;
+            let stored = raw(&draft.overlay, &Sum::Stored)?;
             let edit = Edit {
                 text: Some(Arc::clone(state.snapshot.text())),
                 blocks: vec![BlockEdit::Append(stored)],
@@ -299,7 +302,7 @@ impl Vfs {
         let decoded: &dyn Source = &*draft.overlay;
         let write = |out: &mut dyn Write| match snapshot.framing(draft.block) {
             // decoding all of a damaged block tells whether it can be
-            Some(framing) if !matches!(sum, Sum::Old(_)) => codec.reencode(
+            Some(framing) if !matches!(sum, Sum::Is(_, ChecksumState::Wrong)) => codec.reencode(
                 &Edited {
                     framing,
                     stored: &stored,
@@ -350,14 +353,18 @@ impl Vfs {
         if self.drafts.get(n).is_some() {
             return Err(Error::Busy("the block is being edited"));
         }
-        if state.snapshot.verify_checksum(n, &mut |_| {})? == ChecksumState::Wrong {
-            let why = "the checksum does not match its data, which are kept as they are";
-            return Err(Library::corrupt(Place::Block(n), why).into());
-        }
-        let sum = if header.has_checksum() {
-            Sum::New
-        } else {
-            Sum::None
+        let sum = match state.snapshot.verify_checksum(n, &mut |_| {})? {
+            ChecksumState::Wrong => {
+                let why = "the checksum does not match its data, which are kept as they are";
+                return Err(Library::corrupt(Place::Block(n), why).into());
+            }
+            // the decoded bytes stay the same
+            ChecksumState::Decoded if code == [0; 4] => {
+                Sum::Is(header.checksum, ChecksumState::Used)
+            }
+            ChecksumState::Decoded => Sum::Is(header.checksum, ChecksumState::Decoded),
+            _ if header.has_checksum() => Sum::Stored,
+            _ => Sum::None,
         };
         let decoded = state.snapshot.block(n)?;
         let mut stored = if code == [0; 4] {
@@ -427,55 +434,6 @@ fn check_counted(snapshot: &Snapshot) -> Result<()> {
             why: "its source counts blocks from the end, and would be another one".to_owned(),
             advice: format!("write source: {} in tree.yaml first", array.source_text()),
         })),
-    }
-}
-
-/// What becomes of the checksum of a block whose bytes change.
-enum Sum {
-    /// It has none.
-    None,
-    /// It is computed anew.
-    New,
-    /// It does not match, and stays: a new one would vouch for what is damaged already.
-    Old([u8; 16]),
-}
-
-impl Sum {
-    fn of(snapshot: &Snapshot, header: &BlockHeader, draft: &Draft) -> Result<Self, Library> {
-        if !header.has_checksum() || header.streamed() {
-            return Ok(Self::None);
-        }
-        let touched = draft.overlay.touched();
-        let len = touched
-            .iter()
-            .map(|range| range.end.saturating_sub(range.start))
-            .fold(0, u64::saturating_add);
-        if len == draft.overlay.len()
-            || snapshot.verify_checksum(draft.block, &mut |_| {})? != ChecksumState::Wrong
-        {
-            return Ok(Self::New);
-        }
-        let n = draft.block;
-        warn!("block {n}: its checksum did not match before this edit, and stays as it is");
-        Ok(Self::Old(header.checksum))
-    }
-
-    /// The checksum when these bytes are stored.
-    fn over(&self, stored: &dyn Source) -> Result<[u8; 16], Library> {
-        match self {
-            Self::None => Ok([0; 16]),
-            Self::New => md5(stored, &mut |_| {}),
-            Self::Old(sum) => Ok(*sum),
-        }
-    }
-
-    /// What is known of it then.
-    fn known(&self, n: usize) -> Option<(usize, ChecksumState)> {
-        match self {
-            Self::None => None,
-            Self::New => Some((n, ChecksumState::Used)),
-            Self::Old(_) => Some((n, ChecksumState::Wrong)),
-        }
     }
 }
 

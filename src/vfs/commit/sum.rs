@@ -1,0 +1,76 @@
+//! The checksum of a block whose bytes change: of the stored bytes or of the decoded ones, as it was before.
+//!
+//! asdf-python up to 5.2 verifies that of the decoded bytes and calls the other one wrong; from 5.3 on it is the other way round.
+//! A program that could verify a block before an edit can do so after it.
+
+use log::warn;
+
+use crate::asdf::Snapshot;
+use crate::asdf::checksum::{ChecksumState, md5};
+use crate::asdf::header::BlockHeader;
+use crate::error::Error as Library;
+use crate::source::Source;
+use crate::vfs::Result;
+use crate::vfs::drafts::Draft;
+
+/// What becomes of the checksum of a block whose bytes change.
+pub(super) enum Sum {
+    /// It has none.
+    None,
+    /// It is computed anew, over the stored bytes.
+    Stored,
+    /// It is this one, of which that is known: the one of the decoded bytes if it was that before; or one that does not match,
+    /// and stays, as a new one would vouch for what is damaged already.
+    Is([u8; 16], ChecksumState),
+}
+
+impl Sum {
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        header: &BlockHeader,
+        draft: &Draft,
+    ) -> Result<Self, Library> {
+        if !header.has_checksum() || header.streamed() {
+            return Ok(Self::None);
+        }
+        let touched = draft.overlay.touched();
+        let len = touched
+            .iter()
+            .map(|range| range.end.saturating_sub(range.start))
+            .fold(0, u64::saturating_add);
+        let all_new = len == draft.overlay.len();
+        if all_new && header.compression == [0; 4] {
+            return Ok(Self::Stored);
+        }
+        let n = draft.block;
+        match snapshot.verify_edited(n, &draft.overlay) {
+            Ok((state, Some(sum))) => Ok(Self::Is(sum, state)),
+            // whatever was there goes
+            _ if all_new => Ok(Self::Stored),
+            Ok((ChecksumState::Wrong, None)) => {
+                warn!("block {n}: its checksum did not match before this edit, and stays as it is");
+                Ok(Self::Is(header.checksum, ChecksumState::Wrong))
+            }
+            Ok(_) => Ok(Self::Stored),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The checksum when these bytes are stored.
+    pub(super) fn over(&self, stored: &dyn Source) -> Result<[u8; 16], Library> {
+        match self {
+            Self::None => Ok([0; 16]),
+            Self::Stored => md5(stored, &mut |_| {}),
+            Self::Is(sum, _) => Ok(*sum),
+        }
+    }
+
+    /// What is known of it then.
+    pub(super) fn known(&self, n: usize) -> Option<(usize, ChecksumState)> {
+        match self {
+            Self::None => None,
+            Self::Stored => Some((n, ChecksumState::Used)),
+            Self::Is(_, state) => Some((n, *state)),
+        }
+    }
+}
