@@ -86,6 +86,9 @@ struct Args {
         default_value_t = 15
     )]
     timeout: u32,
+    /// With --unmount: even if a refused tree is in memory only, which is lost then
+    #[arg(long, requires = "unmount")]
+    discard: bool,
     /// Verify structure, block index, checksums and tree of each FILE
     #[arg(long, group = "action")]
     check: bool,
@@ -195,7 +198,7 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         (Action::Unmount, []) => Err(which("MOUNTPOINT")),
         (Action::Unmount, mountpoints) => {
             let limit = Duration::from_secs(args.timeout.into());
-            Ok(unmount::all(mountpoints, limit))
+            Ok(unmount::all(mountpoints, limit, args.discard))
         }
         (_, []) => Err(which("FILE")),
         (Action::Check, files) => Ok(check::check(files, &options, args.repair)),

@@ -28,6 +28,7 @@ mod state;
 mod stored;
 #[cfg(test)]
 mod testing;
+mod unsaved;
 mod write;
 mod xattr;
 
@@ -350,7 +351,8 @@ impl Vfs {
                 let own = root_directories(&state);
                 let own = own.into_iter().map(|entry| entry.0.into());
                 let root = locked(&self.root);
-                Names::Few(own.chain(root.names().map(OsStr::to_owned)).collect())
+                let files = root.names().map(|entry| entry.0.to_owned());
+                Names::Few(own.chain(files).collect())
             }
             Node::Hdus => {
                 let units = hdus::entries(&state.snapshot).into_iter();

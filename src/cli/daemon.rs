@@ -110,11 +110,7 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     drop(mountpoint);
     ended.map_err(|error| Failure::new(Exit::Other, format!("serving the mount: {error}")))?;
     info!("unmounted {}", path.display());
-    Ok(if vfs.has_refused_text() {
-        Exit::Pending
-    } else {
-        Exit::Ok
-    })
+    Ok(if vfs.end() { Exit::Ok } else { Exit::Pending })
 }
 
 /// The directory to mount on; removed at the end if it was made for this mount.

@@ -37,10 +37,12 @@ pub(super) enum Exit {
     NoFuse = 30,
     /// The kernel or `fusermount3` refused the mount.
     Refused = 31,
-    /// Unmounted with a refused tree pending.
+    /// Unmounted with something that was written and not saved.
     Pending = 40,
+    /// Not unmounted: a refused tree is in memory only.
+    Unkept = 41,
     /// Gave up waiting for a daemon that still serves.
-    Serving = 41,
+    Serving = 42,
 }
 
 impl Exit {

@@ -19,14 +19,15 @@ use crate::save::lock_holder;
 use crate::vfs::Mounted;
 use wait::Wait;
 
-/// Unmounts each and waits for its daemon, no longer than `limit`. The status of the last failure, if any.
-pub(super) fn all(mountpoints: &[PathBuf], limit: Duration) -> Exit {
+/// Unmounts each and waits for its daemon, no longer than `limit`; with `discard` also where a text is lost by that. The status of
+/// the last failure, if any.
+pub(super) fn all(mountpoints: &[PathBuf], limit: Duration, discard: bool) -> Exit {
     if ask::is_asked() {
         return ask::answer(mountpoints);
     }
     let mut exit = Exit::Ok;
     for mountpoint in mountpoints {
-        match one(mountpoint, limit) {
+        match one(mountpoint, limit, discard) {
             Ok(Exit::Ok) => {}
             Ok(status) => exit = status,
             Err(failure) => {
@@ -38,7 +39,7 @@ pub(super) fn all(mountpoints: &[PathBuf], limit: Duration) -> Exit {
     exit
 }
 
-fn one(mountpoint: &Path, limit: Duration) -> Result<Exit, Failure> {
+fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failure> {
     let say = |why: &str| format!("{}: {why}", mountpoint.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
     let not_ours = || fail("not a mounted ASDF file");
@@ -68,6 +69,13 @@ fn one(mountpoint: &Path, limit: Duration) -> Result<Exit, Failure> {
         Err(_) => None,
     };
     let daemon = daemon.ok_or_else(not_ours)?;
+    if answers.unkept && !discard {
+        let why = format!(
+            "not unmounted: the tree that was refused is in memory only; copy {}/tree.yaml elsewhere, or unmount with --discard",
+            mountpoint.display()
+        );
+        return Err(Failure::new(Exit::Unkept, say(&why)));
+    }
     let handle = pidfd_open(daemon, PidfdFlags::empty());
     unmount(&path, UnmountFlags::empty()).map_err(|why| fail(&why))?;
     if let Some(other) = mounted.again() {
@@ -84,20 +92,15 @@ fn one(mountpoint: &Path, limit: Duration) -> Result<Exit, Failure> {
         })
     };
     let ended = handle.as_ref().map_or(true, waits);
-    if answers.pending {
-        let place = answers.kept.map_or_else(
-            || "it could not be kept on disk, and is gone".to_owned(),
-            |kept| format!("it is kept in {kept}"),
-        );
-        let why = format!("unmounted, but the tree that was refused is not saved: {place}");
-        let pending = Failure::new(Exit::Pending, say(&why));
-        if ended {
-            return Err(pending);
-        }
-        complain(&pending.message);
+    for loss in answers.losses() {
+        complain(&say(&format!("unmounted, {loss}")));
     }
     if ended {
-        return Ok(Exit::Ok);
+        return Ok(if answers.unsaved.is_empty() {
+            Exit::Ok
+        } else {
+            Exit::Pending
+        });
     }
     let why = format!("unmounted, but {}", still_serves(daemon, &mounted));
     Err(Failure::new(Exit::Serving, say(&why)))

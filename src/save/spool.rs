@@ -1,15 +1,19 @@
 //! A text that was refused, kept in a file of its own until a save succeeds.
 //!
-//! `FILE.rejected.yaml` if FILE's directory can be written, else the same name in `$XDG_STATE_HOME/asdf-mount/`. A file that is
-//! there already is somebody's text from an earlier mount: it stays, and the next free number is taken.
+//! `FILE.rejected.yaml`; if that fails for any reason, the same name in `$XDG_STATE_HOME/asdf-mount/`, else in `$TMPDIR`. A file
+//! that is there already is somebody's text from an earlier mount: it stays, and the next free number is taken.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
+
 use super::name;
-use super::store::{Disk, Store, impossible};
+use super::store::{Disk, Store};
 use super::view::write_fully;
 use crate::error::{Error, Result};
 
@@ -20,63 +24,73 @@ const NAMES: u32 = 1000;
 #[derive(Debug)]
 pub(super) struct Spool {
     kept: Option<Kept>,
-    /// Where it goes if FILE's directory can't be written.
-    state: Option<PathBuf>,
+    /// Where it goes if it can't be kept beside FILE: the first of these that takes it.
+    elsewhere: Vec<Elsewhere>,
 }
 
 #[derive(Debug)]
 struct Kept {
     name: OsString,
-    /// The directory, if it is not FILE's.
-    elsewhere: Option<PathBuf>,
+    /// Which of the other directories it is in; `None` beside FILE.
+    place: Option<usize>,
+}
+
+/// A directory that is made when it is needed. What there is of its path is held open from before the mount, as the mountpoint may
+/// hide it: a text that is kept in the mount itself is not kept.
+#[derive(Debug)]
+struct Elsewhere {
+    path: PathBuf,
+    there: File,
+    missing: PathBuf,
 }
 
 impl Spool {
-    /// `state` is the directory for files that can't be beside FILE.
-    pub(super) fn new(state: Option<PathBuf>) -> Self {
-        Self { kept: None, state }
+    /// `elsewhere` are the directories for a text that can't be kept beside FILE, the best one first.
+    pub(super) fn new(elsewhere: &[PathBuf]) -> Self {
+        Self {
+            kept: None,
+            elsewhere: elsewhere
+                .iter()
+                .filter_map(|path| Elsewhere::find(path))
+                .collect(),
+        }
     }
 
     /// Puts the text on disk, in the place of the one before. The name of the file, with its directory if that is not FILE's.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if no directory takes it, with what each of them said.
     pub(super) fn keep<S: Store>(
         &mut self,
         store: &Arc<S>,
         file: &OsStr,
         text: &[u8],
     ) -> Result<PathBuf> {
-        let failed =
-            |what: &dyn AsRef<OsStr>, cause| Error::io(what.as_ref().display().to_string(), cause);
-        if self
-            .kept
-            .as_ref()
-            .is_none_or(|kept| kept.elsewhere.is_none())
-        {
-            let held = self.kept.as_ref().map(|kept| kept.name.as_os_str());
-            match write(&**store, file, held, text) {
+        let places = std::iter::once(None).chain((0..self.elsewhere.len()).map(Some));
+        let mut failures = Vec::new();
+        for place in places {
+            let path = self.path(place);
+            match self.write(store, place, file, text) {
                 Ok(name) => {
-                    self.kept = Some(Kept {
-                        name: name.clone(),
-                        elsewhere: None,
-                    });
-                    return Ok(name.into());
+                    let whole = path.join(&name);
+                    if let Some(before) = self.kept.replace(Kept { name, place })
+                        && before.place != place
+                    {
+                        // an older text: that the newer one is kept is what counts
+                        let _ = self.remove(store, &before);
+                    }
+                    return Ok(whole);
                 }
-                Err(error) if impossible(&error) => {}
-                Err(cause) => return Err(failed(&name::beside(file, ENDING), cause)),
+                Err(cause) => failures.push((path.join(name::beside(file, ENDING)), cause)),
             }
         }
-        let missing = || failed(&"$XDG_STATE_HOME", io::ErrorKind::NotFound.into());
-        let path = self.state.clone().ok_or_else(missing)?;
-        let held = self.kept.as_ref().filter(|kept| kept.elsewhere.is_some());
-        let made = std::fs::create_dir_all(&path).and_then(|()| Disk::open_dir(&path));
-        let name = made
-            .and_then(|dir| write(&dir, file, held.map(|kept| kept.name.as_os_str()), text))
-            .map_err(|cause| failed(&path, cause))?;
-        let whole = path.join(&name);
-        self.kept = Some(Kept {
-            name,
-            elsewhere: Some(path),
+        // FILE's directory has been tried at least
+        let last = failures.pop();
+        let (path, cause) = last.unwrap_or_else(|| (file.into(), io::ErrorKind::NotFound.into()));
+        let others = failures.iter().fold(String::new(), |said, (path, cause)| {
+            format!("{said}{}: {cause}; ", path.display())
         });
-        Ok(whole)
+        Err(Error::io(format!("{others}{}", path.display()), cause))
     }
 
     /// Removes the text again, if there is one. A failure leaves it there.
@@ -84,11 +98,7 @@ impl Spool {
         let Some(kept) = self.kept.take() else {
             return Ok(());
         };
-        let removed = match &kept.elsewhere {
-            None => store.unlink(&kept.name),
-            Some(path) => std::fs::remove_file(path.join(&kept.name)),
-        };
-        match removed {
+        match self.remove(store, &kept) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
                 let what = kept.name.display().to_string();
                 self.kept = Some(kept);
@@ -96,6 +106,69 @@ impl Spool {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A directory's path, from FILE's.
+    fn path(&self, place: Option<usize>) -> PathBuf {
+        let elsewhere = place.and_then(|place| self.elsewhere.get(place));
+        elsewhere.map_or_else(PathBuf::new, |elsewhere| elsewhere.path.clone())
+    }
+
+    fn directory(&self, place: usize) -> io::Result<Disk> {
+        let elsewhere = self.elsewhere.get(place);
+        elsewhere.ok_or(io::ErrorKind::NotFound)?.open()
+    }
+
+    fn write<S: Store>(
+        &self,
+        store: &Arc<S>,
+        place: Option<usize>,
+        file: &OsStr,
+        text: &[u8],
+    ) -> io::Result<OsString> {
+        let held = self.kept.as_ref().filter(|kept| kept.place == place);
+        let held = held.map(|kept| kept.name.as_os_str());
+        match place {
+            None => write(&**store, file, held, text),
+            Some(place) => write(&self.directory(place)?, file, held, text),
+        }
+    }
+
+    fn remove<S: Store>(&self, store: &Arc<S>, kept: &Kept) -> io::Result<()> {
+        match kept.place {
+            None => store.unlink(&kept.name),
+            Some(place) => self.directory(place)?.unlink(&kept.name),
+        }
+    }
+}
+
+impl Elsewhere {
+    /// Opens as much of a path as there is.
+    fn find(path: &Path) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut ancestors = path.ancestors();
+        ancestors.find_map(|there| {
+            let open = rustix::fs::open(there, flags, Mode::empty()).ok()?;
+            Some(Self {
+                path: path.to_owned(),
+                there: open.into(),
+                missing: path.strip_prefix(there).ok()?.to_owned(),
+            })
+        })
+    }
+
+    /// The directory, made if it is missing.
+    fn open(&self) -> io::Result<Disk> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut directory = openat(&self.there, ".", flags, Mode::empty())?;
+        for name in &self.missing {
+            match mkdirat(&directory, name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            directory = openat(&directory, name, flags, Mode::empty())?;
+        }
+        Ok(Disk::of(directory.into(), &self.path))
     }
 }
 
@@ -141,15 +214,17 @@ fn free_name<S: Store>(store: &S, file: &OsStr) -> io::Result<OsString> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// `$XDG_STATE_HOME/asdf-mount`, by default in `~/.local/state`.
-pub(super) fn state_dir() -> Option<PathBuf> {
+/// The directories for a text that can't be kept beside FILE: `$XDG_STATE_HOME/asdf-mount`, by default in `~/.local/state`, and
+/// `$TMPDIR`.
+pub(super) fn other_directories() -> Vec<PathBuf> {
     let set = |name| {
         std::env::var_os(name)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
-    Some(state.join("asdf-mount"))
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+    let state = state.map(|state| state.join("asdf-mount"));
+    state.into_iter().chain([std::env::temp_dir()]).collect()
 }
 
 #[cfg(test)]
@@ -157,27 +232,68 @@ mod tests {
     use super::*;
     use crate::save::sim::Sim;
 
+    const FILE: &str = "f.asdf";
+    const NAME: &str = "f.asdf.rejected.yaml";
+
+    fn sim(sealed: bool) -> Arc<Sim> {
+        let mut sim = Sim::new(FILE.as_ref(), b"");
+        sim.sealed = sealed;
+        Arc::new(sim)
+    }
+
     #[test]
-    fn a_text_that_can_not_be_kept_beside_the_file_is_kept_elsewhere() {
-        let state = tempfile::tempdir().unwrap();
-        let path = state.path().join("asdf-mount");
-        let file = OsStr::new("f.asdf");
-        let mut sim = Sim::new(file, b"");
-        sim.sealed = true;
-        let sim = Arc::new(sim);
-        let mut spool = Spool::new(Some(path.clone()));
-        for text in ["one", "two"] {
-            assert_eq!(
-                spool.keep(&sim, file, text.as_bytes()).unwrap(),
-                path.join("f.asdf.rejected.yaml")
-            );
+    fn a_text_that_can_not_be_kept_beside_the_file_is_kept_in_the_first_place_that_takes_it() {
+        let place = tempfile::tempdir().unwrap();
+        let [file, state, last] =
+            ["file", "state/asdf-mount", "last"].map(|name| place.path().join(name));
+        std::fs::write(&file, "").unwrap();
+        std::fs::create_dir(&last).unwrap();
+        let sim = sim(true);
+        for (directories, taken) in [(vec![&state, &last], &state), (vec![&file, &last], &last)] {
+            let directories: Vec<PathBuf> = directories.into_iter().cloned().collect();
+            let mut spool = Spool::new(&directories);
+            assert!(!state.exists(), "made before it is needed");
+            for text in ["one", "two"] {
+                let kept = spool.keep(&sim, FILE.as_ref(), text.as_bytes());
+                assert_eq!(kept.unwrap(), taken.join(NAME));
+                assert_eq!(std::fs::read_to_string(taken.join(NAME)).unwrap(), text);
+            }
+            spool.clear(&sim).unwrap();
+            assert_eq!(std::fs::read_dir(taken).unwrap().count(), 0);
+            let _ = std::fs::remove_dir(&state);
         }
-        assert_eq!(
-            std::fs::read(path.join("f.asdf.rejected.yaml")).unwrap(),
-            b"two"
-        );
-        spool.clear(&sim).unwrap();
-        assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
-        assert!(Spool::new(None).keep(&sim, file, b"three").is_err());
+        let refused = Spool::new(std::slice::from_ref(&file)).keep(&sim, FILE.as_ref(), b"three");
+        let said = refused.unwrap_err().to_string();
+        assert!(said.starts_with(&format!("{NAME}: ")), "{said}");
+        assert!(said.contains(&format!("; {}/", file.display())), "{said}");
+        assert!(Spool::new(&[]).keep(&sim, FILE.as_ref(), b"four").is_err());
+    }
+
+    #[test]
+    fn a_newer_text_that_can_be_kept_beside_the_file_takes_the_place_of_the_older_one() {
+        let place = tempfile::tempdir().unwrap();
+        let directories = [place.path().join("state")];
+        let mut spool = Spool::new(&directories);
+        spool.keep(&sim(true), FILE.as_ref(), b"one").unwrap();
+        assert!(directories[0].join(NAME).exists());
+        let disk = sim(false);
+        let kept = spool.keep(&disk, FILE.as_ref(), b"two").unwrap();
+        assert_eq!(kept, Path::new(NAME));
+        assert!(!directories[0].join(NAME).exists());
+        spool.clear(&disk).unwrap();
+        assert!(disk.stat_name(NAME.as_ref()).is_err());
+    }
+
+    /// What is mounted over it must not get the text: that would be the mount itself.
+    #[test]
+    fn a_directory_that_is_hidden_later_still_takes_the_text() {
+        let place = tempfile::tempdir().unwrap();
+        let [path, moved] = ["mnt", "moved"].map(|name| place.path().join(name));
+        std::fs::create_dir(&path).unwrap();
+        let mut spool = Spool::new(&[path.join("state/asdf-mount")]);
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        spool.keep(&sim(true), FILE.as_ref(), b"one").unwrap();
+        assert!(moved.join("state/asdf-mount").join(NAME).exists());
     }
 }

@@ -153,10 +153,13 @@ impl Disk {
     pub fn open_dir(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        Ok(Self {
-            dir: dir.into(),
-            path: path.to_owned(),
-        })
+        Ok(Self::of(dir.into(), path))
+    }
+
+    /// The directory that is open already.
+    pub(super) fn of(dir: File, path: &Path) -> Self {
+        let path = path.to_owned();
+        Self { dir, path }
     }
 
     /// The directory's path as it was opened.

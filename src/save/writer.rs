@@ -16,7 +16,7 @@ use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::plan::{Pad, Padding, Plan};
 use super::recovery::{self, Recovery};
 use super::replace::{Replace, bytes_to_copy};
-use super::spool::{Spool, state_dir};
+use super::spool::{Spool, other_directories};
 use super::store::{Access, Disk, Store, busy, read_only};
 use super::view::View;
 use crate::asdf::header::BlockHeader;
@@ -164,7 +164,7 @@ impl<S: Store> Writer<S> {
             options,
             grain: OnceCell::new(),
             broken: None,
-            spool: Spool::new(state_dir()),
+            spool: Spool::new(&other_directories()),
             session: None,
         };
         Ok(Opened {
@@ -529,7 +529,7 @@ impl<S: Store> Writer<S> {
         Ok(scan)
     }
 
-    /// Keeps a text that was refused in a file beside FILE, or where the user's state is. The path, from FILE's directory.
+    /// Keeps a text that was refused in a file beside FILE, or where [`spool`](super::spool) says. The path, from FILE's directory.
     ///
     /// # Errors
     /// [`Error::Io`] if it can't be kept anywhere.

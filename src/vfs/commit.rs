@@ -8,7 +8,6 @@ mod sum;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use log::{info, warn};
@@ -56,49 +55,14 @@ impl Vfs {
             )?;
         }
         locked(&self.root).saved(Arc::clone(text));
-        locked(&self.history).text_is(None, None);
+        locked(&self.history).text_is_saved();
         if let Err(error) = writer.clear_rejected() {
             warn!("the refused text that was kept is out of date, but can't be removed: {error}");
         }
         Ok(())
     }
 
-    /// Keeps a text that could not be saved. `shown`: `tree.yaml` goes on showing it; but not instead of another program's tree, if
-    /// it can be had elsewhere.
-    pub(super) fn keep_refused(&self, text: &Arc<Vec<u8>>, error: &Error, shown: bool) {
-        let mut why = format!("tree.yaml: {error}; not saved");
-        let kept = self
-            .writer()
-            .and_then(|writer| Ok(locked(writer).spool_rejected(text)?));
-        let kept = match kept {
-            Ok(name) => {
-                let path = self.path.parent().unwrap_or(Path::new("")).join(name);
-                why = format!("{why}; the text is kept in {}", path.display());
-                Some(path)
-            }
-            Err(error) => {
-                warn!("the refused text can't be kept: {error}");
-                why = format!("{why}; the text can't be kept on disk: {error}");
-                None
-            }
-        };
-        let stale = matches!(error, Error::Library(Library::Stale { .. }));
-        if stale {
-            self.refresh_soon();
-        }
-        if shown && !(stale && kept.is_some()) {
-            locked(&self.root).refused(Arc::clone(text), kept.is_some());
-        }
-        locked(&self.history).text_is(Some(why), kept);
-    }
-
-    /// Whether the text that was written last is not saved.
-    #[must_use]
-    pub fn has_refused_text(&self) -> bool {
-        locked(&self.history).refused().is_some()
-    }
-
-    fn writer(&self) -> Result<&std::sync::Mutex<Writer>> {
+    pub(super) fn writer(&self) -> Result<&std::sync::Mutex<Writer>> {
         self.writer.as_ref().ok_or(Error::ReadOnly("this mount"))
     }
 

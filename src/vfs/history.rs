@@ -12,12 +12,30 @@ use super::info::Saves;
 pub(super) struct History {
     /// When the last save was, and what it did.
     last: Option<(SystemTime, String)>,
-    /// Why the text that was written last is not saved.
-    refused: Option<String>,
-    /// Where that text is kept on disk, if it could be.
-    kept: Option<PathBuf>,
+    /// The text that was written last, if it is not saved.
+    refused: Option<Refused>,
     /// Why what was written into a block was given up, by block.
     given_up: BTreeMap<usize, String>,
+}
+
+/// A text that is not saved.
+#[derive(Debug)]
+struct Refused {
+    why: String,
+    /// Where it is kept on disk, or why it is in memory only.
+    kept: Result<PathBuf, String>,
+}
+
+impl Refused {
+    fn describe(&self) -> String {
+        let why = &self.why;
+        match &self.kept {
+            Ok(path) => format!("{why}; the text is kept in {}", path.display()),
+            Err(error) => format!(
+                "{why}; the text is in memory only, and gone at unmount: copy tree.yaml elsewhere. It can't be kept on disk: {error}"
+            ),
+        }
+    }
 }
 
 impl History {
@@ -32,14 +50,13 @@ impl History {
             format!("{what}, {ago} s ago")
         });
         Saves {
+            scratch: Vec::new(),
             adrift,
             read_only,
             last,
             refused: self
-                .refused
-                .as_ref()
-                .or_else(|| self.given_up.values().next())
-                .cloned(),
+                .refused()
+                .or_else(|| self.given_up.values().next().cloned()),
         }
     }
 
@@ -59,18 +76,44 @@ impl History {
         self.given_up.remove(&block);
     }
 
-    /// Why the text that was written last is not saved.
-    pub(super) fn refused(&self) -> Option<&str> {
-        self.refused.as_deref()
+    /// Why the text that was written last is not saved, and where it is.
+    pub(super) fn refused(&self) -> Option<String> {
+        self.refused.as_ref().map(Refused::describe)
+    }
+
+    /// What is not saved, a line each, as it is said at unmount.
+    pub(super) fn unsaved(&self) -> Vec<String> {
+        let text = self.refused.iter().map(|refused| {
+            let place = match &refused.kept {
+                Ok(path) => format!("it is kept in {}", path.display()),
+                Err(_) => "it could not be kept on disk, and is gone".to_owned(),
+            };
+            format!("the tree that was refused is not saved: {place}")
+        });
+        let edits = self.given_up.values();
+        text.chain(edits.map(|why| format!("an edit is not saved: {why}")))
+            .collect()
     }
 
     /// Where that text is kept on disk.
     pub(super) fn kept(&self) -> Option<&Path> {
-        self.kept.as_deref()
+        self.refused.as_ref()?.kept.as_deref().ok()
     }
 
-    /// Notes what became of a text: saved, or refused and kept somewhere if that could be done.
-    pub(super) fn text_is(&mut self, refused: Option<String>, kept: Option<PathBuf>) {
-        (self.refused, self.kept) = (refused, kept);
+    /// Notes that a text is not saved, and where it is kept, or why it is not.
+    pub(super) fn text_is_refused(&mut self, why: String, kept: Result<PathBuf, String>) {
+        self.refused = Some(Refused { why, kept });
+    }
+
+    /// Notes where the text that is not saved is kept after all.
+    pub(super) fn text_is_kept(&mut self, path: PathBuf) {
+        if let Some(refused) = &mut self.refused {
+            refused.kept = Ok(path);
+        }
+    }
+
+    /// Notes that the text that was written last is saved.
+    pub(super) fn text_is_saved(&mut self) {
+        self.refused = None;
     }
 }

@@ -83,7 +83,8 @@ impl Vfs {
     fn status(&self, state: &State) -> Text {
         let adrift = self.check_afloat().err().map(|error| error.to_string());
         let read_only = self.why_read_only();
-        let saves = locked(&self.history).describe(read_only.as_deref(), adrift);
+        let mut saves = locked(&self.history).describe(read_only.as_deref(), adrift);
+        saves.scratch = self.scratch();
         status(&self.path, &state.snapshot, &saves, self.options.validate)
     }
 }
@@ -145,6 +146,8 @@ pub(super) struct Saves<'a> {
     pub(super) refused: Option<String>,
     /// Why FILE is not shown as it is now.
     pub(super) adrift: Option<String>,
+    /// Files that are in memory only, and no editor's.
+    pub(super) scratch: Vec<String>,
 }
 
 /// `info/status`: one screen for people.
@@ -206,6 +209,11 @@ fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>, validate: Validat
         (None, None) => text.line(format_args!(
             "save      nothing saved since the file was mounted"
         )),
+    }
+    for file in saves.scratch.iter().take(MAX_PROBLEMS) {
+        text.line(format_args!(
+            "memory    {file}: in memory only, gone at unmount"
+        ));
     }
     problems(snapshot, &mut text);
     if validate != Validate::Off {

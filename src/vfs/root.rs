@@ -9,16 +9,19 @@
 //! - A draft without a document (empty, or no `---` yet) is nothing to save: shells close a file between writes to it. When its
 //!   handle is gone, a blank one is forgotten, and the file shows the committed text again; any other is refused then.
 
+mod editors;
 mod limit;
 mod open;
+mod refused;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use self::open::Draft;
 pub(super) use self::open::TextHandle;
-use self::open::{Draft, Pending};
+use self::refused::Pending;
 use super::attr::{Access, FileFacts};
 use super::error::Error;
 use crate::asdf::text::TEXT_LIMIT;
@@ -117,8 +120,10 @@ impl Root {
     }
 
     /// All names, sorted.
-    pub(super) fn names(&self) -> impl Iterator<Item = &OsStr> {
-        self.names.keys().map(OsString::as_os_str)
+    pub(super) fn names(&self) -> impl Iterator<Item = (&OsStr, Number)> {
+        self.names
+            .iter()
+            .map(|(name, &number)| (name.as_os_str(), number))
     }
 
     /// Whether that file is `tree.yaml` now.
@@ -531,26 +536,6 @@ impl Root {
         {
             handle.draft = None;
         }
-    }
-
-    /// Notes that `text` was refused; it goes on being shown. `kept`: there is a copy of it in a file.
-    pub(super) fn refused(&mut self, text: Arc<Vec<u8>>, kept: bool) {
-        let epoch = self.epoch;
-        self.pending = Some(Pending { text, kept, epoch });
-    }
-
-    /// The text that closing this handle would lose: a draft in which something was written, but no document has begun. With it,
-    /// whether the file shows it, rather than what somebody else has written since.
-    #[must_use]
-    pub(super) fn unfinished(&self, handle: &TextHandle) -> Option<(Arc<Vec<u8>>, bool)> {
-        let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
-        let text = &draft.bytes;
-        let nothing = draft.is_blank() || draft.has_document() || *text == self.committed;
-        if nothing || !self.is_tree(handle.number) {
-            return None;
-        }
-        let shown = Arc::ptr_eq(self.bytes(handle.number).ok()?, text);
-        Some((Arc::clone(text), shown && !self.is_outdated(handle.epoch())))
     }
 
     /// Closes a handle. A draft in which no document has begun is forgotten with it, unless it was refused. Gives the number of

@@ -11,7 +11,9 @@ use crate::codec::{code_text, codec};
 /// What our attributes begin with.
 const PREFIX: &str = "user.asdf.";
 /// Attributes of the mount rather than the file: they answer, but are not listed, so that nothing copies them with the root.
-const UNLISTED: [&str; 2] = ["cache_used", "pid"];
+const UNLISTED: [&str; 5] = ["cache_used", "pid", "scratch", "unkept", "unsaved"];
+/// The longest value that an attribute gets, in bytes; Linux has 64 KiB (`XATTR_SIZE_MAX`).
+const LONGEST: usize = 60 << 10;
 
 impl Vfs {
     /// The value of an attribute.
@@ -23,6 +25,10 @@ impl Vfs {
             .to_str()
             .and_then(|name| name.strip_prefix(PREFIX))
             .ok_or(Error::NoAttribute)?;
+        if wanted == "unkept" {
+            // whoever is about to unmount asks, and then there may be room for it; if not, that is the answer
+            let _ = self.rescue();
+        }
         let all = self.attributes_of(ino)?;
         let found = all.into_iter().find(|(name, _)| *name == wanted);
         Ok(found.ok_or(Error::NoAttribute)?.1.into_bytes())
@@ -87,7 +93,7 @@ impl Vfs {
         else {
             return Vec::new();
         };
-        let mut out = vec![("error", why.to_owned())];
+        let mut out = vec![("error", why)];
         if let Some(kept) = history.kept() {
             out.push(("rejected", kept.display().to_string()));
         }
@@ -103,11 +109,26 @@ impl Vfs {
             ("cache_used", state.snapshot.cache().used().to_string()),
             ("pid", std::process::id().to_string()),
         ];
+        let news = [
+            ("unsaved", self.unsaved().join("\n")),
+            ("scratch", self.scratch().join(", ")),
+        ];
+        let news = news.into_iter().filter(|(_, value)| !value.is_empty());
+        out.extend(news.map(|(name, value)| (name, shortened(value))));
+        if locked(&self.root).only_in_memory().is_some() {
+            out.push(("unkept", "tree.yaml".to_owned()));
+        }
         if let Some(standard) = standard(state.snapshot.text()) {
             out.push(("standard", standard));
         }
         out
     }
+}
+
+/// A text that fits into an attribute.
+fn shortened(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(LONGEST));
+    text
 }
 
 /// The compression code that a value names: `none`, or up to four bytes as in a block header.

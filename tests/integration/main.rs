@@ -61,4 +61,6 @@ mod shown;
 #[cfg(feature = "fuse")]
 mod unmount;
 #[cfg(feature = "fuse")]
+mod unsaved;
+#[cfg(feature = "fuse")]
 mod users;

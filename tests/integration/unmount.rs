@@ -61,11 +61,11 @@ fn a_stopped_daemon_is_named_and_not_waited_for_beyond_the_limit() {
     );
     let want =
         format!("asdf-mount: {mnt}: waiting: {why}\nasdf-mount: {mnt}: still mounted: {why}\n");
-    assert_eq!((said.code, said.stderr), (41, want));
+    assert_eq!((said.code, said.stderr), (42, want));
     assert!(mounted_at(&place.mnt).is_some());
     // no more is said of what is not waited for
     let said = unmount(&place.mnt, "0");
-    assert_eq!((said.code, said.stderr.lines().count()), (41, 1));
+    assert_eq!((said.code, said.stderr.lines().count()), (42, 1));
     drop(stopped);
     place.unmount();
 }
@@ -92,7 +92,7 @@ fn a_mount_that_lives_on_in_another_namespace_is_not_waited_for_beyond_the_limit
         file.display(),
         namespace.0.id()
     );
-    assert_eq!(said.code, 41, "{}", said.stderr);
+    assert_eq!(said.code, 42, "{}", said.stderr);
     assert!(said.stderr.starts_with(&want), "{}", said.stderr);
     let tail = ") has it in another mount namespace\n";
     assert!(said.stderr.ends_with(tail), "{}", said.stderr);
@@ -155,7 +155,7 @@ fn a_file_that_is_open_beyond_a_lazy_unmount_is_told_of() {
     let lazy = run(Command::new("umount").arg("-l").arg(&bound));
     assert_eq!(lazy.code, 0, "{}", lazy.stderr);
     let said = unmount(&place.mnt, "3");
-    assert_eq!(said.code, 41, "{}", said.stderr);
+    assert_eq!(said.code, 42, "{}", said.stderr);
     let lines: Vec<_> = said.stderr.lines().collect();
     let why = format!(
         "daemon {daemon} still serves {}, which stays locked: a file of it is still open, or it has something to finish",

@@ -2,11 +2,13 @@
 //! beyond the reach of any signal, and then this process must still end.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -15,22 +17,36 @@ use crate::cli::exit::Exit;
 
 /// Set in the environment of the process that asks.
 const ASKED: &str = "ASDF_MOUNT_ASKED";
-/// What is asked: a file of the mount, an extended attribute of it, and how much of that, all or nothing. All answers together
-/// fit into the smallest pipe.
-const QUESTIONS: [(&str, &str, usize); 3] = [
-    ("", "user.asdf.pid", 16),
-    ("tree.yaml", "user.asdf.error", 0),
-    ("tree.yaml", "user.asdf.rejected", 4000),
+/// The extended attributes of the mount's root that are asked for.
+const QUESTIONS: [&str; 4] = [
+    "user.asdf.pid",
+    "user.asdf.unkept",
+    "user.asdf.unsaved",
+    "user.asdf.scratch",
 ];
+/// The longest value that Linux has (`XATTR_SIZE_MAX`).
+const LONGEST: usize = 64 << 10;
 
 /// What a daemon says of itself.
 pub(super) struct Answers {
     /// Its process, or why the mount does not say so.
     pub(super) daemon: Result<Option<Pid>, Errno>,
-    /// Whether a refused tree is pending.
-    pub(super) pending: bool,
-    /// Where that is kept.
-    pub(super) kept: Option<String>,
+    /// Whether a refused tree is in memory only.
+    pub(super) unkept: bool,
+    /// What was written and is not saved, in lines.
+    pub(super) unsaved: String,
+    /// The names of files that are in memory only.
+    pub(super) scratch: Option<String>,
+}
+
+impl Answers {
+    /// What goes with the mount.
+    pub(super) fn losses(&self) -> impl Iterator<Item = String> {
+        let scratch = self.scratch.iter();
+        let scratch =
+            scratch.map(|names| format!("and with it went what was in its memory only: {names}"));
+        scratch.chain(self.unsaved.lines().map(|line| format!("but {line}")))
+    }
 }
 
 /// Asks the daemon that serves a mount; nothing if it does not answer in time.
@@ -39,11 +55,13 @@ pub(super) fn ask(
     wait: &mut Wait,
     what: impl FnOnce() -> String,
 ) -> std::io::Result<Option<Answers>> {
+    // a pipe may hold less than all that is said before this process reads
+    let mut said = File::from(memfd_create("answers", MemfdFlags::CLOEXEC)?);
     let mut asking = Command::new(std::env::current_exe()?)
         .env(ASKED, "1")
         .args([OsStr::new("-u"), OsStr::new("--"), path.as_os_str()])
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(said.try_clone()?)
         .spawn()?;
     let handle: OwnedFd = pidfd_open(Pid::from_child(&asking), PidfdFlags::empty())?;
     if !wait.for_end(&handle, what) {
@@ -51,15 +69,18 @@ pub(super) fn ask(
         asking.kill()?;
         return Ok(None);
     }
-    let said = asking.wait_with_output()?.stdout;
-    let mut answers = said.split(|&byte| byte == 0).map(read);
+    asking.wait()?;
+    let mut answers = Vec::new();
+    said.seek(SeekFrom::Start(0))?;
+    said.read_to_end(&mut answers)?;
+    let mut answers = answers.split(|&byte| byte == 0).map(read);
     let mut next = || answers.next().unwrap_or(Err(Errno::IO));
     let daemon = next().map(|text| text.parse().ok().and_then(Pid::from_raw));
-    let (error, kept) = (next(), next());
     Ok(Some(Answers {
         daemon,
-        pending: error.is_ok(),
-        kept: kept.ok(),
+        unkept: next().is_ok(),
+        unsaved: next().unwrap_or_default(),
+        scratch: next().ok(),
     }))
 }
 
@@ -72,9 +93,9 @@ pub(super) fn is_asked() -> bool {
 pub(super) fn answer(mountpoints: &[PathBuf]) -> Exit {
     let mut out = Vec::new();
     for path in mountpoints {
-        for (file, name, len) in QUESTIONS {
-            let mut value = vec![0; len];
-            match rustix::fs::getxattr(path.join(file), name, &mut value) {
+        for name in QUESTIONS {
+            let mut value = vec![0; LONGEST];
+            match rustix::fs::getxattr(path, name, &mut value) {
                 Ok(len) => {
                     out.push(b'+');
                     out.extend(value.iter().take(len).filter(|&&byte| byte != 0));

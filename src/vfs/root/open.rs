@@ -43,16 +43,6 @@ pub(in crate::vfs) struct TextHandle {
     pub(super) refused: Option<Refusal>,
 }
 
-/// The refused text that is shown.
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) text: Arc<Vec<u8>>,
-    /// Whether it is also kept in a file.
-    pub(super) kept: bool,
-    /// The root's when it was refused.
-    pub(super) epoch: u64,
-}
-
 /// A text that was refused.
 #[derive(Debug)]
 pub(super) struct Refusal {
