@@ -237,8 +237,9 @@ impl Filesystem for Shim {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(reply, Call::Lookup, parent, self.vfs.lookup(parent.0, name));
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.vfs.lookup_by(parent.0, name, req.pid());
+        entry(reply, Call::Lookup, parent, found);
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
@@ -316,8 +317,9 @@ impl Filesystem for Shim {
         entry(reply, Call::Create, parent, done);
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, Call::Unlink, parent, self.vfs.unlink(parent.0, name));
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.vfs.unlink(parent.0, name, req.pid());
+        empty(reply, Call::Unlink, parent, done);
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -339,7 +341,7 @@ impl Filesystem for Shim {
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -355,7 +357,7 @@ impl Filesystem for Shim {
         };
         let done = self
             .vfs
-            .rename((parent.0, name), (newparent.0, newname), how);
+            .rename((parent.0, name), (newparent.0, newname), how, req.pid());
         self.vfs
             .reply_when_settled(move || empty(reply, Call::Rename, parent, done));
     }

@@ -3,7 +3,8 @@
 //! Pure bookkeeping in memory; committing a text is `commit`'s. Three ideas, from what editors do to save a file:
 //!
 //! - The committed text belongs to FILE, not to the name `tree.yaml`. An editor may rename it away, unlink it, make it anew
-//!   or move a backup back: whatever file has the name when it is flushed is the text to save.
+//!   or move a backup back: whatever file has the name when it is flushed is the text to save. The name is never gone, see
+//!   [`vacancy`].
 //! - Each handle that writes to `tree.yaml` has a draft of its own, made at its first change, so that two writers at once
 //!   do not mix; the draft written last is what the file shows. Scratch files are written directly, like any file.
 //! - A draft without a document (empty, or no `---` yet) is nothing to save: shells close a file between writes to it. When its
@@ -13,6 +14,7 @@ mod editors;
 mod limit;
 mod open;
 mod refused;
+mod vacancy;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -22,6 +24,7 @@ use std::time::SystemTime;
 use self::open::Draft;
 pub(super) use self::open::TextHandle;
 use self::refused::Pending;
+use self::vacancy::Vacancy;
 use super::attr::{Access, FileFacts};
 use super::error::Error;
 use crate::asdf::text::TEXT_LIMIT;
@@ -72,6 +75,8 @@ pub(super) struct Root {
     pending: Option<Pending>,
     /// How many other texts FILE has got from other programs.
     epoch: u64,
+    /// To whom the name `tree.yaml` is free, though it shows FILE's tree to all others.
+    vacancy: Option<Vacancy>,
 }
 
 /// What a file in the root is, for attributes.
@@ -110,6 +115,7 @@ impl Root {
             outdated: false,
             pending: None,
             epoch: 0,
+            vacancy: None,
         }
     }
 
@@ -232,7 +238,7 @@ impl Root {
     }
 
     fn add(&mut self, name: &OsStr, content: Content, facts: FileFacts) -> Result<Number, Error> {
-        if self.names.contains_key(name) {
+        if self.is_taken(name) {
             return Err(Error::Exists);
         }
         let number = self.next;
@@ -252,13 +258,14 @@ impl Root {
                 epoch: self.epoch,
             },
         );
-        self.names.insert(name.to_owned(), number);
+        let replaced = self.names.insert(name.to_owned(), number);
         if let Err(error) = self.charge(number) {
-            self.names.remove(name);
+            self.put_back(name, replaced);
             self.files.remove(&number);
             return Err(error);
         }
         self.next = next;
+        self.has_replaced(replaced);
         Ok(number)
     }
 
@@ -267,28 +274,34 @@ impl Root {
     /// # Errors
     /// [`Error::Exists`], [`Error::NotFound`], [`Error::ScratchFull`].
     pub(super) fn link(&mut self, number: Number, name: &OsStr) -> Result<(), Error> {
-        if self.names.contains_key(name) {
+        if self.is_taken(name) {
             return Err(Error::Exists);
         }
         let file = self.file_mut(number)?;
         file.names = file.names.saturating_add(1);
-        self.names.insert(name.to_owned(), number);
-        self.charge(number).inspect_err(|_| {
-            self.names.remove(name);
+        let replaced = self.names.insert(name.to_owned(), number);
+        let charged = self.charge(number);
+        if charged.is_ok() {
+            self.has_replaced(replaced);
+        } else {
+            self.put_back(name, replaced);
             if let Some(file) = self.files.get_mut(&number) {
                 file.names = file.names.saturating_sub(1);
             }
-        })
+        }
+        charged
     }
 
-    /// Takes a name away. The file goes with its last name and handle; the committed text stays what it is.
+    /// Has a process take a name away. The file goes with its last name and handle; the committed text stays what it is, and is in
+    /// the file whose number is given back, if the name was `tree.yaml`.
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub(super) fn unlink(&mut self, name: &OsStr) -> Result<(), Error> {
+    pub(super) fn unlink(&mut self, name: &OsStr, process: u32) -> Result<Option<Number>, Error> {
         let number = self.names.remove(name).ok_or(Error::NotFound)?;
+        let filled = self.fill(name, process, number);
         self.drop_name(number);
-        Ok(())
+        Ok(filled)
     }
 
     fn drop_name(&mut self, number: Number) {
@@ -309,41 +322,35 @@ impl Root {
         }
     }
 
-    /// Renames over whatever has the new name.
+    /// Has a process rename over whatever has the new name. If it takes `tree.yaml` away, that is given a file as by
+    /// [`Root::unlink`].
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::ScratchFull`] of `tree.yaml`, if the limit is exceeded already.
-    pub(super) fn rename(&mut self, name: &OsStr, new: &OsStr) -> Result<(), Error> {
+    pub(super) fn rename(
+        &mut self,
+        name: &OsStr,
+        new: &OsStr,
+        process: u32,
+    ) -> Result<Option<Number>, Error> {
         let number = self.lookup(name).ok_or(Error::NotFound)?;
         let replaced = self.lookup(new);
         if replaced == Some(number) {
-            return Ok(());
+            return Ok(None);
         }
         self.check_may_lose_name(number, replaced)?;
         self.note_backup(number, new);
         self.names.remove(name);
         self.names.insert(new.to_owned(), number);
+        if new == TREE_NAME {
+            self.vacancy = None;
+        }
+        let filled = self.fill(name, process, number);
         self.recount(number);
         if let Some(replaced) = replaced {
             self.drop_name(replaced);
         }
-        Ok(())
-    }
-
-    /// Notes that a file is to be renamed: `tree.yaml` becomes a backup, and what becomes `tree.yaml` is none any more.
-    fn note_backup(&mut self, number: Number, new: &OsStr) {
-        let backup = new != TREE_NAME && self.is_tree(number);
-        if let Some(file) = self.files.get_mut(&number)
-            && (backup || new == TREE_NAME)
-        {
-            file.backup = backup;
-        }
-    }
-
-    /// Whether that file was `tree.yaml` and is as it was then.
-    #[must_use]
-    pub(super) fn is_backup(&self, number: Number) -> bool {
-        self.file(number).is_ok_and(|file| file.backup)
+        Ok(filled)
     }
 
     /// Exchanges two names.
@@ -362,6 +369,7 @@ impl Root {
         self.note_backup(second, a);
         self.names.insert(a.to_owned(), second);
         self.names.insert(b.to_owned(), first);
+        self.vacancy = None;
         self.recount(first);
         self.recount(second);
         Ok(())
@@ -374,6 +382,10 @@ impl Root {
     pub(super) fn open(&mut self, number: Number, access: Access) -> Result<TextHandle, Error> {
         let shown = self.pending.as_ref().filter(|_| self.is_tree(number));
         let epoch = shown.map_or(self.epoch, |pending| pending.epoch);
+        if access.write && self.is_tree(number) {
+            // what is written there is not to be replaced by what another process makes anew
+            self.vacancy = None;
+        }
         let file = self.file_mut(number)?;
         file.handles = file.handles.saturating_add(1);
         let mut handle = TextHandle::new(number, access, epoch);

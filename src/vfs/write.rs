@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use log::warn;
 
-use super::attr::FileFacts;
+use super::attr::{FileFacts, modified};
 use super::node::Node;
 use super::process::process_of;
 use super::root::{Number, Root, TREE_NAME, TextHandle};
@@ -247,17 +247,42 @@ impl Vfs {
         self.getattr(ino, None)
     }
 
+    /// [`Vfs::lookup`] of a thread: to a process that has just taken `tree.yaml` away, there is none.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lookup_by(&self, parent: u64, name: &OsStr, thread: u32) -> Result<Attr> {
+        let in_root = Node::from_ino(parent) == Some(Node::Root);
+        if in_root && locked(&self.root).is_free_to(name, || process(thread)) {
+            return Err(Error::NotFound);
+        }
+        self.lookup(parent, name)
+    }
+
+    /// Notes that a file shows FILE's tree in the place of one that was taken away.
+    fn is_filled(&self, number: Option<Number>) -> Result<()> {
+        let Some(number) = number else {
+            return Ok(());
+        };
+        let state = self.state();
+        *locked(&self.root).facts_mut(number)? = state.facts(&self.options, modified(&state.meta));
+        Ok(())
+    }
+
     /// Takes a name away: of a file in the root, or the last block.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::Busy`] for a block that arrays use.
-    pub fn unlink(&self, parent: u64, name: &OsStr) -> Result<()> {
+    pub fn unlink(&self, parent: u64, name: &OsStr, thread: u32) -> Result<()> {
         self.check_writable()?;
         match Node::from_ino(parent).ok_or(Error::NotFound)? {
             Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
                 Err(Error::IsDirectory)
             }
-            Node::Root => locked(&self.root).unlink(name),
+            Node::Root => {
+                let filled = locked(&self.root).unlink(name, process(thread))?;
+                self.is_filled(filled)
+            }
             Node::Blocks => self.remove_block(name),
             _ => Err(Error::NotPermitted("arrays and info follow the tree")),
         }
@@ -267,7 +292,13 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::Exists`], [`Error::NotPermitted`]; what refuses the text.
-    pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), how: Rename) -> Result<()> {
+    pub fn rename(
+        &self,
+        from: (u64, &OsStr),
+        to: (u64, &OsStr),
+        how: Rename,
+        thread: u32,
+    ) -> Result<()> {
         self.check_writable()?;
         if [from.0, to.0].map(Node::from_ino) != [Some(Node::Root); 2] {
             return Err(Error::NotPermitted("only files in the root can be renamed"));
@@ -278,7 +309,8 @@ impl Vfs {
             let root = locked(&self.root);
             (
                 root.lookup(from.1).ok_or(Error::NotFound)?,
-                root.lookup(to.1),
+                root.lookup(to.1)
+                    .filter(|_| !root.is_free_to(to.1, || process(thread))),
             )
         };
         match how {
@@ -292,11 +324,15 @@ impl Vfs {
             second.filter(|_| how == Rename::Exchange && from.1 == TREE_NAME)
         };
         if let Some(tree) = tree {
-            self.save_file(tree)?;
+            self.save_file(tree)
+                .inspect_err(|_| locked(&self.root).end_vacancy())?;
         }
         match how {
             Rename::Exchange => locked(&self.root).exchange(from.1, to.1)?,
-            Rename::Replace | Rename::NoReplace => locked(&self.root).rename(from.1, to.1)?,
+            Rename::Replace | Rename::NoReplace => {
+                let filled = locked(&self.root).rename(from.1, to.1, process(thread))?;
+                self.is_filled(filled)?;
+            }
         }
         tree.map_or(Ok(()), |tree| self.take_facts_of_file(tree))
     }
@@ -472,6 +508,11 @@ fn unfinished_text() -> Error {
         why: "no tree begins in the text: it has no line that begins with ---".to_owned(),
         advice: "write all of it, from the #ASDF line on".to_owned(),
     })
+}
+
+/// The process of a thread, or whatever tells it from others.
+fn process(thread: u32) -> u32 {
+    process_of(thread).unwrap_or(thread)
 }
 
 /// Of a new file: it is its maker's, who may want to change owner and mode next.

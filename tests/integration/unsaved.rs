@@ -1,6 +1,7 @@
 //! What was written and is not saved: where it is, who is told of it, and what keeps an unmount from losing it.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -68,6 +69,8 @@ rm mnt/new
 tail -n 1 mnt/tree.yaml
 \"$0\" -u mnt
 echo $?
+rm mnt/tree.yaml
+tail -n 1 mnt/tree.yaml
 mount -o remount,rw ro
 \"$0\" -u mnt
 echo $?
@@ -82,7 +85,12 @@ echo $?";
     }
     let (dir, said) = script(SCRIPT);
     let lines: Vec<&str> = said.stdout.lines().collect();
-    assert_eq!(lines, ["more", "41", "40", "more", "40"], "{}", said.stderr);
+    assert_eq!(
+        lines,
+        ["more", "41", "more", "40", "more", "40"],
+        "{}",
+        said.stderr
+    );
     let complaints: Vec<&str> = said
         .stderr
         .lines()
@@ -132,4 +140,72 @@ fn files_that_are_in_memory_only_are_named_and_those_of_editors_are_not() {
     assert_eq!(said.code, 0);
     let gone = "unmounted, and with it went what was in its memory only: results.csv (4 bytes)\n";
     assert!(said.stderr.ends_with(gone), "{}", said.stderr);
+}
+
+/// `tree.yaml` was gone until the next mount.
+#[test]
+fn the_name_of_the_tree_is_there_again_when_it_was_taken_away() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let tree = mount.text("tree.yaml");
+    let shell = |text: &str| {
+        run(Command::new("sh")
+            .args(["-c", text])
+            .current_dir(&mount.dir))
+    };
+    let lists = || mount.names("").contains(&"tree.yaml".to_owned());
+    let refused =
+        "mv tree.yaml tree.yaml~; echo 'a: b: c' > .t; mv .t tree.yaml; ls; cat tree.yaml";
+    for (text, code) in [("rm tree.yaml", 0), (refused, 0), ("mv tree.yaml mine", 0)] {
+        assert_eq!(shell(text).code, code, "{text}");
+        assert!(lists(), "{text}");
+        assert_eq!(mount.text("tree.yaml"), tree, "{text}");
+    }
+    let again = tree.replace("a: 1", "a: 2");
+    fs::write(mount.path("tree.yaml"), &again).unwrap();
+    assert!(!mount.text("info/status").contains("NOT SAVED"));
+    fs::rename(mount.path("tree.yaml~"), mount.path("tree.yaml")).unwrap();
+    assert_eq!(mount.text("tree.yaml"), tree);
+}
+
+/// As `mv`, `install` and `tar` do, and editors that keep a backup, while others look.
+#[test]
+fn who_takes_the_tree_away_can_make_it_anew() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    let looks = "while ls -l . && cat tree.yaml && stat tree.yaml; do :; done";
+    let mut others = Command::new("sh")
+        .args(["-c", looks])
+        .current_dir(&mount.dir)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let path = mount.path("tree.yaml");
+    let text = mount.text("tree.yaml");
+    for n in 2..100 {
+        match n % 2 {
+            0 => fs::remove_file(&path).unwrap(),
+            _ => fs::rename(&path, mount.path("tree.yaml~")).unwrap(),
+        }
+        let made = OpenOptions::new().write(true).create_new(true).open(&path);
+        let mut made = made.unwrap_or_else(|error| panic!("{n}: {error}"));
+        let text = text.replace("a: 1", &format!("a: {n}"));
+        made.write_all(text.as_bytes()).unwrap();
+        made.sync_all().unwrap();
+        drop(made);
+        assert!(fs::read_to_string(&file).unwrap().starts_with(&text), "{n}");
+    }
+    assert!(
+        others.try_wait().unwrap().is_none(),
+        "tree.yaml was gone for the others"
+    );
+    others.kill().unwrap();
+    others.wait().unwrap();
 }

@@ -120,12 +120,72 @@ fn a_patch_starts_from_what_is_shown() {
 #[test]
 fn a_text_renamed_away_is_replaced_by_a_new_file() {
     let mut root = root();
-    root.rename(TREE_NAME.as_ref(), "tree.yaml~".as_ref())
+    root.rename(TREE_NAME.as_ref(), "tree.yaml~".as_ref(), 7)
         .unwrap();
-    assert_eq!(root.lookup(TREE_NAME.as_ref()), None);
     let number = root.create(TREE_NAME.as_ref(), facts()).unwrap();
     let handle = write_new(&mut root, number, OTHER);
     assert_eq!(*root.text_to_save(&handle).unwrap(), OTHER);
+}
+
+fn tree_of(root: &Root) -> &[u8] {
+    let number = root.lookup(TREE_NAME.as_ref()).unwrap();
+    root.bytes(number).unwrap()
+}
+
+#[test]
+fn a_text_that_is_taken_away_is_there_to_all_but_the_one_who_took_it() {
+    let take_away: [fn(&mut Root); 2] = [
+        |root| assert!(root.unlink(TREE_NAME.as_ref(), 7).unwrap().is_some()),
+        |root| {
+            let number = root
+                .rename(TREE_NAME.as_ref(), "tree.yaml~".as_ref(), 7)
+                .unwrap();
+            assert_eq!(number, root.lookup(TREE_NAME.as_ref()));
+        },
+    ];
+    for take_away in take_away {
+        let mut root = root();
+        let free = |root: &Root, process| root.is_free_to(TREE_NAME.as_ref(), || process);
+        assert!(!free(&root, 7));
+        take_away(&mut root);
+        assert!(free(&root, 7) && !free(&root, 8));
+        assert!(!root.is_free_to("other".as_ref(), || 7));
+        assert!(root.names().any(|(name, _)| name == TREE_NAME));
+        assert_eq!(tree_of(&root), TEXT);
+        let shown = root.lookup(TREE_NAME.as_ref()).unwrap();
+
+        // made anew, once
+        let number = root.create(TREE_NAME.as_ref(), facts()).unwrap();
+        assert!(root.is_tree(number) && root.file(shown).is_err());
+        assert!(!free(&root, 7));
+        let again = root.create(TREE_NAME.as_ref(), facts());
+        assert!(matches!(again, Err(Error::Exists)));
+    }
+}
+
+#[test]
+fn a_text_that_another_writes_to_is_not_made_anew() {
+    let mut root = root();
+    root.unlink(TREE_NAME.as_ref(), 7).unwrap();
+    let shown = root.lookup(TREE_NAME.as_ref()).unwrap();
+    root.open(shown, Access::default()).unwrap();
+    assert!(root.is_free_to(TREE_NAME.as_ref(), || 7));
+    let handle = write_new(&mut root, shown, OTHER);
+    assert!(!root.is_free_to(TREE_NAME.as_ref(), || 7));
+    let anew = root.create(TREE_NAME.as_ref(), facts());
+    assert!(matches!(anew, Err(Error::Exists)));
+    assert_eq!(*root.text_to_save(&handle).unwrap(), OTHER);
+}
+
+#[test]
+fn the_only_copy_of_a_refused_text_stays_in_sight() {
+    for kept in [true, false] {
+        let mut root = root();
+        root.refused(Arc::new(OTHER.to_vec()), kept);
+        root.show_refused().unwrap();
+        root.unlink(TREE_NAME.as_ref(), 7).unwrap();
+        assert_eq!(tree_of(&root), if kept { TEXT } else { OTHER });
+    }
 }
 
 #[test]
@@ -140,7 +200,7 @@ fn scratch_files_are_limited_and_give_their_room_back() {
     assert_eq!(root.shown(number).unwrap().len, 0);
     root.write(&mut handle, 0, &vec![1; 60 << 10]).unwrap();
     assert!(root.create("t".as_ref(), facts()).is_ok());
-    root.unlink("s".as_ref()).unwrap();
+    root.unlink("s".as_ref(), 7).unwrap();
     root.release(&mut handle);
     let number = root.create("u".as_ref(), facts()).unwrap();
     let mut handle = root.open(number, WRITE).unwrap();
@@ -182,7 +242,7 @@ fn each_name_counts() {
         assert!((60..70).contains(&made), "{made}");
         assert_eq!(root.lookup(&names[made]), None);
         assert_eq!(root.shown(number).unwrap().names, 1 + made as u32);
-        root.unlink(&names[0]).unwrap();
+        root.unlink(&names[0], 7).unwrap();
         root.link(number, &names[made]).unwrap();
     }
 }
@@ -193,7 +253,7 @@ fn one_text_of_any_length_can_be_renamed_away() {
     let long = vec![b'x'; 100 << 10];
     let text = Arc::new([TEXT, &long].concat());
     root.reloaded(Arc::clone(&text), facts()).unwrap();
-    let rename = |root: &mut Root, from: &str, to: &str| root.rename(from.as_ref(), to.as_ref());
+    let rename = |root: &mut Root, from: &str, to: &str| root.rename(from.as_ref(), to.as_ref(), 7);
     rename(&mut root, TREE_NAME, "tree.yaml~").unwrap();
     let number = root.create(TREE_NAME.as_ref(), facts()).unwrap();
     let mut handle = write_new(&mut root, number, &text);
@@ -204,7 +264,7 @@ fn one_text_of_any_length_can_be_renamed_away() {
     assert!(root.is_tree(number));
     // an editor that leaves its backup makes the next one in its place
     rename(&mut root, TREE_NAME, "tree.yaml~").unwrap();
-    root.unlink("tree.yaml~".as_ref()).unwrap();
+    root.unlink("tree.yaml~".as_ref(), 7).unwrap();
     root.release(&mut handle);
     let number = root.create(TREE_NAME.as_ref(), facts()).unwrap();
     write_new(&mut root, number, &text);
@@ -216,7 +276,7 @@ fn an_unlinked_file_lives_until_it_is_closed() {
     let mut root = root();
     let number = root.create("s".as_ref(), facts()).unwrap();
     let mut handle = root.open(number, WRITE).unwrap();
-    root.unlink("s".as_ref()).unwrap();
+    root.unlink("s".as_ref(), 7).unwrap();
     root.write(&mut handle, 0, b"x").unwrap();
     assert_eq!(*root.view(&handle).unwrap(), b"x");
     root.release(&mut handle);

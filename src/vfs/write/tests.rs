@@ -30,7 +30,7 @@ fn nothing_can_be_written_once_a_save_has_failed_for_good() {
     for refused in [
         vfs.open(Node::TREE.ino(), WRITE).map(drop),
         vfs.write(open.fh, 0, b"x", false).map(drop),
-        vfs.unlink(Node::Root.ino(), TREE_NAME.as_ref()),
+        vfs.unlink(Node::Root.ino(), TREE_NAME.as_ref(), 0),
     ] {
         assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
     }
