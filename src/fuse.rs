@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
     BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
@@ -30,8 +30,6 @@ use crate::vfs::{
     Access, Attr, Attributes, Bytes, Call, Caller, Error, Invalidation, Kind, Opened, Rename, Vfs,
 };
 
-/// How long the kernel may keep names and attributes. Saves and foreign changes invalidate what they change.
-const TTL: Duration = Duration::from_secs(1);
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
 const MAX_REQUEST: u32 = 1 << 20;
 
@@ -157,7 +155,7 @@ fn opened(reply: ReplyOpen, ino: INodeNo, opened: Result<Opened, Error>) {
 
 fn attr(reply: ReplyAttr, call: Call, ino: INodeNo, found: Result<Attr, Error>) {
     match found {
-        Ok(attr) => reply.attr(&TTL, &file_attr(&attr)),
+        Ok(attr) => reply.attr(&attr.valid, &file_attr(&attr)),
         Err(error) => reply.error(refused(call, ino, &error)),
     }
 }
@@ -192,7 +190,7 @@ fn caller(req: &Request) -> Caller {
 
 fn entry(reply: ReplyEntry, call: Call, parent: INodeNo, found: Result<Attr, Error>) {
     match found {
-        Ok(attr) => reply.entry(&TTL, &file_attr(&attr), Generation(0)),
+        Ok(attr) => reply.entry(&attr.valid, &file_attr(&attr), Generation(0)),
         Err(error) => reply.error(refused(call, parent, &error)),
     }
 }
@@ -475,7 +473,7 @@ impl Filesystem for Shim {
                 INodeNo(attr.ino),
                 next,
                 name,
-                &TTL,
+                &attr.valid,
                 &file_attr(attr),
                 Generation(0),
             )
@@ -553,7 +551,7 @@ impl Filesystem for Shim {
         let access = access(OpenFlags(flags), req);
         match self.vfs.create(parent.0, name, mode, caller(req), access) {
             Ok((attr, handle)) => reply.created(
-                &TTL,
+                &attr.valid,
                 &file_attr(&attr),
                 Generation(0),
                 FileHandle(handle.fh),

@@ -42,6 +42,9 @@ pub struct Attr {
     pub mtime: SystemTime,
     /// Last change of anything.
     pub ctime: SystemTime,
+    /// How long the kernel may keep this, and the name that led to it, without asking. Saves and foreign changes invalidate what
+    /// they change.
+    pub valid: Duration,
 }
 
 /// Who asks for something.

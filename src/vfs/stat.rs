@@ -1,10 +1,15 @@
 //! What `stat(2)` says of the files of the mount.
 
+use std::time::Duration;
+
 use super::attr::{changed, modified, permissions, with_search_bits};
 use super::node::Node;
 use super::state::State;
 use super::{Attr, Error, Kind, Result, Vfs, hdus, index, locked, root_directories};
 use crate::source::{Source, len_u64};
+
+/// How long the kernel may keep most names and attributes.
+const VALID: Duration = Duration::from_secs(1);
 
 impl Vfs {
     /// The attributes of a node by which the kernel may know it: those of before, until it has forgotten its pages.
@@ -33,6 +38,7 @@ impl Vfs {
             gid,
             mtime: modified(&state.meta),
             ctime: changed(&state.meta),
+            valid: VALID,
         })
     }
 
@@ -77,7 +83,14 @@ impl Vfs {
     }
 
     fn text_attr(&self, number: u32) -> Result<Attr> {
-        let shown = locked(&self.root).shown(number)?;
+        let root = locked(&self.root);
+        let shown = root.shown(number)?;
+        // each process that looks for a name that is free to one of them must ask
+        let valid = if root.is_vacant(number) {
+            Duration::ZERO
+        } else {
+            VALID
+        };
         Ok(Attr {
             ino: Node::Text(number).ino(),
             kind: if shown.link {
@@ -92,6 +105,7 @@ impl Vfs {
             gid: shown.facts.gid,
             mtime: shown.facts.mtime,
             ctime: shown.facts.mtime,
+            valid,
         })
     }
 }

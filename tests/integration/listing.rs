@@ -4,10 +4,11 @@
 use std::fs::{self, File, OpenOptions, ReadDir};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, eventually};
+use crate::common::{Mount, can_mount, eventually, run};
 use crate::sample::{Block, Sample, array};
 
 /// Arrays of these names, each of eight equal bytes in a block of its own.
@@ -72,8 +73,7 @@ fn a_save_by_the_backup_dance_is_not_lost_to_a_listing() {
     let new = noted(&mount, "new");
     let listing = fs::read_dir(&mount.dir).unwrap();
     fs::rename(&tree, &backup).unwrap();
-    let names = rest(listing);
-    assert!(!names.contains(&"tree.yaml".to_owned()), "{names:?}");
+    rest(listing);
     let mut out = create(&tree);
     out.write_all(new.as_bytes()).unwrap();
     out.sync_all().unwrap();
@@ -81,6 +81,23 @@ fn a_save_by_the_backup_dance_is_not_lost_to_a_listing() {
     fs::remove_file(&backup).unwrap();
     assert_in_file(&file, "new");
     assert_eq!(mount.text("tree.yaml"), new);
+}
+
+#[test]
+fn a_listing_by_another_process_does_not_take_the_name_that_an_editor_has_freed() {
+    let Some((_dir, file, mount)) = mounted("a") else {
+        return;
+    };
+    let (tree, backup) = (mount.path("tree.yaml"), mount.path("tree.yaml~"));
+    let new = noted(&mount, "new");
+    fs::rename(&tree, &backup).unwrap();
+    let listed = run(Command::new("ls").arg("-l").arg(&mount.dir));
+    assert!(listed.stdout.contains(" tree.yaml\n"), "{}", listed.stdout);
+    let mut options = OpenOptions::new();
+    let mut out = options.write(true).create_new(true).open(&tree).unwrap();
+    out.write_all(new.as_bytes()).unwrap();
+    drop(out);
+    assert_in_file(&file, "new");
 }
 
 #[test]

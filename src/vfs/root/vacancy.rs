@@ -25,12 +25,14 @@ impl Root {
     /// Whether a process finds a name free that is not.
     #[must_use]
     pub(in crate::vfs) fn is_free_to(&self, name: &OsStr, process: impl FnOnce() -> u32) -> bool {
-        self.is_vacant()
-            && name == TREE_NAME
-            && self
-                .vacancy
-                .as_ref()
-                .is_some_and(|vacancy| vacancy.process == process())
+        let vacancy = self.vacancy().filter(|_| name == TREE_NAME);
+        vacancy.is_some_and(|vacancy| vacancy.process == process())
+    }
+
+    /// Whether the name of a file is free to a process.
+    #[must_use]
+    pub(in crate::vfs) fn is_vacant(&self, number: Number) -> bool {
+        self.vacancy().is_some() && self.is_tree(number)
     }
 
     /// Has all find the name taken.
@@ -38,15 +40,14 @@ impl Root {
         self.vacancy = None;
     }
 
-    fn is_vacant(&self) -> bool {
-        self.vacancy
-            .as_ref()
-            .is_some_and(|vacancy| vacancy.since.elapsed() < FREE_FOR)
+    fn vacancy(&self) -> Option<&Vacancy> {
+        let vacancy = self.vacancy.as_ref();
+        vacancy.filter(|vacancy| vacancy.since.elapsed() < FREE_FOR)
     }
 
     /// Whether nothing can be made under a name. The kernel asks for that only where it was told that there is nothing.
     pub(super) fn is_taken(&self, name: &OsStr) -> bool {
-        self.names.contains_key(name) && !(name == TREE_NAME && self.is_vacant())
+        self.names.contains_key(name) && !(name == TREE_NAME && self.vacancy().is_some())
     }
 
     /// Gives the name, if it is `tree.yaml`, to a new file in the place of the one that a process has taken away.
