@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 
 use super::attr::modified;
 use super::node::Node;
+use super::root::TREE_NAME;
 use super::{Invalidation, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
 use crate::save::{Reload, Writer};
@@ -104,6 +105,8 @@ impl Vfs {
         self.show(new, forgotten);
         if let Some(number) = locked(&self.root).reloaded(text, facts) {
             self.tell(Invalidation::Inode(Node::Text(number).ino()));
+            let name = (Node::Root.ino(), TREE_NAME.into());
+            self.tell(Invalidation::Entry(name.0, name.1));
         }
         Ok(())
     }

@@ -58,6 +58,8 @@ struct File {
     backup: bool,
     /// The root's when it was made.
     epoch: u64,
+    /// Whether it was `tree.yaml`, and open, when another program changed FILE: what its handles write is a text that is refused.
+    superseded: bool,
 }
 
 /// The names and files of the root.
@@ -69,8 +71,6 @@ pub(super) struct Root {
     used: u64,
     limit: u64,
     committed: Arc<Vec<u8>>,
-    /// Whether `tree.yaml` shows an older text than FILE's to those who have it open.
-    outdated: bool,
     /// The text that was refused last and is still shown.
     pending: Option<Pending>,
     /// How many other texts FILE has got from other programs.
@@ -104,6 +104,7 @@ impl Root {
             charged: 0,
             backup: false,
             epoch: 0,
+            superseded: false,
         };
         Self {
             names: BTreeMap::from([(TREE_NAME.into(), 0)]),
@@ -112,7 +113,6 @@ impl Root {
             used: 0,
             limit,
             committed: text,
-            outdated: false,
             pending: None,
             epoch: 0,
             vacancy: None,
@@ -136,6 +136,11 @@ impl Root {
     #[must_use]
     pub(super) fn is_tree(&self, number: Number) -> bool {
         self.lookup(TREE_NAME.as_ref()) == Some(number)
+    }
+
+    /// Whether what is written to that file is the text of FILE, rather than of a scratch file.
+    fn is_text(&self, number: Number) -> bool {
+        self.is_tree(number) || self.file(number).is_ok_and(|file| file.superseded)
     }
 
     /// The committed text.
@@ -256,6 +261,7 @@ impl Root {
                 charged: 0,
                 backup: false,
                 epoch: self.epoch,
+                superseded: false,
             },
         );
         let replaced = self.names.insert(name.to_owned(), number);
@@ -378,8 +384,11 @@ impl Root {
     /// Opens a file; emptied, with an empty draft, or, for a scratch file, with its bytes cut.
     ///
     /// # Errors
-    /// [`Error::NotFound`].
+    /// [`Error::NotFound`], also for a file that was `tree.yaml` before another program changed FILE.
     pub(super) fn open(&mut self, number: Number, access: Access) -> Result<TextHandle, Error> {
+        if self.file(number)?.superseded {
+            return Err(Error::NotFound);
+        }
         let shown = self.pending.as_ref().filter(|_| self.is_tree(number));
         let epoch = shown.map_or(self.epoch, |pending| pending.epoch);
         if access.write && self.is_tree(number) {
@@ -463,7 +472,7 @@ impl Root {
         let shown = self.bytes(handle.number)?;
         let draft = handle.draft.as_ref().map(|draft| &draft.bytes);
         Ok(draft
-            .filter(|_| self.is_tree(handle.number))
+            .filter(|_| self.is_text(handle.number))
             .unwrap_or(shown))
     }
 
@@ -475,12 +484,12 @@ impl Root {
         edit: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
         let number = handle.number;
-        let is_tree = self.is_tree(number);
+        let is_text = self.is_text(number);
         let mut bytes = Arc::clone(self.own(handle)?);
         self.check_room(number, len_u64(len))?;
         handle.refused = None;
         handle.draft = None;
-        self.file_mut(number)?.backup &= is_tree;
+        self.file_mut(number)?.backup &= is_text;
         self.show(number, Arc::default())?; // so that the bytes have no other owner, and are not copied
         let owned = Arc::make_mut(&mut bytes);
         let shorter = len < owned.len();
@@ -489,7 +498,7 @@ impl Root {
             owned.shrink_to_fit();
         }
         edit(owned);
-        handle.draft = is_tree.then(|| Draft {
+        handle.draft = is_text.then(|| Draft {
             bytes: Arc::clone(&bytes),
             touched: true,
         });
@@ -510,7 +519,7 @@ impl Root {
     #[must_use]
     pub(super) fn text_to_save(&self, handle: &TextHandle) -> Option<Arc<Vec<u8>>> {
         let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
-        (self.is_tree(handle.number) && draft.has_document()).then(|| Arc::clone(&draft.bytes))
+        (self.is_text(handle.number) && draft.has_document()).then(|| Arc::clone(&draft.bytes))
     }
 
     /// Notes that `text` is now the text of FILE.
@@ -519,23 +528,53 @@ impl Root {
         self.pending = None;
     }
 
-    /// Notes what FILE is after another program has changed it. The number of the file that shows its text now, unless that is open:
-    /// then it shows it when it is closed. A refused text is no longer shown, unless there is no other copy of it.
+    /// Notes what FILE is after another program has changed it. The number of the file that shows its text now: another one, if that
+    /// of before is open. A refused text is no longer shown, unless there is no other copy of it.
     pub(super) fn reloaded(&mut self, text: Arc<Vec<u8>>, facts: FileFacts) -> Option<Number> {
-        let changed = *text != *self.committed;
-        if changed {
+        let mut number = self.lookup(TREE_NAME.as_ref())?;
+        if *text != *self.committed {
             self.committed = text;
             self.epoch = self.epoch.saturating_add(1);
             self.pending.take_if(|pending| pending.kept);
-        }
-        let number = self.lookup(TREE_NAME.as_ref())?;
-        if changed {
-            self.outdated = self.file(number).ok()?.handles > 0;
-            if !self.outdated {
+            if self.file(number).ok()?.handles > 0 {
+                number = self.supersede(number)?;
+            } else {
                 self.show(number, Arc::clone(self.current())).ok()?;
             }
         }
         self.file_mut(number).ok()?.facts = facts;
+        Some(number)
+    }
+
+    /// Gives the name `tree.yaml` to a new file that shows FILE's text, and leaves the one that had it to its handles: a program
+    /// that has read a part of the old text reads the rest of it, and what it saves is refused.
+    fn supersede(&mut self, number: Number) -> Option<Number> {
+        let new = self.add_tree(number)?;
+        self.file_mut(number).ok()?.superseded = true;
+        self.drop_name(number);
+        Some(new)
+    }
+
+    /// A new file that has the name `tree.yaml` in the place of another one. Its number.
+    fn add_tree(&mut self, other: Number) -> Option<Number> {
+        let facts = self.file(other).ok()?.facts.clone();
+        let number = self.next;
+        self.next = number.checked_add(1)?;
+        // a refused text that is nowhere else stays in sight
+        let text = self.only_in_memory();
+        let text = text.unwrap_or_else(|| Arc::clone(&self.committed));
+        let file = File {
+            content: Content::Bytes(text),
+            facts,
+            names: 1,
+            handles: 0,
+            charged: 0,
+            backup: false,
+            epoch: self.epoch,
+            superseded: false,
+        };
+        self.files.insert(number, file);
+        self.names.insert(TREE_NAME.into(), number);
         Some(number)
     }
 
@@ -551,29 +590,24 @@ impl Root {
     }
 
     /// Closes a handle. A draft in which no document has begun is forgotten with it, unless it was refused. Gives the number of
-    /// `tree.yaml` if that shows another text now, see [`Root::reloaded`].
+    /// `tree.yaml` if that shows another text now.
     pub(super) fn release(&mut self, handle: &mut TextHandle) -> Option<Number> {
         let number = handle.number;
-        if let Some(draft) = handle.draft.take()
-            && self.is_tree(number)
-            && !draft.has_document()
-            && self
-                .bytes(number)
-                .is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes))
-        {
+        let draft = handle.draft.take();
+        let forgotten = draft.is_some_and(|draft| {
+            let shown = self.bytes(number);
+            !draft.has_document() && shown.is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes))
+        });
+        let shows_another = forgotten && self.is_tree(number);
+        if shows_another {
             let text = Arc::clone(self.current());
             // the file is there: `bytes` has just found it
             let _ = self.show(number, text);
         }
         let file = self.files.get_mut(&number)?;
         file.handles = file.handles.saturating_sub(1);
-        let closed = file.handles == 0;
         self.forget_if_gone(number);
-        if !(closed && self.is_tree(number) && std::mem::take(&mut self.outdated)) {
-            return None;
-        }
-        let text = Arc::clone(self.current());
-        self.show(number, text).is_ok().then_some(number)
+        shows_another.then_some(number)
     }
 
     /// Owner, mode and times to change.

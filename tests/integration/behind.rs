@@ -285,3 +285,30 @@ fn owner_mode_and_times_are_those_that_the_file_has_now() {
     }
     assert_eq!(mount.read("arrays/a.bin").unwrap()[0], 3);
 }
+
+#[test]
+fn a_tree_that_is_open_when_another_program_changes_it_is_not_shown_to_others_nor_saved_over_theirs()
+ {
+    let Some((_dir, file, mount)) = mounted("a") else {
+        return;
+    };
+    let tree = mount.path("tree.yaml");
+    let old = mount.text("tree.yaml");
+    let reader = File::open(&tree).unwrap();
+    let writer = writable(&tree);
+    overwrite(&file, &arrays("a", 2));
+    // a program that keeps the file open does not keep the others from seeing what it is
+    shown(&mount, "n: 2");
+    let mut rest = vec![0; old.len()];
+    reader.read_exact_at(&mut rest, 0).unwrap();
+    assert_eq!(String::from_utf8(rest).unwrap(), old);
+    writer
+        .write_all_at(old.replace("n: 1", "n: 9").as_bytes(), 0)
+        .unwrap();
+    assert_eq!(writer.sync_all().unwrap_err().raw_os_error(), ESTALE);
+    let text = mount.text("tree.yaml").replace("n: 2", "n: 3");
+    fs::write(&tree, &text).unwrap();
+    drop((reader, writer));
+    assert_eq!(mount.text("tree.yaml"), text);
+    assert!(fs::read(&file).unwrap().starts_with(text.as_bytes()));
+}

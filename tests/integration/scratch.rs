@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, eventually};
+use crate::common::{Mount, Place, can_mount, eventually};
 use crate::sample::{Block, Sample, array, array_with};
 
 /// The write was made first and undone then, and the memory kept: 1.5 GB of 64 MiB.
@@ -150,4 +150,25 @@ fn a_slash_in_a_key_is_told_from_those_between_keys_wherever_a_path_is_shown() {
     let arrays = mount.table("info/arrays.tsv");
     let paths: Vec<&str> = arrays[1..].iter().map(|row| row[0].as_str()).collect();
     assert_eq!(paths, ["a%2Fb%25", "x/b%2Fc", "a%2Fc"]);
+}
+
+#[test]
+fn a_blank_text_that_is_forgotten_leaves_nothing_of_its_length() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let tree = place.mnt.join("tree.yaml");
+    let text = fs::read(&tree).unwrap();
+    let mut blank = File::create(&tree).unwrap();
+    blank.write_all(b"\n").unwrap();
+    assert_eq!(fs::metadata(&tree).unwrap().len(), 1);
+    drop(blank);
+    // the last close of a file is told to the mount a moment after it
+    eventually("FILE's tree", || {
+        fs::metadata(&tree).unwrap().len() == text.len() as u64
+    });
+    assert_eq!(fs::read(&tree).unwrap(), text);
+    place.unmount();
 }

@@ -48,7 +48,7 @@ impl Root {
         let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
         let text = &draft.bytes;
         let nothing = draft.is_blank() || draft.has_document() || *text == self.committed;
-        if nothing || !self.is_tree(handle.number) {
+        if nothing || !self.is_text(handle.number) {
             return None;
         }
         let shown = Arc::ptr_eq(self.bytes(handle.number).ok()?, text);

@@ -331,15 +331,17 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
         let early = root.open(0, WRITE).unwrap();
         root.refused(Arc::new(OTHER.to_vec()), kept);
         assert!(!root.is_outdated(early.epoch()));
-        let number = root.reloaded(Arc::new(theirs.to_vec()), facts());
-        assert_eq!(number, Some(0));
+        let number = root.reloaded(Arc::new(theirs.to_vec()), facts()).unwrap();
         assert!(root.is_outdated(early.epoch()));
+        assert_eq!(root.lookup(TREE_NAME.as_ref()), Some(number));
+        assert_eq!(**root.view(&early).unwrap(), *TEXT);
+        let again = root.open(0, WRITE).map(drop);
+        assert!(matches!(again, Err(Error::NotFound)));
         let mut closing = early;
         root.release(&mut closing);
-        let shown = root.bytes(0).unwrap().as_slice();
-        assert_eq!(shown, if kept { &theirs[..] } else { OTHER });
+        assert_eq!(tree_of(&root), if kept { &theirs[..] } else { OTHER });
         // who mends a text that was made of an older one can't save it over the newer one
-        let late = root.open(0, EMPTIED).unwrap();
+        let late = root.open(number, EMPTIED).unwrap();
         assert_eq!(root.is_outdated(late.epoch()), !kept);
     }
 }

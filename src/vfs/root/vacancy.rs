@@ -6,10 +6,9 @@
 //! so does whoever opens the new file to write to it.
 
 use std::ffi::OsStr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Content, File, Number, Root, TREE_NAME};
+use super::{Number, Root, TREE_NAME};
 
 /// How long the name is free to the process that has taken it away. Between the two calls of an editor lie microseconds.
 const FREE_FOR: Duration = Duration::from_secs(2);
@@ -55,24 +54,7 @@ impl Root {
         if name != TREE_NAME {
             return None;
         }
-        let facts = self.file(gone).ok()?.facts.clone();
-        let number = self.next;
-        self.next = number.checked_add(1)?;
-        // a refused text that is nowhere else stays in sight
-        let text = self.only_in_memory();
-        let text = text.unwrap_or_else(|| Arc::clone(&self.committed));
-        let file = File {
-            content: Content::Bytes(text),
-            facts,
-            names: 1,
-            handles: 0,
-            charged: 0,
-            backup: false,
-            epoch: self.epoch,
-        };
-        self.files.insert(number, file);
-        self.names.insert(name.to_owned(), number);
-        self.outdated = false;
+        let number = self.add_tree(gone)?;
         self.vacancy = Some(Vacancy {
             process,
             since: Instant::now(),
