@@ -1,7 +1,7 @@
 //! The kernel interface: `fuser`'s trait over [`Vfs`], and nothing else.
 //!
 //! Each operation is one call of the file system, then a reply or an errno; the one place that logs a failed request is
-//! `refused`. What the operations mean is `vfs`'s.
+//! [`Vfs::refused`]. What the operations mean is `vfs`'s.
 
 mod options;
 
@@ -19,7 +19,7 @@ use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, TimeOrNow, WriteFlags,
 };
-use log::{debug, warn};
+use log::debug;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
@@ -107,17 +107,6 @@ struct Shim {
     vfs: Arc<Vfs>,
 }
 
-/// The errno of a failed request, logged with what was asked for.
-fn refused(call: Call, ino: INodeNo, error: &Error) -> Errno {
-    let errno = error.errno(call);
-    if error.is_remarkable() {
-        warn!("{call:?} {ino}: {error}");
-    } else {
-        debug!("{call:?} {ino}: {error}");
-    }
-    Errno::from_i32(errno)
-}
-
 fn file_attr(attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.ino),
@@ -146,17 +135,17 @@ fn file_type(kind: Kind) -> FileType {
     }
 }
 
-fn opened(reply: ReplyOpen, ino: INodeNo, opened: Result<Opened, Error>) {
+fn opened(reply: ReplyOpen, opened: Result<Opened, Errno>) {
     match opened {
         Ok(handle) => reply.opened(FileHandle(handle.fh), open_flags(&handle)),
-        Err(error) => reply.error(refused(Call::Open, ino, &error)),
+        Err(errno) => reply.error(errno),
     }
 }
 
-fn attr(reply: ReplyAttr, call: Call, ino: INodeNo, found: Result<Attr, Error>) {
+fn attr(reply: ReplyAttr, found: Result<Attr, Errno>) {
     match found {
         Ok(attr) => reply.attr(&attr.valid, &file_attr(&attr)),
-        Err(error) => reply.error(refused(call, ino, &error)),
+        Err(errno) => reply.error(errno),
     }
 }
 
@@ -188,28 +177,45 @@ fn caller(req: &Request) -> Caller {
     }
 }
 
-fn entry(reply: ReplyEntry, call: Call, parent: INodeNo, found: Result<Attr, Error>) {
+fn entry(reply: ReplyEntry, found: Result<Attr, Errno>) {
     match found {
         Ok(attr) => reply.entry(&attr.valid, &file_attr(&attr), Generation(0)),
-        Err(error) => reply.error(refused(call, parent, &error)),
+        Err(errno) => reply.error(errno),
     }
 }
 
-fn empty(reply: ReplyEmpty, call: Call, ino: INodeNo, done: Result<(), Error>) {
+fn empty(reply: ReplyEmpty, done: Result<(), Errno>) {
     match done {
         Ok(()) => reply.ok(),
-        Err(error) => reply.error(refused(call, ino, &error)),
+        Err(errno) => reply.error(errno),
     }
 }
 
-fn xattr(reply: ReplyXattr, ino: INodeNo, size: u32, value: Result<Vec<u8>, Error>) {
+fn xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
     match value {
         Ok(value) => match u32::try_from(value.len()) {
             Ok(len) if size == 0 => reply.size(len),
             Ok(len) if len <= size => reply.data(&value),
             _ => reply.error(Errno::ERANGE),
         },
-        Err(error) => reply.error(refused(Call::Xattr, ino, &error)),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+impl Shim {
+    /// What became of a request for a file; of a failed one the errno, once the log has it.
+    fn done<T>(&self, call: Call, ino: INodeNo, done: Result<T, Error>) -> Result<T, Errno> {
+        done.map_err(|error| Errno::from_i32(self.vfs.refused(call, ino.0, None, &error)))
+    }
+
+    /// The same of one for a name in a directory.
+    fn done_in<T>(
+        &self,
+        call: Call,
+        (parent, name): (INodeNo, &OsStr),
+        done: Result<T, Error>,
+    ) -> Result<T, Errno> {
+        done.map_err(|error| Errno::from_i32(self.vfs.refused(call, parent.0, Some(name), &error)))
     }
 }
 
@@ -237,16 +243,12 @@ impl Filesystem for Shim {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.vfs.lookup_by(parent.0, name, req.pid());
-        entry(reply, Call::Lookup, parent, found);
+        entry(reply, self.done_in(Call::Lookup, (parent, name), found));
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        attr(
-            reply,
-            Call::Getattr,
-            ino,
-            self.vfs.getattr(ino.0, fh.map(|fh| fh.0)),
-        );
+        let found = self.vfs.getattr(ino.0, fh.map(|fh| fh.0));
+        attr(reply, self.done(Call::Getattr, ino, found));
     }
 
     fn setattr(
@@ -278,13 +280,13 @@ impl Filesystem for Shim {
             }),
         };
         let done = self.vfs.setattr(ino.0, fh.map(|fh| fh.0), &changes);
-        attr(reply, Call::Setattr, ino, done);
+        attr(reply, self.done(Call::Setattr, ino, done));
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.vfs.readlink(ino.0) {
+        match self.done(Call::Readlink, ino, self.vfs.readlink(ino.0)) {
             Ok(target) => reply.data(&target),
-            Err(error) => reply.error(refused(Call::Readlink, ino, &error)),
+            Err(errno) => reply.error(errno),
         }
     }
 
@@ -299,7 +301,7 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let done = self.vfs.mknod(parent.0, name, mode, caller(req));
-        entry(reply, Call::Create, parent, done);
+        entry(reply, self.done_in(Call::Create, (parent, name), done));
     }
 
     fn mkdir(
@@ -312,17 +314,17 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let done = Err(self.vfs.mkdir(parent.0, name));
-        entry(reply, Call::Create, parent, done);
+        entry(reply, self.done_in(Call::Create, (parent, name), done));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.vfs.unlink(parent.0, name, req.pid());
-        empty(reply, Call::Unlink, parent, done);
+        empty(reply, self.done_in(Call::Unlink, (parent, name), done));
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = Err(self.vfs.rmdir(parent.0, name));
-        empty(reply, Call::Unlink, parent, done);
+        empty(reply, self.done_in(Call::Unlink, (parent, name), done));
     }
 
     fn symlink(
@@ -334,7 +336,7 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let done = self.vfs.symlink(parent.0, name, target, caller(req));
-        entry(reply, Call::Create, parent, done);
+        entry(reply, self.done_in(Call::Create, (parent, name), done));
     }
 
     fn rename(
@@ -356,8 +358,8 @@ impl Filesystem for Shim {
         let done = self
             .vfs
             .rename((parent.0, name), (newparent.0, newname), how, req.pid());
-        self.vfs
-            .reply_when_settled(move || empty(reply, Call::Rename, parent, done));
+        let done = self.done_in(Call::Rename, (parent, name), done);
+        self.vfs.reply_when_settled(move || empty(reply, done));
     }
 
     fn link(
@@ -369,12 +371,13 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let done = self.vfs.link(ino.0, newparent.0, newname);
-        self.vfs
-            .reply_when_settled(move || entry(reply, Call::Create, newparent, done));
+        let done = self.done_in(Call::Create, (newparent, newname), done);
+        self.vfs.reply_when_settled(move || entry(reply, done));
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        opened(reply, ino, self.vfs.open(ino.0, access(flags, req)));
+        let done = self.vfs.open(ino.0, access(flags, req));
+        opened(reply, self.done(Call::Open, ino, done));
     }
 
     fn read(
@@ -388,13 +391,13 @@ impl Filesystem for Shim {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.vfs.read(fh.0, offset, size) {
+        match self.done(Call::Read, ino, self.vfs.read(fh.0, offset, size)) {
             Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
             Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
             Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
                 reply.data(buffer.get(range).unwrap_or_default());
             }
-            Err(error) => reply.error(refused(Call::Read, ino, &error)),
+            Err(errno) => reply.error(errno),
         }
     }
 
@@ -411,9 +414,10 @@ impl Filesystem for Shim {
         reply: ReplyWrite,
     ) {
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        match self.vfs.write(fh.0, offset, data, mapped) {
+        let done = self.vfs.write(fh.0, offset, data, mapped);
+        match self.done(Call::Write, ino, done) {
             Ok(written) => reply.written(written),
-            Err(error) => reply.error(refused(Call::Write, ino, &error)),
+            Err(errno) => reply.error(errno),
         }
     }
 
@@ -426,8 +430,8 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let saved = self.vfs.flush(fh.0, req.pid());
-        self.vfs
-            .reply_when_settled(move || empty(reply, Call::Flush, ino, saved));
+        let saved = self.done(Call::Flush, ino, saved);
+        self.vfs.reply_when_settled(move || empty(reply, saved));
     }
 
     fn release(
@@ -440,7 +444,8 @@ impl Filesystem for Shim {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        empty(reply, Call::Release, ino, self.vfs.release(fh.0));
+        let done = self.vfs.release(fh.0);
+        empty(reply, self.done(Call::Release, ino, done));
     }
 
     fn fsync(
@@ -451,13 +456,12 @@ impl Filesystem for Shim {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let saved = self.vfs.fsync(fh.0);
-        self.vfs
-            .reply_when_settled(move || empty(reply, Call::Fsync, ino, saved));
+        let saved = self.done(Call::Fsync, ino, self.vfs.fsync(fh.0));
+        self.vfs.reply_when_settled(move || empty(reply, saved));
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        opened(reply, ino, self.vfs.opendir(ino.0));
+        opened(reply, self.done(Call::Open, ino, self.vfs.opendir(ino.0)));
     }
 
     fn readdirplus(
@@ -478,9 +482,9 @@ impl Filesystem for Shim {
                 Generation(0),
             )
         });
-        match listed {
+        match self.done(Call::Readdir, ino, listed) {
             Ok(()) => reply.ok(),
-            Err(error) => reply.error(refused(Call::Readdir, ino, &error)),
+            Err(errno) => reply.error(errno),
         }
     }
 
@@ -492,11 +496,12 @@ impl Filesystem for Shim {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        empty(reply, Call::Release, ino, self.vfs.release(fh.0));
+        let done = self.vfs.release(fh.0);
+        empty(reply, self.done(Call::Release, ino, done));
     }
 
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match self.vfs.statfs() {
+        match self.done(Call::Statfs, ino, self.vfs.statfs()) {
             Ok(fs) => reply.statfs(
                 fs.blocks,
                 fs.free,
@@ -507,7 +512,7 @@ impl Filesystem for Shim {
                 255,
                 fs.block_size,
             ),
-            Err(error) => reply.error(refused(Call::Statfs, ino, &error)),
+            Err(errno) => reply.error(errno),
         }
     }
 
@@ -522,20 +527,23 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let done = self.vfs.setxattr(ino.0, name, value);
-        self.vfs
-            .reply_when_settled(move || empty(reply, Call::Xattr, ino, done));
+        let done = self.done(Call::Xattr, ino, done);
+        self.vfs.reply_when_settled(move || empty(reply, done));
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        xattr(reply, ino, size, self.vfs.getxattr(ino.0, name));
+        let found = self.vfs.getxattr(ino.0, name);
+        xattr(reply, size, self.done(Call::Xattr, ino, found));
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        xattr(reply, ino, size, self.vfs.listxattr(ino.0));
+        let found = self.vfs.listxattr(ino.0);
+        xattr(reply, size, self.done(Call::Xattr, ino, found));
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, Call::Xattr, ino, self.vfs.removexattr(ino.0, name));
+        let done = self.vfs.removexattr(ino.0, name);
+        empty(reply, self.done(Call::Xattr, ino, done));
     }
 
     fn create(
@@ -549,7 +557,8 @@ impl Filesystem for Shim {
         reply: ReplyCreate,
     ) {
         let access = access(OpenFlags(flags), req);
-        match self.vfs.create(parent.0, name, mode, caller(req), access) {
+        let done = self.vfs.create(parent.0, name, mode, caller(req), access);
+        match self.done_in(Call::Create, (parent, name), done) {
             Ok((attr, handle)) => reply.created(
                 &attr.valid,
                 &file_attr(&attr),
@@ -557,7 +566,7 @@ impl Filesystem for Shim {
                 FileHandle(handle.fh),
                 open_flags(&handle),
             ),
-            Err(error) => reply.error(refused(Call::Create, parent, &error)),
+            Err(errno) => reply.error(errno),
         }
     }
 
@@ -572,6 +581,6 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let done = self.vfs.fallocate(fh.0, offset, length, mode);
-        empty(reply, Call::Fallocate, ino, done);
+        empty(reply, self.done(Call::Fallocate, ino, done));
     }
 }

@@ -19,6 +19,7 @@ mod history;
 mod info;
 mod kernel;
 mod mounts;
+mod naming;
 mod node;
 mod process;
 mod refresh;

@@ -366,6 +366,7 @@ impl Vfs {
         };
         self.commit(&mut writer, &edit, &format!("block {n} removed"), None)?;
         self.drafts.removed(n);
+        locked(&self.history).block_saved(n);
         Ok(())
     }
 

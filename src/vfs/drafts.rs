@@ -1,10 +1,10 @@
 //! The drafts: blocks with edits that are not saved yet, and who has them open for writing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use super::{Result, locked};
+use super::{Node, Result, locked};
 use crate::asdf::Snapshot;
 use crate::source::Overlay;
 
@@ -14,6 +14,8 @@ pub(super) struct Draft {
     pub(super) overlay: Arc<Overlay>,
     /// Whether something was written.
     touched: AtomicBool,
+    /// The files that it was written through.
+    files: Mutex<HashSet<Node>>,
     /// Whether it has been saved: what is written now belongs in another draft. Held for reading by whoever writes, and for
     /// writing by a save, so that a save has all of a write or nothing of it.
     pub(super) saved: RwLock<bool>,
@@ -25,6 +27,7 @@ impl Draft {
             block,
             overlay,
             touched: AtomicBool::new(false),
+            files: Mutex::default(),
             saved: RwLock::new(false),
         }
     }
@@ -33,8 +36,15 @@ impl Draft {
         self.touched.load(Ordering::Acquire)
     }
 
-    pub(super) fn touch(&self) {
+    /// Notes that something was written through a file.
+    pub(super) fn touch(&self, file: Node) {
+        locked(&self.files).insert(file);
         self.touched.store(true, Ordering::Release);
+    }
+
+    /// The files that it was written through.
+    pub(super) fn files(&self) -> Vec<Node> {
+        locked(&self.files).iter().copied().collect()
     }
 }
 
@@ -141,6 +151,16 @@ impl Drafts {
         drafts
             .iter()
             .any(|(&block, slot)| block >= n && slot.draft.is_some())
+    }
+
+    /// The drafts that hold something that is not saved.
+    pub(super) fn touched(&self) -> Vec<Arc<Draft>> {
+        let drafts = locked(&self.by_block);
+        let drafts = drafts.values().filter_map(|slot| slot.draft.as_ref());
+        drafts
+            .filter(|draft| draft.is_touched())
+            .map(Arc::clone)
+            .collect()
     }
 
     /// Forgets a draft that is saved.

@@ -5,6 +5,7 @@
 //! `cat x > blocks/0.bin` does not first make the block empty.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use log::warn;
@@ -223,8 +224,7 @@ impl Vfs {
             return Ok(());
         };
         let stale = |why: &str| {
-            let why = why.to_owned();
-            warn!("{why}: open it again to write to it");
+            let why = format!("{why}; open it again to write to it");
             Err(Library::Stale { why }.into())
         };
         let now = self.state();
@@ -267,7 +267,7 @@ impl Vfs {
             match open.node {
                 Node::Block(_) => {
                     draft.overlay.write(offset, data)?;
-                    draft.touch();
+                    draft.touch(open.node);
                     Ok(())
                 }
                 _ => self.write_array(open, draft, offset, data),
@@ -298,7 +298,7 @@ impl Vfs {
             if draft.overlay.len() != size {
                 Self::check_resize(&self.state().snapshot, draft.block, size)?;
                 draft.overlay.resize(size);
-                draft.touch();
+                draft.touch(node);
             }
             Ok(())
         });
@@ -319,7 +319,7 @@ impl Vfs {
         self.change(open, |draft| {
             if draft.overlay.len() != size {
                 draft.overlay.resize(size);
-                draft.touch();
+                draft.touch(open.node);
             }
             Ok(())
         })
@@ -334,7 +334,7 @@ impl Vfs {
             Node::Block(_) => self.change(open, |draft| {
                 if draft.overlay.len() < end {
                     draft.overlay.resize(end);
-                    draft.touch();
+                    draft.touch(open.node);
                 }
                 Ok(())
             }),
@@ -352,8 +352,8 @@ impl Vfs {
         let Some(draft) = self.drafts.get(block).filter(|draft| draft.is_touched()) else {
             return Ok(());
         };
-        self.check_rewritten(open)?;
-        self.save_block(&draft)
+        let saved = self.check_rewritten(open);
+        self.noted(open.node, saved.and_then(|()| self.save_block(&draft)))
     }
 
     /// Saves a draft, which is gone then. So is one that was made of a state of FILE that is no more.
@@ -371,7 +371,7 @@ impl Vfs {
             }
             Err(error @ Error::Library(Library::Stale { .. })) => {
                 self.refresh_soon();
-                Some(self.give_up(draft.block, error))
+                Some(self.give_up(draft, error))
             }
             Err(_) => return outcome.map(drop),
         };
@@ -382,10 +382,9 @@ impl Vfs {
     }
 
     /// Tells that a draft is given up. It is gone when what is given back is dropped.
-    fn give_up(&self, block: usize, error: &Error) -> Announced<'_> {
-        warn!("block {block}: what was written is not saved, and given up: {error}");
-        locked(&self.history).give_up(block, error);
-        self.announce_block(&self.state(), block)
+    fn give_up(&self, draft: &Draft, why: &dyn Display) -> Announced<'_> {
+        self.note_loss(draft.block, &draft.files(), why);
+        self.announce_block(&self.state(), draft.block)
     }
 
     /// The end of a handle: saves what a map wrote, and gives up what can't be saved when nobody is left to mend it.
@@ -406,7 +405,7 @@ impl Vfs {
         if let (Some(draft), Err(error)) = (draft, &saved)
             && draft.is_touched()
         {
-            drop(self.give_up(block, error));
+            drop(self.give_up(&draft, error));
         }
         self.tell(Invalidation::Inode(open.node.ino()));
         saved
@@ -495,7 +494,7 @@ fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
 }
 
 /// The block that holds the bytes of a block or array, if one does.
-fn block_of(state: &State, node: Node) -> Option<usize> {
+pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
     match node {
         Node::Block(n) => Some(index(n)),
         Node::ArrayBin(number) | Node::ArrayNpy(number) => {

@@ -50,7 +50,7 @@ impl Vfs {
         }
         drop(rewritten);
         put_elements(&state, number, is_npy, draft, at, data)?;
-        draft.touch();
+        draft.touch(open.node);
         Ok(())
     }
 
@@ -94,7 +94,7 @@ impl Vfs {
             let len = state.array(number)?.bin_len();
             put_zeros(&state, number, is_npy, draft, *rewritten..len)?;
             *rewritten = (*rewritten).max(len);
-            draft.touch();
+            draft.touch(open.node);
             Ok(())
         })
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::Error;
 use super::info::Saves;
 
 /// What happened to saves since the file was mounted.
@@ -16,6 +15,18 @@ pub(super) struct History {
     refused: Option<Refused>,
     /// Why what was written into a block was given up, by block.
     given_up: BTreeMap<usize, String>,
+    /// Why a change of a block was refused last, by block.
+    refusals: BTreeMap<usize, String>,
+}
+
+/// For how many blocks it is known why something was not saved.
+const MAX_BLOCKS: usize = 100;
+
+fn keep_some(news: &mut BTreeMap<usize, String>, block: usize, why: String) {
+    news.insert(block, why);
+    if news.len() > MAX_BLOCKS {
+        news.pop_first();
+    }
 }
 
 /// A text that is not saved.
@@ -54,9 +65,12 @@ impl History {
             adrift,
             read_only,
             last,
-            refused: self
+            unsaved: self
                 .refused()
-                .or_else(|| self.given_up.values().next().cloned()),
+                .into_iter()
+                .chain(self.given_up.values().cloned())
+                .collect(),
+            refusals: self.refusals.values().cloned().collect(),
         }
     }
 
@@ -66,14 +80,22 @@ impl History {
     }
 
     /// Notes that what was written into a block could not be saved and is gone.
-    pub(super) fn give_up(&mut self, block: usize, why: &Error) {
-        let why = format!("block {block}: {why}; what was written is given up");
-        self.given_up.insert(block, why);
+    pub(super) fn give_up(&mut self, block: usize, why: String) {
+        self.refusals.remove(&block);
+        keep_some(&mut self.given_up, block, why);
     }
 
-    /// Notes that a block has been saved, so that what was given up of it before is no news any more.
+    /// Notes that a change of a block was refused, which whoever tried knows, but not why.
+    pub(super) fn refuse(&mut self, block: usize, why: String) {
+        if !self.given_up.contains_key(&block) {
+            keep_some(&mut self.refusals, block, why);
+        }
+    }
+
+    /// Notes that a block has been saved, so that what was refused or given up of it before is no news any more.
     pub(super) fn block_saved(&mut self, block: usize) {
         self.given_up.remove(&block);
+        self.refusals.remove(&block);
     }
 
     /// Why the text that was written last is not saved, and where it is.

@@ -142,8 +142,10 @@ pub(super) struct Saves<'a> {
     pub(super) read_only: Option<&'a str>,
     /// When the last save was, and what it did.
     pub(super) last: Option<String>,
-    /// Why the text that was written last is not saved.
-    pub(super) refused: Option<String>,
+    /// What was written and is not saved, and why.
+    pub(super) unsaved: Vec<String>,
+    /// Why changes of blocks were refused.
+    pub(super) refusals: Vec<String>,
     /// Why FILE is not shown as it is now.
     pub(super) adrift: Option<String>,
     /// Files that are in memory only, and no editor's.
@@ -203,23 +205,34 @@ fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>, validate: Validat
             Err(error) => text.line(format_args!("indexes   not kept in {error}")),
         }
     }
-    match (&saves.refused, &saves.last) {
-        (Some(why), _) => text.line(format_args!("save      NOT SAVED: {why}")),
-        (None, Some(what)) => text.line(format_args!("save      {what}")),
-        (None, None) => text.line(format_args!(
+    news(saves, &mut text);
+    problems(snapshot, &mut text);
+    if validate != Validate::Off {
+        broken_rules(snapshot, &mut text);
+    }
+    text
+}
+
+/// What became of saves, and of what was not saved.
+fn news(saves: &Saves<'_>, text: &mut Text) {
+    match &saves.last {
+        _ if !saves.unsaved.is_empty() => {}
+        Some(what) => text.line(format_args!("save      {what}")),
+        None => text.line(format_args!(
             "save      nothing saved since the file was mounted"
         )),
+    }
+    for why in &saves.unsaved {
+        text.line(format_args!("save      NOT SAVED: {why}"));
+    }
+    for why in &saves.refusals {
+        text.line(format_args!("refused   {why}"));
     }
     for file in saves.scratch.iter().take(MAX_PROBLEMS) {
         text.line(format_args!(
             "memory    {file}: in memory only, gone at unmount"
         ));
     }
-    problems(snapshot, &mut text);
-    if validate != Validate::Off {
-        broken_rules(snapshot, &mut text);
-    }
-    text
 }
 
 /// What of the tree breaks a rule of the core tags, a line each.

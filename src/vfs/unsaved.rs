@@ -1,13 +1,18 @@
 //! What was written and is not saved: refused texts, and where they are kept until they can be saved.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use log::{info, warn};
 
+use super::edit::{DataHandle, block_of};
 use super::node::Node;
 use super::{Error, Invalidation, Result, Vfs, locked};
 use crate::error::Error as Library;
+
+/// So many files are named of those that a block was written through.
+const MAX_PATHS: usize = 3;
 
 impl Vfs {
     /// Keeps a text that could not be saved. `shown`: `tree.yaml` goes on showing it; but not instead of another program's tree, if
@@ -60,12 +65,48 @@ impl Vfs {
         Ok(())
     }
 
+    /// Notes that what was written into a block through these files is given up.
+    pub(super) fn note_loss(&self, block: usize, files: &[Node], why: &dyn Display) {
+        let mut paths: Vec<String> = files.iter().map(|file| self.path_of(*file)).collect();
+        paths.sort_unstable();
+        let more = paths.len().saturating_sub(MAX_PATHS);
+        paths.truncate(MAX_PATHS);
+        if more > 0 {
+            paths.push(format!("{more} more"));
+        }
+        let why = format!("{}: {why}; what was written is given up", paths.join(", "));
+        warn!("{why}");
+        locked(&self.history).give_up(block, why);
+    }
+
+    /// Notes that what was stored in a map of a file is not taken: no call tells its process.
+    pub(super) fn note_lost_page(&self, open: &DataHandle, why: &Error) {
+        if let Some(block) = open.block {
+            self.note_loss(block, &[open.node], why);
+        }
+    }
+
+    /// What became of a change of a block, with a note of why it was refused if it was: an errno does not say it.
+    pub(super) fn noted<T>(&self, node: Node, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done
+            && let Some(block) = block_of(&self.state(), node)
+        {
+            let why = format!("{}: {error}", self.path_of(node));
+            locked(&self.history).refuse(block, why);
+        }
+        done
+    }
+
     /// To be called when the mount has ended: says in the log what was not saved. Whether that is nothing.
     #[must_use]
     pub fn end(&self) -> bool {
         let path = self.path.display();
         if let Err(error) = self.rescue() {
             warn!("{path}: the tree that was refused is lost: {error}");
+        }
+        for draft in self.drafts.touched() {
+            let why = "the mount has ended before it was closed";
+            self.note_loss(draft.block, &draft.files(), &why);
         }
         for file in self.scratch() {
             warn!("{path}: unmounted, and with it went what was in its memory only: {file}");
@@ -93,3 +134,6 @@ impl Vfs {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use super::process::process_of;
 use super::root::{Number, Root, TREE_NAME, TextHandle};
 use super::{
     Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Opened, ROOT_DIRECTORIES,
-    Rename, Result, Vfs, locked,
+    Rename, Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
 use crate::source::len_u64;
@@ -87,7 +87,7 @@ impl Vfs {
             }
             Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) => {
                 if let Some(size) = changes.size {
-                    self.resize_data(node, fh, size)?;
+                    self.noted(node, self.resize_data(node, fh, size))?;
                 }
             }
             _ => return Err(Error::NotPermitted("this file is not yours to change")),
@@ -175,7 +175,10 @@ impl Vfs {
                 }
                 Ok(Node::Text(number))
             }
-            Node::Blocks => self.make_block(name),
+            Node::Blocks => {
+                let block = block_number(name).map_or(Node::Blocks, Node::Block);
+                self.noted(block, self.make_block(name))
+            }
             _ => Err(Error::NotPermitted(
                 "files can be made in the root and in blocks only",
             )),
@@ -283,7 +286,10 @@ impl Vfs {
                 let filled = locked(&self.root).unlink(name, process(thread))?;
                 self.is_filled(filled)
             }
-            Node::Blocks => self.remove_block(name),
+            Node::Blocks => {
+                let block = block_number(name).map_or(Node::Blocks, Node::Block);
+                self.noted(block, self.remove_block(name))
+            }
             _ => Err(Error::NotPermitted("arrays and info follow the tree")),
         }
     }
@@ -365,8 +371,13 @@ impl Vfs {
         let handle = self.handles.get(fh)?;
         match &*handle {
             Handle::Text(text) => locked(&self.root).write(&mut locked(text), offset, data)?,
-            Handle::Data(open) if mapped => self.write_data(open, Some(offset), data)?,
-            Handle::Data(open) => self.write_data(open, open.place(offset), data)?,
+            Handle::Data(open) if mapped => self
+                .write_data(open, Some(offset), data)
+                .inspect_err(|error| self.note_lost_page(open, error))?,
+            Handle::Data(open) => {
+                let done = self.write_data(open, open.place(offset), data);
+                self.noted(open.node, done)?;
+            }
             Handle::Fixed(_) => return Err(Error::ReadOnly("info is ours")),
             Handle::Directory(..) => return Err(Error::IsDirectory),
         }
@@ -494,7 +505,7 @@ impl Vfs {
                     Ok(())
                 }
             }
-            Handle::Data(open) => self.extend_data(open, end),
+            Handle::Data(open) => self.noted(open.node, self.extend_data(open, end)),
             Handle::Fixed(_) => Err(Error::ReadOnly("info is ours")),
             Handle::Directory(..) => Err(Error::IsDirectory),
         }

@@ -54,8 +54,11 @@ impl Vfs {
     pub fn setxattr(&self, ino: u64, name: &OsStr, value: &[u8]) -> Result<()> {
         self.check_writable()?;
         match Node::from_ino(ino).ok_or(Error::NotFound)? {
-            Node::Block(n) if name == "user.asdf.compression" => {
-                self.recompress(index(n), compression_code(value)?)
+            block @ Node::Block(n) if name == "user.asdf.compression" => {
+                let code = compression_code(value);
+                self.noted(block, code.and_then(|code| self.recompress(index(n), code)))?;
+                locked(&self.history).block_saved(index(n));
+                Ok(())
             }
             _ => Err(Error::NotSupported(
                 "only user.asdf.compression of a block can be set",

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use crate::common::{Mount, Outcome, PROGRAM, can_mount, is_root, run};
-use crate::sample::Sample;
+use crate::sample::{Block, Sample, array};
 
 fn unmount(mount: &Mount) -> Outcome {
     run(Command::new(PROGRAM).arg("-u").arg(&mount.dir))
@@ -140,6 +141,39 @@ fn files_that_are_in_memory_only_are_named_and_those_of_editors_are_not() {
     assert_eq!(said.code, 0);
     let gone = "unmounted, and with it went what was in its memory only: results.csv (4 bytes)\n";
     assert!(said.stderr.ends_with(gone), "{}", said.stderr);
+}
+
+/// The log had an inode number, and `-u` returned 0.
+#[test]
+fn an_edit_that_is_given_up_is_told_of_by_its_name() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let tree = |n| {
+        let sample = Sample::new(&format!("n: {n}\n{}", array("data", 0, "uint8", "[4]")));
+        sample.block(Block::raw(&[n; 4]))
+    };
+    let file = tree(1).write(dir.path());
+    let log = dir.path().join("log");
+    let mount = Mount::new(&file, &["--log-file", log.to_str().unwrap()]);
+    let data = File::options()
+        .write(true)
+        .open(mount.path("arrays/data.bin"))
+        .unwrap();
+    data.write_all_at(&[9], 0).unwrap();
+    fs::write(&file, tree(22).bytes()).unwrap();
+    assert_eq!(data.sync_all().unwrap_err().raw_os_error(), Some(116));
+    drop(data);
+    let said = "arrays/data.bin: the file has been changed by another program";
+    let status = mount.text("info/status");
+    assert!(status.contains(&format!("NOT SAVED: {said}")), "{status}");
+    let unmounted = unmount(&mount);
+    assert_eq!(unmounted.code, 40);
+    let news = format!("unmounted, but an edit is not saved: {said}");
+    assert!(unmounted.stderr.contains(&news), "{}", unmounted.stderr);
+    let log = fs::read_to_string(log).unwrap();
+    assert!(log.contains(&format!("Fsync {said}")), "{log}");
 }
 
 /// `tree.yaml` was gone until the next mount.

@@ -1,0 +1,115 @@
+//! What files are called in messages: by their paths in the mount, as people know no inode numbers.
+
+use std::ffi::OsStr;
+
+use log::{debug, warn};
+
+use super::node::Node;
+use super::{Call, Error, INFO_FILES, State, Vfs, hdus, locked};
+
+/// What an inode is called that is none, or whose name is gone.
+const NAMELESS: &str = "a file that is gone";
+
+impl Vfs {
+    /// Says in the log that a request for a file, or for a name in a directory, was refused. Its errno.
+    pub fn refused(&self, call: Call, ino: u64, name: Option<&OsStr>, error: &Error) -> i32 {
+        let path = || {
+            let path = Node::from_ino(ino).map(|node| self.path_of(node));
+            let path = path.unwrap_or_else(|| NAMELESS.to_owned());
+            match name {
+                Some(name) if ino == Node::Root.ino() => name.display().to_string(),
+                Some(name) => format!("{path}/{}", name.display()),
+                None => path,
+            }
+        };
+        if error.is_remarkable() {
+            warn!("{call:?} {}: {error}", path());
+        } else {
+            debug!("{call:?} {}: {error}", path());
+        }
+        error.errno(call)
+    }
+
+    /// The path of a file below the mountpoint.
+    pub(super) fn path_of(&self, node: Node) -> String {
+        let state = self.state();
+        let known = match node {
+            Node::Root => Some(".".to_owned()),
+            Node::Blocks => Some("blocks".to_owned()),
+            Node::Info => Some("info".to_owned()),
+            Node::Hdus => Some(hdus::NAME.to_owned()),
+            Node::Block(n) => Some(format!("blocks/{n}.bin")),
+            Node::ArrayBin(number) => array_path(&state, number, ".bin"),
+            Node::ArrayNpy(number) => array_path(&state, number, ".npy"),
+            Node::ArrayDir(number) => directory_path(&state, number),
+            Node::ArrayLink(_) => Some("a link in arrays".to_owned()),
+            Node::Text(number) => {
+                let root = locked(&self.root);
+                let mut names = root.names().filter(|(_, found)| *found == number);
+                names.next().map(|(name, _)| name.display().to_string())
+            }
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv => {
+                let mut files = INFO_FILES.iter().filter(|(_, found)| *found == node);
+                files.next().map(|(name, _)| format!("info/{name}"))
+            }
+            Node::HduHeader(_) | Node::HduBin(_) => {
+                let mut units = hdus::entries(&state.snapshot).into_iter();
+                let found = units.find(|(_, found)| *found == node);
+                found.map(|(name, _)| format!("{}/{}", hdus::NAME, name.display()))
+            }
+        };
+        known.unwrap_or_else(|| NAMELESS.to_owned())
+    }
+}
+
+fn array_path(state: &State, number: u32, ending: &str) -> Option<String> {
+    let array = state.array(number).ok()?;
+    Some(format!("arrays/{}{ending}", array.path()))
+}
+
+fn directory_path(state: &State, number: u32) -> Option<String> {
+    if number == 0 {
+        return Some("arrays".to_owned());
+    }
+    let (parent, _) = state.catalogue().directory_facts(number)?;
+    let mut entries = state.catalogue().entries(parent)?.iter();
+    let (name, _) = entries.find(|(_, node)| *node == Node::ArrayDir(number))?;
+    Some(format!(
+        "{}/{}",
+        directory_path(state, parent)?,
+        name.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::asdf::sample::Sample;
+    use crate::vfs::node::Node;
+    use crate::vfs::testing::writable;
+
+    const TEXT: &[u8] =
+        b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+        m: {n: {x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}}}\n...\n";
+
+    #[test]
+    fn a_file_is_called_by_its_path() {
+        let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+        let mut directory = Node::ARRAYS.ino();
+        let mut path = "arrays".to_owned();
+        for name in ["m", "n", "x.npy"] {
+            assert_eq!(vfs.path_of(Node::from_ino(directory).unwrap()), path);
+            directory = vfs.lookup(directory, name.as_ref()).unwrap().ino;
+            path = format!("{path}/{name}");
+        }
+        assert_eq!(vfs.path_of(Node::from_ino(directory).unwrap()), path);
+        for (node, path) in [
+            (Node::TREE, "tree.yaml"),
+            (Node::Block(0), "blocks/0.bin"),
+            (Node::Status, "info/status"),
+            (Node::Text(7), super::NAMELESS),
+            (Node::ArrayBin(1 << 20), super::NAMELESS),
+        ] {
+            assert_eq!(vfs.path_of(node), path);
+        }
+    }
+}
