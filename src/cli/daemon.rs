@@ -452,6 +452,13 @@ fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Fai
     if request.foreground {
         return Ok(());
     }
+    // what can fail comes first: once the parent has said that it is mounted, nothing may end the mount
+    std::env::set_current_dir("/").map_err(fail)?;
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(fail)?;
     let mut out = std::io::stdout();
     out.write_all(READY.as_bytes())
         .and_then(|()| out.flush())
@@ -459,12 +466,6 @@ fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Fai
     sink.detach();
     // a daemon of an interactive shell belongs to nobody's terminal; in a session of its own already, that is so
     let _ = rustix::process::setsid();
-    std::env::set_current_dir("/").map_err(fail)?;
-    let null = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-        .map_err(fail)?;
     rustix::stdio::dup2_stdout(&null).map_err(|error| fail(error.into()))?;
     rustix::stdio::dup2_stderr(&null).map_err(|error| fail(error.into()))
 }
