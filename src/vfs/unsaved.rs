@@ -28,10 +28,12 @@ impl Vfs {
             self.refresh_soon();
         }
         let mut root = locked(&self.root);
-        if kept.is_err() || shown && !stale {
+        // an older text of which there is no copy makes way for this one: the last that was refused is what is kept
+        let in_sight = kept.is_err() || root.only_in_memory().is_some();
+        if in_sight || shown && !stale {
             root.refused(Arc::clone(text), kept.is_ok());
         }
-        if kept.is_err()
+        if in_sight
             && !shown
             && let Some(number) = root.show_refused()
         {

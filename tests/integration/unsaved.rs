@@ -80,7 +80,17 @@ mount -o remount,ro ro
 \"$0\" --log-file log ro/f.asdf mnt
 echo more >> mnt/tree.yaml
 \"$0\" -u --discard mnt
-echo $?";
+echo $?
+\"$0\" --log-file log ro/f.asdf mnt
+echo older >> mnt/tree.yaml
+mount -o remount,rw ro
+(cat ro/f.asdf; echo newer) > mnt/new
+mv mnt/new mnt/tree.yaml
+rm mnt/new
+tail -n 1 mnt/tree.yaml
+\"$0\" -u mnt
+echo $?
+tail -n 1 ro/f.asdf.2.rejected.yaml";
     if !can_mount() || !is_root() {
         return;
     }
@@ -88,7 +98,9 @@ echo $?";
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(
         lines,
-        ["more", "41", "more", "40", "more", "40"],
+        [
+            "more", "41", "more", "40", "more", "40", "newer", "40", "newer"
+        ],
         "{}",
         said.stderr
     );
@@ -98,7 +110,7 @@ echo $?";
         .filter(|line| line.starts_with("asdf-mount: mnt: "))
         .collect();
     let unmounted = "asdf-mount: mnt: unmounted, but the tree that was refused is not saved: it";
-    assert_eq!(complaints.len(), 3, "{complaints:?}");
+    assert_eq!(complaints.len(), 4, "{complaints:?}");
     assert!(complaints[0].starts_with(
         "asdf-mount: mnt: not unmounted: the tree that was refused is in memory only; "
     ));
