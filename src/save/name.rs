@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use super::digest::Digest;
+
 /// The longest name of a file, in bytes.
 const NAME_MAX: usize = 255;
 /// What stands between FILE's name and what a file of ours is for.
@@ -34,11 +36,16 @@ pub(super) fn is_temporary(file: &OsStr, name: &OsStr) -> bool {
         .is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// `NAME.ENDING`: a file that is there to be found by people. The name is cut if it would be too long.
+/// A name that with an ending of so many bytes is no longer than a file's may be: cut, if need be, as other names here are.
+#[must_use]
+pub fn short_enough(name: &OsStr, ending: usize) -> OsString {
+    OsString::from_vec(stem(name, NAME_MAX.saturating_sub(ending)))
+}
+
+/// `NAME.ENDING`: a file that is there to be found by people.
 pub(super) fn beside(file: &OsStr, ending: &str) -> OsString {
     let room = NAME_MAX.saturating_sub(ending.len()).saturating_sub(1);
-    let stem = file.as_bytes().get(..room).unwrap_or(file.as_bytes());
-    OsString::from_vec([stem, b".", ending.as_bytes()].concat())
+    OsString::from_vec([&stem(file, room)[..], b".", ending.as_bytes()].concat())
 }
 
 /// The ending has a fixed place, so that a name that has to be cut is still the same each time.
@@ -47,8 +54,23 @@ fn with_ending(file: &OsStr, ending: &[u8]) -> OsString {
         .saturating_sub(OURS.len())
         .saturating_sub(DIGITS)
         .saturating_sub(1);
-    let stem = file.as_bytes().get(..room).unwrap_or(file.as_bytes());
-    OsString::from_vec([b".", stem, OURS, ending].concat())
+    OsString::from_vec([b".", &stem(file, room)[..], OURS, ending].concat())
+}
+
+/// FILE's name. If it is longer than `room` it is cut between two characters, and a hash of all of it tells it from others
+/// that begin alike.
+fn stem(file: &OsStr, room: usize) -> Vec<u8> {
+    let whole = file.as_bytes();
+    if whole.len() <= room {
+        return whole.to_vec();
+    }
+    let Digest([a, b, c, d, ..]) = Digest::of(whole);
+    let hash = format!("~{a:02x}{b:02x}{c:02x}{d:02x}");
+    let starts = |at: &usize| whole.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80);
+    let most = room.saturating_sub(hash.len());
+    let end = (0..=most).rev().find(starts).unwrap_or(most);
+    let start = whole.get(..end).unwrap_or_default();
+    [start, hash.as_bytes()].concat()
 }
 
 #[cfg(test)]
@@ -75,5 +97,18 @@ mod tests {
             beside(OsStr::new("a.asdf"), "rejected.yaml"),
             "a.asdf.rejected.yaml"
         );
+    }
+
+    #[test]
+    fn long_names_that_begin_alike_have_files_of_their_own() {
+        let [one, two] = ["1", "2"].map(|end| format!("{}{end}.asdf", "\u{20ac}".repeat(83)));
+        let (one, two) = (OsStr::new(&one), OsStr::new(&two));
+        assert_eq!(one.len(), NAME_MAX);
+        assert_ne!(sidecar(one), sidecar(two));
+        assert_ne!(beside(one, "rejected.yaml"), beside(two, "rejected.yaml"));
+        assert!(!is_temporary(one, &temporary(two)));
+        for name in [sidecar(one), temporary(one), beside(one, "rejected.yaml")] {
+            assert!(name.to_str().is_some(), "a character is cut: {name:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! To be done under the lock and before anything is served. See "Recovery" of the protocol in [`super`].
 
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use super::inplace::{InPlace, is_ours};
@@ -10,7 +11,7 @@ use super::journal::{Head, Record};
 use super::name;
 use super::rope::{Rope, Segment, Segments};
 use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag};
-use super::store::{Access, Store};
+use super::store::{Access, Store, impossible};
 use super::view::{View, write_all};
 use crate::asdf::layout::{Extent, Index, Region};
 use crate::asdf::scan::scan;
@@ -66,6 +67,7 @@ pub(super) fn find<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> Re
     }
 }
 
+/// Looks at what has the name of a sidecar. It may be anything: what is no record that explains FILE is only told of.
 fn find_sidecar<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
@@ -73,38 +75,57 @@ fn find_sidecar<S: Store>(
     view: &View<S>,
 ) -> Result<Option<Found>> {
     let sidecar = name::sidecar(name);
-    let wrong = |why: &str| {
-        Ok(Some(Found::Foreign(
-            format!("{}: {why}", sidecar.display()),
-            None,
-        )))
+    let foreign = |why: &str| {
+        let why = format!("{}: {why}", sidecar.display());
+        Ok(Some(Found::Foreign(why, None)))
+    };
+    let ignore = |why: &str| {
+        log::warn!("{}: {why}; left alone", sidecar.display());
+        Ok(None)
     };
     let failed = |cause| Error::io(sidecar.display().to_string(), cause);
-    let journal = match store.open(&sidecar, Access::Read) {
-        Ok(journal) => journal,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+    let its = store.stat(file).map_err(failed)?;
+    let found = match store.stat_name(&sidecar) {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(cause) => return Err(failed(cause)),
     };
-    let (ours, its) = (
-        store.stat(&journal).map_err(failed)?,
-        store.stat(file).map_err(failed)?,
-    );
-    if !is_ours(&ours, store.user(), its.uid) {
-        return wrong("not made by this program");
+    if !found.is_regular() {
+        return ignore("not a file");
     }
+    let ours = is_ours(&found, store.user(), its.uid);
+    let journal = match store.open(&sidecar, Access::Read) {
+        Ok(journal) => journal,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if ours && impossible(&error) => {
+            return foreign("may be an interrupted save, but can't be read");
+        }
+        Err(error) if impossible(&error) => return ignore("can't be read"),
+        Err(cause) => return Err(failed(cause)),
+    };
     let Some((record, 0)) = Record::read(&View::open(store, &journal)?)? else {
-        return wrong("not a whole journal");
+        return ignore("not a journal");
     };
     // device numbers may change from boot to boot, inode numbers do not
-    if record.id.1 != its.id.1 {
-        return wrong("belongs to a file that has been replaced since");
-    }
+    let replaced = record.id.1 != its.id.1;
     let (short, long) = (
         record.old_len.min(record.new_len),
         record.old_len.max(record.new_len),
     );
-    if !(short..=long).contains(&its.size) {
-        return wrong("the file's length has been changed since");
+    let changed = !(short..=long).contains(&its.size);
+    if !ours {
+        let its_own = !replaced && !changed && explains(view, &record)?;
+        return if its_own {
+            foreign("an interrupted save, but not made by this program for this user")
+        } else {
+            ignore("not made by this program for this user")
+        };
+    }
+    if replaced {
+        return foreign("belongs to a file that has been replaced since");
+    }
+    if changed {
+        return foreign("the file's length has been changed since");
     }
     judge(view, record, true, None).map(Some)
 }
@@ -112,7 +133,18 @@ fn find_sidecar<S: Store>(
 /// What to do with `record`: it is pending if FILE is what that save can have left. If FILE is anything else, the record is
 /// foreign to it, unless FILE can't be read as it is: then nothing is lost by making it what the record says.
 fn judge(file: &dyn Source, record: Record, sidecar: bool, tail: Option<Extent>) -> Result<Found> {
-    let mut explained = true;
+    if explains(file, &record)? {
+        return Ok(Found::Pending { record, sidecar });
+    }
+    if scan(file, false).is_ok() {
+        let why = "an interrupted save is pending, but the file has been changed since";
+        return Ok(Found::Foreign(why.to_owned(), tail));
+    }
+    Ok(Found::Pending { record, sidecar })
+}
+
+/// Whether FILE is what the save of that record can have left.
+fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
     for range in &record.ranges {
         let mut found = vec![0; range.new.len()];
         let there = file.len().saturating_sub(range.offset);
@@ -121,16 +153,11 @@ fn judge(file: &dyn Source, record: Record, sidecar: bool, tail: Option<Extent>)
             found.get_mut(..there).unwrap_or_default(),
             range.offset.min(file.len()),
         )?;
-        explained = explained && range.explains(&found);
+        if !range.explains(&found) {
+            return Ok(false);
+        }
     }
-    if explained {
-        return Ok(Found::Pending { record, sidecar });
-    }
-    if scan(file, false).is_ok() {
-        let why = "an interrupted save is pending, but the file has been changed since";
-        return Ok(Found::Foreign(why.to_owned(), tail));
-    }
-    Ok(Found::Pending { record, sidecar })
+    Ok(true)
 }
 
 /// Looks for sectors of a record where only bytes lie that belong to nothing.
@@ -254,7 +281,7 @@ fn rescue<S: Store>(
     let failed = |cause| Error::io(rescued.display().to_string(), cause);
     let copy = match store.create(&rescued, None) {
         Ok(copy) => copy,
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(rescued),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(rescued),
         Err(cause) => return Err(failed(cause)),
     };
     let view: Arc<dyn Source> = Arc::new(View::open(store, file)?);
@@ -265,19 +292,26 @@ fn rescue<S: Store>(
     Ok(rescued)
 }
 
-/// Removes temporary files of ours that no running mount holds, if FILE itself is whole.
+/// Removes temporary files of ours, if FILE itself is whole.
 fn remove_leftovers<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> Result<()> {
-    let Ok(names) = store.names() else {
-        return Ok(());
-    };
-    let mut leftovers = names
-        .iter()
-        .filter(|other| name::is_temporary(name, other))
-        .peekable();
-    if leftovers.peek().is_none() || scan(&View::open(store, file)?, false).is_err() {
-        return Ok(());
+    let any = |names: Vec<OsString>| names.iter().any(|other| name::is_temporary(name, other));
+    if store.names().is_ok_and(any) && scan(&View::open(store, file)?, false).is_ok() {
+        remove_temporaries(&**store, name);
     }
-    for leftover in leftovers {
+    Ok(())
+}
+
+/// Removes the temporary files for FILE that no running program has locked.
+pub(super) fn remove_temporaries<S: Store>(store: &S, file: &OsStr) {
+    let names = store.names().unwrap_or_default();
+    for leftover in names.iter().filter(|other| name::is_temporary(file, other)) {
+        if !store
+            .stat_name(leftover)
+            .is_ok_and(|stat| stat.is_regular())
+        {
+            log::warn!("{}: not a file; left alone", leftover.display());
+            continue;
+        }
         let free = store
             .open(leftover, Access::Read)
             .and_then(|file| store.lock(&file));
@@ -288,7 +322,6 @@ fn remove_leftovers<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> R
             );
         }
     }
-    Ok(())
 }
 
 /// FILE as it will be once what was found is settled, without writing anything: `None` if it is `bytes` as they are.

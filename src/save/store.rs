@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FlockOperation, IFlags, Mode, OFlags, RenameFlags, SeekFrom,
-    XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags, RenameFlags,
+    SeekFrom, XattrFlags,
 };
 use rustix::io::Errno;
 
@@ -42,6 +42,14 @@ pub struct Stat {
     pub uid: u32,
     /// Type and permissions.
     pub mode: u32,
+}
+
+impl Stat {
+    /// Whether it is a regular file: no directory, symlink or device.
+    #[must_use]
+    pub fn is_regular(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::RegularFile
+    }
 }
 
 /// How a file is opened.
@@ -135,6 +143,9 @@ pub(super) fn impossible(error: &io::Error) -> bool {
         Errno::NOSYS,
         Errno::INVAL,
         Errno::NAMETOOLONG,
+        // something else has the name that a file is to be renamed to
+        Errno::ISDIR,
+        Errno::NOTEMPTY,
     ];
     Errno::from_io_error(error).is_some_and(|errno| errnos.contains(&errno))
 }

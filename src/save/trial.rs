@@ -14,6 +14,8 @@ use crate::asdf::scan::scan;
 use crate::error::{Error, Result};
 use crate::source::{Memory, Source, read_all};
 
+mod planted;
+
 struct Trial {
     dir: tempfile::TempDir,
 }

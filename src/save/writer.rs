@@ -569,8 +569,6 @@ fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
     const PATIENCE: Duration = Duration::from_secs(1);
     /// Between two attempts at the lock.
     const PAUSE: Duration = Duration::from_millis(5);
-    const TYPE: u32 = 0o170_000;
-    const REGULAR: u32 = 0o100_000;
     let failed = |cause| Error::io(name.display().to_string(), cause);
     let deadline = Instant::now().checked_add(PATIENCE);
     let mut attempts = 0;
@@ -580,7 +578,7 @@ fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
             .map_err(failed)
             .map_err(Refusal::Failed)?;
         let stat = store.stat(&file).map_err(failed).map_err(Refusal::Failed)?;
-        if stat.mode & TYPE != REGULAR {
+        if !stat.is_regular() {
             return Err(Refusal::Failed(Error::unsupported(
                 Place::File,
                 "not a regular file",

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -166,6 +167,22 @@ fn in_private_mounts<S: AsRef<OsStr>>(
         .args(["--mount", "sh", "-ec", script, "sh"])
         .args(arguments);
     run(&mut command)
+}
+
+#[test]
+fn what_another_user_has_put_beside_a_file_does_not_hinder_its_repair() {
+    if !is_root() {
+        return;
+    }
+    let (place, program) = place_of_nobody();
+    let planted = place.dir.path().join(".sample.asdf.asdf-mount-journal");
+    fs::write(&planted, "what only root can read").unwrap();
+    fs::set_permissions(&planted, fs::Permissions::from_mode(0o600)).unwrap();
+    let mut repair = Command::new(program);
+    repair.args(["--check", "--repair"]).arg(&place.file);
+    let said = run(repair.uid(NOBODY).gid(NOBODY));
+    assert_eq!(said.code, 0, "{} {}", said.stdout, said.stderr);
+    assert!(planted.exists());
 }
 
 #[test]
