@@ -415,7 +415,11 @@ impl Assembly<'_> {
         } else {
             self.gap(block, followed)
         };
-        block.header.allocated = sum(own, self.allotted(&behind, ending)?)?;
+        let more = self.allotted(&behind, ending)?;
+        if !block.open {
+            // of one that reaches to the end of the file it means nothing, and may be any number
+            block.header.allocated = sum(own, more)?;
+        }
         let before = block.old.and_then(|n| self.old.blocks.get(n));
         let unchanged = before.is_some_and(|before| {
             BlockHeader {

@@ -501,3 +501,28 @@ fn blocks_are_replaced_and_added_and_removed() {
         [vec![1; 9000], b"short".to_vec()]
     );
 }
+
+/// "A file of more than 2^63 bytes".
+#[test]
+fn a_size_that_means_nothing_hinders_no_save() {
+    use crate::asdf::sample::header;
+    for (flags, used) in [(1, 5), (1, u64::MAX), (0, 5), (0, u64::MAX)] {
+        for raw in [false, true] {
+            let code = if raw { *b"\0\0\0\0" } else { *b"zlib" };
+            let block = header(48, flags, code, [u64::MAX, used, 5], [0; 16]);
+            let sample = Sample::new().index(false).padding(&[b' '; 300]);
+            let trial = Trial::new(&sample.stored([&block, &b"world"[..]].concat()).bytes());
+            let mut writer = trial.open().writer;
+            for len in [20, 30_000] {
+                writer.save(&edit(len)).unwrap();
+                let bytes = trial.bytes();
+                let found = scan(&Memory::new(bytes.clone()), false).unwrap();
+                assert_eq!(found.text, text(len), "{flags} {used}");
+                assert_eq!(found.layout.blocks.len(), 1);
+                assert_eq!(found.layout.blocks[0].used, used);
+                let at = found.layout.blocks[0].data_offset() as usize;
+                assert_eq!(&bytes[at..at + 5], b"world");
+            }
+        }
+    }
+}
