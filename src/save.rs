@@ -128,8 +128,9 @@ use crate::source::{FileSource, Source};
 
 pub use baseline::Reload;
 pub use holder::lock_holder;
+pub use name::short_enough;
 pub use plan::Pad;
-pub use publish::publish;
+pub use publish::{is_published, publish};
 pub use recovery::Recovery;
 pub use whole::{WholeBlock, whole};
 pub use writer::{Committed, Method, Opened, Options, Refusal, Writer};

@@ -20,7 +20,7 @@ use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result};
 use crate::save::{self, WholeBlock};
-use crate::source::Memory;
+use crate::source::{Memory, Source};
 
 /// A file that is taken apart or put together.
 struct Original {
@@ -111,9 +111,12 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
     let original = Original::open(file, options)?;
     let fail = |error: Error| unwritten(file, &error);
     let count = original.snapshot.layout().blocks.len();
+    let ending = format!("{count:04}.asdf").len();
     let stem = original.path.file_stem().unwrap_or_default();
+    let stem = save::short_enough(stem, ending);
     let stem = stem.to_string_lossy();
     let name = |n: usize| format!("{stem}{n:04}.asdf");
+    let tree = directory.join(original.path.file_name().unwrap_or_default());
     let text = exploded_text(&original.snapshot, &name).map_err(fail)?;
     let kept = kept(&original.snapshot).map_err(fail)?;
     std::fs::create_dir_all(directory)
@@ -128,10 +131,19 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
         })
         .map_err(|cause| fail(Error::io(directory.display().to_string(), cause)))?;
 
+    if tree.symlink_metadata().is_ok() {
+        let there = ErrorKind::AlreadyExists.into();
+        return Err(fail(Error::io(tree.display().to_string(), there)));
+    }
     let mut progress = Progress::new("exploding", original.snapshot.layout().len);
     let mut made = Vec::new();
     let mut write = |path: PathBuf, text: Vec<u8>, blocks: &[WholeBlock]| {
         let bytes = save::whole(text, blocks, false)?;
+        if path != tree && path.exists() && save::is_published(&path, &bytes)? {
+            // a run that was killed has come so far
+            progress.add(bytes.len());
+            return Ok(());
+        }
         let permissions = original.permissions.clone();
         save::publish(&path, &bytes, permissions, &mut |len| progress.add(len))?;
         made.push(path);
@@ -145,10 +157,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
             let block = block(&original.snapshot, n)?;
             write(directory.join(name(n)), head.clone(), &[block])
         })
-        .and_then(|()| {
-            let own = original.path.file_name().unwrap_or_default();
-            write(directory.join(own), text, &kept)
-        });
+        .and_then(|()| write(tree.clone(), text, &kept));
     if done.is_err() {
         for path in made {
             // what can't be removed is harmless without the tree
@@ -351,6 +360,22 @@ mod tests {
         );
         assert_eq!(again.layout().blocks[1].compression, *b"zlib");
         assert_eq!(read_all(&*again.stored(1).unwrap(), 100).unwrap(), ZLIB);
+        // what a run that was killed has made is used again, and what it had begun goes
+        std::fs::remove_file(&tree).unwrap();
+        std::fs::remove_file(parts.join("é x0001.asdf")).unwrap();
+        std::fs::write(
+            parts.join(".é x0001.asdf.asdf-mount-0123456789abcdef"),
+            "half",
+        )
+        .unwrap();
+        let first = || {
+            use std::os::unix::fs::MetadataExt;
+            std::fs::metadata(parts.join("é x0000.asdf")).unwrap().ino()
+        };
+        let before = first();
+        explode(&parts, &file, &options()).unwrap();
+        assert_eq!((arrays(&tree), first()), (arrays(&file), before));
+        assert_eq!(std::fs::read_dir(&parts).unwrap().count(), 4);
         // nothing is replaced, and nothing left behind
         let there = "there already, and nothing is replaced; name another";
         let again = implode(&out, &tree, &options()).unwrap_err();
@@ -358,6 +383,36 @@ mod tests {
         let again = explode(&parts, &file, &options()).unwrap_err();
         assert!(again.message.ends_with(there), "{}", again.message);
         assert_eq!(std::fs::read_dir(&parts).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn a_block_file_that_is_another_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, parts) = (dir.path().join("x.asdf"), dir.path().join("parts"));
+        let sample = Sample::new().text(TREE.as_bytes()).block(b"abc");
+        let sample = sample.stored(block_with(*b"zlib", ZLIB, 60, 100));
+        std::fs::write(&file, sample.block(b"123456").bytes()).unwrap();
+        std::fs::create_dir(&parts).unwrap();
+        std::fs::write(parts.join("x0001.asdf"), "mine").unwrap();
+        let refused = explode(&parts, &file, &options()).unwrap_err();
+        assert!(refused.message.contains("x0001.asdf: it is there already"));
+        assert_eq!(std::fs::read(parts.join("x0001.asdf")).unwrap(), b"mine");
+        assert_eq!(std::fs::read_dir(&parts).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_name_of_255_bytes_is_exploded_and_imploded() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = format!("{}.asdf", "n".repeat(250));
+        let (file, parts) = (dir.path().join(&name), dir.path().join("parts"));
+        let sample = Sample::new().text(TREE.as_bytes()).block(b"abc");
+        let sample = sample.stored(block_with(*b"zlib", ZLIB, 60, 100));
+        std::fs::write(&file, sample.block(b"123456").bytes()).unwrap();
+        explode(&parts, &file, &options()).unwrap();
+        assert_eq!(arrays(&parts.join(&name)), arrays(&file));
+        let out = dir.path().join("o".repeat(255));
+        implode(&out, &parts.join(&name), &options()).unwrap();
+        assert_eq!(arrays(&out), arrays(&file));
     }
 
     #[test]

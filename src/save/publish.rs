@@ -3,16 +3,18 @@
 //! The bytes go to a temporary file in the same directory, which takes the name when they are on disk. Whatever happens before,
 //! the name stays free; nothing that has it already is ever replaced.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::name;
-use super::store::{Disk, Store};
+use super::recovery;
+use super::store::{Access, Disk, Store};
 use super::view::write_all;
 use crate::error::{Error, Result};
-use crate::source::Source;
+use crate::source::{FileSource, Source};
 
 /// How many bytes are in memory at a time.
 const STEP: u64 = 1 << 20;
@@ -40,8 +42,9 @@ pub fn publish(
     if disk.stat_name(own).is_ok() {
         return Err(failed(io::ErrorKind::AlreadyExists.into()));
     }
-    let temporary = name::temporary(own);
-    let file = disk.create(&temporary, None).map_err(failed)?;
+    // those of a run that was killed; of one that goes on they are locked
+    recovery::remove_temporaries(&disk, own);
+    let (temporary, file) = locked_temporary(&disk, own).map_err(failed)?;
     let done = fill(&disk, &file, bytes, progress).and_then(|()| {
         file.set_permissions(permissions).map_err(failed)?;
         disk.sync_all(&file).map_err(failed)?;
@@ -55,9 +58,53 @@ pub fn publish(
     disk.sync_dir().map_err(failed)
 }
 
+/// A temporary file that is locked before anybody can take it for a leftover: another run may look at it in between.
+fn locked_temporary(disk: &Disk, own: &OsStr) -> io::Result<(OsString, Arc<File>)> {
+    loop {
+        let temporary = name::temporary(own);
+        let file = disk.create(&temporary, None)?;
+        // where there are no locks nothing is ever taken for a leftover
+        let free = disk.lock(&file).unwrap_or(true);
+        let id = disk.stat(&file)?.id;
+        if free && disk.stat_name(&temporary).is_ok_and(|named| named.id == id) {
+            return Ok((temporary, file));
+        }
+    }
+}
+
+/// Whether the file at `path` has just these bytes.
+///
+/// # Errors
+/// [`Error::Io`]; of reading `bytes`.
+pub fn is_published(path: &Path, bytes: &dyn Source) -> Result<bool> {
+    let failed = |cause| Error::io(path.display().to_string(), cause);
+    let (Some(parent), Some(own)) = (path.parent(), path.file_name()) else {
+        return Ok(false);
+    };
+    let disk = Disk::open_dir(parent).map_err(failed)?;
+    if !disk.stat_name(own).map_err(failed)?.is_regular() {
+        return Ok(false);
+    }
+    let file = disk.open(own, Access::Read).map_err(failed)?;
+    let there = FileSource::new(Arc::clone(&file), file.metadata().map_err(failed)?.len());
+    let mut same = there.len() == bytes.len();
+    let (mut at, mut found, mut wanted) = (0, Vec::new(), Vec::new());
+    while same && at < bytes.len() {
+        let len = bytes.len().saturating_sub(at).min(STEP);
+        let len_here = usize::try_from(len).unwrap_or(0);
+        found.resize(len_here, 0);
+        wanted.resize(len_here, 0);
+        there.read_exact_at(&mut found, at)?;
+        bytes.read_exact_at(&mut wanted, at)?;
+        same = found == wanted;
+        at = at.saturating_add(len);
+    }
+    Ok(same)
+}
+
 fn fill(
     disk: &Disk,
-    file: &std::sync::Arc<File>,
+    file: &Arc<File>,
     bytes: &dyn Source,
     progress: &mut dyn FnMut(u64),
 ) -> Result<()> {
@@ -92,7 +139,6 @@ mod tests {
     use crate::error::Place;
     use crate::source::{Memory, Short};
     use std::os::unix::fs::PermissionsExt;
-    use std::sync::Arc;
 
     fn names(dir: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(dir).unwrap();
@@ -119,6 +165,39 @@ mod tests {
         assert_eq!(told, STEP + 5);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(names(dir.path()), ["x.asdf"]);
+    }
+
+    #[test]
+    fn what_a_killed_run_left_goes_and_what_a_running_one_has_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.asdf");
+        let bytes = Memory::new(vec![7; 10]);
+        let disk = Disk::open_dir(dir.path()).unwrap();
+        let own = OsStr::new("x.asdf");
+        disk.create(&name::temporary(own), None).unwrap();
+        let (running, _held) = locked_temporary(&disk, own).unwrap();
+        let (other, _) = locked_temporary(&disk, OsStr::new("y.asdf")).unwrap();
+        publish(&path, &bytes, mode(), &mut |_| {}).unwrap();
+        let mut found = names(dir.path());
+        found.sort();
+        let mut wanted = ["x.asdf".into(), running, other].map(|name| name.into_string().unwrap());
+        wanted.sort();
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.asdf");
+        let len = (STEP + 5) as usize;
+        std::fs::write(&path, vec![7; len]).unwrap();
+        let same = |bytes: Vec<u8>| is_published(&path, &Memory::new(bytes)).unwrap();
+        assert!(same(vec![7; len]));
+        assert!(!same(vec![7; len - 1]));
+        assert!(!same([vec![7; len - 1], vec![8]].concat()));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("x.asdf", &link).unwrap();
+        assert!(!is_published(&link, &Memory::new(vec![7; len])).unwrap());
     }
 
     #[test]
