@@ -21,13 +21,14 @@ use fuser::{
 };
 use log::debug;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, XattrFlags};
 
 use crate::source::Loan;
 pub use options::MountOptions;
 
 use crate::vfs::{
-    Access, Attr, Attributes, Bytes, Call, Caller, Error, Invalidation, Kind, Opened, Rename, Vfs,
+    Access, Attr, Attributes, Bytes, Call, Caller, Error, Invalidation, Kind, NAME_MAX, Opened,
+    Rename, Vfs, check_name,
 };
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
@@ -242,7 +243,8 @@ impl Filesystem for Shim {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.vfs.lookup_by(parent.0, name, req.pid());
+        let found = check_name(name)
+            .and_then(|()| self.vfs.lookup_by(parent.0, name, req.pid()));
         entry(reply, self.done_in(Call::Lookup, (parent, name), found));
     }
 
@@ -509,7 +511,7 @@ impl Filesystem for Shim {
                 fs.files,
                 fs.files_free,
                 fs.block_size,
-                255,
+                NAME_MAX,
                 fs.block_size,
             ),
             Err(errno) => reply.error(errno),
@@ -522,11 +524,12 @@ impl Filesystem for Shim {
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
-        _flags: i32,
+        flags: i32,
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let done = self.vfs.setxattr(ino.0, name, value);
+        let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
+        let done = self.vfs.setxattr(ino.0, name, value, flags);
         let done = self.done(Call::Xattr, ino, done);
         self.vfs.reply_when_settled(move || empty(reply, done));
     }

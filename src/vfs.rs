@@ -49,7 +49,7 @@ use crate::source::{Memory, Scratch, Source, Spool};
 pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
 };
-pub use error::{Call, Error};
+pub use error::{Call, Error, NAME_MAX, check_name};
 pub use mounts::Mounted;
 pub use node::Node;
 pub use stored::Reading;

@@ -1,8 +1,24 @@
 //! Errors of the file system, and the one place where they become errno.
 
+use std::ffi::OsStr;
+
 use rustix::io::Errno;
 
 use crate::error::Error as Library;
+
+/// The longest name of a file, in bytes.
+pub const NAME_MAX: u32 = 255;
+
+/// That a name is not too long; the kernel lets longer ones through.
+///
+/// # Errors
+/// [`Error::NameTooLong`].
+pub fn check_name(name: &OsStr) -> Result<(), Error> {
+    match u32::try_from(name.len()) {
+        Ok(len) if len <= NAME_MAX => Ok(()),
+        _ => Err(Error::NameTooLong),
+    }
+}
 
 /// Which request failed: the same fault has another errno at another call, because that is what makes programs say something
 /// sensible: `mv` takes `EINVAL` at a rename for "a directory into itself", and emacs ignores it at `fsync`.
@@ -71,6 +87,9 @@ pub enum Error {
     /// Something that is in use.
     #[error("busy: {0}")]
     Busy(&'static str),
+    /// A name that is longer than any here.
+    #[error("a name has at most {NAME_MAX} bytes")]
+    NameTooLong,
     /// A text or block beyond a limit.
     #[error("too big: {0}")]
     TooBig(&'static str),
@@ -98,6 +117,7 @@ impl Error {
             Self::BadHandle => Errno::BADF,
             Self::ScratchFull(_) => Errno::NOSPC,
             Self::Busy(_) => Errno::BUSY,
+            Self::NameTooLong => Errno::NAMETOOLONG,
             Self::TooBig(_) => Errno::FBIG,
         }
     }

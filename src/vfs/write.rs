@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use log::warn;
 
 use super::attr::{FileFacts, modified};
+use super::error::check_name;
 use super::node::Node;
 use super::process::process_of;
 use super::root::{Number, Root, TREE_NAME, TextHandle};
@@ -240,6 +241,9 @@ impl Vfs {
             return Err(Error::NotPermitted("links can be made in the root only"));
         };
         check_root_name(name)?;
+        if locked(&self.root).lookup(name).is_some() {
+            return Err(Error::Exists);
+        }
         if name == TREE_NAME {
             self.save_file(number)?;
         }
@@ -541,8 +545,9 @@ fn is_of_another(thread: u32, process: u32) -> bool {
     thread != process && process_of(thread).is_some_and(|found| found != process)
 }
 
-/// The names of our directories are not for files.
+/// The names of our directories are not for files, and a name has a limit.
 fn check_root_name(name: &OsStr) -> Result<()> {
+    check_name(name)?;
     if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) {
         return Err(Error::NotPermitted("arrays, blocks and info are ours"));
     }

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::fmt::Write;
 
+use rustix::fs::XattrFlags;
+
 use super::node::Node;
 use super::{Error, Result, State, Vfs, index, locked};
 use crate::asdf::frame::standard;
@@ -50,9 +52,17 @@ impl Vfs {
     /// Sets an attribute: `user.asdf.compression` of a block encodes it anew.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::NotSupported`] for any other attribute.
-    pub fn setxattr(&self, ino: u64, name: &OsStr, value: &[u8]) -> Result<()> {
+    /// [`Error::ReadOnly`]; [`Error::Exists`], [`Error::NoAttribute`] where the flags forbid it; [`Error::NotSupported`] for any
+    /// other attribute.
+    pub fn setxattr(&self, ino: u64, name: &OsStr, value: &[u8], flags: XattrFlags) -> Result<()> {
         self.check_writable()?;
+        if !flags.is_empty() {
+            match self.getxattr(ino, name) {
+                Ok(_) if flags.contains(XattrFlags::CREATE) => return Err(Error::Exists),
+                Err(error) if flags.contains(XattrFlags::REPLACE) => return Err(error),
+                _ => {}
+            }
+        }
         match Node::from_ino(ino).ok_or(Error::NotFound)? {
             block @ Node::Block(n) if name == "user.asdf.compression" => {
                 let code = compression_code(value);

@@ -48,6 +48,8 @@ mod manual;
 #[cfg(feature = "fuse")]
 mod mount;
 #[cfg(feature = "fuse")]
+mod names;
+#[cfg(feature = "fuse")]
 mod readers;
 #[cfg(feature = "fuse")]
 mod refused;

@@ -73,3 +73,26 @@ fn the_size_of_a_long_text_is_that_which_it_had_when_it_was_made_last() {
         assert_ne!(after, before);
     }
 }
+
+/// It was saved first, and then the name was refused.
+#[test]
+fn a_link_to_a_name_that_is_taken_saves_nothing() {
+    let (dir, vfs) = writable(&Sample::new());
+    let files = || {
+        let names = std::fs::read_dir(dir.path()).unwrap();
+        names
+            .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+            .collect::<Vec<_>>()
+    };
+    let before = files();
+    let caller = Caller { uid: 0, gid: 0 };
+    let root = Node::Root.ino();
+    let (made, open) = vfs
+        .create(root, "next".as_ref(), 0o600, caller, WRITE)
+        .unwrap();
+    vfs.write(open.fh, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
+        .unwrap();
+    let taken = vfs.link(made.ino, root, TREE_NAME.as_ref());
+    assert!(matches!(taken, Err(Error::Exists)), "{taken:?}");
+    assert_eq!(files(), before);
+}

@@ -1,0 +1,117 @@
+//! Names and attributes at the limits of what the system has: too long, as long as may be, taken, not there.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use crate::common::{Mount, can_mount, eventually};
+use crate::sample::{Block, Sample, array, noise};
+
+fn errno<T>(done: std::io::Result<T>) -> Option<Errno> {
+    Errno::from_io_error(&done.err()?)
+}
+
+#[test]
+fn a_name_of_256_bytes_is_refused_for_its_length_and_one_of_255_is_not() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let sample = Sample::new(&array("flux", 0, "uint8", "[4]")).block(Block::raw(&noise(4)));
+    let file = sample.write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    let (longest, too_long) = ("n".repeat(255), "n".repeat(256));
+    File::create(mount.path("s")).unwrap();
+    for dir in ["", "blocks", "arrays", "info"] {
+        let path = |name: &str| mount.path(dir).join(name);
+        let there = fs::metadata(path(&longest));
+        assert_eq!(errno(there), Some(Errno::NOENT), "{dir}");
+        let done = [
+            fs::metadata(path(&too_long)).map(drop),
+            File::create(path(&too_long)).map(drop),
+            fs::create_dir(path(&too_long)),
+            fs::remove_file(path(&too_long)),
+            fs::remove_dir(path(&too_long)),
+            symlink("x", path(&too_long)),
+            fs::hard_link(mount.path("s"), path(&too_long)),
+            fs::rename(mount.path("s"), path(&too_long)),
+            fs::rename(path(&too_long), mount.path("s")),
+        ];
+        for (n, done) in done.into_iter().enumerate() {
+            assert_eq!(errno(done), Some(Errno::NAMETOOLONG), "{dir} {n}");
+        }
+    }
+    fs::rename(mount.path("s"), mount.path(&longest)).unwrap();
+    fs::hard_link(mount.path(&longest), mount.path(&"m".repeat(255))).unwrap();
+    symlink("x", mount.path(&"l".repeat(255))).unwrap();
+    let len = |name: &String| name.len();
+    assert_eq!(mount.names("").iter().map(len).max(), Some(255));
+}
+
+/// Files of 255 bytes in one directory, whose names begin alike.
+fn long_names(dir: &TempDir, sample: &Sample) -> [PathBuf; 2] {
+    let file = sample.write(dir.path());
+    ["1", "2"].map(|end| {
+        let path = dir.path().join(format!("{}{end}.asdf", "n".repeat(249)));
+        fs::copy(&file, &path).unwrap();
+        path
+    })
+}
+
+#[test]
+fn a_file_whose_name_is_as_long_as_may_be_is_saved_in_every_way() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let tree = array("flux", 0, "uint8", "['*']");
+    let streamed = Sample::new(&tree).block(Block::streamed(&noise(4)));
+    for file in long_names(&dir, &streamed) {
+        let mount = Mount::new(&file, &[]);
+        let text = mount.text("tree.yaml");
+        for more in ["a: 1\n".to_owned(), format!("a: {}\n", "x".repeat(9000))] {
+            // its journal lies beside it, and it outgrows its space
+            let saved = text.replace("...\n", &format!("{more}...\n"));
+            fs::write(mount.path("tree.yaml"), &saved).unwrap();
+            assert!(fs::read(&file).unwrap().starts_with(saved.as_bytes()));
+        }
+        fs::write(mount.path("tree.yaml"), "#ASDF 1.0.0\n--- [\n").unwrap();
+        let kept = PathBuf::from(mount.attribute("tree.yaml", "user.asdf.rejected").unwrap());
+        assert_eq!(kept.parent(), fs::canonicalize(dir.path()).ok().as_deref());
+        assert_eq!(fs::read(&kept).unwrap(), b"#ASDF 1.0.0\n--- [\n");
+        fs::write(mount.path("tree.yaml"), &text).unwrap();
+        eventually("what was kept goes", || !kept.exists());
+        assert_eq!(mount.read("blocks/0.bin").unwrap(), noise(4));
+    }
+    let left = fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(left, 3, "beside the sample and the two there is something");
+}
+
+#[test]
+fn an_attribute_is_made_or_replaced_only_as_the_flags_allow() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let sample = Sample::new(&array("flux", 0, "uint8", "[4000]"));
+    let file = sample.block(Block::raw(&[7; 4000])).write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    let set = |name: &str, flags| {
+        let name = format!("user.asdf.{name}");
+        rustix::fs::setxattr(mount.path("blocks/0.bin"), name, b"zlib", flags)
+    };
+    let compression = || mount.attribute("blocks/0.bin", "user.asdf.compression");
+    let before = fs::read(&file).unwrap();
+    assert_eq!(set("compression", XattrFlags::CREATE), Err(Errno::EXIST));
+    assert_eq!(set("nosuch", XattrFlags::REPLACE), Err(Errno::NODATA));
+    assert_eq!(set("nosuch", XattrFlags::CREATE), Err(Errno::OPNOTSUPP));
+    assert_eq!(set("offset", XattrFlags::REPLACE), Err(Errno::OPNOTSUPP));
+    assert_eq!(fs::read(&file).unwrap(), before);
+    assert_eq!(compression().as_deref(), Some("none"));
+    assert_eq!(set("compression", XattrFlags::REPLACE), Ok(()));
+    assert_eq!(compression().as_deref(), Some("zlib"));
+}
