@@ -51,6 +51,8 @@ pub struct Array {
     pub(super) inline: Option<Elements>,
     pub(super) problem: Option<Box<Error>>,
     pub(super) absence: Absence,
+    /// Every look at a file's size asks for it.
+    pub(super) npy_header_len: OnceLock<u32>,
 }
 
 /// Why the other file that an array lies in can't be read, as far as it is known.
@@ -179,8 +181,15 @@ impl Array {
     /// Bytes of its elements with an NPY header in front.
     #[must_use]
     pub fn npy_len(&self) -> u64 {
-        let header = self.npy_header().map_or(0, |header| header.len());
-        self.len.saturating_add(len_u64(header))
+        self.len.saturating_add(self.npy_header_len().into())
+    }
+
+    /// Bytes of the NPY header; none of one that can't be made.
+    fn npy_header_len(&self) -> u32 {
+        let len = |header: Vec<u8>| u32::try_from(header.len()).unwrap_or(u32::MAX);
+        *self
+            .npy_header_len
+            .get_or_init(|| self.npy_header().map_or(0, len))
     }
 
     /// Bytes of the NPY header.
@@ -402,7 +411,11 @@ impl Snapshot {
     /// # Errors
     /// [`Array::problem`].
     pub fn npy_header_len(&self, i: usize) -> Result<u64> {
-        Ok(len_u64(self.array(i)?.npy_header()?.len()))
+        let array = self.array(i)?;
+        match array.npy_header_len() {
+            0 => Ok(len_u64(array.npy_header()?.len())),
+            len => Ok(len.into()),
+        }
     }
 
     fn inline_bytes(&self, array: &Array) -> Result<Arc<dyn Source>> {

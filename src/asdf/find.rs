@@ -1,6 +1,6 @@
 //! From the declarations of a tree to arrays: each proved against its block, with the names of its files.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Snapshot;
 use super::array::{Absence, Array, Link, Origin};
@@ -141,6 +141,7 @@ fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blo
         inline: None,
         problem: None,
         absence: Absence::default(),
+        npy_header_len: OnceLock::new(),
     };
     let filled = match &decl.declared {
         Err(error) => Err(error.clone()),
