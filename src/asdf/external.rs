@@ -195,7 +195,7 @@ impl Sandbox {
 pub(super) struct Known(Mutex<HashMap<PathBuf, (Stamp, Result<u64>)>>);
 
 /// What tells one state of a file from another.
-pub(super) type Stamp = [i64; 6];
+pub(super) type Stamp = [i64; 7];
 
 /// What tells one state of a file from another, from its attributes.
 pub(super) fn stamp(meta: &Metadata) -> Stamp {
@@ -205,6 +205,7 @@ pub(super) fn stamp(meta: &Metadata) -> Stamp {
         meta.size().cast_signed(),
         meta.mtime(),
         meta.mtime_nsec(),
+        meta.ctime(),
         meta.ctime_nsec(),
     ]
 }
@@ -412,5 +413,24 @@ mod tests {
         assert_eq!(read(&sandbox, "../secret.asdf").unwrap(), b"secret");
         assert_eq!(read(&sandbox, "x.asdf").unwrap(), b"x");
         assert!(read(&sandbox, "link.asdf").is_err());
+    }
+
+    #[test]
+    fn a_state_is_told_by_every_second() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        std::fs::write(&path, "x").unwrap();
+        let meta = std::fs::metadata(&path).unwrap();
+        let told = stamp(&meta);
+        for time in [
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ctime(),
+            meta.ctime_nsec(),
+        ] {
+            assert!(told.contains(&time), "{time} is not in {told:?}");
+        }
+        assert_eq!(told.len(), 7);
     }
 }
