@@ -132,6 +132,19 @@ pub struct Statfs {
     pub files_free: u64,
 }
 
+impl Statfs {
+    /// How many bytes more may be written: some blocks only by the `privileged`.
+    #[must_use]
+    pub fn usable(&self, privileged: bool) -> u64 {
+        let blocks = if privileged {
+            self.free
+        } else {
+            self.available
+        };
+        blocks.saturating_mul(u64::from(self.block_size))
+    }
+}
+
 /// What the user asked of the mount.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -182,4 +195,23 @@ pub(super) fn changed(meta: &Metadata) -> SystemTime {
     SystemTime::UNIX_EPOCH
         .checked_add(Duration::new(seconds, nanos))
         .unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_blocks_are_for_the_privileged() {
+        let disk = Statfs {
+            block_size: 4096,
+            blocks: 100,
+            free: 20,
+            available: 15,
+            files: 0,
+            files_free: 0,
+        };
+        assert_eq!(disk.usable(true), 20 * 4096);
+        assert_eq!(disk.usable(false), 15 * 4096);
+    }
 }

@@ -190,8 +190,7 @@ impl Vfs {
             }
             Some(_) => 0,
         };
-        let disk = self.statfs()?;
-        let free = disk.free.saturating_mul(u64::from(disk.block_size));
+        let free = self.statfs()?.usable(rustix::process::geteuid().is_root());
         if growth <= free {
             return Ok(());
         }
