@@ -49,7 +49,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::codec::Cache;
-use crate::error::{Error, Result};
+use crate::error::{Error, Lasting, Result};
 use crate::source::{FileSource, Source};
 
 pub use array::{Array, Link, Origin};
@@ -90,7 +90,7 @@ pub struct Snapshot {
     tree: OnceLock<Option<Result<Arc<Tree>>>>,
     faults: OnceLock<Faults>,
     found: OnceLock<Found>,
-    blocks: Vec<OnceLock<Block>>,
+    blocks: Vec<Lasting<Block>>,
     checksums: Vec<OnceLock<ChecksumState>>,
     cache: Arc<Cache>,
     buffers: Arc<Buffers>,
@@ -158,7 +158,7 @@ impl Snapshot {
         let Scan { layout, text } = scan;
         let text = Arc::new(text);
         Self {
-            blocks: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
+            blocks: layout.blocks.iter().map(|_| Lasting::new()).collect(),
             checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
             buffers: Buffers::new(&cache),
             file,
@@ -209,7 +209,7 @@ impl Snapshot {
             if same_file && old == new && !raw && !replaced.contains(&n) {
                 copy_slot(&self.blocks, &mut next.blocks, n);
                 copy_slot(&self.checksums, &mut next.checksums, n);
-                if let Some(block) = next.blocks.get(n).and_then(OnceLock::get) {
+                if let Some(block) = next.blocks.get(n).and_then(Lasting::get) {
                     block.keep_index_anew();
                 }
             }
@@ -367,7 +367,7 @@ impl Snapshot {
 }
 
 /// Takes over what is known of block `n`.
-fn copy_slot<T: Clone>(from: &[OnceLock<T>], to: &mut [OnceLock<T>], n: usize) {
+fn copy_slot<T: Clone>(from: &[T], to: &mut [T], n: usize) {
     if let (Some(from), Some(to)) = (from.get(n), to.get_mut(n)) {
         *to = from.clone();
     }

@@ -312,3 +312,6 @@ pub fn code_text(code: [u8; 4]) -> String {
         .map(|&byte| byte.escape_ascii().to_string())
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Write};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Where in the file something is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +135,58 @@ impl Error {
                 why,
             } => Self::Unsupported { at, why },
             other => other,
+        }
+    }
+}
+
+/// What is made when it is first wanted, or why it can't be made: of the file's faults that stays so. What the medium refused is
+/// tried again, because it may give it later.
+#[derive(Debug)]
+pub(crate) struct Lasting<T> {
+    made: OnceLock<Result<T>>,
+    /// Held while it is made: two threads would only do the same.
+    making: Mutex<()>,
+}
+
+impl<T> Lasting<T> {
+    /// Not made yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            made: OnceLock::new(),
+            making: Mutex::new(()),
+        }
+    }
+
+    /// What was made, if it was.
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.made.get()?.as_ref().ok()
+    }
+
+    /// What was made, or is now.
+    ///
+    /// # Errors
+    /// Of `make`.
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+        if let Some(made) = self.made.get() {
+            return made.as_ref().map_err(Clone::clone);
+        }
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = match self.made.get() {
+            Some(made) => made,
+            None => match make() {
+                Err(error @ Error::Io { .. }) => return Err(error),
+                lasting => self.made.get_or_init(|| lasting),
+            },
+        };
+        made.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl<T: Clone> Clone for Lasting<T> {
+    fn clone(&self) -> Self {
+        Self {
+            made: self.made.clone(),
+            making: Mutex::new(()),
         }
     }
 }

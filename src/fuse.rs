@@ -243,8 +243,7 @@ impl Filesystem for Shim {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = check_name(name)
-            .and_then(|()| self.vfs.lookup_by(parent.0, name, req.pid()));
+        let found = check_name(name).and_then(|()| self.vfs.lookup_by(parent.0, name, req.pid()));
         entry(reply, self.done_in(Call::Lookup, (parent, name), found));
     }
 

@@ -6,6 +6,8 @@
 mod file;
 mod overlay;
 mod peek;
+#[cfg(test)]
+pub(crate) mod refusing;
 mod scratch;
 mod spool;
 

@@ -65,7 +65,11 @@ pub(super) struct Absence {
 }
 
 impl Absence {
+    /// Takes in how a look at the file went. An I/O error says nothing of the file.
     fn learn(&self, error: Option<Error>) {
+        if matches!(error, Some(Error::Io { .. })) {
+            return;
+        }
         self.now.store(error.is_some(), Ordering::Relaxed);
         if let Some(error) = error {
             self.first.get_or_init(|| error.into());

@@ -14,8 +14,8 @@ use crate::source::{Short, Source, Tail, Window};
 /// A block that has been opened.
 #[derive(Clone)]
 pub(super) struct Block {
-    /// Its decoded bytes, or why they can't be had.
-    data: Result<Arc<dyn Source>>,
+    /// Its decoded bytes.
+    data: Arc<dyn Source>,
     /// Name of the framing, where the block is compressed and the framing was recognised.
     framing: Option<&'static str>,
     /// The decoded bytes again, where the block is compressed.
@@ -68,7 +68,7 @@ impl Snapshot {
 
     /// The decoded bytes of block `n`, whatever its checksum.
     pub(super) fn unverified_block(&self, n: usize) -> Result<Arc<dyn Source>> {
-        self.opened_block(n)?.data.clone()
+        Ok(Arc::clone(&self.opened_block(n)?.data))
     }
 
     /// Name of the framing of a compressed block, if it has one that is known. Looks at the first stored bytes.
@@ -80,9 +80,10 @@ impl Snapshot {
     /// Why block `n` can't be read, or the first damage that reading it has met so far. Decodes nothing.
     #[must_use]
     pub fn block_error(&self, n: usize) -> Option<Error> {
-        let block = self.opened_block(n).ok()?;
-        let damage = || Some(block.compressed.as_ref()?.damage()?.at(Place::Block(n)));
-        block.data.as_ref().err().cloned().or_else(damage)
+        match self.opened_block(n) {
+            Ok(block) => Some(block.compressed.as_ref()?.damage()?.at(Place::Block(n))),
+            Err(error) => Some(error),
+        }
     }
 
     /// The used bytes of block `n` as they are stored, as far as the file has them.
@@ -112,14 +113,8 @@ impl Snapshot {
             .blocks
             .get(n)
             .ok_or_else(|| Error::corrupt(Place::Block(n), "no such block"))?;
-        Ok(slot.get_or_init(|| match self.open_block(n, header) {
-            Ok(block) => block,
-            Err(error) => Block {
-                data: Err(error.at(Place::Block(n))),
-                framing: None,
-                compressed: None,
-            },
-        }))
+        let open = || self.open_block(n, header);
+        slot.get_or_make(|| open().map_err(|error| error.at(Place::Block(n))))
     }
 
     fn open_block(&self, n: usize, header: &BlockHeader) -> Result<Block> {
@@ -136,7 +131,7 @@ impl Snapshot {
                 return corrupt("streamed and encoded");
             }
             return Ok(Block {
-                data: Ok(self.tail(header)?),
+                data: self.tail(header)?,
                 framing: None,
                 compressed: None,
             });
@@ -154,7 +149,7 @@ impl Snapshot {
                 codec::decode_indexed(code, stored, header.data_size, &self.cache, slot)?;
             let decoded = Arc::new(decoded);
             return Ok(Block {
-                data: Ok(decoded.clone()),
+                data: decoded.clone(),
                 framing: Some(framing),
                 compressed: Some(decoded),
             });
@@ -170,13 +165,13 @@ impl Snapshot {
             );
             let short = Short::new(stored, header.used, Error::corrupt(Place::Block(n), why));
             return Ok(Block {
-                data: Ok(Arc::new(short)),
+                data: Arc::new(short),
                 framing: None,
                 compressed: None,
             });
         }
         Ok(Block {
-            data: Ok(stored),
+            data: stored,
             framing: None,
             compressed: None,
         })
@@ -209,9 +204,105 @@ impl Snapshot {
             (chain, data, header.data_size)
         };
         Ok(Block {
-            data: Ok(Arc::new(Encoded::new(chain, stored, len, around)?)),
+            data: Arc::new(Encoded::new(chain, stored, len, around)?),
             framing: Some("encoding chain"),
             compressed: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::OpenOptions;
+    use crate::asdf::header::ENCODED;
+    use crate::asdf::sample::{Sample, block_with};
+    use crate::codec::Cache;
+    use crate::source::refusing::Refusing;
+    use crate::source::{FileSource, Memory, read_all};
+    use md5::{Digest, Md5};
+
+    const DATA: &[u8] = &[7; 5000];
+
+    fn zlib(decoded: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let codec = codec::codec(*b"zlib").unwrap();
+        codec
+            .encode(None, &Memory::new(decoded.to_vec()), &mut out)
+            .unwrap();
+        out
+    }
+
+    /// A file with a block of zlib, whose checksum is that of the decoded bytes.
+    fn compressed() -> Vec<u8> {
+        let stored = zlib(DATA);
+        let mut block = block_with(*b"zlib", &stored, DATA.len() as u64, stored.len() as u64);
+        block[38..54].copy_from_slice(&Md5::digest(DATA));
+        Sample::new().stored(block).bytes()
+    }
+
+    /// A draft with an encoded block.
+    fn encoded() -> Vec<u8> {
+        let data = [b"[zlib, zlib]\n...\n", &zlib(&zlib(DATA))[..]].concat();
+        let mut file = b"#ASDF 0.1.0\n%YAML 1.1\n---\na: 1\n...\n\xd3BLK\0\x24".to_vec();
+        file.extend(ENCODED.to_be_bytes());
+        for size in [data.len(), data.len(), DATA.len()] {
+            file.extend((size as u64).to_be_bytes());
+        }
+        file.extend([0; 8]);
+        file.extend(data);
+        file
+    }
+
+    /// A draft whose block has an encoding name, and so no length of its own.
+    fn named() -> Vec<u8> {
+        let data = zlib(DATA);
+        let mut file = b"%FINF 0.1.0\n%YAML 1.1\n---\na: 1\n...\n\x89BLK\0\x28".to_vec();
+        for size in [data.len(), data.len()] {
+            file.extend((size as u64).to_be_bytes());
+        }
+        file.extend([0; 8]);
+        file.extend(b"zlib\0\0\0\0\0\0\0\0\0\0\0\0");
+        file.extend(data);
+        file
+    }
+
+    /// One read that failed made a block unreadable, or its checksum wrong, as long as the file was mounted.
+    #[test]
+    fn what_the_medium_refused_once_is_read_the_next_time() {
+        for bytes in [compressed(), encoded(), named()] {
+            let mut refusals = 0;
+            for refused in 0.. {
+                let source = Refusing::new(&bytes, refused);
+                let file = FileSource::open(Arc::new(tempfile::tempfile().unwrap())).unwrap();
+                let cache = Cache::new(16 << 20);
+                let options = OpenOptions::default();
+                let Ok(snapshot) = Snapshot::read(Arc::new(file), source.clone(), cache, options)
+                else {
+                    continue;
+                };
+                let all = || read_all(&*snapshot.block(0)?, 1 << 20);
+                let outcomes = [
+                    snapshot.verify_checksum(0, &mut |_| {}).map(drop),
+                    all().map(drop),
+                    snapshot.block_error(0).map_or(Ok(()), Err),
+                ];
+                for outcome in outcomes {
+                    if let Err(error) = outcome {
+                        assert!(matches!(error, Error::Io { .. }), "{error}");
+                        refusals += 1;
+                    }
+                }
+                let has_refused = source.heal();
+                let state = snapshot.verify_checksum(0, &mut |_| {}).unwrap();
+                assert_ne!(state, ChecksumState::Wrong);
+                assert_eq!(all().unwrap(), DATA);
+                assert!(snapshot.block_error(0).is_none());
+                if !has_refused {
+                    break;
+                }
+            }
+            assert!(refusals > 2);
+        }
     }
 }

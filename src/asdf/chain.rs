@@ -9,7 +9,7 @@
 mod quantize;
 mod tile;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use self::quantize::{Quantize, Quantized};
 use self::tile::Tiling;
@@ -17,7 +17,7 @@ use super::buffers::Buffers;
 use super::text::read_up_to;
 use super::tree::{Kind, Node, Tree};
 use crate::codec::{self, Cache};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Lasting, Place, Result};
 use crate::source::{Loan, Source, Window, checked_end, len_u64};
 
 /// The longest encoding chain that is read, in bytes.
@@ -164,7 +164,7 @@ pub(super) struct Encoded {
     stored: Arc<dyn Source>,
     len: u64,
     around: Around,
-    decoded: OnceLock<Result<Arc<dyn Source>>>,
+    decoded: Lasting<Arc<dyn Source>>,
 }
 
 impl Encoded {
@@ -184,16 +184,15 @@ impl Encoded {
             stored,
             len,
             around,
-            decoded: OnceLock::new(),
+            decoded: Lasting::new(),
         })
     }
 
     fn decoded(&self) -> Result<&Arc<dyn Source>> {
-        let decoded = self.decoded.get_or_init(|| {
+        self.decoded.get_or_make(|| {
             let stored = Arc::clone(&self.stored);
             undo(&self.chain.0, stored, self.len, &self.around)
-        });
-        decoded.as_ref().map_err(Clone::clone)
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use md5::{Digest, Md5};
 
 use super::Snapshot;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::source::{Overlay, Source, len_u64};
 
 /// How much is read at a time.
@@ -72,7 +72,7 @@ impl Snapshot {
     /// Verifies the checksum of block `n`, once; later calls give the same answer without reading again.
     ///
     /// # Errors
-    /// Of reading the stored bytes, if they are not all there.
+    /// Of reading the stored bytes, if they are not all there; [`Error::Io`] of decoding them.
     pub fn verify_checksum(
         &self,
         n: usize,
@@ -85,9 +85,10 @@ impl Snapshot {
         let state = if self.is_sum_of_used(n, progress)? {
             ChecksumState::Used
         } else {
-            // a block that can't be decoded has no checksum of decoded bytes
-            let decoded = self.decoded_otherwise(n);
-            let sum = decoded.and_then(|block| md5(&*block, progress).ok());
+            let sum = match self.decoded_otherwise(n)? {
+                Some(block) => unless_damaged(md5(&*block, progress))?,
+                None => None,
+            };
             self.sum_of_decoded(n, sum)
         };
         self.note_checksum(n, state);
@@ -110,7 +111,7 @@ impl Snapshot {
             state = if self.is_sum_of_used(n, &mut |_| {})? {
                 ChecksumState::Used
             } else {
-                let sums = self.decoded_otherwise(n);
+                let sums = self.decoded_otherwise(n)?;
                 let sums = sums.map(|old| md5_of_both(&*old, edited)).transpose()?;
                 after = sums.map(|(_, after)| after);
                 self.sum_of_decoded(n, sums.and_then(|(before, _)| before))
@@ -156,11 +157,14 @@ impl Snapshot {
         Ok(stored.len() == header.used && md5(&*stored, progress)? == header.checksum)
     }
 
-    /// The decoded bytes of block `n`, if they are not the used ones and can be had.
-    fn decoded_otherwise(&self, n: usize) -> Option<Arc<dyn Source>> {
-        let header = self.layout.blocks.get(n)?;
-        let raw = header.compression == [0; 4];
-        (!raw).then(|| self.unverified_block(n).ok()).flatten()
+    /// The decoded bytes of block `n`, if they are not the used ones and it can be decoded.
+    fn decoded_otherwise(&self, n: usize) -> Result<Option<Arc<dyn Source>>> {
+        match self.layout.blocks.get(n) {
+            Some(header) if header.compression != [0; 4] => {
+                unless_damaged(self.unverified_block(n))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// What the checksum of block `n` is, if it is not that of its used bytes. `sum`: that of the decoded ones, if it can be had.
@@ -174,10 +178,18 @@ impl Snapshot {
     }
 }
 
-/// MD5 of a source, if all of it can be read, and of that source with edits: `old` is read once.
+/// What a damaged block does not have. What the medium refuses says nothing of the block: that is an error.
+fn unless_damaged<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(error @ Error::Io { .. }) => Err(error),
+        found => Ok(found.ok()),
+    }
+}
+
+/// MD5 of a source, if it is not damaged, and of that source with edits: `old` is read once.
 ///
 /// # Errors
-/// Of reading the edits.
+/// Of reading the edits; [`Error::Io`] of reading the source.
 fn md5_of_both(old: &dyn Source, edited: &Overlay) -> Result<(Option<[u8; 16]>, [u8; 16])> {
     let (mut before, mut after) = (Md5::new(), Md5::new());
     let touched = edited.touched();
@@ -189,8 +201,8 @@ fn md5_of_both(old: &dyn Source, edited: &Overlay) -> Result<(Option<[u8; 16]>, 
     };
     while at < old.len().max(edited.len()) {
         let piece = buf.get_mut(..part(old.len(), at)).unwrap_or_default();
-        if !piece.is_empty() && old.read_exact_at(piece, at).is_err() {
-            // damaged: its sum matches nothing, and its bytes are not looked at a second time
+        if unless_damaged(old.read_exact_at(piece, at))?.is_none() {
+            // its sum matches nothing, and its bytes are not looked at a second time
             return Ok((None, [0; 16]));
         }
         before.update(&*piece);

@@ -89,7 +89,10 @@ impl Sandbox {
         let other = opened(uri, file, cache);
         let block = other.and_then(|other| other.block(0).map_err(|error| told(uri, error)));
         let len = block.map(|block| block.len());
-        known.insert(path, (stamp, len.clone()));
+        // What the medium refuses now it may give later.
+        if !matches!(len, Err(Error::Io { .. })) {
+            known.insert(path, (stamp, len.clone()));
+        }
         len
     }
 

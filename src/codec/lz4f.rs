@@ -184,9 +184,11 @@ impl Frames {
 
     fn scan_once(&self, table: &mut Table) {
         if !table.scanned {
-            table.scanned = true;
+            let scan = self.scan();
+            // What the medium refuses now it may give later.
+            table.scanned = !matches!(scan, Err(Error::Io { .. }));
             // A payload that is damaged, or has short blocks in the middle, is read from its start.
-            if let Ok(entries) = self.scan() {
+            if let Ok(entries) = scan {
                 (table.entries, table.full) = (entries, true);
             }
         }
@@ -449,12 +451,16 @@ impl FrameCursor {
         }
         // An end mark that is missing is not missed before more bytes are wanted.
         let mut walker = self.walker.clone();
-        if let Ok(Item::FrameEnd(_)) = walker.next(headers) {
-            self.content.end(self.stream.stored.as_ref(), walker.at)?;
-            self.history.clear();
-            self.walker = walker;
+        match walker.next(headers) {
+            Ok(Item::FrameEnd(_)) => {
+                self.content.end(self.stream.stored.as_ref(), walker.at)?;
+                self.history.clear();
+                self.walker = walker;
+                Ok(())
+            }
+            Err(error @ Error::Io { .. }) => Err(error),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -13,13 +13,13 @@
 //! To start at a block, the decoder is given the stream header and then the block. Without a sound index of one stream there is
 //! one entry, and everything goes through the decoder as it comes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use lzma_rust2::{Action, XzStream};
 
 use super::chunked::{Entries, Headers, Input, array_at, corrupt, read_whole, unsupported};
 use super::{Codec, Cursor, Opened, Stream};
-use crate::error::Result;
+use crate::error::{Error, Lasting, Result};
 use crate::source::{Source, checked_end, len_u64};
 
 const MAGIC: [u8; 6] = *b"\xFD7zXZ\0";
@@ -55,7 +55,7 @@ impl Codec for Xz {
             stream: Arc::new(XzPayload {
                 stored,
                 data_size,
-                index: OnceLock::new(),
+                index: Lasting::new(),
             }),
         })
     }
@@ -87,32 +87,38 @@ struct XzPayload {
     stored: Arc<dyn Source>,
     data_size: u64,
     /// `None` inside if the payload has no sound index, or several streams.
-    index: OnceLock<Option<Index>>,
+    index: Lasting<Option<Index>>,
 }
 
 impl XzPayload {
-    fn index(&self) -> Option<&Index> {
-        self.index
-            .get_or_init(|| read_index(self.stored.as_ref(), self.data_size).ok())
-            .as_ref()
+    /// The index, if it is sound.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn index(&self) -> Result<Option<&Index>> {
+        let read = || match read_index(self.stored.as_ref(), self.data_size) {
+            Err(error @ Error::Io { .. }) => Err(error),
+            index => Ok(index.ok()),
+        };
+        self.index.get_or_make(read).map(Option::as_ref)
     }
 
     /// The part of the payload to decode for `offset`: its decoded start, its place, the end of its place.
-    fn part(&self, offset: u64) -> (u64, u64, u64) {
-        match self.index() {
+    fn part(&self, offset: u64) -> Result<(u64, u64, u64)> {
+        Ok(match self.index()? {
             Some(index) => {
                 let (start, at) = index.blocks.at(offset);
                 let next = index.blocks.after(start);
                 (start, at, next.map_or(index.at, |&(_, at)| at))
             }
             None => (0, HEADER, self.stored.len()),
-        }
+        })
     }
 }
 
 impl Stream for XzPayload {
     fn entry(&self, offset: u64) -> u64 {
-        self.part(offset).0
+        self.part(offset).map_or(0, |(start, ..)| start)
     }
 
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
@@ -131,8 +137,8 @@ impl Stream for XzPayload {
     }
 
     fn parallel(&self) -> bool {
-        self.index()
-            .is_some_and(|index| !index.blocks.rest().is_empty())
+        let index = self.index().ok().flatten();
+        index.is_some_and(|index| !index.blocks.rest().is_empty())
     }
 
     fn held(&self) -> u64 {
@@ -216,7 +222,7 @@ impl XzCursor {
 
     /// Begins with the part that holds `offset`.
     fn start(&mut self, offset: u64) -> Result<()> {
-        let (start, at, end) = self.stream.part(offset);
+        let (start, at, end) = self.stream.part(offset)?;
         let header = array_at::<12>(self.stream.stored.as_ref(), 0);
         self.decoder = decoder(self.memory);
         if self.stream.data_size > 0 {
@@ -226,7 +232,7 @@ impl XzCursor {
         (self.position, self.end, self.given) = (start, end, 0);
         let next = self
             .stream
-            .index()
+            .index()?
             .and_then(|index| index.blocks.after(start));
         self.part_end = next.map_or(self.stream.data_size, |&(next, _)| next);
         Ok(())
@@ -264,7 +270,7 @@ impl XzCursor {
 
     /// Runs the decoder over what is left of the running part: the check of its last block.
     fn finish(&mut self) -> Result<()> {
-        if self.stream.index().is_none() {
+        if self.stream.index()?.is_none() {
             return Ok(());
         }
         // Blocks without data take no memory, whatever they ask for.

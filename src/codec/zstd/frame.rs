@@ -4,7 +4,7 @@
 //! contrib/seekable_format/zstd_seekable_compression_format.md 0.1.0.
 
 use crate::codec::chunked::{Entries, Headers, array_at, corrupt, read_into, unsupported};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::source::{Source, len_u64};
 
 const MAGIC: u32 = 0xFD2F_B528;
@@ -155,20 +155,25 @@ impl Frames {
     ///
     /// Looks at headers up to there, or once at a seek table.
     pub(super) fn at(&mut self, stored: &dyn Source, offset: u64) -> (u64, u64) {
-        if self.frontier == Some((0, 0))
-            && offset > 0
-            && let Ok(entries) = seek_table(stored, self.data_size)
-        {
-            self.entries = entries;
-            self.frontier = None;
+        if self.frontier == Some((0, 0)) && offset > 0 {
+            match seek_table(stored, self.data_size) {
+                Ok(entries) => (self.entries, self.frontier) = (entries, None),
+                Err(Error::Io { .. }) => return (0, 0),
+                Err(_) => {}
+            }
         }
         let mut idle = 0u32;
         while let Some((decoded, at)) = self.frontier
             && decoded <= offset
         {
             self.entries.add(decoded, at);
-            // Damage is told by the cursor that runs into it.
-            let next = behind(stored, decoded, at, offset).ok().flatten();
+            let next = match behind(stored, decoded, at, offset) {
+                Ok(next) => next,
+                // The next one to ask may get further.
+                Err(Error::Io { .. }) => break,
+                // Damage is told by the cursor that runs into it.
+                Err(_) => None,
+            };
             if next == self.frontier {
                 break;
             }

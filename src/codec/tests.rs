@@ -1,0 +1,82 @@
+use super::testing::{encoded, image};
+use super::*;
+use crate::source::refusing::Refusing;
+
+/// Decoded bytes of the recorded payloads.
+const RECORDED_LEN: u64 = 270_001;
+
+/// A payload of each codec that is written, and some recorded ones, with the number of decoded bytes.
+fn payloads() -> Vec<(&'static dyn Codec, Vec<u8>, u64)> {
+    let mut payloads: Vec<(&'static dyn Codec, Vec<u8>, u64)> = Vec::new();
+    let plain = image(5 << 18);
+    for &codec in CODECS {
+        if codec.writes(None) {
+            payloads.push((codec, encoded(codec, &plain), plain.len() as u64));
+        }
+    }
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/codec");
+    for (code, name) in [
+        (*b"zstd", "frames.zst"),
+        (*b"zstd", "seekable.zst"),
+        (*b"lz4f", "apart.lz4"),
+        (*b"lz4f", "linked_sums.lz4"),
+        (*b"lz4f", "short.lz4"),
+        (*b"xz\0\0", "blocks.xz"),
+        (*b"xz\0\0", "streams.xz"),
+    ] {
+        if let Ok(codec) = codec(code) {
+            let stored = std::fs::read(dir.join(name)).unwrap();
+            payloads.push((codec, stored, RECORDED_LEN));
+        }
+    }
+    payloads
+}
+
+/// All that `stream` decodes to.
+fn read(stream: &Arc<dyn Stream>, len: u64) -> Result<Vec<u8>> {
+    let decoded = Decoded::new(Arc::clone(stream), len, &Cache::new(64 << 20));
+    let mut plain = vec![0; usize::try_from(len).unwrap()];
+    let mut at = 0;
+    for piece in plain.chunks_mut(300_000) {
+        decoded.read_exact_at(piece, at)?;
+        at += piece.len() as u64;
+    }
+    Ok(plain)
+}
+
+/// An I/O error made a table of chunks end where it was met, for good.
+#[test]
+fn what_the_medium_refused_once_is_forgotten() {
+    for (codec, stored, len) in payloads() {
+        let name = code_text(codec.code());
+        let undisturbed = codec.open(Refusing::new(&stored, u64::MAX), len).unwrap();
+        let plain = read(&undisturbed.stream, len).unwrap();
+        // Each of the first reads, and of the many that are alike some.
+        for refused in (0..).scan(0, |next, _| {
+            Some(std::mem::replace(next, *next + 1 + *next / 8))
+        }) {
+            let source = Refusing::new(&stored, refused);
+            let Ok(opened) = codec.open(source.clone(), len) else {
+                assert!(codec.open(source, len).is_ok(), "{name}");
+                continue;
+            };
+            // From the end: what a table is made of is read then, and not what is decoded.
+            let decoded = Decoded::new(Arc::clone(&opened.stream), len, &Cache::new(64 << 20));
+            for at in [len - 1, len / 2, 0] {
+                if let Err(error) = decoded.read_exact_at(&mut [0], at) {
+                    assert!(matches!(error, Error::Io { .. }), "{name}: {error}");
+                }
+            }
+            assert!(decoded.damage().is_none(), "{name}");
+            let _ = read(&opened.stream, len);
+            let has_refused = source.heal();
+            let found = read(&opened.stream, len).unwrap();
+            assert!(found == plain, "{name}: read {refused}");
+            let entries = [&opened, &undisturbed].map(|opened| opened.stream.entry(len - 1));
+            assert_eq!(entries[0], entries[1], "{name}: read {refused}");
+            if !has_refused {
+                break;
+            }
+        }
+    }
+}
