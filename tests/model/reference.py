@@ -4,6 +4,7 @@ Each method that changes something takes what the system call returned, 0 or an 
 and follows. Where several are legal, the set says so, and is as narrow as can be.
 """
 import errno
+import time
 from dataclasses import dataclass, field
 
 import disk
@@ -12,6 +13,8 @@ import texts
 TREE = "tree.yaml"
 OURS = ("arrays", "blocks", "info")
 OK = 0
+# How long the kernel keeps what it was told, in seconds, and some more.
+KEPT = 1.5
 
 
 class Divergence(Exception):
@@ -21,6 +24,12 @@ class Divergence(Exception):
 @dataclass
 class Rules:
     """Points of the contract that are switched off while the program under test is older than they are."""
+    # how long, in seconds, the kernel may show what was there before a descriptor's last close, or another program's change
+    lag: float = 5
+    # a refused truncate(2) by path keeps the text that it refuses
+    truncated_is_kept: bool = False
+    # tree.yaml that was made, and closed without a write, shows FILE's tree
+    made_is_forgotten: bool = False
     # a text that is not saved and whose first line does not begin with # is refused at close
     garbage_is_refused: bool = False
     # descriptors of a block from before another program's change refuse a new length
@@ -40,6 +49,8 @@ class File:
     epoch: int = 0
     backup: bool = False
     ino: int = None
+    shown_by: object = None                  # the descriptor that wrote what is shown
+    muddled: float = 0                       # until when the kernel may have pages and sizes of several texts
     handles: list = field(default_factory=list)
 
 
@@ -117,7 +128,7 @@ class Reference:
         return self.pending[0] if self.pending else self.committed
 
     def open_text(self, name, write, truncate=False, append=False):
-        """A file of the root that is there, opened."""
+        """A file of the root that is there, opened; emptied if it was there before."""
         file = self.names[name]
         epoch = self.pending[1] if self.pending and file is self.tree else self.epoch
         handle = Text(file, write, append, epoch)
@@ -136,8 +147,14 @@ class Reference:
         return handle.file.data if handle.draft is None or handle.file is not self.tree else handle.draft
 
     def mixed(self, file):
-        """Whether descriptors of it show different texts, so that the kernel's pages are of either."""
-        return file is self.tree and any(handle.draft not in (None, file.data) for handle in file.handles)
+        """Whether descriptors of it show different texts, or did so just now: the kernel has one set of pages for all of them."""
+        if any(handle.draft not in (None, file.data) for handle in file.handles):
+            file.muddled = time.monotonic() + KEPT
+        return time.monotonic() < file.muddled
+
+    def note_mixed(self):
+        for file in self.names.values():
+            self.mixed(file)
 
     def change(self, handle, data):
         """The bytes that a descriptor shows, changed through it."""
@@ -146,7 +163,7 @@ class Reference:
         handle.refused = None
         handle.draft, handle.touched = (data, True) if is_tree else (None, False)
         file.backup = file.backup and is_tree
-        file.data = data
+        file.data, file.shown_by = data, handle
 
     def write_text(self, handle, offset, data):
         old = self.view(handle) if not handle.append else handle.file.data
@@ -205,14 +222,17 @@ class Reference:
         draft = handle.draft
         unfinished = draft is not None and handle.touched and not texts.is_blank(draft) and not texts.has_document(draft)
         if unfinished and draft != self.committed and file is self.tree and not (handle.refused and handle.refused[0] == draft):
-            self.text_refused(draft, draft == file.data and handle.epoch == self.epoch)
+            self.text_refused(draft, file.shown_by is handle and handle.epoch == self.epoch)
         handle.draft = None
-        if draft is not None and file is self.tree and not texts.has_document(draft) and file.data == draft:
-            file.data = self.current()
+        if draft is not None and file is self.tree and not texts.has_document(draft) and file.shown_by is handle:
+            self.show_current()
         file.handles.remove(handle)
         if not file.handles and file is self.tree and self.outdated:
             self.outdated = False
-            file.data = self.current()
+            self.show_current()
+
+    def show_current(self):
+        self.tree.data, self.tree.shown_by = self.current(), None
 
     # ------------------------------------------------------------ names
 
@@ -329,7 +349,9 @@ class Reference:
         else:
             array, shown = handle.array, self.block_data(handle.block)
             header = len(array.header(shown)) if handle.kind == "npy" else 0
-            if offset < header or offset + len(data) > header + len(array.elements(shown)):
+            # one that goes to the end of its block has the length of what is saved
+            length = min(len(shown), len(self.blocks[handle.block].data)) if None in array.shape else len(shown)
+            if offset < header or offset + len(data) > header + len(array.elements(shown[:length])):
                 return errno.EPERM
             draft = self.draft(handle.block)
             if handle.rewritten is not None:
@@ -460,4 +482,4 @@ class Reference:
         if self.tree and self.tree.handles:
             self.outdated = True
         elif self.tree:
-            self.tree.data = self.current()
+            self.show_current()

@@ -66,6 +66,8 @@ def case(args, seed, folder, base, until):
         work(session, args.steps, until)
         return None, session
     except Divergence as divergence:
+        if args.hold:
+            input(f"{divergence}; the mount is {session.dir}, go on with Enter")
         return str(divergence), session
     except Exception:                        # a fault of the model is one too
         return traceback.format_exc(), session
@@ -76,6 +78,8 @@ def case(args, seed, folder, base, until):
 def told(args, session, seed, why, log):
     here = f"{session.step}:"
     calls = [line for line in session.history if "  looks: " not in line or line.startswith(here)]
+    looks = list(dict.fromkeys(line for line in calls if "  looks: " in line))
+    calls = [line for at, line in enumerate(calls) if line not in looks or line in looks[-8:] and line not in calls[:at]]
     print("\n".join(calls[-args.last:]))
     print("log:", *log.read_text(errors="replace").splitlines()[-8:] if log.exists() else [], sep="\n  ")
     kind = f" --fs {args.fs}" if args.fs else ""
@@ -97,6 +101,7 @@ def main():
     parser.add_argument("--last", type=int, default=60, help="how many calls to show")
     parser.add_argument("--quiet", action="store_true", help="no process that lists the mount beside the others")
     parser.add_argument("--without", nargs="*", default=[], help="scripts that are left out")
+    parser.add_argument("--hold", action="store_true", help="leave the mount as it is until Enter")
     parser.add_argument("--keep-going", action="store_true")
     parser.add_argument("-v", action="store_true", help="print passing seeds too")
     args = parser.parse_args()

@@ -282,7 +282,8 @@ def made_anew(session, w):
 def cut(session, w):
     """truncate by name."""
     if is_file(session, TREE) and sole_writer(session):
-        session.truncate_text(w, TREE, session.random.choice([0, 10, len(session.reference.tree.data), max(0, len(session.reference.tree.data) - 20)]))
+        length = len(session.reference.tree.data)
+        session.truncate_text(w, TREE, session.random.choice([0, 10, length, *([max(0, length - 20)] * session.args.rules.truncated_is_kept)]))
     yield
 
 

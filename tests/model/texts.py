@@ -125,7 +125,7 @@ def may_be_saved(text, committed, blocks):
     lines = text.split(b"\n")
     if lines[0].rstrip() != committed.split(b"\n")[0].rstrip() or b"\0" in text:
         return False
-    comments = next(at for at, line in enumerate(lines) if not line.startswith(b"#"))
+    comments = next((at for at, line in enumerate(lines) if not line.startswith(b"#")), len(lines) - 1)
     standard = [line for line in lines[:comments] if line.startswith(b"#ASDF_STANDARD")]
     if standard and not re.fullmatch(rb"#ASDF_STANDARD 1\.[0-6]\.0", standard[0]) or not lines[comments].startswith(b"%YAML 1.1"):
         return False
