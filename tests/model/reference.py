@@ -27,7 +27,7 @@ class Rules:
     # how long, in seconds, the kernel may show what was there before a descriptor's last close, or another program's change
     lag: float = 5
     # a refused truncate(2) by path keeps the text that it refuses
-    truncated_is_kept: bool = False
+    truncated_is_kept: bool = True
     # tree.yaml that was made, and closed without a write, shows FILE's tree
     made_is_forgotten: bool = False
     # a text that is not saved and whose first line does not begin with # is refused at close
@@ -98,7 +98,7 @@ class Reference:
     def __init__(self, text, blocks, rules):
         self.rules = rules
         self.committed, self.blocks = text, blocks
-        self.rejected = None                 # what FILE.rejected.yaml holds
+        self.rejected = []                   # what FILE.rejected.yaml may hold; None or an empty list: it is not there
         self.start()
 
     def start(self):
@@ -190,10 +190,10 @@ class Reference:
         return OK if texts.may_be_saved(text, self.committed, self.blocks) else refusal
 
     def text_saved(self, text):
-        self.committed, self.pending, self.rejected = text, None, None
+        self.committed, self.pending, self.rejected = text, None, []
 
     def text_refused(self, text, shown, stale=False):
-        self.rejected = text
+        self.rejected = [text]
         if shown and not stale:
             self.pending = (text, self.epoch)
 
@@ -202,8 +202,12 @@ class Reference:
         text = self.text_to_save(handle)
         if text is None:
             return OK
-        if handle.refused and handle.refused[0] == text != self.committed and handle.refused[1] != self.committed:
-            return handle.refused[2] if handle.refused[2] == errno.ESTALE else refusal
+        if handle.refused and handle.refused[0] == text != self.committed:
+            stale = handle.refused[2] == errno.ESTALE
+            if stale or handle.refused[1] != self.committed:
+                # whether it is kept once more depends on when the mount has looked at FILE
+                self.rejected = [*(self.rejected or [None]), text] if stale else self.rejected
+                return errno.ESTALE if stale else refusal
         want = self.save_text(text, handle.epoch, refusal)
         if want == OK:
             self.text_saved(text)
@@ -348,6 +352,8 @@ class Reference:
             draft.data[at:at + len(data)] = data
         else:
             array, shown = handle.array, self.block_data(handle.block)
+            if array.places(len(shown)) is None:
+                return errno.EIO             # somebody has cut the block, and not saved that
             header = len(array.header(shown)) if handle.kind == "npy" else 0
             # one that goes to the end of its block has the length of what is saved
             length = min(len(shown), len(self.blocks[handle.block].data)) if None in array.shape else len(shown)

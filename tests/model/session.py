@@ -256,9 +256,9 @@ class Session:
         ref = self.reference
         if isinstance(handle, Text):
             want = ref.flush_text(handle)
-            before = (handle.file.data, ref.pending, ref.rejected)
+            before = (handle.file.data, ref.pending, list(ref.rejected))
             ref.release_text(handle)
-            self.lagging |= before != (handle.file.data, ref.pending, ref.rejected)
+            self.lagging |= before != (handle.file.data, ref.pending, list(ref.rejected))
         else:
             want = ref.flush_data(handle)
             left = handle.block in ref.drafts
@@ -325,7 +325,9 @@ class Session:
         ref.resize_text(handle, length)
         want = ref.flush_text(handle)
         ref.release_text(handle)
-        self.must(f"truncating {name}", self.call(w, "truncate", self.path(name), length)[0], want)
+        code, _ = self.call(w, "truncate", self.path(name), length)
+        self.must(f"truncating {name}", code, want)
+        self.lagging |= code != OK
 
     # blocks and arrays
 

@@ -134,7 +134,7 @@ def may_be_saved(text, committed, blocks):
         return False
     try:
         root = yaml.compose(text, LOADER)
-        if not root or not root.tag.startswith("tag:stsci.edu:asdf/core/asdf-") or repeated_key(root):
+        if not isinstance(root, yaml.MappingNode) or not root.tag.startswith("tag:stsci.edu:asdf/core/asdf-") or repeated_key(root):
             return False
         if lost_tags(root, arrays_of(committed)):
             return False
