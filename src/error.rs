@@ -167,18 +167,18 @@ impl<T> Lasting<T> {
     /// # Errors
     /// Of `make`.
     pub(crate) fn get_or_make(&self, make: impl FnOnce() -> Result<T>) -> Result<&T> {
-        if let Some(made) = self.made.get() {
-            return made.as_ref().map_err(Clone::clone);
+        if let Some(found) = self.made.get() {
+            return found.as_ref().map_err(Clone::clone);
         }
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = match self.made.get() {
-            Some(made) => made,
+        let found = match self.made.get() {
+            Some(found) => found,
             None => match make() {
                 Err(error @ Error::Io { .. }) => return Err(error),
                 lasting => self.made.get_or_init(|| lasting),
             },
         };
-        made.as_ref().map_err(Clone::clone)
+        found.as_ref().map_err(Clone::clone)
     }
 }
 

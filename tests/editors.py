@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Change tree.yaml through a mount with the programs that people use, and look at what they say and at the file.
 
-    editors.py --bin PROGRAM [--only GLOB] [-v]
+    editors.py --bin PROGRAM [--only GLOB] [--beside] [-v]
 
 Every case is PROGRAM/SITUATION. The situations: an edit that fits into the padding, one that outgrows it, one that leaves
-an invalid tree, and a read-only mount. Each asserts what the program reported, what the file on disk holds, and that
+an invalid tree, and a read-only mount. With --beside, `ls -l`, `cat` and `find` look at the mount all the while. Each asserts what the program reported, what the file on disk holds, and that
 Python's asdf opens it with its checksums validated. Programs that draw on a terminal get one. Run outside /tmp (TMPDIR):
 vim and emacs make no backups below /tmp. One line a failing case; the last line is "N passed, N failed".
 """
 import argparse
 import concurrent.futures
+import contextlib
 import fcntl
 import fnmatch
 import io
@@ -30,6 +31,7 @@ import warnings
 import asdf
 import numpy as np
 
+import beside
 import mounting
 
 OLD = "original text"
@@ -382,7 +384,16 @@ def check_refused(program, task, said, file):
     return bad
 
 
-def run_case(binary, program, situation):
+@contextlib.contextmanager
+def looked_at(mnt, wanted):
+    """A mount at which others look all the time, if that is wanted."""
+    with contextlib.ExitStack() as stack:
+        for looker in ("ls -l", "cat", "find") if wanted else ():
+            stack.enter_context(beside.looking(mnt, beside.LOOKERS[looker]))
+        yield
+
+
+def run_case(args, program, situation):
     with tempfile.TemporaryDirectory(prefix="editor-") as folder:
         folder = pathlib.Path(folder)
         disk, work = folder / "disk", folder / "work"
@@ -391,9 +402,10 @@ def run_case(binary, program, situation):
         file = disk / "sample.asdf"
         file.write_bytes(SAMPLE)
         refused = situation in ("invalid", "read-only")
-        with mounting.Mount(binary, file, ["-r"] if situation == "read-only" else []) as mount:
+        with mounting.Mount(args.bin, file, ["-r"] if situation == "read-only" else []) as mount:
             task = Task(mount.dir, work, situation)
-            said = PROGRAMS[program](task)
+            with looked_at(mount.dir, args.beside):
+                said = PROGRAMS[program](task)
             bad = (check_refused if refused else check_valid)(program, task, said, file)
         kept = {"sample.asdf"} | ({"sample.asdf.rejected.yaml"} if situation == "invalid" else set())
         left = {path.name for path in disk.iterdir()}
@@ -402,28 +414,28 @@ def run_case(binary, program, situation):
         return bad + check_disk(file, TREE if refused else expected_text(program, task))
 
 
-def second_writer(binary):
+def second_writer(args):
     """A second mount for writing is refused with 13 and names the first; one for reading is not."""
     with tempfile.TemporaryDirectory(prefix="editor-") as folder:
         file = pathlib.Path(folder, "sample.asdf")
         file.write_bytes(SAMPLE)
         other = pathlib.Path(folder, "other")
         other.mkdir()
-        with mounting.Mount(binary, file):
-            done = subprocess.run([binary, str(file), str(other)], capture_output=True, text=True, timeout=60)
-            with mounting.Mount(binary, file, ["-r"]) as reader:
+        with mounting.Mount(args.bin, file):
+            done = subprocess.run([args.bin, str(file), str(other)], capture_output=True, text=True, timeout=60)
+            with mounting.Mount(args.bin, file, ["-r"]) as reader:
                 shown = (reader.dir / "tree.yaml").read_bytes() == TREE
         bad = [] if done.returncode == 13 else [f"exit status {done.returncode}: {done.stderr}"]
         return bad + ([] if shown else ["the reader does not show the tree"])
 
 
-def pending_at_unmount(binary):
+def pending_at_unmount(args):
     """In the foreground, an unmount while a refused text is pending ends in 40 and keeps the text."""
     with tempfile.TemporaryDirectory(prefix="editor-") as folder:
         file, mnt = pathlib.Path(folder, "sample.asdf"), pathlib.Path(folder, "mnt")
         file.write_bytes(SAMPLE)
         mnt.mkdir()
-        process = subprocess.Popen([binary, "-f", str(file), str(mnt)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([args.bin, "-f", str(file), str(mnt)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             mounting.wait_until(lambda: mounting.mounted(mnt) and (mnt / "tree.yaml").exists())
             try:
@@ -449,6 +461,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, type=os.path.abspath)
     parser.add_argument("--only", default="*")
+    parser.add_argument("--beside", action="store_true", help="with programs that look at the mount all the while")
     parser.add_argument("-v", action="store_true", help="print passing cases too")
     args = parser.parse_args()
     cases = {f"{p}/{s}": (run_case, p, s) for p in PROGRAMS for s in EDITS if (p, s) not in LEFT_OUT}
@@ -459,7 +472,7 @@ def main():
         action, *details = cases[name]
         start = time.monotonic()
         try:
-            bad = action(args.bin, *details)
+            bad = action(args, *details)
         except Exception as error:           # what a case throws is its result
             bad = [f"{type(error).__name__}: {error}"]
         return name, bad, time.monotonic() - start

@@ -126,7 +126,7 @@ def check_index(rest, offsets):
 @contextlib.contextmanager
 def filesystem(kind, folder):
     """A directory on a filesystem of that kind, made for it; `None`: on whatever the folder is on."""
-    where = pathlib.Path(folder, "fs")
+    where = pathlib.Path(folder, kind or "here")
     where.mkdir()
     if kind is None:
         yield where
@@ -136,7 +136,7 @@ def filesystem(kind, folder):
             run("mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", where)
         else:
             size, command = MAKE[kind]
-            image = pathlib.Path(folder, "image")
+            image = pathlib.Path(folder, kind + ".img")
             with open(image, "wb") as out:
                 out.truncate(size)
             run(*command, image)

@@ -37,7 +37,8 @@ def killed_in_a_save(session):
     handle = session.handles[slot][1]
     session.write(slot, text, 0)
     session.resize(slot, len(text))
-    old, want = ref.committed, ref.flush_text(handle)
+    old, rejected = ref.committed, ref.rejected
+    want = ref.flush_text(handle)
     session.history.append(f"{session.step}: {w} close {slot}, and SIGKILL")
     session.workers[w].send("close", slot)
     time.sleep(session.random.random() * 0.006)
@@ -46,6 +47,8 @@ def killed_in_a_save(session):
     session.detach()
     if kind != "ok" and want == OK:
         ref.committed = saved_text(session, {old, text})
+        # a text that was refused before goes after the save, if it comes to that
+        ref.rejected = [*rejected, None] if rejected else []
     again(session)
     return True
 

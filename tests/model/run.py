@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Work on mounted files at random, and hold each system call, the mount and FILE against a model in memory.
 
-    run.py --bin PROGRAM [--seed N] [--steps K] [--seeds COUNT] [--seconds S] [--fs KIND] [--dir DIR] [--options OPTS] [--quiet] [-v]
+    run.py --bin PROGRAM [--seed N] [--steps K] [--first N] [--seeds COUNT] [--seconds S] [--fs KIND…] [--dir DIR] [--options OPTS] [-v]
 
 A seed is a case: it chooses the file, the options, what processes do and how their system calls interleave. One step is one system call of a
 process and the looks that follow. A case ends at the first divergence: seed, step, the last calls, the log of the mount, and the command that
-does it again are printed. The last line is "N passed, N failed".
+does it again are printed. FILE lies in DIR, or on a filesystem that is made there; with several kinds, the seeds take turns. As root.
+The last line is "N passed, N failed".
 """
 import argparse
+import contextlib
 import os
 import pathlib
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +27,11 @@ import scripts                               # noqa: E402
 from reference import Divergence, Rules      # noqa: E402
 from session import Session                  # noqa: E402
 
-KINDS = [None, "tmpfs", "ext4", "xfs", "btrfs"]
+KINDS = ["tmpfs", *disk.MAKE]
+
+# What marks a call that only looks, and how many of them, and lines of the log, are shown.
+LOOKS = "  looks: "
+SHOWN_LOOKS = 8
 
 
 def choose(random, weighted):
@@ -59,77 +63,80 @@ def work(session, steps, until):
     events.ended(session)
 
 
-def case(args, seed, folder, base, until):
+def case(args, seed, kind, folder, base, until):
     """Complaints about one seed."""
-    session = Session(args, seed, folder, base)
-    try:
-        work(session, args.steps, until)
-        return None, session
-    except Divergence as divergence:
-        if args.hold:
-            input(f"{divergence}; the mount is {session.dir}, go on with Enter")
-        return str(divergence), session
-    except Exception:                        # a fault of the model is one too
-        return traceback.format_exc(), session
-    finally:
-        session.end()
+    with tempfile.TemporaryDirectory(prefix="case-", dir=folder) as own:
+        session = Session(args, seed, pathlib.Path(own), base)
+        session.kind, session.name = kind, f"{kind or 'seed'}/{seed}"
+        try:
+            work(session, args.steps, until)
+            return None, session
+        except Divergence as divergence:
+            if args.hold:
+                input(f"{divergence}; the mount is {session.dir}, go on with Enter")
+            return str(divergence), session
+        except Exception:                    # a fault of the model is one too
+            return traceback.format_exc(), session
+        finally:
+            session.end()
 
 
 def told(args, session, seed, why, log):
+    """What is needed to understand a failed case, and to see it again."""
     here = f"{session.step}:"
-    calls = [line for line in session.history if "  looks: " not in line or line.startswith(here)]
-    looks = list(dict.fromkeys(line for line in calls if "  looks: " in line))
-    calls = [line for at, line in enumerate(calls) if line not in looks or line in looks[-8:] and line not in calls[:at]]
-    print("\n".join(calls[-args.last:]))
-    print("log:", *log.read_text(errors="replace").splitlines()[-8:] if log.exists() else [], sep="\n  ")
-    kind = f" --fs {args.fs}" if args.fs else ""
-    print(f"FAIL seed {seed}: step {session.step}, -o {session.options or 'nothing'}: {why}".replace("\n", " | ") if "Traceback" not in why else why)
+    looks = list(dict.fromkeys(line for line in session.history if LOOKS in line))
+    last = [line for line in looks if line.startswith(here)][-SHOWN_LOOKS:]
+    calls = [line for line in session.history if LOOKS not in line]
+    print(*calls[-args.last:], *last, sep="\n")
+    if log.exists():
+        print("log:", *log.read_text(errors="replace").splitlines()[-SHOWN_LOOKS:], sep="\n  ")
+    print(f"FAIL {session.name}: step {session.step}, -o {session.options or 'nothing'}: " + why.strip().replace("\n", " | "))
+    kind = f" --fs {session.kind}" if session.kind else ""
     print(f"  again: {sys.executable} {HERE / 'run.py'} --bin {args.bin} --seed {seed} --steps {session.step}{kind}", flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", required=True, type=os.path.abspath)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--seeds", type=int, default=10**9)
-    parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=10**9)
-    parser.add_argument("--fs", choices=KINDS[1:])
-    parser.add_argument("--dir", default=tempfile.gettempdir(), type=os.path.abspath)
-    parser.add_argument("--options")
-    parser.add_argument("--last", type=int, default=60, help="how many calls to show")
-    parser.add_argument("--quiet", action="store_true", help="no process that lists the mount beside the others")
-    parser.add_argument("--without", nargs="*", default=[], help="scripts that are left out")
-    parser.add_argument("--hold", action="store_true", help="leave the mount as it is until Enter")
-    parser.add_argument("--keep-going", action="store_true")
-    parser.add_argument("-v", action="store_true", help="print passing seeds too")
-    args = parser.parse_args()
-    args.rules = Rules()
+    args = arguments()
     seeds = [args.seed] if args.seed is not None else range(args.first, args.first + args.seeds)
     until, passed, failed = time.monotonic() + args.seconds, 0, 0
-    with tempfile.TemporaryDirectory(prefix="model-", dir=args.dir) as top, disk.filesystem(args.fs, top) as disk_folder:
+    with tempfile.TemporaryDirectory(prefix="model-", dir=args.dir) as top, contextlib.ExitStack() as stack:
+        base, kinds = pathlib.Path(top), args.fs or [None]
+        disks = {kind: stack.enter_context(disk.filesystem(kind, base)) for kind in kinds}
         for seed in seeds:
-            if time.monotonic() > until:
+            if time.monotonic() > until or failed and not args.keep_going:
                 break
-            folder = disk_folder / "case"
-            folder.mkdir()
-            base = pathlib.Path(top)
-            start = time.monotonic()
-            why, session = case(args, seed, folder, base, until)
+            kind, start = kinds[seed % len(kinds)], time.monotonic()
+            why, session = case(args, seed, kind, disks[kind], base, until)
+            passed, failed = passed + (not why), failed + bool(why)
             if why:
-                failed += 1
                 told(args, session, seed, why, base / "log")
-            else:
-                passed += 1
-                if args.v:
-                    print(f"ok   seed {seed} ({time.monotonic() - start:.1f} s)", flush=True)
-            shutil.rmtree(folder)
+            elif args.v:
+                print(f"ok   {session.name} ({time.monotonic() - start:.1f} s)", flush=True)
             (base / "log").unlink(missing_ok=True)
-            if failed and not args.keep_going:
-                break
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True, type=os.path.abspath)
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=10**9)
+    parser.add_argument("--seconds", type=float, default=10**9)
+    parser.add_argument("--fs", choices=KINDS, nargs="*")
+    parser.add_argument("--dir", default=tempfile.gettempdir(), type=os.path.abspath)
+    parser.add_argument("--options", help="of the mount, instead of those that the seed chooses")
+    parser.add_argument("--quiet", action="store_true", help="no process that lists the mount beside the others")
+    parser.add_argument("--without", nargs="*", default=[], help="scripts that are left out")
+    parser.add_argument("--keep-going", action="store_true", help="do not end at the first case that fails")
+    parser.add_argument("--last", type=int, default=60, help="how many calls to show of a case that fails")
+    parser.add_argument("--hold", action="store_true", help="leave the mount of a case that fails as it is until Enter")
+    parser.add_argument("-v", action="store_true", help="print passing cases too")
+    args = parser.parse_args()
+    args.rules = Rules()
+    return args
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ use std::fs;
 
 use tempfile::TempDir;
 
+use rustix::fs::XattrFlags;
+
 use super::*;
 use crate::asdf::sample::Sample;
 use crate::vfs::Access;
@@ -57,7 +59,8 @@ fn a_change_of_a_block_that_is_refused_has_its_reason_in_the_status_until_one_is
     vfs.release(short).unwrap();
 
     let block = Node::Block(0).ino();
-    let encode = |code: &[u8]| vfs.setxattr(block, "user.asdf.compression".as_ref(), code);
+    let name = "user.asdf.compression".as_ref();
+    let encode = |code: &[u8]| vfs.setxattr(block, name, code, XattrFlags::empty());
     encode(b"nope").unwrap_err();
     let unknown = "blocks/0.bin: invalid: a compression that is not known";
     assert_eq!(refused(), [unknown]);
