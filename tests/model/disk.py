@@ -74,7 +74,7 @@ def make(text, blocks, padding, pad=b"\0", index=True):
 
 def parse(raw):
     """Text and blocks of a file, all of it accounted for."""
-    end = re.search(rb"\n\.\.\.\r?\n", raw)
+    end = re.search(rb"\n\.\.\.(\r?\n|$)", raw)
     if not end:
         raise Odd("no tree ends")
     text, first = raw[:end.end()], raw.find(MAGIC, end.end())

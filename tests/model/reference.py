@@ -203,11 +203,11 @@ class Reference:
         if text is None:
             return OK
         if handle.refused and handle.refused[0] == text != self.committed:
-            stale = handle.refused[2] == errno.ESTALE
+            stale = handle.epoch != self.epoch
             if stale or handle.refused[1] != self.committed:
-                # whether it is kept once more depends on when the mount has looked at FILE
+                # whether it is refused once more, and kept, depends on when the mount has looked at FILE
                 self.rejected = [*(self.rejected or [None]), text] if stale else self.rejected
-                return errno.ESTALE if stale else refusal
+                return frozenset({errno.ESTALE, *([] if handle.refused[2] == errno.ESTALE else [refusal])}) if stale else refusal
         want = self.save_text(text, handle.epoch, refusal)
         if want == OK:
             self.text_saved(text)
