@@ -175,21 +175,19 @@ impl Snapshot {
         }
     }
 
-    /// The snapshot after a save. Blocks that have not changed keep what is known of them: decoders, checksums.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the file's size can't be had.
+    /// The snapshot after a save. Blocks that have not changed keep what is known of them: decoders, checksums. `bytes` are those of
+    /// the file if it does not have them all yet.
+    #[must_use]
     pub fn succeeded_by(
         &self,
         file: Arc<File>,
-        layout: Layout,
-        text: Vec<u8>,
+        bytes: Option<Arc<dyn Source>>,
+        scan: Scan,
         replaced: &[usize],
-    ) -> Result<Self> {
+    ) -> Self {
         let same_file = Arc::ptr_eq(&file, self.file.file());
-        let file = Arc::new(FileSource::open(file)?);
-        let bytes: Arc<dyn Source> = file.clone();
-        let scan = Scan { layout, text };
+        let file = Arc::new(FileSource::new(file, scan.layout.len));
+        let bytes = bytes.unwrap_or_else(|| file.clone());
         let mut next = Self::new(
             file,
             bytes,
@@ -214,7 +212,7 @@ impl Snapshot {
                 }
             }
         }
-        Ok(next)
+        next
     }
 
     /// The snapshot of this file, or of the one that took its place, as it is now.

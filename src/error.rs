@@ -122,6 +122,13 @@ impl Error {
         }
     }
 
+    /// Whether the system had no room: that may change at any time, and says nothing of the medium.
+    #[must_use]
+    pub fn is_no_room(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { cause, .. } if matches!(cause.kind(), StorageFull | QuotaExceeded))
+    }
+
     /// The same error, said of `at` when it was only known to be somewhere in the file.
     #[must_use]
     pub fn at(self, at: Place) -> Self {

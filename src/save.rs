@@ -69,10 +69,23 @@
 //!
 //! # When things fail
 //!
-//! A sync that failed is not just asked again, because the system may have dropped what it could not write: it is all written
-//! again from memory and synced once more. If that fails after the commit, or where it can't be known whether the commit has
-//! happened, the writer is [broken](Writer::broken): nothing more is written, and the next mount finds old or new. All other
-//! errors leave FILE as it was. Space is reserved before the first byte of the old file changes.
+//! Space is reserved before the first byte of the old file changes. A sync that failed is not just asked again, because the system
+//! may have dropped what it could not write: it is all written again from memory and synced once more. If that fails too:
+//! - Before the commit, FILE is as it was.
+//! - At the commit, the record is taken away again and that synced. FILE is as it was, but unless all of this succeeds a crash may
+//!   make it new.
+//! - After the commit, the save has happened. FILE is read through the record ([`Unfinished`]) until J3 to J5 are done, or by the
+//!   next mount.
+//! - After the exchange of names in R, they are exchanged back. Where that can't be done, FILE is new, but a crash may bring the
+//!   old one back.
+//!
+//! Where it failed for want of room (`ENOSPC`, `EDQUOT`), which a file system that copies on write may say at any step, a save
+//! that is committed is taken back: the old bytes are written and synced, then the record goes. What is left to do, if that fails
+//! as well, is done before the next save. Everything else that fails at or after the commit makes the writer
+//! [broken](Writer::broken): nothing more is written, each further save is told the same error, and the next mount finds old or new.
+//!
+//! Only what says so is taken for a change of FILE: another inode under its name, no such name, other content. An error of the
+//! system says nothing of FILE.
 //!
 //! # Other hands
 //!
@@ -133,7 +146,7 @@ pub use plan::Pad;
 pub use publish::{is_published, publish};
 pub use recovery::Recovery;
 pub use whole::{WholeBlock, whole};
-pub use writer::{Committed, Method, Opened, Options, Refusal, Writer};
+pub use writer::{Committed, Method, Opened, Options, Refusal, Unfinished, Writer};
 
 /// A file that is only read.
 pub struct ReadOnly {

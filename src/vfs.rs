@@ -7,6 +7,7 @@
 mod attr;
 mod catalogue;
 mod commit;
+mod condition;
 mod drafted;
 mod drafts;
 mod edit;
@@ -22,6 +23,7 @@ mod mounts;
 mod naming;
 mod node;
 mod process;
+mod publish;
 mod refresh;
 mod root;
 mod stat;
@@ -38,7 +40,7 @@ use std::fmt::Display;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use crate::asdf::Snapshot;
@@ -56,6 +58,7 @@ pub use stored::Reading;
 
 use attr::modified;
 use catalogue::Numbers;
+use condition::Condition;
 use drafts::Drafts;
 use edit::DataHandle;
 use handle::Handles;
@@ -95,12 +98,9 @@ pub struct Vfs {
     stored: RwLock<()>,
     writer: Option<Mutex<Writer>>,
     history: Mutex<History>,
-    /// Why nothing can be written any more, once that is known of the writer.
-    broken: OnceLock<String>,
+    condition: Condition,
     /// When FILE was last compared with the snapshot.
     checked: Mutex<Option<Instant>>,
-    /// Why the snapshot stays though FILE has been changed by another program, if that is so.
-    adrift: Mutex<Option<String>>,
     kernel: Kernel,
 }
 
@@ -136,9 +136,8 @@ impl Vfs {
             stored: RwLock::default(),
             writer: writer.map(Mutex::new),
             history: Mutex::default(),
-            broken: OnceLock::new(),
+            condition: Condition::default(),
             checked: Mutex::default(),
-            adrift: Mutex::default(),
             kernel: Kernel::default(),
         }
     }
@@ -313,7 +312,7 @@ impl Vfs {
         let handle = self.handles.get(fh)?;
         if matches!(*handle, Handle::Data(_)) {
             self.refresh();
-            self.check_afloat()
+            self.check_up_to_date()
                 .map_err(|error| Library::corrupt(Place::File, error.to_string()))?;
         }
         let text = match &*handle {

@@ -59,6 +59,7 @@ mod tests {
     use super::super::sample::{Sample, block_with};
     use super::super::{OpenOptions, Snapshot};
     use super::*;
+    use crate::asdf::scan::Scan;
     use crate::codec::{Cache, check_index_dir};
     use crate::source::{Memory, read_all};
     use std::fs::{self, File};
@@ -122,9 +123,11 @@ mod tests {
         };
         eventually_kept(1);
         file.as_ref().write_all(b"\n").unwrap();
-        let layout = snapshot.layout().clone();
-        let text = snapshot.text().to_vec();
-        let _next = snapshot.succeeded_by(file, layout, text, &[]).unwrap();
+        let scan = Scan {
+            layout: snapshot.layout().clone(),
+            text: snapshot.text().to_vec(),
+        };
+        let _next = snapshot.succeeded_by(file, None, scan, &[]);
         eventually_kept(2);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::digest::{Digest, Hasher};
 use super::plan::Filler;
-use super::store::{Stat, Store};
+use super::store::{Stat, Store, is_gone};
 use super::view::View;
 use crate::asdf::layout::Layout;
 use crate::asdf::scan::Scan;
@@ -24,6 +24,8 @@ pub(super) struct Baseline {
     pub(super) padding: u8,
     /// Whether what was scanned may be something else, as FILE was changed meanwhile.
     pub(super) torn: bool,
+    /// Whether the times of `stat` are FILE's: not if the system did not tell them after a save of ours.
+    timed: bool,
 }
 
 /// How FILE differs from its baseline.
@@ -73,10 +75,38 @@ impl Baseline {
             headers: headers(file, layout)?,
             padding,
             torn: false,
+            timed: true,
         })
     }
 
-    /// Compares with FILE as it is now, by its name and by its content.
+    /// What FILE is to be after a save: `bytes`, with this layout. Which file it is, and its times, are those of before.
+    pub(super) fn succeeded_by(&self, bytes: &dyn Source, layout: &Layout) -> Result<Self> {
+        let stat = Stat {
+            size: layout.len,
+            ..self.stat
+        };
+        Ok(Self {
+            torn: self.torn,
+            timed: false,
+            ..Self::read(stat, bytes, layout)?
+        })
+    }
+
+    /// Takes in which file it is, and its times, after a save of ours. If the system does not tell, the content decides.
+    pub(super) fn renew<S: Store>(&mut self, store: &Arc<S>, file: &S::File) {
+        self.timed = match store.stat(file) {
+            Ok(stat) => {
+                self.stat = Stat {
+                    size: self.stat.size,
+                    ..stat
+                };
+                true
+            }
+            Err(_) => false,
+        };
+    }
+
+    /// Compares with FILE as it is now, by its name and by its content, which is `view`.
     ///
     /// The content is read in any case, because the clocks of some filesystems are too coarse to tell two writes apart.
     pub(super) fn drift<S: Store>(
@@ -84,23 +114,27 @@ impl Baseline {
         store: &Arc<S>,
         name: &OsStr,
         file: &S::File,
+        view: &dyn Source,
         layout: &Layout,
     ) -> Result<Drift> {
         let changed = |why: &str| Ok(Drift::Changed(format!("{} {why}", name.display())));
-        match store.stat_name(name) {
-            Ok(named) if named.id == self.stat.id => {}
-            Ok(_) => return changed("has been replaced by another file since it was read"),
-            Err(_) => return changed("is no longer there under its name"),
+        match named(&**store, name)? {
+            Some(named) if named.id == self.stat.id => {}
+            Some(_) => return changed("has been replaced by another file since it was read"),
+            None => return changed("is no longer there under its name"),
         }
         if self.torn {
             return changed("was changed by another program while it was read");
         }
-        let stat = stat(store, file)?;
-        if stat.size != self.stat.size {
-            let (was, is) = (self.stat.size, stat.size);
+        let (is, was) = (view.len(), self.stat.size);
+        if is != was {
             return changed(&format!("has {is} bytes, it had {was} when it was read"));
         }
-        let now = Self::read(stat, &View::open(store, file)?, layout)?;
+        let stat = Stat {
+            size: was,
+            ..stat(store, file)?
+        };
+        let now = Self::read(stat, view, layout)?;
         if now.head != self.head || now.headers != self.headers {
             return changed("has been changed by another program since it was read");
         }
@@ -110,7 +144,19 @@ impl Baseline {
     /// Whether nobody has touched the file since.
     pub(super) fn same_moment(&self, stat: &Stat) -> bool {
         let moment = |stat: &Stat| (stat.id, stat.size, stat.mtime, stat.ctime);
-        !self.torn && moment(&self.stat) == moment(stat)
+        !self.torn && self.timed && moment(&self.stat) == moment(stat)
+    }
+}
+
+/// What the system says about the file of that name; `None` if there is none.
+///
+/// # Errors
+/// [`Error::Io`] if it does not tell: that says nothing of the file.
+pub(super) fn named<S: Store>(store: &S, name: &OsStr) -> Result<Option<Stat>> {
+    match store.stat_name(name) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(cause) => Err(Error::io(name.display().to_string(), cause)),
     }
 }
 

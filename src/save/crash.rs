@@ -146,6 +146,30 @@ fn shown(disk: &Arc<Sim>, bytes: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
+/// What a crash may leave, once FILE is recovered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Promise {
+    Old,
+    OldOrNew,
+    New,
+    /// The new file, without a recovery.
+    Done,
+}
+
+impl Promise {
+    fn is_new(self) -> bool {
+        matches!(self, Self::New | Self::Done)
+    }
+
+    fn of(saved: &Saved) -> Self {
+        match saved {
+            Saved::Acknowledged => Self::Done,
+            Saved::Unfinished { lasts: true, .. } => Self::New,
+            Saved::Unfinished { .. } | Saved::Refused => Self::OldOrNew,
+        }
+    }
+}
+
 /// One save whose crashes are tried.
 struct Trial<'a> {
     scene: &'a Scene,
@@ -170,41 +194,42 @@ impl<'a> Trial<'a> {
     }
 
     /// Recovers, and judges what FILE is then.
-    fn judge(&self, disk: Sim, acknowledged: bool) -> Result<(), String> {
+    fn judge(&self, disk: Sim, promise: Promise) -> Result<(), String> {
         match recovered(disk, &self.story.old, &self.story.new) {
             Outcome::Lost(why) => Err(why),
-            Outcome::Old if acknowledged => Err("an acknowledged save is gone".to_owned()),
+            Outcome::Old if promise.is_new() => Err("an acknowledged save is gone".to_owned()),
+            Outcome::New if promise == Promise::Old => Err("a refused save is there".to_owned()),
             _ => Ok(()),
         }
     }
 
     /// Tries crashes of one disk; the first that loses anything.
-    fn crashes(&mut self, disk: &Sim, acknowledged: bool) -> Result<(), String> {
+    fn crashes(&mut self, disk: &Sim, promise: Promise) -> Result<(), String> {
         let ways = ways(&disk.choices(), self.states, &mut self.random);
         for (n, way) in ways.iter().enumerate() {
             let crashed = disk.crash(way);
             let sidecar = crashed.content(&name::sidecar(OsStr::new(NAME)));
             let done = crashed.content(OsStr::new(NAME)).as_ref() == Some(&self.story.new)
                 && sidecar.is_none();
-            if acknowledged && !done {
+            if promise == Promise::Done && !done {
                 return Err(format!(
                     "acknowledged, but recovery is needed after {way:?}"
                 ));
             }
-            self.judge(crashed, acknowledged)
+            self.judge(crashed, promise)
                 .map_err(|why| format!("{why} after {way:?}"))?;
             if n % ways.len().div_ceil(self.nested.max(1)) == 0 && self.nested > 0 {
-                self.crashes_in_recovery(disk, way, acknowledged)?;
+                self.crashes_in_recovery(disk, way, promise)?;
             }
         }
-        self.judge(disk.kill(), acknowledged)
+        self.judge(disk.kill(), promise)
     }
 
     fn crashes_in_recovery(
         &mut self,
         disk: &Sim,
         way: &[usize],
-        acknowledged: bool,
+        promise: Promise,
     ) -> Result<(), String> {
         let recover = |disk: &Arc<Sim>| {
             drop(Writer::open_in(
@@ -223,10 +248,9 @@ impl<'a> Trial<'a> {
             });
             recover(&again);
             for second in ways(&again.choices(), 4, &mut self.random) {
-                self.judge(again.crash(&second), acknowledged)
-                    .map_err(|why| {
-                        format!("{why} after {way:?}, recovery cut at {cut}, {second:?}")
-                    })?;
+                self.judge(again.crash(&second), promise).map_err(|why| {
+                    format!("{why} after {way:?}, recovery cut at {cut}, {second:?}")
+                })?;
             }
         }
         Ok(())
@@ -241,7 +265,7 @@ impl<'a> Trial<'a> {
                 lie,
                 ..Trouble::default()
             };
-            let acknowledged = self.scene.save(&disk, trouble) == Saved::Acknowledged;
+            let (_, saved) = self.scene.save(&disk, trouble);
             let shows = outcome(
                 &disk.content(OsStr::new(NAME)).unwrap(),
                 &self.story.old,
@@ -250,7 +274,7 @@ impl<'a> Trial<'a> {
             if self.scene.atomic && matches!(shows, Outcome::Lost(_)) {
                 return Err(format!("seen torn at {cut}"));
             }
-            self.crashes(&disk, acknowledged)
+            self.crashes(&disk, Promise::of(&saved))
                 .map_err(|why| format!("cut at {cut}: {why}"))?;
         }
         Ok(())
@@ -293,6 +317,48 @@ fn every_sync_is_needed() {
     }
 }
 
+impl Trial<'_> {
+    /// Lets one operation fail: what is read of FILE is old or new as it was said, whatever crash follows, and where the writer is
+    /// not broken the next save is as good as any.
+    fn fault(&mut self, trouble: Trouble) -> Result<(), String> {
+        let disk = Arc::new(self.scene.disk());
+        let (mut writer, saved) = self.scene.save(&disk, trouble);
+        let broken = writer.broken().is_some();
+        match &saved {
+            Saved::Acknowledged => return self.crashes(&disk, Promise::Done),
+            Saved::Unfinished { now, .. } if now.as_ref() != Some(&self.story.new) => {
+                return Err("what is read of FILE is not the new one".to_owned());
+            }
+            Saved::Unfinished { .. } => self.crashes(&disk, Promise::of(&saved))?,
+            Saved::Refused => {
+                disk.arm(Trouble::default());
+                let now = writer.view().and_then(|view| read_all(&*view, 1 << 20));
+                if now.ok().as_ref() != Some(&self.story.old) {
+                    return Err("refused, but not as it was".to_owned());
+                }
+                let sure = !broken && writer.is_settled();
+                let promise = if sure {
+                    Promise::Old
+                } else {
+                    Promise::OldOrNew
+                };
+                self.crashes(&disk, promise)?;
+            }
+        }
+        if broken {
+            return Ok(());
+        }
+        disk.arm(Trouble::default());
+        let again = if saved == Saved::Refused {
+            self.scene.save_again(&mut writer)
+        } else {
+            writer.settle()
+        };
+        again.map_err(|error| format!("then, without a fault: {error}"))?;
+        self.crashes(&disk, Promise::Done)
+    }
+}
+
 #[test]
 fn a_fault_at_any_operation_leaves_old_or_new() {
     let often = [EIO, ENOSPC].map(|code| [Fault::Errno(code), Fault::Forever(code)]);
@@ -301,23 +367,35 @@ fn a_fault_at_any_operation_leaves_old_or_new() {
         let mut trial = Trial::new(&scene, 4, 0);
         for at in 0..trial.story.ops.len() {
             for fault in often.into_iter().flatten().chain(rare) {
-                let disk = Arc::new(scene.disk());
-                let saved = scene.save(
-                    &disk,
-                    Trouble {
-                        fault: Some((at, fault)),
-                        ..Trouble::default()
-                    },
-                );
-                if let Saved::Refused { now, again } = &saved
-                    && (now.as_ref() != Some(&trial.story.old) || !again)
-                {
-                    trial.fail(&format!("{fault:?} at {at}: refused, but not as it was"));
-                }
-                let acknowledged = !matches!(saved, Saved::Broken);
-                if let Err(why) = trial.crashes(&disk, acknowledged) {
+                let trouble = Trouble {
+                    fault: Some((at, fault)),
+                    ..Trouble::default()
+                };
+                if let Err(why) = trial.fault(trouble) {
                     trial.fail(&format!("{fault:?} at {at}: {why}"));
                 }
+            }
+        }
+    }
+}
+
+/// A disk that is full for a while harms nothing, whatever it is that finds no room.
+#[test]
+fn a_full_disk_breaks_nothing() {
+    for scene in scenes() {
+        for at in 0..scene.story().ops.len() {
+            for fault in [Fault::Errno(ENOSPC), Fault::Forever(ENOSPC)] {
+                let trouble = Trouble {
+                    fault: Some((at, fault)),
+                    ..Trouble::default()
+                };
+                let (writer, saved) = scene.save(&Arc::new(scene.disk()), trouble);
+                let broken = writer.broken();
+                assert!(
+                    broken.is_none(),
+                    "{}: {fault:?} at {at}: {saved:?}, {broken:?}",
+                    scene.name
+                );
             }
         }
     }
@@ -339,7 +417,8 @@ fn write_block(disk: &Arc<Sim>, cut: usize, md5: Option<[u8; 16]>) -> usize {
     if writer.write_block_data(1, 100, &[9; 600]).is_err() {
         return 1;
     }
-    if writer.end_block_writes(1, md5).is_err() {
+    let again = |writer: &mut Writer<Sim>| writer.write_block_data(1, 100, &[9; 600]);
+    if writer.end_block_writes(1, md5, again).is_err() {
         return 2;
     }
     3

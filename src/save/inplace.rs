@@ -1,7 +1,9 @@
 //! J: changing FILE in place, with a redo record.
 //!
 //! The steps and their names are those of the protocol in [`super`]. Until the record is durable FILE is not touched; from
-//! then on the save has happened, whatever else goes wrong, because every step that follows can be done again.
+//! then on the save has happened, whatever else goes wrong, because every step that follows can be done again. Only where the
+//! disk has no room for these steps is it taken back: the old bytes are written and durable before the record goes, so that a
+//! crash in between leaves a record that makes FILE new.
 
 use std::ffi::OsStr;
 use std::io;
@@ -24,8 +26,10 @@ pub(super) enum Failure {
     Impossible(String),
     /// FILE is as it was.
     Refused(Error),
-    /// FILE is old or new, or its journal waits for the next mount: nothing more may be written.
-    Broken(Error),
+    /// FILE has its old bytes, but what was to be its journal may be in it still, so that a crash may make it new.
+    Unsure(Error),
+    /// The save is committed, but not all of it has been written: its journal makes FILE new.
+    Unfinished(Error),
 }
 
 impl From<Error> for Failure {
@@ -121,18 +125,48 @@ impl<S: Store> InPlace<'_, S> {
     pub(super) fn with_tail(&self) -> Result<(), Failure> {
         self.prepare_tail().map_err(|error| {
             // no footer has been written, so that the tail means nothing
-            match self.back_out() {
+            match self.cut_tail() {
                 Ok(()) => Failure::Refused(error),
-                Err(_) => Failure::Broken(error),
+                Err(_) => Failure::Unsure(error),
             }
         })?;
         self.durable(|| self.write_tail(), || self.store.sync_data(self.file))
-            .map_err(|error| {
-                // whether the record will be found is not known: hence no more saves
-                let _ = self.back_out();
-                Failure::Broken(error)
+            .map_err(|error| match self.withdraw_tail() {
+                Ok(()) if error.is_no_room() => Failure::Refused(error),
+                _ => Failure::Unsure(error),
             })?;
-        self.finish_tail().map_err(Failure::Broken)
+        self.write_durably()
+            .map_err(|error| self.taken_back(error, false))?;
+        self.close_tail().map_err(Failure::Unfinished)
+    }
+
+    /// What becomes of a committed save whose bytes can't be written for `error`. Where that was for want of room the old bytes are
+    /// written and durable before the record is taken away; as long as they are not, it makes FILE new.
+    fn taken_back(&self, error: Error, sidecar: bool) -> Failure {
+        // what a shorter file has lost is not in the record
+        let whole = self.record.new_len >= self.record.old_len;
+        if !error.is_no_room() || !whole || self.restore(sidecar).is_err() {
+            return Failure::Unfinished(error);
+        }
+        let withdrawn = if sidecar {
+            self.withdraw_sidecar()
+        } else {
+            self.withdraw_tail()
+        };
+        match withdrawn {
+            Ok(()) => Failure::Refused(error),
+            Err(_) => Failure::Unsure(error),
+        }
+    }
+
+    /// Makes FILE what it was, durably; a record in its tail stays.
+    fn restore(&self, sidecar: bool) -> Result<()> {
+        let write = || {
+            self.write_ranges(|range| &range.old)?;
+            if sidecar { self.cut_tail() } else { Ok(()) }
+        };
+        write()?;
+        self.durable(write, || self.store.sync_all(self.file))
     }
 
     /// J1.
@@ -148,15 +182,33 @@ impl<S: Store> InPlace<'_, S> {
         out.flush()
     }
 
-    /// Takes the tail away again, before anything was committed.
-    fn back_out(&self) -> io::Result<()> {
-        self.store.set_len(self.file, self.record.old_len)
+    /// Takes the tail away again.
+    fn cut_tail(&self) -> Result<()> {
+        self.store
+            .set_len(self.file, self.record.old_len)
+            .map_err(|cause| self.error("setting the length", cause))
+    }
+
+    /// Takes the tail away so that no crash brings it back: FILE is then as it was before the save.
+    pub(super) fn withdraw_tail(&self) -> Result<()> {
+        self.cut_tail()?;
+        self.durable(|| self.cut_tail(), || self.store.sync_all(self.file))
     }
 
     /// J3 to J5.
     pub(super) fn finish_tail(&self) -> Result<()> {
+        self.write_durably()?;
+        self.close_tail()
+    }
+
+    /// J3 and J4.
+    fn write_durably(&self) -> Result<()> {
         self.apply()?;
-        self.durable(|| self.apply(), || self.store.sync_data(self.file))?;
+        self.durable(|| self.apply(), || self.store.sync_data(self.file))
+    }
+
+    /// J5.
+    fn close_tail(&self) -> Result<()> {
         self.cut()?;
         self.durable(|| self.cut(), || self.store.sync_all(self.file))
     }
@@ -174,12 +226,24 @@ impl<S: Store> InPlace<'_, S> {
             let _ = self.store.unlink(&temporary);
         })?;
         self.durable(|| Ok(()), || self.store.sync_dir())
-            .map_err(|error| {
-                // whether it will be found is not known: hence no more saves
-                let _ = self.store.unlink(&sidecar);
-                Failure::Broken(error)
+            .map_err(|error| match self.withdraw_sidecar() {
+                Ok(()) if error.is_no_room() => Failure::Refused(error),
+                _ => Failure::Unsure(error),
             })?;
-        self.finish_sidecar().map_err(Failure::Broken)
+        self.write_beside_sidecar()
+            .map_err(|error| self.taken_back(error, true))?;
+        self.withdraw_sidecar().map_err(Failure::Unfinished)
+    }
+
+    /// Removes the sidecar so that no crash brings it back.
+    pub(super) fn withdraw_sidecar(&self) -> Result<()> {
+        match self.store.unlink(&name::sidecar(self.name)) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                return Err(self.error("removing the journal", cause));
+            }
+            _ => {}
+        }
+        self.durable(|| Ok(()), || self.store.sync_dir())
     }
 
     fn prepare_sidecar(&self, temporary: &OsStr) -> Result<(), Failure> {
@@ -211,32 +275,32 @@ impl<S: Store> InPlace<'_, S> {
 
     /// What follows the commit: the ranges, then the sidecar goes.
     pub(super) fn finish_sidecar(&self) -> Result<()> {
+        self.write_beside_sidecar()?;
+        self.withdraw_sidecar()
+    }
+
+    fn write_beside_sidecar(&self) -> Result<()> {
         let write = || {
             self.apply()?;
             self.cut()
         };
         write()?;
         if self.record.new_len < self.record.old_len {
-            self.durable(write, || self.store.sync_all(self.file))?;
+            self.durable(write, || self.store.sync_all(self.file))
         } else {
-            self.durable(write, || self.store.sync_data(self.file))?;
+            self.durable(write, || self.store.sync_data(self.file))
         }
-        let sidecar = name::sidecar(self.name);
-        self.store
-            .unlink(&sidecar)
-            .map_err(|cause| self.error("removing the journal", cause))?;
-        self.durable(|| Ok(()), || self.store.sync_dir())
     }
 
     /// Writes the ranges: a second time if the first one fails.
     fn apply(&self) -> Result<()> {
-        let write = || {
-            self.record
-                .ranges
-                .iter()
-                .try_for_each(|range| write_all(&**self.store, self.file, &range.new, range.offset))
-        };
+        let write = || self.write_ranges(|range| &range.new);
         write().or_else(|_| write())
+    }
+
+    fn write_ranges(&self, bytes: impl Fn(&Range) -> &Vec<u8>) -> Result<()> {
+        let mut ranges = self.record.ranges.iter();
+        ranges.try_for_each(|range| write_all(&**self.store, self.file, bytes(range), range.offset))
     }
 
     fn cut(&self) -> Result<()> {

@@ -293,7 +293,11 @@ fn rescue<S: Store>(
 }
 
 /// Removes temporary files of ours, if FILE itself is whole.
-fn remove_leftovers<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> Result<()> {
+pub(super) fn remove_leftovers<S: Store>(
+    store: &Arc<S>,
+    name: &OsStr,
+    file: &S::File,
+) -> Result<()> {
     let any = |names: Vec<OsString>| names.iter().any(|other| name::is_temporary(name, other));
     if store.names().is_ok_and(any) && scan(&View::open(store, file)?, false).is_ok() {
         remove_temporaries(&**store, name);
@@ -348,7 +352,7 @@ pub(super) fn shown<S: Store>(
 }
 
 /// A file of `len` bytes with the ranges of `record` in it.
-fn redone(len: u64, record: &Record) -> Result<Segments> {
+pub(super) fn redone(len: u64, record: &Record) -> Result<Segments> {
     let mut out = Segments::default();
     let fill = |out: &mut Segments, to: u64| {
         let start = out.len();

@@ -43,15 +43,24 @@ pub(super) struct Replace<'a, S: Store> {
 pub(super) struct Replaced<F> {
     /// The new FILE, open for reading and locked.
     pub(super) file: F,
+    /// The same, open for writing.
+    pub(super) writer: F,
     /// Bytes written, those that are shared not counted.
     pub(super) written: u64,
+    /// Why it is not known to keep its name through a crash, if that is so.
+    pub(super) unsynced: Option<Error>,
 }
+
+/// A name was given, but may be lost in a crash.
+struct Unsynced;
 
 /// A finished copy that does not have FILE's name yet.
 struct Copy<F> {
     name: OsString,
     /// The copy, open for reading and locked.
     file: F,
+    /// The same, open for writing.
+    writer: F,
     written: u64,
 }
 
@@ -67,9 +76,10 @@ impl<S: Store> Replace<'_, S> {
         if let Err(Failure::Impossible(_) | Failure::Refused(_)) = &done {
             self.remove(&copy.name);
         }
-        done?;
         Ok(Replaced {
+            unsynced: done?,
             file: copy.file,
+            writer: copy.writer,
             written: copy.written,
         })
     }
@@ -95,9 +105,10 @@ impl<S: Store> Replace<'_, S> {
 
     /// FILE as it is, if it is still what the plan was made for.
     fn unchanged(&self) -> Result<Stat> {
+        let view = View::open(self.store, self.file)?;
         let drift = self
             .baseline
-            .drift(self.store, self.name, self.file, self.layout)?;
+            .drift(self.store, self.name, self.file, &view, self.layout)?;
         match drift {
             Drift::Same(now) => Ok(now.stat),
             Drift::Changed(why) => Err(Error::Stale { why }),
@@ -123,6 +134,7 @@ impl<S: Store> Replace<'_, S> {
         Ok(Copy {
             name: name.to_owned(),
             file,
+            writer,
             written,
         })
     }
@@ -256,44 +268,56 @@ impl<S: Store> Replace<'_, S> {
         self.plan.check(&found)
     }
 
-    /// R6 to R10.
-    fn publish(&self, copy: &Copy<S::File>) -> Result<(), Failure> {
+    /// R6 to R10. Why it is not known to last, if it has the name but the directory can't be synced.
+    fn publish(&self, copy: &Copy<S::File>) -> Result<Option<Error>, Failure> {
         let before = self.unchanged()?;
         let swapped = self
             .store
             .exchange(&copy.name, self.name)
             .map_err(|cause| self.refusal("taking its name", cause))?;
         if swapped {
-            let old = self.stat(self.file);
-            let same = old.is_ok_and(|old| (old.size, old.mtime) == (before.size, before.mtime));
-            if !same {
-                return Err(self.swap_back(copy));
+            let changed = match self.stat(self.file) {
+                Ok(old) if (old.size, old.mtime) == (before.size, before.mtime) => None,
+                Ok(_) => {
+                    let why = format!("{} has been changed during the save", self.name.display());
+                    Some(Error::Stale { why })
+                }
+                Err(error) => Some(error),
+            };
+            if let Some(error) = changed {
+                // the copy must not go before its name is known to be the temporary one again
+                return Err(match self.swap_back(copy) {
+                    Ok(true) => Failure::Refused(error),
+                    _ => Failure::Unsure(error),
+                });
             }
         } else {
             let renamed = self.store.rename(&copy.name, self.name);
             renamed.map_err(|cause| self.refusal("taking its name", cause))?;
         }
-        if self.store.sync_dir().is_err() {
-            self.store
-                .sync_dir()
-                .map_err(|cause| Failure::Broken(self.failed("writing to disk", cause)))?;
+        if self.store.sync_dir().is_err()
+            && let Err(cause) = self.store.sync_dir()
+        {
+            let error = self.failed("writing to disk", cause);
+            return match swapped.then(|| self.swap_back(copy)) {
+                Some(Ok(true)) => Err(Failure::Refused(error)),
+                Some(Err(Unsynced)) => Err(Failure::Unsure(error)),
+                Some(Ok(false)) | None => Ok(Some(error)),
+            };
         }
         if swapped {
             self.remove(&copy.name);
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// FILE was written in the very moment of R7: it gets its name back.
-    fn swap_back(&self, copy: &Copy<S::File>) -> Failure {
-        let why = format!("{} has been changed during the save", self.name.display());
-        let error = Error::Stale { why };
+    /// Gives FILE its name back: whether it has it.
+    fn swap_back(&self, copy: &Copy<S::File>) -> Result<bool, Unsynced> {
         let back = self.store.exchange(&copy.name, self.name);
-        // the copy must not go before its name is known to be the temporary one again
-        match back.and_then(|back| self.store.sync_dir().map(|()| back)) {
-            Ok(true) => Failure::Refused(error),
-            _ => Failure::Broken(error),
+        if !back.unwrap_or(false) {
+            return Ok(false);
         }
+        self.store.sync_dir().map(|()| true).map_err(|_| Unsynced)
     }
 
     /// Removes a temporary file; one that stays is removed at the next mount.

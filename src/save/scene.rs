@@ -9,7 +9,8 @@ use super::sim::{Sim, Trouble};
 use super::writer::{Options, Writer};
 use crate::asdf::layout::Extent;
 use crate::asdf::sample::{Sample, block_with};
-use crate::source::{Memory, Source};
+use crate::error::Result;
+use crate::source::{Memory, Source, read_all};
 
 /// The name of the file that is saved.
 pub(super) const NAME: &str = "f.asdf";
@@ -72,23 +73,26 @@ impl Scene {
         writer
     }
 
-    /// Saves on `disk`, with the trouble armed before; what came of it.
-    pub(super) fn save(&self, disk: &Arc<Sim>, trouble: Trouble) -> Saved {
+    /// Saves on `disk`, with the trouble armed before.
+    pub(super) fn save(&self, disk: &Arc<Sim>, trouble: Trouble) -> (Writer<Sim>, Saved) {
         let mut writer = self.open(disk);
         disk.arm(trouble);
-        match writer.save(&self.edit) {
-            Ok(_) => Saved::Acknowledged,
-            Err(_) if writer.broken().is_some() => Saved::Broken,
-            Err(_) => {
-                let now = disk.content(OsStr::new(NAME));
-                disk.arm(Trouble {
-                    cut: trouble.cut,
-                    ..Trouble::default()
-                });
-                let again = trouble.cut.is_some() || writer.save(&self.edit).is_ok();
-                Saved::Refused { now, again }
-            }
-        }
+        let saved = match writer.save(&self.edit) {
+            Ok(committed) => match committed.unfinished {
+                None => Saved::Acknowledged,
+                Some(left) => Saved::Unfinished {
+                    now: read_all(&*left.bytes, 1 << 20).ok(),
+                    lasts: left.lasts,
+                },
+            },
+            Err(_) => Saved::Refused,
+        };
+        (writer, saved)
+    }
+
+    /// Saves once more.
+    pub(super) fn save_again(&self, writer: &mut Writer<Sim>) -> Result<()> {
+        writer.save(&self.edit).map(drop)
     }
 
     /// FILE before the save and after it, if nothing comes between, and the operations of it.
@@ -97,7 +101,7 @@ impl Scene {
         drop(self.open(&disk));
         let old = disk.content(OsStr::new(NAME)).unwrap();
         let disk = Arc::new(self.disk());
-        let saved = self.save(&disk, Trouble::default());
+        let (_, saved) = self.save(&disk, Trouble::default());
         assert_eq!(saved, Saved::Acknowledged, "{}", self.name);
         Story {
             old,
@@ -112,10 +116,15 @@ impl Scene {
 pub(super) enum Saved {
     /// It is new.
     Acknowledged,
-    /// It is as it was, or so it is said: what it is, and whether the save can be done later.
-    Refused { now: Option<Vec<u8>>, again: bool },
-    /// It is old or new.
-    Broken,
+    /// It has happened, but is not done.
+    Unfinished {
+        /// What is read of FILE.
+        now: Option<Vec<u8>>,
+        /// Whether it outlives a crash.
+        lasts: bool,
+    },
+    /// It is not saved, or so it is said.
+    Refused,
 }
 
 /// A save that nothing comes between.

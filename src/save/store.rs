@@ -9,7 +9,7 @@
 
 use crate::source::len_u64;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags, RenameFlags,
-    SeekFrom, XattrFlags,
+    SeekFrom, Statx, StatxFlags, StatxTimestamp, XattrFlags,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::asdf::layout::Extent;
 
@@ -126,9 +126,10 @@ pub(super) fn busy() -> io::Error {
     Errno::BUSY.into()
 }
 
-/// The errno for "read-only".
-pub(super) fn read_only() -> io::Error {
-    Errno::ROFS.into()
+/// Whether an error says that there is nothing of that name; any other says nothing of the file.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::NOENT | Errno::NOTDIR))
 }
 
 /// Whether an error says that a thing can't be done at all, here or by us, rather than that it went wrong.
@@ -219,17 +220,36 @@ fn granted(locked: Result<(), Errno>) -> io::Result<bool> {
     }
 }
 
-fn stat_of(file: &File) -> io::Result<Stat> {
-    let found = file.metadata()?;
-    Ok(Stat {
-        id: (found.dev(), found.ino()),
-        size: found.len(),
-        mtime: (found.mtime(), found.mtime_nsec()),
-        ctime: (found.ctime(), found.ctime_nsec()),
-        links: found.nlink(),
-        uid: found.uid(),
-        mode: found.mode(),
-    })
+impl From<&Statx> for Stat {
+    fn from(found: &Statx) -> Self {
+        let time = |at: &StatxTimestamp| (at.tv_sec, at.tv_nsec.into());
+        Self {
+            id: (
+                rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+                found.stx_ino,
+            ),
+            size: found.stx_size,
+            mtime: time(&found.stx_mtime),
+            ctime: time(&found.stx_ctime),
+            links: found.stx_nlink.into(),
+            uid: found.stx_uid,
+            mode: found.stx_mode.into(),
+        }
+    }
+}
+
+impl From<&Metadata> for Stat {
+    fn from(found: &Metadata) -> Self {
+        Self {
+            id: (found.dev(), found.ino()),
+            size: found.len(),
+            mtime: (found.mtime(), found.mtime_nsec()),
+            ctime: (found.ctime(), found.ctime_nsec()),
+            links: found.nlink(),
+            uid: found.uid(),
+            mode: found.mode(),
+        }
+    }
 }
 
 impl Store for Disk {
@@ -259,7 +279,9 @@ impl Store for Disk {
         if extent.is_empty() {
             return Ok(());
         }
-        match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, extent.start, extent.len()) {
+        let keep_size = FallocateFlags::KEEP_SIZE;
+        let reserve = || rustix::fs::fallocate(file, keep_size, extent.start, extent.len());
+        match retry_on_intr(reserve) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             other => Ok(other?),
         }
@@ -316,8 +338,9 @@ impl Store for Disk {
         const STEP: usize = 64 << 20;
         let (mut start, mut offset) = (extent.start, offset);
         let len = usize::try_from(extent.len()).map_or(STEP, |len| len.min(STEP));
-        let copied =
-            rustix::fs::copy_file_range(from, Some(&mut start), to, Some(&mut offset), len);
+        let copied = retry_on_intr(|| {
+            rustix::fs::copy_file_range(from, Some(&mut start), to, Some(&mut offset), len)
+        });
         match copied {
             Ok(copied) if copied > 0 => return Ok(len_u64(copied)),
             Ok(_) | Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
@@ -333,7 +356,7 @@ impl Store for Disk {
     }
 
     fn stat(&self, file: &Arc<File>) -> io::Result<Stat> {
-        stat_of(file)
+        Ok(Stat::from(&file.metadata()?))
     }
 
     fn lock(&self, file: &Arc<File>) -> io::Result<bool> {
@@ -411,7 +434,20 @@ impl Store for Disk {
     }
 
     fn stat_name(&self, name: &OsStr) -> io::Result<Stat> {
-        stat_of(&self.open_at(name, OFlags::PATH, 0)?)
+        // by name alone: what a process runs out of may be descriptors
+        let found = rustix::fs::statx(
+            &self.dir,
+            name,
+            AtFlags::SYMLINK_NOFOLLOW,
+            StatxFlags::BASIC_STATS,
+        );
+        match found {
+            Ok(found) => Ok(Stat::from(&found)),
+            Err(Errno::NOSYS) => Ok(Stat::from(
+                &self.open_at(name, OFlags::PATH, 0)?.metadata()?,
+            )),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn names(&self) -> io::Result<Vec<OsString>> {

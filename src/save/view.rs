@@ -15,16 +15,21 @@ pub(super) struct View<S: Store> {
 }
 
 impl<S: Store> View<S> {
+    /// The first `len` bytes of the file.
+    pub(super) fn new(store: &Arc<S>, file: &S::File, len: u64) -> Self {
+        Self {
+            store: Arc::clone(store),
+            file: file.clone(),
+            len,
+        }
+    }
+
     /// The file as long as it is now.
     pub(super) fn open(store: &Arc<S>, file: &S::File) -> Result<Self> {
         let stat = store
             .stat(file)
             .map_err(|cause| Error::io("reading the file's size", cause))?;
-        Ok(Self {
-            store: Arc::clone(store),
-            file: file.clone(),
-            len: stat.size,
-        })
+        Ok(Self::new(store, file, stat.size))
     }
 }
 

@@ -1,7 +1,9 @@
 //! The one that writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
 mod ahead;
+mod reload;
 mod session;
+mod unsettled;
 
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
@@ -9,15 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::baseline::{Baseline, Drift, Reload, stat};
+use super::baseline::{Baseline, Drift, named, stat};
 use super::edit::Edit;
 use super::inplace::{self, Failure, InPlace};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::plan::{Pad, Padding, Plan};
 use super::recovery::{self, Recovery};
-use super::replace::{Replace, bytes_to_copy};
+use super::replace::{Replace, Replaced, bytes_to_copy};
 use super::spool::{Spool, other_directories};
-use super::store::{Access, Disk, Store, busy, read_only};
+use super::store::{Access, Disk, Store, busy};
 use super::view::View;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Layout, Severity};
@@ -26,6 +28,9 @@ use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
 use session::Session;
+use unsettled::{Done, Unsettled};
+
+pub use unsettled::Unfinished;
 
 /// What the user allows a save to do.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +91,7 @@ pub enum Method {
     Replaced,
 }
 
-/// A save that is durable.
+/// A save that has happened.
 pub struct Committed<F> {
     /// FILE, open for reading: the one from before, or the one that took its place.
     pub file: F,
@@ -98,6 +103,8 @@ pub struct Committed<F> {
     pub method: Method,
     /// Bytes that were written, the journal included.
     pub written: u64,
+    /// What is missing of it, if not all could be done.
+    pub unfinished: Option<Unfinished>,
 }
 
 /// One file that is open for writing, locked for as long as this lives.
@@ -113,6 +120,8 @@ pub struct Writer<S: Store = Disk> {
     grain: OnceCell<Option<u64>>,
     /// Why nothing may be written any more.
     broken: Option<Error>,
+    /// What the last save has left to do.
+    unsettled: Option<Unsettled>,
     spool: Spool,
     session: Option<Session<S::File>>,
 }
@@ -164,6 +173,7 @@ impl<S: Store> Writer<S> {
             options,
             grain: OnceCell::new(),
             broken: None,
+            unsettled: None,
             spool: Spool::new(&other_directories()),
             session: None,
         };
@@ -258,11 +268,12 @@ impl<S: Store> Writer<S> {
         self.commit_announced(&plan, stirs)
     }
 
-    /// Makes FILE what the plan says. When this returns, that is durable.
+    /// Makes FILE what the plan says. When this returns, that is durable, unless [`Committed::unfinished`] says what is missing.
     ///
     /// # Errors
     /// [`Error::Stale`] if FILE is no longer what the plan was made for, [`Error::NoRoom`], [`Error::Rejected`] if FILE would
-    /// not read as planned, [`Error::Io`]. FILE is then as it was, unless [`Writer::broken`] says something else.
+    /// not read as planned, [`Error::Io`]. What is read of FILE is then as it was, and nothing has moved. What has made the
+    /// writer [broken](Writer::broken) is given to each save after it.
     pub fn commit(&mut self, plan: &Plan) -> Result<Committed<S::File>> {
         self.commit_announced(plan, &mut || ())
     }
@@ -274,16 +285,19 @@ impl<S: Store> Writer<S> {
     ) -> Result<Committed<S::File>> {
         self.check_state(plan)?;
         let old: Arc<dyn Source> = Arc::new(View::open(&self.store, &self.file)?);
-        let next = scan(&plan.next(Arc::clone(&old)), false)?;
+        let bytes = plan.next(Arc::clone(&old));
+        let next = scan(&bytes, false)?;
         plan.check(&next.layout)?;
         let record = match plan.in_place() {
             Some(changes) => inplace::record(&*old, changes, plan.layout().len)?,
             None => None,
         };
         if record.as_ref().is_some_and(Record::is_empty) {
-            return Ok(self.done(next, Method::Nothing, 0));
+            return Ok(self.nothing(next));
         }
         self.alone()?;
+        // known before the first byte changes, so that nothing has to be read behind the commit
+        let baseline = self.baseline.succeeded_by(&bytes, &next.layout)?;
         let done = match record {
             Some(record) if self.options.replace => match self.replace(plan) {
                 Err(Failure::Impossible(_)) => self.in_place(plan, record, stirs),
@@ -296,11 +310,11 @@ impl<S: Store> Writer<S> {
             None => self.make_room(plan, &*old, stirs),
         };
         match done {
-            Ok((method, written)) => Ok(self.done(next, method, written)),
+            Ok(done) => self.done(next, baseline, done, old),
             Err(Failure::Impossible(why)) => Err(Error::NoRoom { why, limit: false }),
             Err(Failure::Refused(error)) => Err(error),
-            Err(Failure::Broken(error)) => {
-                self.broken = Some(error.clone());
+            Err(Failure::Unsure(error) | Failure::Unfinished(error)) => {
+                self.leave(Unsettled::Name, &error);
                 Err(error)
             }
         }
@@ -309,26 +323,20 @@ impl<S: Store> Writer<S> {
     /// Whether anything may be written, and FILE is what the plan was made for.
     fn check_state(&mut self, plan: &Plan) -> Result<()> {
         self.check_writable()?;
-        let drift = self
-            .baseline
-            .drift(&self.store, &self.name, &self.file, &self.layout)?;
-        match drift {
+        match self.drift()? {
             Drift::Same(_) if plan.old_len() != self.layout.len => Err(Error::Stale {
                 why: "the plan was made for another state of the file".to_owned(),
             }),
             Drift::Same(now) => {
                 self.baseline = now;
-                Ok(())
+                self.settle()
             }
             Drift::Changed(why) => Err(Error::Stale { why }),
         }
     }
 
     fn check_writable(&self) -> Result<()> {
-        match &self.broken {
-            Some(error) => Err(Error::io(format!("read-only since: {error}"), read_only())),
-            None => Ok(()),
-        }
+        self.broken.clone().map_or(Ok(()), Err)
     }
 
     /// Whether no other process has FILE open for writing, as far as can be told.
@@ -345,33 +353,29 @@ impl<S: Store> Writer<S> {
 
     /// J.
     fn in_place(
-        &self,
+        &mut self,
         plan: &Plan,
         mut record: Record,
         stirs: &mut dyn FnMut(),
-    ) -> Result<(Method, u64), Failure> {
+    ) -> Result<Done, Failure> {
         let mut extents = record.ranges.iter().map(Range::extent);
         if plan.moves() || extents.any(|extent| self.layout.holds_data(extent)) {
             stirs();
         }
-        let opened;
-        let file = if let Some(session) = &self.session {
-            &session.file
-        } else {
-            opened = self.open_writable()?;
-            &opened
+        let file = match &self.session {
+            Some(session) => session.file.clone(),
+            None => self.open_writable()?,
         };
-        let written = inplace::written(&record);
         let only_beside = self.open_ended();
         if only_beside || record.new_len < record.old_len {
             record.id = self.baseline.stat.id;
-            match self.journaled(file, &record).with_sidecar() {
+            match self.journaled(&file, &record).with_sidecar() {
                 Err(Failure::Impossible(_)) if !only_beside => record.id = (0, 0),
-                done => return done.map(|()| (Method::InPlace, written)),
+                done => return self.outcome(done, record, true),
             }
         }
-        self.journaled(file, &record).with_tail()?;
-        Ok((Method::InPlace, written))
+        let done = self.journaled(&file, &record).with_tail();
+        self.outcome(done, record, false)
     }
 
     fn journaled<'a>(&'a self, file: &'a S::File, record: &'a Record) -> InPlace<'a, S> {
@@ -398,7 +402,7 @@ impl<S: Store> Writer<S> {
         plan: &Plan,
         old: &dyn Source,
         stirs: &mut dyn FnMut(),
-    ) -> Result<(Method, u64), Failure> {
+    ) -> Result<Done, Failure> {
         if plan.in_place().is_none() && !self.options.grow {
             let why = "the edit moves blocks of the file, which -o grow=never forbids".to_owned();
             return Err(Error::NoRoom { why, limit: true }.into());
@@ -429,9 +433,14 @@ impl<S: Store> Writer<S> {
     }
 
     /// R.
-    fn replace(&mut self, plan: &Plan) -> Result<(Method, u64), Failure> {
+    fn replace(&mut self, plan: &Plan) -> Result<Done, Failure> {
         let grain = self.grain();
-        let done = Replace {
+        let Replaced {
+            file,
+            writer,
+            written,
+            unsynced,
+        } = Replace {
             store: &self.store,
             file: &self.file,
             name: &self.name,
@@ -441,92 +450,57 @@ impl<S: Store> Writer<S> {
             grain,
         }
         .run()?;
-        self.file = done.file;
+        self.file = file;
         if let Some(session) = &mut self.session {
-            let file = self.store.open(&self.name, Access::Write);
-            session.file = file.map_err(|cause| {
-                let error = Error::io(format!("{}: opening it again", self.name.display()), cause);
-                Failure::Broken(error)
-            })?;
+            session.file = writer;
         }
-        Ok((Method::Replaced, done.written))
+        if let Some(error) = &unsynced {
+            self.leave(Unsettled::Name, error);
+        }
+        Ok(Done {
+            unfinished: unsynced,
+            ..Done::whole(Method::Replaced, written)
+        })
     }
 
-    /// Takes in what FILE now is.
-    fn done(&mut self, next: Scan, method: Method, written: u64) -> Committed<S::File> {
-        if method != Method::Nothing {
-            self.layout = next.layout.clone();
-            match Baseline::take(&self.store, &self.file, &self.layout) {
-                Ok(baseline) => self.baseline = baseline,
-                // the save is durable; but whether anybody else writes can't be told any more
-                Err(error) => self.broken = Some(error),
-            }
-        }
+    /// Takes in what FILE now is. `old` is the file that was there before, as it is now.
+    fn done(
+        &mut self,
+        next: Scan,
+        baseline: Baseline,
+        done: Done,
+        old: Arc<dyn Source>,
+    ) -> Result<Committed<S::File>> {
+        self.layout = next.layout.clone();
+        self.baseline = baseline;
+        self.baseline.renew(&self.store, &self.file);
+        let lasts = done.method == Method::InPlace;
+        let bytes = if lasts {
+            self.seen(old)?
+        } else {
+            Arc::new(View::new(&self.store, &self.file, next.layout.len))
+        };
+        let unfinished = done.unfinished.map(|why| Unfinished { why, lasts, bytes });
+        Ok(Committed {
+            file: self.file.clone(),
+            layout: next.layout,
+            text: next.text,
+            method: done.method,
+            written: done.written,
+            unfinished,
+        })
+    }
+
+    /// A save that had nothing to do.
+    fn nothing(&self, next: Scan) -> Committed<S::File> {
         Committed {
             file: self.file.clone(),
             layout: next.layout,
             text: next.text,
-            method,
-            written,
+            method: Method::Nothing,
+            written: 0,
+            unfinished: None,
         }
-    }
-
-    /// Whether somebody else has changed FILE, to be asked now and then. Times alone are compared first, so that this is cheap.
-    ///
-    /// # Errors
-    /// [`Error::Stale`] if it can't be read at the moment, or is no file that is written. It may be so again the next time it is
-    /// asked for; until then each save is refused.
-    pub fn reload(&mut self) -> Result<Reload> {
-        self.check_writable()?;
-        let named = self.store.stat_name(&self.name);
-        if named
-            .as_ref()
-            .is_ok_and(|stat| self.baseline.same_moment(stat))
-        {
-            return Ok(Reload::Same);
-        }
-        match self
-            .baseline
-            .drift(&self.store, &self.name, &self.file, &self.layout)?
-        {
-            Drift::Same(now) => {
-                self.baseline = now;
-                Ok(Reload::Touched)
-            }
-            Drift::Changed(why) => {
-                let scan = self.reopen().map_err(|error| Error::Stale {
-                    why: format!("{why}; it can't be read now: {error}"),
-                })?;
-                Ok(Reload::Changed(scan))
-            }
-        }
-    }
-
-    /// Has [`Writer::reload`] read FILE once more: nothing was made of what it found last.
-    pub fn distrust(&mut self) {
-        self.baseline.torn = true;
-    }
-
-    /// Opens whatever has FILE's name now.
-    fn reopen(&mut self) -> Result<Scan> {
-        let named = self.store.stat_name(&self.name);
-        let same = named.is_ok_and(|stat| stat.id == self.baseline.stat.id);
-        let file = if same {
-            self.file.clone()
-        } else {
-            locked(&*self.store, &self.name).map_err(|refusal| match refusal {
-                Refusal::Locked { .. } => self.error("locked by another mount", busy()),
-                Refusal::ReadOnly(error) | Refusal::Failed(error) => error,
-            })?
-        };
-        let before = stat(&self.store, &file)?;
-        let scan = scan(&View::open(&self.store, &file)?, false)?;
-        writable(&scan.layout)?;
-        self.baseline = Baseline::since(&before, &self.store, &file, &scan.layout)?;
-        self.layout = scan.layout.clone();
-        self.file = file;
-        self.session = None;
-        Ok(scan)
     }
 
     /// Keeps a text that was refused in a file beside FILE, or where [`spool`](super::spool) says. The path, from FILE's directory.
@@ -601,7 +575,10 @@ fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
             return Err(Refusal::Locked { holder });
         }
         attempts = attempts.saturating_add(1);
-        if store.stat_name(name).is_ok_and(|named| named.id == stat.id) {
+        if named(store, name)
+            .map_err(Refusal::Failed)?
+            .is_some_and(|named| named.id == stat.id)
+        {
             return Ok(file);
         }
     }

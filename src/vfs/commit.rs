@@ -10,22 +10,22 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::{info, warn};
+use log::warn;
 
 use self::sum::Sum;
 use super::drafts::Draft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::stored::Stirring;
-use super::{Error, Invalidation, Result, State, Vfs, index, locked};
+use super::publish::Saved;
+use super::{Error, Invalidation, Result, State, Vfs, locked};
 use crate::asdf::check::check_text;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec::{self, Edited, code_text};
 use crate::error::{Error as Library, Place};
+use crate::save::Writer;
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
-use crate::save::{Committed, Method, Writer};
 use crate::source::{FileSource, Source, Window, len_u64};
 
 /// How much of an edited block is copied at a time.
@@ -40,107 +40,35 @@ impl Vfs {
             let root = locked(&self.root);
             (*text == *root.committed(), root.is_outdated(epoch))
         };
+        let mut saved = Saved::default();
         if !same {
             if outdated {
                 let why = "another program has changed the tree since this was opened".to_owned();
                 return Err(Library::Stale { why }.into());
             }
-            self.check_afloat()?;
+            self.check_up_to_date()?;
             check_text(&self.state().snapshot, text, self.options.validate)?;
-            self.commit(
-                &mut writer,
-                &Edit::text(Arc::clone(text)),
-                "tree saved",
-                None,
-            )?;
+            let edit = Edit::text(Arc::clone(text));
+            saved = self.commit(&mut writer, &edit, "tree saved", None)?;
         }
         locked(&self.root).saved(Arc::clone(text));
         locked(&self.history).text_is_saved();
         if let Err(error) = writer.clear_rejected() {
             warn!("the refused text that was kept is out of date, but can't be removed: {error}");
         }
-        Ok(())
+        saved.finished()
     }
 
     pub(super) fn writer(&self) -> Result<&std::sync::Mutex<Writer>> {
         self.writer.as_ref().ok_or(Error::ReadOnly("this mount"))
     }
 
-    /// Commits an edit and publishes what follows from it; `sum` is what is known of the checksum of the block that it changes.
-    ///
-    /// Where stored bytes change in place, nobody reads any until what is given back is dropped.
-    fn commit(
-        &self,
-        writer: &mut Writer,
-        edit: &Edit,
-        what: &str,
-        sum: Option<(usize, ChecksumState)>,
-    ) -> Result<Option<Stirring<'_>>> {
-        let mut stirring = None;
-        let committed = writer.save_announced(edit, &mut || {
-            stirring.get_or_insert_with(|| self.stirring());
-        });
-        let committed = committed.inspect_err(|error| self.failed(writer, error))?;
-        let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
-        self.publish(committed, what, &replaced, sum)?;
-        if stirring.is_some() {
-            self.drafts.rebase(&self.state().snapshot)?;
-        }
-        Ok(stirring)
-    }
-
-    /// A save has come to nothing, but may have moved FILE's times.
-    fn failed(&self, writer: &mut Writer, error: &Library) {
-        if !matches!(error, Library::Stale { .. })
-            && let Err(error) = self.forgive(writer)
-        {
-            warn!("{}: {error}", self.path.display());
-        }
-    }
-
-    /// Makes the snapshot of a save the one that counts, and has the kernel told what it changed.
-    fn publish(
-        &self,
-        committed: Committed<Arc<File>>,
-        what: &str,
-        replaced: &[usize],
-        sum: Option<(usize, ChecksumState)>,
-    ) -> Result<()> {
-        let old = self.state();
-        if committed.method == Method::Nothing {
-            return Ok(());
-        }
-        let written = committed.written;
-        let how = if committed.method == Method::Replaced {
-            "by replacing the file"
-        } else {
-            "in place"
-        };
-        let snapshot = old.snapshot.succeeded_by(
-            committed.file,
-            committed.layout,
-            committed.text,
-            replaced,
-        )?;
-        if let Some((n, state)) = sum {
-            snapshot.note_checksum(n, state);
-        }
-        let meta = snapshot.metadata()?;
-        let new = State::new(Arc::new(snapshot), meta, &self.numbers, old.epoch);
-        let changes = changes(&old, &new);
-        self.show(new, changes);
-        let what = format!("{what} {how}, {written} bytes written");
-        info!("{what}");
-        locked(&self.history).saved(what);
-        Ok(())
-    }
-
-    /// Saves the edits of a block. Nobody reads stored bytes until what is given back is dropped.
-    pub(super) fn commit_block(&self, draft: &Draft) -> Result<Option<Stirring<'_>>> {
+    /// Saves the edits of a block.
+    pub(super) fn commit_block(&self, draft: &Draft) -> Result<Saved<'_>> {
         let mut writer = locked(self.writer()?);
         let state = self.state();
         let n = draft.block;
-        self.check_afloat()?;
+        self.check_up_to_date()?;
         self.check_data(&state)?;
         Self::check_resize(&state.snapshot, n, draft.overlay.len())?;
         self.check_room(&writer, &state, draft)?;
@@ -160,14 +88,14 @@ impl Vfs {
         } else if header.streamed() || !draft.overlay.keeps_length() {
             resized(draft, &sum)?
         } else {
-            self.write_in_place(&mut writer, draft, &sum, &what)?;
+            let saved = self.write_in_place(&mut writer, draft, &sum, &what)?;
             drop(self.announce_block(&state, n));
-            return Ok(None);
+            return Ok(saved);
         };
         let edit = Edit::block(BlockEdit::Replace { n, stored });
-        let stirring = self.commit(&mut writer, &edit, &what, sum.known(n))?;
+        let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
         drop(self.announce_block(&state, n));
-        Ok(stirring)
+        Ok(saved)
     }
 
     /// That the disk could hold an edited block. A hole in it costs nothing yet, but would take as long as it is to digest or
@@ -205,25 +133,42 @@ impl Vfs {
         draft: &Draft,
         sum: &Sum,
         what: &str,
-    ) -> Result<()> {
+    ) -> Result<Saved<'_>> {
         let n = draft.block;
         let touched = draft.overlay.touched();
         let begun = writer.begin_block_writes(n, &touched);
         let begun = begun.inspect_err(|error| self.failed(writer, error))?;
-        let ended = copy_in_place(writer, draft, &touched)
+        let left = begun.unfinished.as_ref().map(|left| left.why.clone());
+        let ended = left
+            .map_or(Ok(()), Err)
+            .and_then(|()| copy_in_place(writer, draft, &touched))
             .and_then(|()| sum.over(&*draft.overlay))
-            .and_then(|sum| writer.end_block_writes(n, Some(sum)));
+            .and_then(|sum| {
+                let again = |writer: &mut Writer| copy_in_place(writer, draft, &touched);
+                writer.end_block_writes(n, Some(sum), again)
+            });
         match ended {
             Ok(mut committed) => {
                 let written = touched
                     .iter()
                     .map(|range| range.end.saturating_sub(range.start));
                 committed.written = written.fold(committed.written, u64::saturating_add);
-                self.publish(committed, what, &[], sum.known(n))
+                let unfinished = self.publish(writer, committed, what, &[], sum.known(n));
+                Ok(Saved {
+                    _stirring: None,
+                    unfinished,
+                })
             }
             Err(error) => {
                 writer.abandon_block_writes(n);
-                self.publish(begun, &format!("block {n} saved in part"), &[], None)?;
+                self.publish(
+                    writer,
+                    begun,
+                    &format!("block {n} saved in part"),
+                    &[],
+                    None,
+                );
+                self.failed(writer, &error);
                 Err(error.into())
             }
         }
@@ -299,7 +244,7 @@ impl Vfs {
     pub(super) fn recompress(&self, n: usize, code: [u8; 4]) -> Result<()> {
         let mut writer = locked(self.writer()?);
         self.catch_up(Some(&mut writer));
-        self.check_afloat()?;
+        self.check_up_to_date()?;
         let state = self.state();
         let header = state
             .snapshot
@@ -346,8 +291,8 @@ impl Vfs {
         stored.tight = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {}", code_text(code));
-        self.commit(&mut writer, &edit, &what, sum.known(n))?;
-        Ok(())
+        let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
+        saved.finished()
     }
 
     /// Removes the last block, if no array uses it.
@@ -355,7 +300,7 @@ impl Vfs {
         // what the save that is going on leaves decides
         let mut writer = locked(self.writer()?);
         self.catch_up(Some(&mut writer));
-        self.check_afloat()?;
+        self.check_up_to_date()?;
         let state = self.state();
         self.check_removable(&state, n)?;
         check_counted(&state.snapshot)?;
@@ -363,8 +308,9 @@ impl Vfs {
             text: Some(Arc::clone(state.snapshot.text())),
             blocks: vec![BlockEdit::RemoveLast],
         };
-        self.commit(&mut writer, &edit, &format!("block {n} removed"), None)?;
+        let saved = self.commit(&mut writer, &edit, &format!("block {n} removed"), None)?;
         self.drafts.removed(n);
+        saved.finished()?;
         locked(&self.history).block_saved(n);
         Ok(())
     }
@@ -463,26 +409,6 @@ fn resized(draft: &Draft, sum: &Sum) -> Result<Stored> {
         })
         .collect::<Result<_, Library>>()?;
     Ok(stored)
-}
-
-/// What the kernel knows of the old state that is not so in the new one.
-fn changes(old: &State, new: &State) -> Vec<Invalidation> {
-    let mut out = old.names_gone_in(new);
-    for (number, i) in new.catalogue().arrays() {
-        let before = old.array(number).ok().zip(new.snapshot.arrays().get(i));
-        // an array that was not there just now may have been once, and the kernel may still have pages of it
-        if !before.is_some_and(|(before, after)| Array::shows_the_same(before, after)) {
-            out.push(Invalidation::Inode(Node::ArrayBin(number).ino()));
-            out.push(Invalidation::Inode(Node::ArrayNpy(number).ino()));
-        }
-    }
-    let len = |state: &State, n| Some(state.snapshot.layout().blocks.get(index(n))?.data_size);
-    for n in (0..).take(new.snapshot.layout().blocks.len()) {
-        if len(old, n) != len(new, n) {
-            out.push(Invalidation::Inode(Node::Block(n).ino()));
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use super::{Node, Result, locked};
+use super::{Error, Node, Result, locked};
 use crate::asdf::Snapshot;
-use crate::source::Overlay;
+use crate::error::Error as Library;
+use crate::source::{Overlay, Source};
 
 /// The decoded bytes of a block with edits that are not saved yet.
 pub(super) struct Draft {
@@ -16,6 +17,8 @@ pub(super) struct Draft {
     touched: AtomicBool,
     /// The files that it was written through.
     files: Mutex<HashSet<Node>>,
+    /// Why it could not be saved, if nothing was written since: whoever asked has been told.
+    refused: Mutex<Option<Error>>,
     /// Whether it has been saved: what is written now belongs in another draft. Held for reading by whoever writes, and for
     /// writing by a save, so that a save has all of a write or nothing of it.
     pub(super) saved: RwLock<bool>,
@@ -28,6 +31,7 @@ impl Draft {
             overlay,
             touched: AtomicBool::new(false),
             files: Mutex::default(),
+            refused: Mutex::default(),
             saved: RwLock::new(false),
         }
     }
@@ -40,6 +44,17 @@ impl Draft {
     pub(super) fn touch(&self, file: Node) {
         locked(&self.files).insert(file);
         self.touched.store(true, Ordering::Release);
+        *locked(&self.refused) = None;
+    }
+
+    /// Notes why it can't be saved.
+    pub(super) fn refuse(&self, why: Error) {
+        *locked(&self.refused) = Some(why);
+    }
+
+    /// Why it could not be saved, if nothing was written since.
+    pub(super) fn refusal(&self) -> Option<Error> {
+        locked(&self.refused).clone()
     }
 
     /// The files that it was written through.
@@ -53,6 +68,23 @@ impl Slot {
     fn is_unopened(&self, block: usize, count: usize) -> bool {
         let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
         block >= count && self.writers == 0 && !touched
+    }
+}
+
+/// A block that is looked for when it is read.
+struct Later {
+    snapshot: Arc<Snapshot>,
+    block: usize,
+}
+
+impl Source for Later {
+    fn len(&self) -> u64 {
+        self.snapshot.block_len(self.block).unwrap_or(0)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Library> {
+        let block = self.snapshot.block(self.block)?;
+        block.read_exact_at(buf, offset)
     }
 }
 
@@ -192,16 +224,23 @@ impl Drafts {
         self.changed();
     }
 
-    /// Has the drafts read what lies below them where it is now, after stored bytes have moved.
-    pub(super) fn rebase(&self, snapshot: &Snapshot) -> Result<()> {
+    /// Has the drafts read what lies below them where it is now, after stored bytes have moved: never again by the places of before,
+    /// even if it can't be found at the moment.
+    pub(super) fn rebase(&self, snapshot: &Arc<Snapshot>) {
         let drafts = locked(&self.by_block);
         self.changed();
         for draft in drafts.values().filter_map(|slot| slot.draft.as_ref()) {
             if draft.block < snapshot.layout().blocks.len() {
-                draft.overlay.rebase(snapshot.block(draft.block)?);
+                let later = |_| -> Arc<dyn Source> {
+                    Arc::new(Later {
+                        snapshot: Arc::clone(snapshot),
+                        block: draft.block,
+                    })
+                };
+                let base = snapshot.block(draft.block);
+                draft.overlay.rebase(base.unwrap_or_else(later));
             }
         }
-        Ok(())
     }
 
     pub(super) fn add_writer(&self, block: usize) {

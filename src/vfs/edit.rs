@@ -15,6 +15,7 @@ use super::drafts::Draft;
 use super::hdus;
 use super::kernel::Announced;
 use super::node::Node;
+use super::publish::Saved;
 use super::{
     Error, Handle, Invalidation, Reading, Result, State, Vfs, block_name, block_number, index,
     locked,
@@ -373,12 +374,15 @@ impl Vfs {
                 self.refresh_soon();
                 Some(self.give_up(draft, error))
             }
-            Err(_) => return outcome.map(drop),
+            Err(error) => {
+                draft.refuse(error.clone());
+                return outcome.and_then(Saved::finished);
+            }
         };
         *saved = true;
         self.drafts.remove(draft);
         drop(announced);
-        outcome.map(drop)
+        outcome.and_then(Saved::finished)
     }
 
     /// Tells that a draft is given up. It is gone when what is given back is dropped.
@@ -392,9 +396,11 @@ impl Vfs {
         let Some(block) = open.block else {
             return Ok(());
         };
-        let saved = self.save_data(open);
         // without a draft nothing changes, and the tree need not be known
         let edited = self.drafts.get(block);
+        // what was refused is not saved later, when its writer takes it for lost
+        let refused = edited.as_ref().and_then(|draft| draft.refusal());
+        let saved = refused.map_or_else(|| self.save_data(open), Err);
         let announced = edited.map(|_| self.announce_block(&self.state(), block));
         let draft = self.drafts.remove_writer(block);
         drop(announced);

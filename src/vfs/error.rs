@@ -51,6 +51,9 @@ pub enum Error {
     /// The file can't be read or saved.
     #[error(transparent)]
     Library(#[from] Library),
+    /// What was to be saved is, but not all that belongs to it could be done: why, and what follows.
+    #[error("saved, but {0}: {1}")]
+    Unfinished(Library, &'static str),
     /// No such name or inode.
     #[error("no such file")]
     NotFound,
@@ -104,7 +107,7 @@ impl Error {
 
     fn kind(&self, call: Call) -> Errno {
         match self {
-            Self::Library(error) => library(error, call),
+            Self::Library(error) | Self::Unfinished(error, _) => library(error, call),
             Self::NotFound => not_found(call),
             Self::Exists => Errno::EXIST,
             Self::NotDirectory => Errno::NOTDIR,
@@ -127,7 +130,11 @@ impl Error {
     pub fn is_remarkable(&self) -> bool {
         matches!(
             self,
-            Self::Library(_) | Self::ReadOnly(_) | Self::NotPermitted(_) | Self::ScratchFull(_)
+            Self::Library(_)
+                | Self::Unfinished(..)
+                | Self::ReadOnly(_)
+                | Self::NotPermitted(_)
+                | Self::ScratchFull(_)
         )
     }
 }

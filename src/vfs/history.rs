@@ -54,7 +54,7 @@ impl History {
     pub(super) fn describe<'a>(
         &self,
         read_only: Option<&'a str>,
-        adrift: Option<String>,
+        out_of_date: Option<String>,
     ) -> Saves<'a> {
         let last = self.last.as_ref().map(|(when, what)| {
             let ago = when.elapsed().unwrap_or_default().as_secs();
@@ -62,7 +62,7 @@ impl History {
         });
         Saves {
             scratch: Vec::new(),
-            adrift,
+            out_of_date,
             read_only,
             last,
             unsaved: self

@@ -81,9 +81,9 @@ impl Vfs {
     }
 
     fn status(&self, state: &State) -> Text {
-        let adrift = self.check_afloat().err().map(|error| error.to_string());
+        let out_of_date = self.check_up_to_date().err().map(|error| error.to_string());
         let read_only = self.why_read_only();
-        let mut saves = locked(&self.history).describe(read_only.as_deref(), adrift);
+        let mut saves = locked(&self.history).describe(read_only.as_deref(), out_of_date);
         saves.scratch = self.scratch();
         status(&self.path, &state.snapshot, &saves, self.options.validate)
     }
@@ -147,7 +147,7 @@ pub(super) struct Saves<'a> {
     /// Why changes of blocks were refused.
     pub(super) refusals: Vec<String>,
     /// Why FILE is not shown as it is now.
-    pub(super) adrift: Option<String>,
+    pub(super) out_of_date: Option<String>,
     /// Files that are in memory only, and no editor's.
     pub(super) scratch: Vec<String>,
 }
@@ -168,7 +168,7 @@ fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>, validate: Validat
         None => "writable".to_owned(),
     };
     text.line(format_args!("mount     {state}"));
-    if let Some(why) = &saves.adrift {
+    if let Some(why) = &saves.out_of_date {
         text.line(format_args!("changed   {why}"));
     }
     let room = layout.head().len().saturating_sub(layout.text_end);

@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 
 use super::attr::modified;
 use super::node::Node;
-use super::root::TREE_NAME;
+use super::root::{Number, TREE_NAME};
 use super::{Invalidation, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
 use crate::save::{Reload, Writer};
@@ -43,29 +43,39 @@ impl Vfs {
     }
 
     /// The same at once, for a save: what follows publishes new times of FILE, which would hide what somebody else has changed.
-    pub(super) fn catch_up(&self, writer: Option<&mut Writer>) {
+    pub(super) fn catch_up(&self, mut writer: Option<&mut Writer>) {
         let state = self.state();
         let Some(meta) = self.metadata_now(&state) else {
             return;
         };
-        if moment(&meta) == moment(&state.meta) && changed_at(&meta) == changed_at(&state.meta) {
-            *locked(&self.adrift) = None;
+        if is_of(&state, &meta) && changed_at(&meta) == changed_at(&state.meta) {
+            self.condition.note_out_of_date(None);
             return;
+        }
+        if let Some(writer) = writer.as_deref_mut()
+            && !state.timed
+        {
+            match writer.reload() {
+                Ok(Reload::Same | Reload::Touched) => return self.take_times(&state, meta),
+                Ok(Reload::Changed(_)) => writer.distrust(),
+                Err(_) => return,
+            }
         }
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
         let none_edited = self.drafts.while_none(count, || {
             shown = self.show_anew(&state, writer, meta.clone());
         });
-        let adrift = match shown {
+        let why = match shown {
+            // the bytes are what they were: what else has changed is told when it can be
+            Err(error) if is_of(&state, &meta) => {
+                return warn!("{}: {error}", self.path.display());
+            }
             Err(error) => Some(error.to_string()),
-            Ok(()) if none_edited || moment(&meta) == moment(&state.meta) => None,
+            Ok(()) if none_edited || is_of(&state, &meta) => None,
             Ok(()) => Some("blocks of it are being edited here".to_owned()),
         };
-        let news = adrift.as_ref().map(|why| drifted(why));
-        if std::mem::replace(&mut *locked(&self.adrift), adrift).is_none()
-            && let Some(news) = news
-        {
+        if let Some(news) = self.condition.note_out_of_date(why) {
             warn!("{}: {news}", self.path.display());
         }
     }
@@ -77,7 +87,7 @@ impl Vfs {
         writer: Option<&mut Writer>,
         mut meta: Metadata,
     ) -> Result<()> {
-        let mut changed = moment(&meta) != moment(&old.meta);
+        let mut changed = !is_of(old, &meta);
         let snapshot = match writer {
             None => {
                 let (file, before) = self.open_again()?;
@@ -104,30 +114,42 @@ impl Vfs {
         let facts = new.facts(&self.options, modified(&new.meta));
         self.show(new, forgotten);
         if let Some(number) = locked(&self.root).reloaded(text, facts) {
-            self.tell(Invalidation::Inode(Node::Text(number).ino()));
-            let name = (Node::Root.ino(), TREE_NAME.into());
-            self.tell(Invalidation::Entry(name.0, name.1));
+            self.tell_tree(number);
         }
         Ok(())
+    }
+
+    /// Has the kernel told that `tree.yaml` shows another text, perhaps in another file.
+    pub(super) fn tell_tree(&self, number: Number) {
+        self.tell(Invalidation::Inode(Node::Text(number).ino()));
+        let (directory, name) = (Node::Root.ino(), TREE_NAME.into());
+        self.tell(Invalidation::Entry(directory, name));
     }
 
     /// Takes the times that FILE has now for those of the state: a save of ours has moved them and then failed.
     ///
     /// Not if FILE differs in anything that a save depends on: then somebody else has changed it, too.
-    pub(super) fn forgive(&self, writer: &mut Writer) -> Result<()> {
+    pub(super) fn forgive(&self, writer: &mut Writer) {
         let old = self.state();
-        let meta = old.snapshot.metadata()?;
-        match writer.reload()? {
-            Reload::Same => {}
-            Reload::Touched => {
-                let snapshot = Arc::clone(&old.snapshot);
-                let new = State::new(snapshot, meta, &self.numbers, old.epoch);
-                self.show(new, Vec::new());
-            }
+        let meta = old.snapshot.metadata();
+        match meta.and_then(|meta| Ok((meta, writer.reload()?))) {
+            Ok((meta, Reload::Same | Reload::Touched)) => self.take_times(&old, meta),
             // there may be drafts of the old state
-            Reload::Changed(_) => writer.distrust(),
+            Ok((_, Reload::Changed(_))) => writer.distrust(),
+            Err(error) => {
+                warn!("{}: {error}", self.path.display());
+                let snapshot = Arc::clone(&old.snapshot);
+                let new = State::new(snapshot, old.meta.clone(), &self.numbers, old.epoch);
+                self.show(new.untimed(), Vec::new());
+            }
         }
-        Ok(())
+    }
+
+    /// Shows the same with the attributes that FILE has after a save of ours.
+    fn take_times(&self, old: &State, meta: Metadata) {
+        let snapshot = Arc::clone(&old.snapshot);
+        let new = State::new(snapshot, meta, &self.numbers, old.epoch);
+        self.show(new, Vec::new());
     }
 
     /// Makes a state the one that is shown, and has the kernel told what that changes.
@@ -143,24 +165,14 @@ impl Vfs {
         *locked(&self.checked) = None;
     }
 
-    /// The attributes of FILE now. A name that is gone, or means something else, leaves the file that was mounted.
+    /// The attributes of FILE now. A name that is gone, means something else, or can't be looked up leaves the file that was mounted;
+    /// nothing is said if that can't be looked at either.
     fn metadata_now(&self, state: &State) -> Option<Metadata> {
         let named = std::fs::metadata(&self.path).ok().filter(Metadata::is_file);
         named.or_else(|| {
             let open = state.snapshot.metadata().ok()?;
-            (moment(&open) != moment(&state.meta)).then_some(open)
+            (!is_of(state, &open)).then_some(open)
         })
-    }
-
-    /// Why stored bytes can't be read by the places that are known: FILE has been changed, and it is not shown anew.
-    ///
-    /// # Errors
-    /// [`Error::Stale`].
-    pub(super) fn check_afloat(&self) -> Result<()> {
-        match &*locked(&self.adrift) {
-            Some(why) => Err(Error::Stale { why: drifted(why) }),
-            None => Ok(()),
-        }
     }
 
     /// That the data of FILE are those of the state on which an edit of them was made.
@@ -169,7 +181,8 @@ impl Vfs {
     /// [`Error::Stale`].
     pub(super) fn check_data(&self, state: &State) -> Result<()> {
         match self.metadata_now(state) {
-            Some(meta) if moment(&meta) != moment(&state.meta) => Err(Error::Stale {
+            // where times are not known, the writer compares what it saves into
+            Some(meta) if state.timed && !is_of(state, &meta) => Err(Error::Stale {
                 why: "the file has been changed by another program since it was read".to_owned(),
             }),
             _ => Ok(()),
@@ -205,6 +218,11 @@ fn everything(state: &State) -> impl Iterator<Item = Invalidation> {
         .map(|node| Invalidation::Inode(node.ino()))
 }
 
+/// Whether FILE, which has these attributes, is the file of that state, with the bytes of then.
+fn is_of(state: &State, meta: &Metadata) -> bool {
+    state.timed && moment(meta) == moment(&state.meta)
+}
+
 /// What changes when the bytes of a file change, or when another one takes its name.
 fn moment(meta: &Metadata) -> (u64, u64, u64, i64, i64) {
     (
@@ -219,11 +237,6 @@ fn moment(meta: &Metadata) -> (u64, u64, u64, i64, i64) {
 /// When anything of a file was changed, its owner and mode too.
 fn changed_at(meta: &Metadata) -> (i64, i64) {
     (meta.ctime(), meta.ctime_nsec())
-}
-
-/// Why nothing of FILE can be read.
-fn drifted(why: &str) -> String {
-    format!("the file has been changed by another program, and can't be shown as it is now: {why}")
 }
 
 #[cfg(test)]

@@ -149,12 +149,6 @@ impl Root {
         &self.committed
     }
 
-    /// The text that `tree.yaml` shows to whoever opens it: that which was refused last and waits to be mended, else FILE's.
-    fn current(&self) -> &Arc<Vec<u8>> {
-        let pending = self.pending.as_ref().map(|pending| &pending.text);
-        pending.unwrap_or(&self.committed)
-    }
-
     /// Whether FILE has got another text from another program since `epoch`, so that what was made of the one before is not saved.
     #[must_use]
     pub(super) fn is_outdated(&self, epoch: u64) -> bool {
@@ -536,45 +530,9 @@ impl Root {
             self.committed = text;
             self.epoch = self.epoch.saturating_add(1);
             self.pending.take_if(|pending| pending.kept);
-            if self.file(number).ok()?.handles > 0 {
-                number = self.supersede(number)?;
-            } else {
-                self.show(number, Arc::clone(self.current())).ok()?;
-            }
+            number = self.show_current()?;
         }
         self.file_mut(number).ok()?.facts = facts;
-        Some(number)
-    }
-
-    /// Gives the name `tree.yaml` to a new file that shows FILE's text, and leaves the one that had it to its handles: a program
-    /// that has read a part of the old text reads the rest of it, and what it saves is refused.
-    fn supersede(&mut self, number: Number) -> Option<Number> {
-        let new = self.add_tree(number)?;
-        self.file_mut(number).ok()?.superseded = true;
-        self.drop_name(number);
-        Some(new)
-    }
-
-    /// A new file that has the name `tree.yaml` in the place of another one. Its number.
-    fn add_tree(&mut self, other: Number) -> Option<Number> {
-        let facts = self.file(other).ok()?.facts.clone();
-        let number = self.next;
-        self.next = number.checked_add(1)?;
-        // a refused text that is nowhere else stays in sight
-        let text = self.only_in_memory();
-        let text = text.unwrap_or_else(|| Arc::clone(&self.committed));
-        let file = File {
-            content: Content::Bytes(text),
-            facts,
-            names: 1,
-            handles: 0,
-            charged: 0,
-            backup: false,
-            epoch: self.epoch,
-            superseded: false,
-        };
-        self.files.insert(number, file);
-        self.names.insert(TREE_NAME.into(), number);
         Some(number)
     }
 

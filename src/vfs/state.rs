@@ -20,6 +20,8 @@ use crate::asdf::{Array, Snapshot};
 pub(super) struct State {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) meta: Metadata,
+    /// Whether `meta` has FILE's times: not if the system did not tell them after a save of ours.
+    pub(super) timed: bool,
     /// How often another program had changed FILE by then.
     pub(super) epoch: u64,
     catalogue: OnceLock<Catalogue>,
@@ -55,11 +57,21 @@ impl State {
         Self {
             snapshot,
             meta,
+            timed: true,
             epoch,
             catalogue: OnceLock::new(),
             numbers: Arc::clone(numbers),
             elsewhere: Elsewhere::default(),
             info_lens: Lens::default(),
+        }
+    }
+
+    /// The same, with attributes of FILE from before a save of ours.
+    #[must_use]
+    pub(super) fn untimed(self) -> Self {
+        Self {
+            timed: false,
+            ..self
         }
     }
 

@@ -1,6 +1,5 @@
 //! Operations that change names and bytes. When a change is saved is decided here; how, in `commit`.
 
-use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -27,43 +26,6 @@ const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 
 impl Vfs {
-    /// That something can be written. A save that runs is not waited for.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`].
-    pub(super) fn check_writable(&self) -> Result<()> {
-        if self.options.read_only.is_some() {
-            return Err(Error::ReadOnly("this mount"));
-        }
-        match self.broken() {
-            Some(_) => Err(Error::ReadOnly(
-                "a save has failed, and FILE may be written again only after the next mount",
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// Why nothing can be written, if that is so.
-    pub(super) fn why_read_only(&self) -> Option<Cow<'_, str>> {
-        let asked = self.options.read_only.as_deref().map(Cow::from);
-        asked.or_else(|| {
-            let why = self.broken()?;
-            Some(format!("a save has failed; unmount, and mount again: {why}").into())
-        })
-    }
-
-    /// Why a save has failed so badly that no other may follow, if that is so.
-    fn broken(&self) -> Option<&str> {
-        if self.broken.get().is_none()
-            && let Ok(writer) = self.writer.as_ref()?.try_lock()
-            && let Some(error) = writer.broken()
-        {
-            // another thread may have found the same
-            let _ = self.broken.set(error.to_string());
-        }
-        self.broken.get().map(String::as_str)
-    }
-
     /// Changes attributes. A new size is a change of the bytes; owner, mode and times of files in the root are kept in memory,
     /// those of other files are accepted and follow FILE's: editors and `cp -p` complain about anything else.
     ///
@@ -363,7 +325,15 @@ impl Vfs {
             return Ok(());
         }
         self.save_text(&text, epoch)
-            .inspect_err(|error| self.keep_refused(&text, error, false))
+            .inspect_err(|error| match error {
+                // the names stay, but what `tree.yaml` shows is FILE's tree now
+                Error::Unfinished(..) => {
+                    if let Some(tree) = locked(&self.root).show_current() {
+                        self.tell_tree(tree);
+                    }
+                }
+                _ => self.keep_refused(&text, error, false),
+            })
     }
 
     /// Writes bytes; `mapped` if they come from a map, whose places are what they are even where descriptors append.
@@ -473,6 +443,10 @@ impl Vfs {
             Ok(()) => {
                 Root::saved_through(&mut locked(handle), &text);
                 Ok(())
+            }
+            Err(error @ Error::Unfinished(..)) => {
+                Root::saved_through(&mut locked(handle), &text);
+                Err(error)
             }
             Err(error) => {
                 self.keep_refused(&text, &error, true);

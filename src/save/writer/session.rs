@@ -8,8 +8,8 @@ use std::ops::Range;
 use super::{Committed, Method, Writer};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::Extent;
-use crate::asdf::scan::Scan;
 use crate::error::{Error, Place, Result};
+use crate::save::baseline::named;
 use crate::save::edit::{BlockEdit, Edit, no_such_block};
 use crate::save::store::Store;
 use crate::save::view::write_all;
@@ -103,7 +103,7 @@ impl<S: Store> Writer<S> {
         }))
     }
 
-    /// Writes `bytes` at `offset` of the data of block `n`. Not durable before [`Writer::sync_data`].
+    /// Writes `bytes` at `offset` of the data of block `n`. Not durable before [`Writer::end_block_writes`].
     ///
     /// # Errors
     /// [`Error::Rejected`] beyond the end of the data, or if the block has not been prepared; [`Error::Io`].
@@ -122,47 +122,47 @@ impl<S: Store> Writer<S> {
         write_all(&*self.store, &session.file, bytes, at)
     }
 
-    /// Makes what was written into blocks durable.
-    ///
-    /// # Errors
-    /// [`Error::Stale`] if FILE has been replaced meanwhile. [`Error::Io`] if the system may have lost what was written: no more
-    /// saves then, see [`Writer::broken`].
-    pub fn sync_data(&mut self) -> Result<()> {
+    /// Makes what was written into blocks durable. If the system fails to, it may have dropped what was written: `again` writes all
+    /// of it once more.
+    fn sync_data(&mut self, again: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.check_writable()?;
-        let Some(session) = &self.session else {
-            return Ok(());
-        };
-        let named = self.store.stat_name(&self.name);
-        if !named.is_ok_and(|named| named.id == self.baseline.stat.id) {
+        let named = named(&*self.store, &self.name)?;
+        if named.is_none_or(|named| named.id != self.baseline.stat.id) {
             let why = format!("{} has been replaced by another file", self.name.display());
             return Err(Error::Stale { why });
         }
-        if let Err(cause) = self.store.sync_data(&session.file) {
-            let error = self.error("writing to disk", cause);
-            self.broken = Some(error.clone());
-            return Err(error);
+        if self.sync_session().is_ok() {
+            return Ok(());
         }
-        Ok(())
+        again(self)?;
+        let synced = self.sync_session();
+        synced.inspect_err(|error| self.note_failure(error))
     }
 
-    /// Ends writing into block `n`: its data become durable, then its checksum, `None` if it is to have none.
+    fn sync_session(&self) -> Result<()> {
+        let file = self.session.as_ref().map(|session| &session.file);
+        let synced = file.map_or(Ok(()), |file| self.store.sync_data(file));
+        synced.map_err(|cause| self.error("writing to disk", cause))
+    }
+
+    /// Ends writing into block `n`: its data become durable, then its checksum, `None` if it is to have none. `again` writes all the
+    /// data once more.
     ///
     /// # Errors
-    /// Those of [`Writer::sync_data`] and [`Writer::commit`].
+    /// [`Error::Stale`] if FILE has been replaced meanwhile; [`Error::Io`] if the data are not durable, or of `again`; those of
+    /// [`Writer::commit`].
     pub fn end_block_writes(
         &mut self,
         n: usize,
         md5: Option<[u8; 16]>,
+        again: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<Committed<S::File>> {
-        self.sync_data()?;
+        self.sync_data(again)?;
         let mut committed = self.set_checksum(n, md5.unwrap_or([0; 16]))?;
         if committed.method == Method::Nothing {
             // the header stays as it is, but not the data
-            let next = Scan {
-                layout: committed.layout,
-                text: committed.text,
-            };
-            committed = self.done(next, Method::InPlace, 0);
+            committed.method = Method::InPlace;
+            self.baseline.renew(&self.store, &self.file);
         }
         self.abandon_block_writes(n);
         Ok(committed)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Number;
+use super::{Number, Root, TREE_NAME};
 use crate::vfs::{Access, Error};
 
 /// A handle's own version of the text.
@@ -41,6 +41,24 @@ pub(in crate::vfs) struct TextHandle {
     epoch: u64,
     /// What was refused last when it was to be saved through this.
     pub(super) refused: Option<Refusal>,
+}
+
+impl Root {
+    /// The text that `tree.yaml` shows to a handle that opens it: that which was refused last and waits to be mended, else FILE's.
+    pub(super) fn current(&self) -> &Arc<Vec<u8>> {
+        let pending = self.pending.as_ref().map(|pending| &pending.text);
+        pending.unwrap_or(&self.committed)
+    }
+
+    /// Has `tree.yaml` show the text that a handle that opens it is to see: in another file, if that of before is open. Its number.
+    pub(in crate::vfs) fn show_current(&mut self) -> Option<Number> {
+        let number = self.lookup(TREE_NAME.as_ref())?;
+        if self.file(number).ok()?.handles > 0 {
+            return self.supersede(number);
+        }
+        self.show(number, Arc::clone(self.current())).ok()?;
+        Some(number)
+    }
 }
 
 /// A text that was refused.

@@ -6,9 +6,10 @@
 //! so does whoever opens the new file to write to it.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Number, Root, TREE_NAME};
+use super::{Content, File, Number, Root, TREE_NAME};
 
 /// How long the name is free to the process that has taken it away. Between the two calls of an editor lie microseconds.
 const FREE_FOR: Duration = Duration::from_secs(2);
@@ -59,6 +60,38 @@ impl Root {
             process,
             since: Instant::now(),
         });
+        Some(number)
+    }
+
+    /// Gives the name `tree.yaml` to a new file that shows FILE's text, and leaves the one that had it to its handles: a program
+    /// that has read a part of the old text reads the rest of it, and what it saves is refused.
+    pub(super) fn supersede(&mut self, number: Number) -> Option<Number> {
+        let new = self.add_tree(number)?;
+        self.file_mut(number).ok()?.superseded = true;
+        self.drop_name(number);
+        Some(new)
+    }
+
+    /// A new file that has the name `tree.yaml` in the place of another one. Its number.
+    fn add_tree(&mut self, other: Number) -> Option<Number> {
+        let facts = self.file(other).ok()?.facts.clone();
+        let number = self.next;
+        self.next = number.checked_add(1)?;
+        // a refused text that is nowhere else stays in sight
+        let text = self.only_in_memory();
+        let text = text.unwrap_or_else(|| Arc::clone(&self.committed));
+        let file = File {
+            content: Content::Bytes(text),
+            facts,
+            names: 1,
+            handles: 0,
+            charged: 0,
+            backup: false,
+            epoch: self.epoch,
+            superseded: false,
+        };
+        self.files.insert(number, file);
+        self.names.insert(TREE_NAME.into(), number);
         Some(number)
     }
 

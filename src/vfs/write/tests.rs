@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::asdf::sample::Sample;
+use crate::source::Loan;
 use crate::vfs::testing::writable;
+use crate::vfs::{Bytes, Call};
 
 const WRITE: Access = Access {
     write: true,
@@ -15,26 +17,50 @@ fn status(vfs: &Vfs) -> String {
     vfs.info_text(&vfs.state(), Node::Status)
 }
 
+fn read(vfs: &Vfs, fh: u64) -> Vec<u8> {
+    match vfs.read(fh, 0, 1 << 20).unwrap() {
+        Bytes::Owned(bytes) => bytes.to_vec(),
+        Bytes::Lent(Loan::Shared(bytes, range), _) => bytes[range].to_vec(),
+        Bytes::Lent(Loan::Mapped(_), _) => panic!("so few bytes are not mapped"),
+    }
+}
+
+/// Whoever had written was told of a change by another program next, then that all was well.
 #[test]
-fn nothing_can_be_written_once_a_save_has_failed_for_good() {
-    let (_dir, vfs) = writable(&Sample::new());
+fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc").block(b"def"));
     assert!(status(&vfs).contains("mount     writable\n"));
-    let open = vfs.open(Node::TREE.ino(), WRITE).unwrap();
-    let lost = std::io::Error::other("the disk is gone");
-    locked(vfs.writer.as_ref().unwrap()).fail(Library::io("writing to disk", lost));
+    let open = |node: Node, access| vfs.open(node.ino(), access).unwrap().fh;
+    let (tree, block) = (open(Node::TREE, WRITE), open(Node::Block(0), WRITE));
+    let text = [Sample::TREE, b"# more\n"].concat();
+    vfs.write(tree, 0, &text, false).unwrap();
+    vfs.write(block, 1, b"BC", false).unwrap();
+    let eio = std::io::Error::from_raw_os_error(5);
+    locked(vfs.writer.as_ref().unwrap()).fail(Library::io("writing to disk", eio));
+    for fh in [tree, block, tree, block] {
+        assert_eq!(vfs.fsync(fh).unwrap_err().errno(Call::Fsync), 5);
+    }
+    assert_eq!(vfs.flush(block, 0).unwrap_err().errno(Call::Flush), 5);
     let said = status(&vfs);
-    let want = "mount     read-only: a save has failed; unmount, and mount again: writing to disk: the disk is gone\n";
+    let want = "mount     read-only: a save has failed; unmount, and mount again: writing to disk: Input/output error";
     assert!(said.contains(want), "{said}");
+    assert!(!said.contains("changed"), "{said}");
     // also while another thread has the writer
-    let _writer = locked(vfs.writer.as_ref().unwrap());
+    let writer = locked(vfs.writer.as_ref().unwrap());
     for refused in [
         vfs.open(Node::TREE.ino(), WRITE).map(drop),
-        vfs.write(open.fh, 0, b"x", false).map(drop),
+        vfs.write(tree, 0, b"x", false).map(drop),
+        vfs.write(block, 0, b"x", false).map(drop),
         vfs.unlink(Node::Root.ino(), TREE_NAME.as_ref(), 0),
     ] {
         assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
     }
-    vfs.open(Node::TREE.ino(), Access::default()).unwrap();
+    drop(writer);
+    assert_eq!(read(&vfs, tree), text);
+    assert_eq!(read(&vfs, block), b"aBC");
+    assert_eq!(read(&vfs, open(Node::Block(1), Access::default())), b"def");
+    vfs.release(block).unwrap();
+    assert_eq!(read(&vfs, open(Node::Block(0), Access::default())), b"abc");
 }
 
 /// The mount went on showing a text that was neither FILE's nor kept, and said nothing of it.

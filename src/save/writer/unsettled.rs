@@ -1,0 +1,171 @@
+//! What a save that failed has left in FILE: seen through by all that reads FILE here, and settled before the next save.
+
+use std::sync::Arc;
+
+use super::{Method, Writer};
+use crate::error::{Error, Result};
+use crate::save::inplace::{Failure, written};
+use crate::save::journal::Record;
+use crate::save::recovery::{redone, remove_leftovers};
+use crate::save::rope::Rope;
+use crate::save::store::Store;
+use crate::save::view::View;
+use crate::source::{Source, Window};
+
+/// What is missing of a save that has happened.
+pub struct Unfinished {
+    /// What went wrong.
+    pub why: Error,
+    /// Whether it outlives a crash: its journal makes FILE new at the next save or mount. Else a crash may bring the old file back.
+    pub lasts: bool,
+    /// The bytes of FILE as they will be.
+    pub bytes: Arc<dyn Source>,
+}
+
+/// What one of the ways to save has done.
+pub(super) struct Done {
+    pub(super) method: Method,
+    /// Bytes that were written.
+    pub(super) written: u64,
+    /// Why not all of it is done.
+    pub(super) unfinished: Option<Error>,
+}
+
+impl Done {
+    pub(super) fn whole(method: Method, written: u64) -> Self {
+        Self {
+            method,
+            written,
+            unfinished: None,
+        }
+    }
+}
+
+/// What a save has left to do.
+pub(super) enum Unsettled {
+    /// One in place was neither finished nor taken back.
+    InPlace {
+        record: Record,
+        /// Whether the record lies beside FILE, rather than in its tail.
+        sidecar: bool,
+        /// Whether it is durable, so that FILE is what it says; else FILE is what it was.
+        committed: bool,
+    },
+    /// A new file has taken FILE's name, or has given it back, but the directory could not be synced.
+    Name,
+}
+
+impl Unsettled {
+    /// What `file` is once this is settled.
+    fn shown(&self, file: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        let len = file.len();
+        match self {
+            Self::InPlace {
+                record,
+                committed: true,
+                ..
+            } => Ok(Arc::new(Rope::new(file, redone(len, record)?))),
+            Self::InPlace { record, .. } => {
+                Ok(Arc::new(Window::new(file, 0, record.old_len.min(len))?))
+            }
+            Self::Name => Ok(file),
+        }
+    }
+}
+
+impl<S: Store> Writer<S> {
+    /// What came of a save in place: what is left of it, if anything, is remembered.
+    pub(super) fn outcome(
+        &mut self,
+        done: Result<(), Failure>,
+        record: Record,
+        sidecar: bool,
+    ) -> Result<Done, Failure> {
+        let (error, committed) = match done {
+            Ok(()) => return Ok(Done::whole(Method::InPlace, written(&record))),
+            Err(Failure::Unsure(error)) => (error, false),
+            Err(Failure::Unfinished(error)) => (error, true),
+            Err(refused) => return Err(refused),
+        };
+        let written = written(&record);
+        let left = Unsettled::InPlace {
+            record,
+            sidecar,
+            committed,
+        };
+        self.leave(left, &error);
+        if !committed {
+            return Err(Failure::Refused(error));
+        }
+        Ok(Done {
+            unfinished: Some(error),
+            ..Done::whole(Method::InPlace, written)
+        })
+    }
+
+    /// Notes what a save has left. Unless it was for want of room, none may follow.
+    pub(super) fn leave(&mut self, left: Unsettled, error: &Error) {
+        self.unsettled = Some(left);
+        self.note_failure(error);
+    }
+
+    /// Notes that something could not be done that any further save depends on.
+    pub(super) fn note_failure(&mut self, error: &Error) {
+        if !error.is_no_room() {
+            self.broken = Some(error.clone());
+        }
+    }
+
+    /// Whether the last save has left nothing to do.
+    #[cfg(test)]
+    pub(in crate::save) fn is_settled(&self) -> bool {
+        self.unsettled.is_none()
+    }
+
+    /// FILE as it is to be read, whatever the last save has left in it.
+    pub(in crate::save) fn view(&self) -> Result<Arc<dyn Source>> {
+        let file: Arc<dyn Source> = Arc::new(View::open(&self.store, &self.file)?);
+        self.seen(file)
+    }
+
+    /// `file`, which is FILE, as it is to be read.
+    pub(super) fn seen(&self, file: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        match &self.unsettled {
+            Some(unsettled) => unsettled.shown(file),
+            None => Ok(file),
+        }
+    }
+
+    /// Finishes the last save, or takes away what it has left, if it failed for want of room.
+    pub(in crate::save) fn settle(&mut self) -> Result<()> {
+        let settled = match &self.unsettled {
+            None => return Ok(()),
+            Some(Unsettled::Name) => self.settle_name(),
+            Some(Unsettled::InPlace {
+                record,
+                sidecar,
+                committed,
+            }) => {
+                let file = self.open_writable()?;
+                let save = self.journaled(&file, record);
+                match (*committed, *sidecar) {
+                    (true, true) => save.finish_sidecar(),
+                    (true, false) => save.finish_tail(),
+                    (false, true) => save.withdraw_sidecar(),
+                    (false, false) => save.withdraw_tail(),
+                }
+            }
+        };
+        settled.inspect_err(|error| self.note_failure(error))?;
+        self.unsettled = None;
+        self.baseline.renew(&self.store, &self.file);
+        Ok(())
+    }
+
+    /// Makes the name last that FILE has, and removes what it was exchanged with.
+    fn settle_name(&self) -> Result<()> {
+        let synced = self.store.sync_dir().or_else(|_| self.store.sync_dir());
+        synced.map_err(|cause| self.error("writing to disk", cause))?;
+        remove_leftovers(&self.store, &self.name, &self.file)
+    }
+}

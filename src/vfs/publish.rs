@@ -1,0 +1,148 @@
+//! From a committed save to the state that follows from it.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use log::info;
+
+use super::node::Node;
+use super::stored::Stirring;
+use super::{Error, Invalidation, Result, State, Vfs, index, locked};
+use crate::asdf::Array;
+use crate::asdf::checksum::ChecksumState;
+use crate::asdf::scan::Scan;
+use crate::error::Error as Library;
+use crate::save::edit::{BlockEdit, Edit};
+use crate::save::{Committed, Method, Unfinished, Writer};
+use crate::source::Source;
+
+/// A save that has happened.
+#[derive(Default)]
+pub(super) struct Saved<'a> {
+    /// Nobody reads stored bytes until this is dropped, if some of them have changed in place.
+    pub(super) _stirring: Option<Stirring<'a>>,
+    /// What is missing of it, if it is not finished.
+    pub(super) unfinished: Option<Error>,
+}
+
+impl Saved<'_> {
+    /// Lets stored bytes be read again.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`].
+    pub(super) fn finished(self) -> Result<()> {
+        self.unfinished.map_or(Ok(()), Err)
+    }
+}
+
+impl Vfs {
+    /// Commits an edit and publishes what follows from it; `sum` is what is known of the checksum of the block that it changes.
+    ///
+    /// From the first stored byte that changes in place until what is given back is dropped, nobody reads any: the state that is
+    /// shown by then is true of FILE, as a save that fails has moved nothing, and nothing that follows a save can fail.
+    pub(super) fn commit(
+        &self,
+        writer: &mut Writer,
+        edit: &Edit,
+        what: &str,
+        sum: Option<(usize, ChecksumState)>,
+    ) -> Result<Saved<'_>> {
+        let mut stirring = None;
+        let committed = writer.save_announced(edit, &mut || {
+            stirring.get_or_insert_with(|| self.stirring());
+        });
+        let committed = committed.inspect_err(|error| self.failed(writer, error))?;
+        let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
+        let unfinished = self.publish(writer, committed, what, &replaced, sum);
+        if stirring.is_some() {
+            self.drafts.rebase(&self.state().snapshot);
+        }
+        Ok(Saved {
+            _stirring: stirring,
+            unfinished,
+        })
+    }
+
+    /// A save has come to nothing, but may have moved FILE's times.
+    pub(super) fn failed(&self, writer: &mut Writer, error: &Library) {
+        self.note_condition(writer);
+        if !matches!(error, Library::Stale { .. }) {
+            self.forgive(writer);
+        }
+    }
+
+    /// Makes the snapshot of a save the one that counts, and has the kernel told what it changed. What is missing of the save, if it
+    /// is not finished.
+    pub(super) fn publish(
+        &self,
+        writer: &Writer,
+        committed: Committed<Arc<File>>,
+        what: &str,
+        replaced: &[usize],
+        sum: Option<(usize, ChecksumState)>,
+    ) -> Option<Error> {
+        self.note_condition(writer);
+        let old = self.state();
+        let how = match committed.method {
+            Method::Nothing => return None,
+            Method::Replaced => "by replacing the file",
+            Method::InPlace => "in place",
+        };
+        let (bytes, unfinished) = committed.unfinished.map(unfinished).unzip();
+        let scan = Scan {
+            layout: committed.layout,
+            text: committed.text,
+        };
+        let snapshot = old
+            .snapshot
+            .succeeded_by(committed.file, bytes, scan, replaced);
+        if let Some((n, state)) = sum {
+            snapshot.note_checksum(n, state);
+        }
+        let meta = snapshot.metadata();
+        let timed = meta.is_ok();
+        let meta = meta.unwrap_or_else(|_| old.meta.clone());
+        let new = State::new(Arc::new(snapshot), meta, &self.numbers, old.epoch);
+        let new = if timed { new } else { new.untimed() };
+        let changes = changes(&old, &new);
+        self.show(new, changes);
+        let what = format!("{what} {how}, {} bytes written", committed.written);
+        let what = match &unfinished {
+            None => what,
+            Some(error) => format!("{what}; {error}"),
+        };
+        info!("{what}");
+        locked(&self.history).saved(what);
+        unfinished
+    }
+}
+
+/// The bytes to show of a save that is not finished, and what to say of it.
+fn unfinished(left: Unfinished) -> (Arc<dyn Source>, Error) {
+    let follows = if left.lasts {
+        "the next save or mount finishes it"
+    } else {
+        "a crash may bring the old file back"
+    };
+    (left.bytes, Error::Unfinished(left.why, follows))
+}
+
+/// What the kernel knows of the old state that is not so in the new one.
+fn changes(old: &State, new: &State) -> Vec<Invalidation> {
+    let mut out = old.names_gone_in(new);
+    for (number, i) in new.catalogue().arrays() {
+        let before = old.array(number).ok().zip(new.snapshot.arrays().get(i));
+        // an array that was not there just now may have been once, and the kernel may still have pages of it
+        if !before.is_some_and(|(before, after)| Array::shows_the_same(before, after)) {
+            out.push(Invalidation::Inode(Node::ArrayBin(number).ino()));
+            out.push(Invalidation::Inode(Node::ArrayNpy(number).ino()));
+        }
+    }
+    let len = |state: &State, n| Some(state.snapshot.layout().blocks.get(index(n))?.data_size);
+    for n in (0..).take(new.snapshot.layout().blocks.len()) {
+        if len(old, n) != len(new, n) {
+            out.push(Invalidation::Inode(Node::Block(n).ino()));
+        }
+    }
+    out
+}
