@@ -1,6 +1,6 @@
 //! What became of saves, for those who ask later.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -14,18 +14,34 @@ pub(super) struct History {
     /// The text that was written last, if it is not saved.
     refused: Option<Refused>,
     /// Why what was written into a block was given up, by block.
-    given_up: BTreeMap<usize, String>,
+    given_up: News,
     /// Why a change of a block was refused last, by block.
-    refusals: BTreeMap<usize, String>,
+    refusals: News,
 }
 
-/// For how many blocks it is known why something was not saved.
-const MAX_BLOCKS: usize = 100;
+/// What is said of blocks, the oldest first.
+#[derive(Debug, Default)]
+struct News(VecDeque<(usize, String)>);
 
-fn keep_some(news: &mut BTreeMap<usize, String>, block: usize, why: String) {
-    news.insert(block, why);
-    if news.len() > MAX_BLOCKS {
-        news.pop_first();
+impl News {
+    /// How many are kept.
+    const MAX: usize = 100;
+
+    fn add(&mut self, block: usize, what: String) {
+        self.0.retain(|(_, said)| *said != what);
+        self.0.push_back((block, what));
+        if self.0.len() > Self::MAX {
+            self.0.pop_front();
+        }
+    }
+
+    /// Forgets what was said of a block.
+    fn forget(&mut self, block: usize) {
+        self.0.retain(|(of, _)| *of != block);
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().map(|(_, what)| what)
     }
 }
 
@@ -68,9 +84,9 @@ impl History {
             unsaved: self
                 .refused()
                 .into_iter()
-                .chain(self.given_up.values().cloned())
+                .chain(self.given_up.texts().cloned())
                 .collect(),
-            refusals: self.refusals.values().cloned().collect(),
+            refusals: self.refusals.texts().cloned().collect(),
         }
     }
 
@@ -81,21 +97,23 @@ impl History {
 
     /// Notes that what was written into a block could not be saved and is gone.
     pub(super) fn give_up(&mut self, block: usize, why: String) {
-        self.refusals.remove(&block);
-        keep_some(&mut self.given_up, block, why);
+        self.refusals.forget(block);
+        self.given_up.add(block, why);
     }
 
     /// Notes that a change of a block was refused, which whoever tried knows, but not why.
     pub(super) fn refuse(&mut self, block: usize, why: String) {
-        if !self.given_up.contains_key(&block) {
-            keep_some(&mut self.refusals, block, why);
+        // what was given up for the same reason says more
+        if !self.given_up.texts().any(|said| said.starts_with(&why)) {
+            self.refusals.forget(block);
+            self.refusals.add(block, why);
         }
     }
 
     /// Notes that a block has been saved, so that what was refused or given up of it before is no news any more.
     pub(super) fn block_saved(&mut self, block: usize) {
-        self.given_up.remove(&block);
-        self.refusals.remove(&block);
+        self.given_up.forget(block);
+        self.refusals.forget(block);
     }
 
     /// Why the text that was written last is not saved, and where it is.
@@ -112,7 +130,7 @@ impl History {
             };
             format!("the tree that was refused is not saved: {place}")
         });
-        let edits = self.given_up.values();
+        let edits = self.given_up.texts();
         text.chain(edits.map(|why| format!("an edit is not saved: {why}")))
             .collect()
     }

@@ -405,7 +405,7 @@ impl Vfs {
     /// [`Error::BadHandle`].
     pub fn release(&self, fh: u64) -> Result<()> {
         let handle = self.handles.remove(fh).ok_or(Error::BadHandle)?;
-        let saved = match &*handle {
+        let (node, saved) = match &*handle {
             Handle::Text(text) => {
                 let unsaved = locked(&self.root).text_to_save(&locked(text));
                 let refused = unsaved.is_some_and(|unsaved| locked(text).has_refused(&unsaved));
@@ -416,13 +416,14 @@ impl Vfs {
                     self.save_handle(text)
                 };
                 self.close_text(text);
-                saved
+                (Node::Text(locked(text).number()), saved)
             }
-            Handle::Data(open) => self.close_data(open),
-            Handle::Fixed(_) | Handle::Directory(..) => Ok(()),
+            Handle::Data(open) => (open.node, self.close_data(open)),
+            Handle::Fixed(_) | Handle::Directory(..) => return Ok(()),
         };
         if let Err(error) = saved {
-            warn!("closed with unsaved bytes: {error}");
+            let path = self.path_of(node);
+            warn!("{path}: closed with unsaved bytes: {error}");
         }
         Ok(())
     }

@@ -82,6 +82,12 @@ impl TextHandle {
         }
     }
 
+    /// The file that is open.
+    #[must_use]
+    pub(in crate::vfs) fn number(&self) -> Number {
+        self.number
+    }
+
     /// Process that opened it; 0 if unknown.
     #[must_use]
     pub(in crate::vfs) fn opener(&self) -> u32 {

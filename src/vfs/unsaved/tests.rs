@@ -89,6 +89,11 @@ fn what_was_stored_in_a_map_and_is_not_taken_is_told_of_with_its_name() {
         told.unwrap(),
         format!("an edit is not saved: {why}").as_bytes()
     );
+    let block = Node::Block(0).ino();
+    let name = "user.asdf.compression".as_ref();
+    vfs.setxattr(block, name, b"nope", XattrFlags::empty())
+        .unwrap_err();
+    assert_eq!(lines(&vfs, "refused ").len(), 1, "another reason");
     vfs.release(map).unwrap();
     assert!(!vfs.end());
     assert_eq!(fs::read(&path).unwrap(), bytes);
