@@ -30,6 +30,7 @@ mod zlib;
 #[cfg(feature = "zstd")]
 mod zstd;
 
+use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -164,6 +165,11 @@ pub trait Codec: Send + Sync {
         true
     }
 
+    /// The framings that can be asked for by name, beside the one that is written if none is.
+    fn dialects(&self) -> &'static [Dialect] {
+        &[]
+    }
+
     /// Writes the encoded form of `decoded` to `out`, in memory that does not grow with its length.
     ///
     /// `framing` is the framing to keep where the code has several (a name that [`Codec::open`] gave), else the common one.
@@ -185,6 +191,68 @@ pub trait Codec: Send + Sync {
     /// As of [`Codec::encode`]; of reading what was stored.
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
         self.encode(Some(edited.framing), edited.decoded, out)
+    }
+}
+
+/// A framing that has a name behind the code, as in `blsc:chunk`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dialect {
+    /// What it is called.
+    pub name: &'static str,
+    /// The framing, as [`Codec::open`] calls it.
+    pub framing: &'static str,
+}
+
+/// A compression as people choose it: a code, and maybe one of its dialects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The code of the block header; zeros for none.
+    pub code: [u8; 4],
+    /// The dialect, if it is not the one that is written by itself.
+    pub dialect: Option<Dialect>,
+}
+
+impl Choice {
+    /// That of a block with this code and framing.
+    #[must_use]
+    pub fn of(code: [u8; 4], framing: Option<&str>) -> Self {
+        let dialects = codec(code).map_or(&[][..], |codec| codec.dialects());
+        let is = |dialect: &&Dialect| Some(dialect.framing) == framing;
+        let dialect = dialects.iter().find(is).copied();
+        Self { code, dialect }
+    }
+
+    /// What `none`, a code, or a code and a dialect with a colon between stand for, if they are known.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<Self> {
+        if name == b"none" {
+            return Some(Self::of([0; 4], None));
+        }
+        let colon = name.iter().position(|&byte| byte == b':');
+        let (text, dialect) = match colon.and_then(|at| name.split_at_checked(at)) {
+            Some((text, dialect)) => (text, dialect.get(1..)),
+            None => (name, None),
+        };
+        let mut code = [0; 4];
+        code.get_mut(..text.len())
+            .filter(|_| !text.is_empty())?
+            .copy_from_slice(text);
+        let known = codec(code).ok()?.dialects();
+        let Some(wanted) = dialect else {
+            return Some(Self::of(code, None));
+        };
+        let found = known.iter().find(|known| known.name.as_bytes() == wanted)?;
+        Some(Self::of(code, Some(found.framing)))
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&code_text(self.code))?;
+        match self.dialect {
+            Some(dialect) => write!(f, ":{}", dialect.name),
+            None => Ok(()),
+        }
     }
 }
 

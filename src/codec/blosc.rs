@@ -18,17 +18,18 @@ mod chunk;
 mod encode;
 mod filters;
 mod inner;
+mod single;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::chunked::{Entries, Headers, Pending, corrupt, unsupported};
-use super::{Codec, Cursor, Edited, Opened, Stream, splice};
+use super::chunked::{Entries, Headers, Pending, array_at, corrupt, unsupported};
+use super::{Codec, Cursor, Dialect, Edited, Opened, Stream, splice};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
 use chunk::{BlockDecoder, Chunk};
-use encode::Encoder;
+use encode::{Encoder, Shape};
 
 const PREFIXED: &str = "prefixed chunks";
 const ONE_CHUNK: &str = "one chunk";
@@ -75,7 +76,15 @@ impl Codec for Blosc {
     }
 
     fn writes(&self, framing: Option<&str>) -> bool {
-        &self.0 == b"blsc" && framing.is_none_or(|framing| framing == PREFIXED)
+        &self.0 == b"blsc" && framing.is_none_or(|framing| [PREFIXED, ONE_CHUNK].contains(&framing))
+    }
+
+    fn dialects(&self) -> &'static [Dialect] {
+        const CHUNK: Dialect = Dialect {
+            name: "chunk",
+            framing: ONE_CHUNK,
+        };
+        if &self.0 == b"blsc" { &[CHUNK] } else { &[] }
     }
 
     fn encode(
@@ -91,14 +100,23 @@ impl Codec for Blosc {
                 framing.unwrap_or("Blosc2")
             )));
         }
-        splice::encode(&mut Encoder::new()?, decoded, out)
+        let mut encoder = Encoder::new()?;
+        if framing == Some(ONE_CHUNK) {
+            return single::encode(&mut encoder, Shape::default(), decoded, out);
+        }
+        splice::encode(&mut encoder, decoded, out)
     }
 
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
-        if edited.framing != PREFIXED {
-            return self.encode(Some(edited.framing), edited.decoded, out);
+        match edited.framing {
+            PREFIXED => splice::reencode(&mut Encoder::new()?, edited, out),
+            ONE_CHUNK if self.writes(Some(ONE_CHUNK)) => {
+                let header = array_at(edited.stored.as_ref(), 0);
+                let shape = header.ok().and_then(Shape::of).unwrap_or_default();
+                single::encode(&mut Encoder::new()?, shape, edited.decoded, out)
+            }
+            other => self.encode(Some(other), edited.decoded, out),
         }
-        splice::reencode(&mut Encoder::new()?, edited, out)
     }
 }
 

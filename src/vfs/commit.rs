@@ -22,7 +22,7 @@ use crate::asdf::check::check_text;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::{Array, Origin, Snapshot};
-use crate::codec::{self, Edited, code_text};
+use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
 use crate::save::Writer;
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
@@ -241,7 +241,7 @@ impl Vfs {
     }
 
     /// Encodes block `n` anew.
-    pub(super) fn recompress(&self, n: usize, code: [u8; 4]) -> Result<()> {
+    pub(super) fn recompress(&self, n: usize, choice: Choice) -> Result<()> {
         let mut writer = locked(self.writer()?);
         self.catch_up(Some(&mut writer));
         self.check_up_to_date()?;
@@ -252,7 +252,7 @@ impl Vfs {
             .blocks
             .get(n)
             .ok_or(Error::NotFound)?;
-        if header.compression == code {
+        if Choice::of(header.compression, state.snapshot.framing(n)) == choice {
             return Ok(());
         }
         if header.streamed() {
@@ -275,22 +275,23 @@ impl Vfs {
             _ => Sum::None,
         };
         let decoded = state.snapshot.block(n)?;
-        let mut stored = if code == [0; 4] {
+        let mut stored = if choice.code == [0; 4] {
             Stored {
                 checksum: sum.over(&*decoded)?,
                 ..Stored::raw(decoded)
             }
         } else {
-            let codec = codec::codec(code)?;
-            if !codec.writes(None) {
+            let codec = codec::codec(choice.code)?;
+            let framing = choice.dialect.map(|dialect| dialect.framing);
+            if !codec.writes(framing) {
                 return Err(Error::NotSupported("this compression is only read"));
             }
-            let file = self.spooled(|out| codec.encode(None, &*decoded, out))?;
-            stored_as(file, code, &*decoded, &sum)?
+            let file = self.spooled(|out| codec.encode(framing, &*decoded, out))?;
+            stored_as(file, choice.code, &*decoded, &sum)?
         };
         stored.tight = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
-        let what = format!("block {n} encoded as {}", code_text(code));
+        let what = format!("block {n} encoded as {choice}");
         let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
         saved.finished()
     }

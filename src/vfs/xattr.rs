@@ -8,7 +8,7 @@ use rustix::fs::XattrFlags;
 use super::node::Node;
 use super::{Error, Result, State, Vfs, index, locked};
 use crate::asdf::frame::standard;
-use crate::codec::{code_text, codec};
+use crate::codec::Choice;
 
 /// What our attributes begin with.
 const PREFIX: &str = "user.asdf.";
@@ -65,8 +65,8 @@ impl Vfs {
         }
         match Node::from_ino(ino).ok_or(Error::NotFound)? {
             block @ Node::Block(n) if name == "user.asdf.compression" => {
-                let code = compression_code(value);
-                self.noted(block, code.and_then(|code| self.recompress(index(n), code)))?;
+                let choice = compression(value);
+                self.noted(block, choice.and_then(|choice| self.recompress(index(n), choice)))?;
                 locked(&self.history).block_saved(index(n));
                 Ok(())
             }
@@ -144,26 +144,20 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// The compression code that a value names: `none`, or up to four bytes as in a block header.
-fn compression_code(value: &[u8]) -> Result<[u8; 4]> {
-    let value = value.trim_ascii_end();
-    if value == b"none" {
-        return Ok([0; 4]);
-    }
-    let mut code = [0; 4];
-    let place = code.get_mut(..value.len()).filter(|_| !value.is_empty());
-    place
-        .ok_or(Error::Invalid("a compression code has one to four bytes"))?
-        .copy_from_slice(value);
-    codec(code).map_err(|_| Error::Invalid("a compression that is not known"))?;
-    Ok(code)
+/// The compression that a value names.
+fn compression(value: &[u8]) -> Result<Choice> {
+    let choice = Choice::named(value.trim_ascii_end());
+    choice.ok_or(Error::Invalid("a compression that is not known"))
 }
 
 fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String)>> {
     let snapshot = &state.snapshot;
     let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
     let mut out = vec![
-        ("compression", code_text(header.compression)),
+        (
+            "compression",
+            Choice::of(header.compression, snapshot.framing(n)).to_string(),
+        ),
         ("checksum", hex(&header.checksum)),
         ("checksum_state", snapshot.checksum_state(n).to_string()),
         ("allocated_size", header.allocated.to_string()),
@@ -215,12 +209,33 @@ mod tests {
     }
 
     #[test]
-    fn compressions_are_named_by_their_code() {
-        assert_eq!(compression_code(b"none").unwrap(), [0; 4]);
-        assert_eq!(compression_code(b"zlib\n").unwrap(), *b"zlib");
-        assert_eq!(compression_code(b"lz4").unwrap(), *b"lz4\0");
-        for bad in [&b""[..], b"nope", b"zlib2"] {
-            assert!(matches!(compression_code(bad), Err(Error::Invalid(_))));
+    fn compressions_are_named_by_their_code_and_dialect() {
+        let code = |value: &[u8]| compression(value).unwrap().code;
+        assert_eq!(code(b"none"), [0; 4]);
+        assert_eq!(code(b"zlib\n"), *b"zlib");
+        assert_eq!(code(b"lz4"), *b"lz4\0");
+        for bad in [
+            &b""[..],
+            b"nope",
+            b"zlib2",
+            b":",
+            b"zlib:",
+            b"zlib:chunk",
+            b"none:chunk",
+        ] {
+            assert!(matches!(compression(bad), Err(Error::Invalid(_))));
         }
+    }
+
+    #[cfg(feature = "blosc")]
+    #[test]
+    fn a_dialect_is_called_as_it_is_chosen() {
+        for (name, framing) in [("blsc", None), ("blsc:chunk", Some("one chunk"))] {
+            let choice = compression(name.as_bytes()).unwrap();
+            assert_eq!(choice, Choice::of(*b"blsc", framing));
+            assert_eq!(choice.to_string(), name);
+        }
+        assert!(compression(b"blsc:chunks").is_err());
+        assert_eq!(Choice::of(*b"bls2", Some("one chunk")).to_string(), "bls2");
     }
 }

@@ -115,3 +115,50 @@ fn an_attribute_is_made_or_replaced_only_as_the_flags_allow() {
     assert_eq!(set("compression", XattrFlags::REPLACE), Ok(()));
     assert_eq!(compression().as_deref(), Some("zlib"));
 }
+
+#[cfg(feature = "blosc")]
+#[test]
+fn a_dialect_of_blsc_is_chosen_and_shown_and_an_edit_keeps_it() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let data = vec![7; 100_000];
+    let sample = Sample::new(&array("flux", 0, "uint8", "[100000]"));
+    let file = sample.block(Block::raw(&data)).write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    let block = mount.path("blocks/0.bin");
+    let shown = || {
+        let compression = mount.attribute("blocks/0.bin", "user.asdf.compression");
+        let framing = mount.table("info/blocks.tsv")[1][5].clone();
+        (compression.unwrap(), framing)
+    };
+    let flags = XattrFlags::empty();
+    for (name, framing) in [
+        ("blsc", "prefixed chunks"),
+        ("blsc:chunk", "one chunk"),
+        ("blsc", "prefixed chunks"),
+        ("zlib", "zlib stream"),
+        ("blsc:chunk", "one chunk"),
+    ] {
+        rustix::fs::setxattr(&block, "user.asdf.compression", name.as_bytes(), flags).unwrap();
+        let want = (name.to_owned(), framing.to_owned());
+        let (compression, found) = shown();
+        assert_eq!(compression, want.0);
+        assert!(found == want.1 || name == "zlib", "{found}");
+        assert_eq!(fs::read(&block).unwrap(), data);
+    }
+    let mut edited = data;
+    edited[50_000] = 9;
+    let open = File::options().write(true).open(&block).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&open, &[9], 50_000).unwrap();
+    drop(open);
+    eventually("it is saved", || {
+        mount.text("info/status").contains("block 0 saved")
+    });
+    assert_eq!(shown(), ("blsc:chunk".to_owned(), "one chunk".to_owned()));
+    assert_eq!(fs::read(&block).unwrap(), edited);
+    drop(mount);
+    let mount = Mount::new(&file, &["-r"]);
+    assert_eq!(mount.read("arrays/flux.bin").unwrap(), edited);
+}

@@ -1,4 +1,4 @@
-//! Writing prefixed chunks.
+//! Writing chunks, and prefixed ones one behind the other.
 //!
 //! A new chunk is what abacusutils writes: 4 MiB in blocks of 512 KiB, each a Zstandard frame of level 1. A chunk that is written
 //! again keeps the typesize, the shuffle and the block size of the one that it replaces, and Zstandard; of other inner codecs
@@ -12,6 +12,7 @@ use crate::codec::chunked::{Headers, array_at, corrupt};
 use crate::codec::splice::{Edited, Framing, Stored, write};
 use crate::codec::zstd;
 use crate::error::Result;
+use crate::source::len_u64;
 
 /// Decoded sizes of a chunk and of its blocks.
 pub(super) const CHUNK_LEN: u64 = 4 << 20;
@@ -25,9 +26,13 @@ const VERSION: [u8; 2] = [2, 1];
 /// Zstandard, blocks not split.
 const FLAGS: u8 = 4 << 5 | 16;
 const SHUFFLED: u8 = 1;
-const STORED: u8 = 2;
+/// Flags of a chunk that is packed, and of one that is not.
+pub(super) const PACKED: u8 = 0;
+pub(super) const STORED: u8 = 2;
 const BIT_SHUFFLED: u8 = 4;
 const DELTA: u8 = 8;
+/// Bytes of a chunk's header.
+pub(super) const HEADER_LEN: u64 = 16;
 /// The inner codec in the flags.
 const FORMAT: u8 = 7 << 5;
 
@@ -35,7 +40,7 @@ const FORMAT: u8 = 7 << 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     typesize: u8,
-    block: usize,
+    pub(super) block: usize,
     /// [`SHUFFLED`] or [`BIT_SHUFFLED`], or nothing.
     filter: u8,
 }
@@ -53,7 +58,9 @@ impl Default for Shape {
 
 impl Shape {
     /// That of the chunk with this header, if such a chunk is written.
-    fn of([version, _, flags, typesize, _, _, _, _, b0, b1, b2, b3, ..]: [u8; 16]) -> Option<Self> {
+    pub(super) fn of(
+        [version, _, flags, typesize, _, _, _, _, b0, b1, b2, b3, ..]: [u8; 16],
+    ) -> Option<Self> {
         let block = usize::try_from(u32::from_le_bytes([b0, b1, b2, b3])).ok()?;
         let filter = flags & (SHUFFLED | BIT_SHUFFLED | DELTA);
         let known = version <= 2
@@ -68,6 +75,21 @@ impl Shape {
             filter,
         })
     }
+
+    /// The same with another filter.
+    pub(super) fn with_another_filter(self) -> Self {
+        let filter = if self.filter == 0 { SHUFFLED } else { 0 };
+        Self { filter, ..self }
+    }
+}
+
+/// The header of a chunk of `len` bytes that holds so many `decoded` ones.
+pub(super) fn header(shape: Shape, flags: u8, decoded: u64, len: u64) -> Vec<u8> {
+    let block = len_u64(shape.block).min(decoded);
+    let sizes = [decoded, block, len].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+    let kind = [FLAGS | shape.filter | flags, shape.typesize];
+    let sizes = sizes.map(u32::to_le_bytes);
+    [&VERSION[..], &kind, sizes.as_flattened()].concat()
 }
 
 /// Reads the headers of chunks, and writes chunks.
@@ -87,7 +109,7 @@ impl Encoder {
     }
 
     /// Packs a block; one that does not get smaller stays as it is behind its filter.
-    fn pack(&mut self, shape: Shape, block: &[u8]) -> &[u8] {
+    pub(super) fn pack(&mut self, shape: Shape, block: &[u8]) -> &[u8] {
         self.filtered.resize(block.len(), 0);
         let typesize = usize::from(shape.typesize);
         match shape.filter {
@@ -104,13 +126,8 @@ impl Encoder {
 
     /// A Blosc1 chunk of `bytes`: packed if that makes it smaller.
     fn chunk(&mut self, shape: Shape, bytes: &[u8]) -> Vec<u8> {
-        let header = |flags: u8, len: usize| {
-            let block = shape.block.min(bytes.len());
-            let sizes = [bytes.len(), block, len].map(|len| u32_len(len).to_le_bytes());
-            let kind = [FLAGS | shape.filter | flags, shape.typesize];
-            [&VERSION[..], &kind, sizes.as_flattened()].concat()
-        };
-        let mut chunk = header(0, 0);
+        let header = |flags, len| header(shape, flags, len_u64(bytes.len()), len_u64(len));
+        let mut chunk = header(PACKED, 0);
         let mut starts = Vec::new();
         let mut streams = Vec::new();
         let table = bytes.len().div_ceil(shape.block).saturating_mul(4);
@@ -126,7 +143,7 @@ impl Encoder {
         if len >= stored_len {
             return [header(STORED, stored_len).as_slice(), bytes].concat();
         }
-        chunk = header(0, len);
+        chunk = header(PACKED, len);
         chunk.extend(starts);
         chunk.extend(streams);
         chunk

@@ -236,8 +236,12 @@ fn other_framings_are_not_written() {
             .to_string()
     };
     assert_eq!(
-        write(BLSC, Some(ONE_CHUNK)),
-        "file: writing blsc as one chunk"
+        write(BLSC, Some(CFRAME)),
+        "file: writing blsc as contiguous frame"
+    );
+    assert_eq!(
+        write(BLS2, Some(ONE_CHUNK)),
+        "file: writing bls2 as one chunk"
     );
     assert_eq!(write(BLS2, None), "file: writing bls2 as Blosc2");
 }
