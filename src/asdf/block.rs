@@ -177,9 +177,16 @@ impl Snapshot {
         })
     }
 
-    /// The data of a streamed block: it grows with the file, but not inside of a FITS file.
+    /// Whether a streamed block grows with the file: not inside of a FITS file, nor where a save is not finished, as its bytes are
+    /// not those of the file then.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.bytes), Arc::as_ptr(&self.file))
+    }
+
+    /// The data of a streamed block.
     fn tail(&self, header: &BlockHeader) -> Result<Arc<dyn Source>> {
-        if self.fits.is_none() {
+        if self.grows() {
             let file = Arc::clone(&self.file);
             return Ok(Arc::new(Tail::new(file, header.data_offset())));
         }

@@ -25,7 +25,7 @@ pub(super) struct Baseline {
     /// Whether what was scanned may be something else, as FILE was changed meanwhile.
     pub(super) torn: bool,
     /// Whether the times of `stat` are FILE's: not if the system did not tell them after a save of ours.
-    timed: bool,
+    pub(super) timed: bool,
 }
 
 /// How FILE differs from its baseline.
@@ -201,10 +201,50 @@ fn headers(file: &dyn Source, layout: &Layout) -> Result<Digest> {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
+    use crate::save::edit::Edit;
     use crate::save::sim::{Sim, Trouble};
     use crate::save::writer::{Options, Writer};
 
     const NAME: &str = "f.asdf";
+
+    /// A name that could not be looked at was taken for one that is gone.
+    #[test]
+    fn what_can_not_be_looked_at_has_not_changed() {
+        const EMFILE: i32 = 24;
+        let sample = Sample::new().block(b"abc");
+        let sim = Arc::new(Sim::new(NAME.as_ref(), &sample.bytes()));
+        let opened = Writer::open_in(Arc::clone(&sim), NAME.as_ref(), Options::default());
+        let Ok(mut opened) = opened else {
+            panic!("it can be opened");
+        };
+        let writer = &mut opened.writer;
+        let text = b"#ASDF 1.0.0\n---\nnote: 1\n...\n".to_vec();
+        let edit = Edit::text(Arc::new(text));
+        let blind = |blind| {
+            sim.arm(Trouble {
+                blind,
+                ..Trouble::default()
+            });
+        };
+        let code = |error| match error {
+            Some(Error::Io { cause, .. }) => cause.raw_os_error(),
+            other => panic!("{other:?}"),
+        };
+        blind(Some(EMFILE));
+        assert_eq!(code(writer.reload().err()), Some(EMFILE));
+        assert_eq!(code(writer.save(&edit).err()), Some(EMFILE));
+        blind(None);
+        assert!(matches!(writer.reload(), Ok(Reload::Same)));
+        writer.save(&edit).unwrap();
+        // as if it could not be looked at behind the save
+        writer.forget_times();
+        assert!(matches!(writer.reload(), Ok(Reload::Touched)));
+        writer
+            .save(&Edit::text(Arc::new(Sample::TREE.to_vec())))
+            .unwrap();
+        sim.unlink(NAME.as_ref()).unwrap();
+        assert!(matches!(writer.reload(), Err(Error::Stale { .. })));
+    }
 
     /// What was changed behind the scan was in the baseline all the same, and so was never read.
     #[test]

@@ -38,6 +38,8 @@ pub(super) struct Trouble {
     pub(super) fault: Option<(usize, Fault)>,
     /// This one, a sync, does nothing and says it did: for negative controls.
     pub(super) lie: Option<usize>,
+    /// Looking at a name or a file fails, with this errno.
+    pub(super) blind: Option<i32>,
     /// After the first read there or behind, another program writes these bytes to the start of the file.
     pub(super) meddler: Option<(u64, &'static [u8])>,
 }
@@ -467,6 +469,9 @@ impl Store for Sim {
 
     fn stat(&self, file: &Handle) -> io::Result<Stat> {
         let mut state = self.state.lock().unwrap();
+        if let Some(code) = state.trouble.blind {
+            return Err(errno(code));
+        }
         let inode = state.inode(*file);
         Ok(Stat {
             id: (1, file.0),

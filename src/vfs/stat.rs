@@ -77,7 +77,7 @@ impl Vfs {
         // a streamed block grows at any time, but its size only when the kernel is told to forget where it ended
         let header = state.snapshot.layout().blocks.get(n);
         let there = header
-            .filter(|header| header.streamed())
+            .filter(|header| header.streamed() && state.snapshot.grows())
             .map(|header| state.meta.len().saturating_sub(header.data_offset()));
         Ok(there.map_or(len, |there| len.min(there)))
     }

@@ -45,6 +45,12 @@ impl<S: Store> Writer<S> {
         self.baseline.torn = true;
     }
 
+    /// As after a save that the system did not tell the times of.
+    #[cfg(test)]
+    pub(in crate::save) fn forget_times(&mut self) {
+        self.baseline.timed = false;
+    }
+
     /// Opens whatever has FILE's name now.
     fn reopen(&mut self) -> Result<Scan> {
         let named = named(&*self.store, &self.name)?;
