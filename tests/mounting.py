@@ -61,15 +61,16 @@ def running(pid):
 class Mount:
     """A mounted file; leaving the context unmounts it and waits for the daemon."""
 
-    def __init__(self, program, file, options=()):
+    def __init__(self, program, file, options=(), environment=None):
         self.program, self.file, self.options = program, str(file), list(options)
+        self.environment = {**os.environ, **(environment or {})}
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="mnt-"))
 
     def __enter__(self):
         with tempfile.TemporaryFile("w+") as said:
             # to a file: a daemon that keeps standard output would keep a pipe open
             done = subprocess.run([self.program, *self.options, self.file, str(self.dir)], stdin=subprocess.DEVNULL,
-                                  stdout=said, stderr=said, timeout=PATIENCE)
+                                  stdout=said, stderr=said, timeout=PATIENCE, env=self.environment)
             said.seek(0)
             if done.returncode or not mounted(self.dir):
                 raise RuntimeError(f"mounting: exit status {done.returncode}: {said.read()}")
