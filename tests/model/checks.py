@@ -34,6 +34,7 @@ def look_by(session, looks, by):
     session.looking = True
     for look in [whole, *looks]:
         while True:
+            session.reference.wait()
             try:
                 look(session, by, random.Random(seed))
                 break
@@ -98,7 +99,7 @@ def names(session, by, rng):
     rng.shuffle(known)
     how = rng.choice(["stat", "read", "both"])
     for name in known:
-        file = ref.names.get(name)
+        file = ref.lookup(name, by)
         if how != "read" or file is None or file.target is not None:
             code, found = session.call(by, "stat", session.path(name))
             session.must(f"looking at {name}", code, OK if file else errno.ENOENT)
@@ -124,6 +125,8 @@ def listing(session, by, rng):
     """The root as `ls -l` or `os.listdir` shows it."""
     ref = session.reference
     want = {*OURS, *ref.names}
+    if ref.lookup(TREE, by) is None:
+        return                               # whether it is listed for the one to whom it is free is not said
     if rng.random() < 0.5:
         code, found = session.call(by, "listdir", session.path(""))
         session.must("listing the root", code, OK)
@@ -194,7 +197,7 @@ def directories(session, by, rng):
 
 def times(session, by, rng):
     """Times do not go back, and those of blocks are FILE's."""
-    for name in [TREE] if TREE in session.reference.names else []:
+    for name in [TREE] if session.reference.lookup(TREE, by) else []:
         code, found = session.call(by, "fresh_mtime", session.path(name))
         session.must(f"the time of {name}", code, OK)
         file = session.reference.names[name]

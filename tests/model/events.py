@@ -30,7 +30,7 @@ def killed(session):
 def killed_in_a_save(session):
     """SIGKILL in the middle of a save: FILE is the old one or the new one."""
     ref, w = session.reference, 0
-    if not scripts.is_file(session, TREE) or not scripts.sole_writer(session) or ref.drafts:
+    if not scripts.is_file(session, w, TREE) or not scripts.sole_writer(session) or ref.drafts:
         return False
     text = texts.new_text(session.random, ref.blocks)
     slot = session.open_text(w, TREE, os.O_RDWR)

@@ -15,6 +15,8 @@ OURS = ("arrays", "blocks", "info")
 OK = 0
 # How long the kernel keeps what it was told, in seconds, and some more.
 KEPT = 1.5
+# How long the name tree.yaml is free to the process that has taken it away; and after what part of that nobody relies on it.
+FREE, FREE_FOR_SURE = 2.0, 1.0
 
 
 class Divergence(Exception):
@@ -26,18 +28,12 @@ class Rules:
     """Points of the contract that are switched off while the program under test is older than they are."""
     # how long, in seconds, the kernel may show what was there before a descriptor's last close, or another program's change
     lag: float = 5
-    # a refused truncate(2) by path keeps the text that it refuses
-    truncated_is_kept: bool = True
     # tree.yaml that was made, and closed without a write, shows FILE's tree
     made_is_forgotten: bool = False
     # a text that is not saved and whose first line does not begin with # is refused at close
     garbage_is_refused: bool = False
-    # descriptors of a block from before another program's change refuse a new length
-    stale_resize: bool = False
     # a text without head lines gets those of the committed tree
     heads_are_put_back: bool = False
-    # a name tree.yaml that was removed shows FILE's tree again
-    tree_comes_back: bool = False
 
 
 @dataclass(eq=False)
@@ -107,6 +103,7 @@ class Reference:
         self.pending = None                  # (text, epoch) of a refused text that is shown
         self.epoch = self.data_epoch = 0
         self.outdated = False
+        self.vacancy = None                  # the process that has taken tree.yaml away, and when
         self.drafts, self.writers, self.removals = {}, {}, {}
         self.parsed = {}
 
@@ -127,9 +124,35 @@ class Reference:
     def current(self):
         return self.pending[0] if self.pending else self.committed
 
+    def lookup(self, name, w):
+        """What a process finds under a name of the root: tree.yaml is free to the one that has just taken it away."""
+        return None if name == TREE and self.vacancy and self.vacancy[0] == w else self.names.get(name)
+
+    def wait(self):
+        """Waits until the name is surely free, or surely not."""
+        if self.vacancy and time.monotonic() - self.vacancy[1] > FREE_FOR_SURE:
+            time.sleep(max(0, self.vacancy[1] + FREE + 0.2 - time.monotonic()))
+            self.vacancy = None
+
+    def taken_away(self, name, w):
+        """FILE has a tree whatever becomes of the file that is called so."""
+        if name == TREE:
+            self.names[TREE] = File(self.committed, epoch=self.epoch)
+            self.outdated, self.vacancy = False, (w, time.monotonic())
+
+    def give(self, name, file):
+        """Gives a name to a file, instead of the one that has it."""
+        if old := self.names.get(name):
+            old.names -= 1
+        self.names[name] = file
+        if name == TREE:
+            self.vacancy = None
+
     def open_text(self, name, write, truncate=False, append=False):
         """A file of the root that is there, opened; emptied if it was there before."""
         file = self.names[name]
+        if write and name == TREE:
+            self.vacancy = None
         epoch = self.pending[1] if self.pending and file is self.tree else self.epoch
         handle = Text(file, write, append, epoch)
         file.handles.append(handle)
@@ -139,7 +162,7 @@ class Reference:
 
     def make(self, name, target=None):
         file = File(target=target, epoch=self.epoch)
-        self.names[name] = file
+        self.give(name, file)
         return file
 
     def view(self, handle):
@@ -240,14 +263,14 @@ class Reference:
 
     # ------------------------------------------------------------ names
 
-    def rename(self, old, new, flags):
+    def rename(self, w, old, new, flags):
         """What renameat2 must answer, and what follows."""
         exchange = flags == 2
         if old in OURS or new in OURS:
-            return errno.EPERM if old in self.names or old in OURS else errno.ENOENT
-        if old not in self.names:
+            return errno.EPERM if self.lookup(old, w) or old in OURS else errno.ENOENT
+        first, second = self.lookup(old, w), self.lookup(new, w)
+        if not first:
             return errno.ENOENT
-        first, second = self.names[old], self.names.get(new)
         if flags == 1 and second:
             return errno.EEXIST
         if exchange and not second:
@@ -256,16 +279,17 @@ class Reference:
             return OK                        # the kernel does not ask for two names of one file
         becomes = first if new == TREE else second if exchange and old == TREE else None
         if becomes and (want := self.save_file(becomes)) != OK:
+            self.vacancy = None
             return want
         self.note_backup(first, new)
         if exchange:
             self.note_backup(second, old)
             self.names[old], self.names[new] = second, first
+            self.vacancy = None
         else:
             del self.names[old]
-            self.names[new] = first
-            if second:
-                second.names -= 1
+            self.give(new, first)
+            self.taken_away(old, w)
         return OK
 
     def note_backup(self, file, new):
@@ -287,19 +311,20 @@ class Reference:
             self.text_refused(file.data, False)
         return want
 
-    def link(self, old, new):
-        if new in self.names or new in OURS:
+    def link(self, w, old, new):
+        if new in OURS or self.lookup(new, w):
             return errno.EEXIST
-        file = self.names[old]
+        file = self.lookup(old, w)
         if new == TREE and (want := self.save_file(file, errno.EINVAL)) != OK:
             return want
         file.names += 1
-        self.names[new] = file
+        self.give(new, file)
         return OK
 
-    def unlink(self, name):
+    def unlink(self, w, name):
         file = self.names.pop(name)
         file.names -= 1
+        self.taken_away(name, w)
 
     # ------------------------------------------------------------ blocks and arrays
 
@@ -378,7 +403,7 @@ class Reference:
 
     def resize_data(self, handle, length):
         """ftruncate."""
-        if self.is_stale(handle) and self.rules.stale_resize:
+        if self.is_stale(handle):
             return errno.ESTALE
         if handle.kind != "block":
             return errno.EPERM

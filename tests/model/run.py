@@ -46,6 +46,7 @@ def work(session, steps, until):
     for session.step in range(1, steps + 1):
         if time.monotonic() > until:
             break
+        session.reference.wait()
         if session.random.random() < events.ODDS:
             event = choose(session.random, events.EVENTS)
             session.history.append(f"{session.step}: -- {event.__name__}")

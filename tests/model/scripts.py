@@ -47,8 +47,8 @@ def scratch_name(session):
     return session.random.choice(["tree.yaml~", ".t", ".tree.yaml.swp", "4913", "u", "v"])
 
 
-def is_file(session, name):
-    file = session.reference.names.get(name)
+def is_file(session, w, name):
+    file = session.reference.lookup(name, w)
     return file is not None and file.target is None
 
 
@@ -83,7 +83,7 @@ def temporary(session, w):
         return
     yield from written(session, slot, text_for(session))
     yield
-    if is_file(session, name) and session.rename(w, name, TREE):
+    if is_file(session, w, name) and session.rename(w, name, TREE):
         yield
         if name in session.reference.names:
             session.unlink(w, name)
@@ -91,7 +91,7 @@ def temporary(session, w):
 
 def backup_dance(session, w):
     """vim: renamed away, made anew, the backup removed; or put back when that fails."""
-    if not is_file(session, TREE):
+    if not is_file(session, w, TREE):
         return
     session.rename(w, TREE, "tree.yaml~")
     yield
@@ -111,7 +111,7 @@ def backup_dance(session, w):
     if failed and session.random.random() < 0.8:
         session.unlink(w, TREE)
         yield
-        if is_file(session, "tree.yaml~"):
+        if is_file(session, w, "tree.yaml~"):
             session.rename(w, "tree.yaml~", TREE)
     elif "tree.yaml~" in session.reference.names:
         session.unlink(w, "tree.yaml~")
@@ -134,7 +134,7 @@ def emacs(session, w):
     """A lock, the backup by rename, a new file, opened once more after the save."""
     locked = session.symlink(w, "somebody@here.1", ".#tree.yaml") == OK
     yield
-    if is_file(session, TREE):
+    if is_file(session, w, TREE):
         session.rename(w, TREE, "tree.yaml~")
         yield
     slot = session.open_text(w, TREE, W | CREATE | EXCL)
@@ -167,7 +167,7 @@ def exchanged(session, w):
 def linked(session, w):
     """link and unlink: the backup is another name of it; or the new text is linked to the name that was removed."""
     if session.random.random() < 0.5:
-        if is_file(session, TREE):
+        if is_file(session, w, TREE):
             session.link(w, TREE, "tree.yaml~")
         yield
         yield from temporary(session, w)
@@ -179,10 +179,10 @@ def linked(session, w):
             return
         yield from written(session, slot, text_for(session), 0)
         yield
-        if TREE in session.reference.names:
+        if session.reference.lookup(TREE, w):
             session.unlink(w, TREE)
             yield
-        if is_file(session, ".l"):
+        if is_file(session, w, ".l"):
             session.link(w, ".l", TREE)
             yield
     for name in ("tree.yaml~", ".l"):
@@ -193,7 +193,7 @@ def linked(session, w):
 
 def appended(session, w):
     """`>>`, perhaps after the end was cut off."""
-    if not is_file(session, TREE):
+    if not is_file(session, w, TREE):
         return
     data = session.reference.names[TREE].data
     slot = session.open_text(w, TREE, session.random.choice([W, RW]) | APPEND)
@@ -214,7 +214,7 @@ def appended(session, w):
 
 def mapped(session, w):
     """A shared map, saved by msync and fsync, by close, or by the end of the map."""
-    if not is_file(session, TREE) or sole_writer(session) is False:
+    if not is_file(session, w, TREE) or sole_writer(session) is False:
         return
     slot = session.open_text(w, TREE, RW)
     if not slot:
@@ -270,7 +270,7 @@ def synchronous(session, w):
 
 def made_anew(session, w):
     """mv from elsewhere: removed, then made."""
-    if TREE in session.reference.names:
+    if session.reference.lookup(TREE, w):
         session.unlink(w, TREE)
         yield
     slot = session.open_text(w, TREE, W | CREATE | EXCL)
@@ -281,21 +281,21 @@ def made_anew(session, w):
 
 def cut(session, w):
     """truncate by name."""
-    if is_file(session, TREE) and sole_writer(session):
+    if is_file(session, w, TREE) and sole_writer(session):
         length = len(session.reference.tree.data)
-        session.truncate_text(w, TREE, session.random.choice([0, 10, length, *([max(0, length - 20)] * session.args.rules.truncated_is_kept)]))
+        session.truncate_text(w, TREE, session.random.choice([0, 10, length, max(0, length - 20)]))
     yield
 
 
 def left_alone(session, w):
     """A backup that lies there for a while, then is put back."""
     name = "backup"
-    if name not in session.reference.names and is_file(session, TREE):
+    if name not in session.reference.names and is_file(session, w, TREE):
         session.rename(w, TREE, name)
         yield
         for _ in range(session.random.randrange(4)):
             yield
-    if is_file(session, name):
+    if is_file(session, w, name):
         session.rename(w, name, TREE, session.random.choice([0, 0, 1]))
         yield
     if name in session.reference.names:
@@ -308,7 +308,7 @@ def scratch(session, w):
     """Files that editors make beside it, and what they do with them."""
     rng, name = session.random, scratch_name(session)
     slot = None
-    if name not in session.reference.names or is_file(session, name):
+    if not session.reference.lookup(name, w) or is_file(session, w, name):
         slot = session.open_text(w, name, rng.choice([W, RW]) | CREATE | rng.choice([0, EXCL, TRUNC]))
     yield
     for _ in range(rng.randrange(5)):
@@ -343,7 +343,7 @@ def tidy(session, w):
 def reader(session, w):
     """Something open for reading while others go on."""
     rng, ref = session.random, session.reference
-    choices = [name for name in ref.names if is_file(session, name)] * 2
+    choices = [name for name in ref.names if is_file(session, w, name)] * 2
     choices += [("block", number) for number in range(len(ref.blocks))]
     choices += [(kind, name) for name in ref.arrays() for kind in ("bin", "npy")]
     if not choices:
@@ -472,7 +472,7 @@ def forbidden(session, w):
         (("rename", session.path(TREE), session.path("blocks/x")), errno.EPERM),
         (("rename", session.path(TREE), session.path("arrays")), {errno.EPERM, errno.EISDIR}),
     ])
-    if command[0] == "rename" and command[1].endswith(TREE) and TREE not in session.reference.names:
+    if command[0] == "rename" and command[1].endswith(TREE) and not session.reference.lookup(TREE, w):
         want = errno.ENOENT
     session.must(command[0], session.call(w, *command)[0], want)
     yield

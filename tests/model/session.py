@@ -182,7 +182,7 @@ class Session:
     def open_text(self, w, name, flags):
         """Opens a file of the root; its slot, or None."""
         ref, slot = self.reference, self.slot()
-        file = ref.names.get(name)
+        file = ref.lookup(name, w)
         self.known.add(name)
         if file and flags & os.O_CREAT and flags & os.O_EXCL:
             want = errno.EEXIST
@@ -232,8 +232,6 @@ class Session:
     def resize(self, slot, length):
         w, handle = self.handles[slot]
         if isinstance(handle, Data):
-            if self.reference.is_stale(handle) and not self.args.rules.stale_resize:
-                return
             want = self.reference.resize_data(handle, length)
         else:
             self.reference.resize_text(handle, length)
@@ -285,16 +283,16 @@ class Session:
 
     def rename(self, w, old, new, flags=0):
         self.known |= {old, new}
-        want = self.reference.rename(old, new, flags)
+        want = self.reference.rename(w, old, new, flags)
         code, _ = self.call(w, "rename", self.path(old), self.path(new), flags)
         self.must(f"renaming {old} to {new}", code, want)
         self.names_changed()
         return code
 
     def unlink(self, w, name):
-        want = OK if name in self.reference.names else errno.ENOENT
+        want = OK if self.reference.lookup(name, w) else errno.ENOENT
         if want == OK:
-            self.reference.unlink(name)
+            self.reference.unlink(w, name)
         code, _ = self.call(w, "unlink", self.path(name))
         self.must(f"removing {name}", code, want)
         self.names_changed()
@@ -302,7 +300,7 @@ class Session:
 
     def link(self, w, old, new):
         self.known |= {old, new}
-        want = self.reference.link(old, new) if old in self.reference.names else errno.ENOENT
+        want = self.reference.link(w, old, new) if self.reference.lookup(old, w) else errno.ENOENT
         code, _ = self.call(w, "link", self.path(old), self.path(new))
         self.must(f"linking {old} as {new}", code, want)
         self.names_changed()
@@ -310,7 +308,7 @@ class Session:
 
     def symlink(self, w, target, name):
         self.known.add(name)
-        want = errno.EEXIST if name in self.reference.names else OK
+        want = errno.EEXIST if self.reference.lookup(name, w) else OK
         if want == OK:
             self.reference.make(name, target)
         code, _ = self.call(w, "symlink", target, self.path(name))
@@ -321,7 +319,7 @@ class Session:
     def truncate_text(self, w, name, length):
         """truncate(2) by path: saved at once."""
         ref = self.reference
-        handle = ref.open_text(name, True)
+        handle = ref.open_text(name, False)
         ref.resize_text(handle, length)
         want = ref.flush_text(handle)
         ref.release_text(handle)
