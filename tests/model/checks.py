@@ -31,6 +31,7 @@ def look_by(session, looks, by):
     # what is looked at does not depend on how often that is tried
     seed = session.random.random()
     session.reference.note_mixed()
+    session.names_changed()
     session.looking = True
     for look in [whole, *looks]:
         while True:

@@ -46,6 +46,7 @@ class File:
     backup: bool = False
     ino: int = None
     shown_by: object = None                  # the descriptor that wrote what is shown
+    superseded: bool = False                 # whether it was tree.yaml, and open, when another program changed FILE
     muddled: float = 0                       # until when the kernel may have pages and sizes of several texts
     handles: list = field(default_factory=list)
 
@@ -102,7 +103,6 @@ class Reference:
         self.names = {TREE: File(self.committed)}
         self.pending = None                  # (text, epoch) of a refused text that is shown
         self.epoch = self.data_epoch = 0
-        self.outdated = False
         self.vacancy = None                  # the process that has taken tree.yaml away, and when
         self.drafts, self.writers, self.removals = {}, {}, {}
         self.parsed = {}
@@ -121,6 +121,10 @@ class Reference:
     def tree(self):
         return self.names.get(TREE)
 
+    def is_text(self, file):
+        """Whether what is written to it is FILE's text, rather than that of a scratch file."""
+        return file is self.tree or file.superseded
+
     def current(self):
         return self.pending[0] if self.pending else self.committed
 
@@ -138,7 +142,7 @@ class Reference:
         """FILE has a tree whatever becomes of the file that is called so."""
         if name == TREE:
             self.names[TREE] = File(self.committed, epoch=self.epoch)
-            self.outdated, self.vacancy = False, (w, time.monotonic())
+            self.vacancy = (w, time.monotonic())
 
     def give(self, name, file):
         """Gives a name to a file, instead of the one that has it."""
@@ -167,7 +171,7 @@ class Reference:
 
     def view(self, handle):
         """What this descriptor shows."""
-        return handle.file.data if handle.draft is None or handle.file is not self.tree else handle.draft
+        return handle.file.data if handle.draft is None or not self.is_text(handle.file) else handle.draft
 
     def mixed(self, file):
         """Whether descriptors of it show different texts, or did so just now: the kernel has one set of pages for all of them."""
@@ -182,10 +186,10 @@ class Reference:
     def change(self, handle, data):
         """The bytes that a descriptor shows, changed through it."""
         file = handle.file
-        is_tree = file is self.tree
+        is_text = self.is_text(file)
         handle.refused = None
-        handle.draft, handle.touched = (data, True) if is_tree else (None, False)
-        file.backup = file.backup and is_tree
+        handle.draft, handle.touched = (data, True) if is_text else (None, False)
+        file.backup = file.backup and is_text
         file.data, file.shown_by = data, handle
 
     def write_text(self, handle, offset, data):
@@ -197,7 +201,7 @@ class Reference:
         self.change(handle, self.view(handle)[:length].ljust(length, b"\0"))
 
     def text_to_save(self, handle):
-        if handle.draft is None or not handle.touched or handle.file is not self.tree:
+        if handle.draft is None or not handle.touched or not self.is_text(handle.file):
             return None
         if texts.has_document(handle.draft):
             return handle.draft
@@ -248,15 +252,12 @@ class Reference:
             self.flush_text(handle)
         draft = handle.draft
         unfinished = draft is not None and handle.touched and not texts.is_blank(draft) and not texts.has_document(draft)
-        if unfinished and draft != self.committed and file is self.tree and not (handle.refused and handle.refused[0] == draft):
+        if unfinished and draft != self.committed and self.is_text(file) and not (handle.refused and handle.refused[0] == draft):
             self.text_refused(draft, file.shown_by is handle and handle.epoch == self.epoch)
         handle.draft = None
         if draft is not None and file is self.tree and not texts.has_document(draft) and file.shown_by is handle:
             self.show_current()
         file.handles.remove(handle)
-        if not file.handles and file is self.tree and self.outdated:
-            self.outdated = False
-            self.show_current()
 
     def show_current(self):
         self.tree.data, self.tree.shown_by = self.current(), None
@@ -377,7 +378,8 @@ class Reference:
             draft.data[at:at + len(data)] = data
         else:
             array, shown = handle.array, self.block_data(handle.block)
-            if array.places(len(shown)) is None:
+            cut = None in array.shape and len(shown) < len(self.blocks[handle.block].data)
+            if cut or array.places(len(shown)) is None:
                 return errno.EIO             # somebody has cut the block, and not saved that
             header = len(array.header(shown)) if handle.kind == "npy" else 0
             # one that goes to the end of its block has the length of what is saved
@@ -510,7 +512,9 @@ class Reference:
         self.committed = text
         self.epoch += 1
         self.pending = None
-        if self.tree and self.tree.handles:
-            self.outdated = True
-        elif self.tree:
+        if self.tree.handles:
+            # who has it open keeps what he has read a part of
+            self.tree.superseded = True
+            self.give(TREE, File(self.committed, epoch=self.epoch))
+        else:
             self.show_current()

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 import time
@@ -98,6 +99,8 @@ def told(args, session, seed, why, log):
 
 def main():
     args = arguments()
+    # who ends it wants nothing left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     seeds = [args.seed] if args.seed is not None else range(args.first, args.first + args.seeds)
     until, passed, failed = time.monotonic() + args.seconds, 0, 0
     with tempfile.TemporaryDirectory(prefix="model-", dir=args.dir) as top, contextlib.ExitStack() as stack:

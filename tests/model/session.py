@@ -199,7 +199,6 @@ class Session:
         made = not file
         if made:
             file = ref.make(name)
-            self.names_changed()
         write = flags & os.O_ACCMODE != os.O_RDONLY
         emptied = flags & os.O_TRUNC and not made or made and self.args.rules.made_is_forgotten
         handle = ref.open_text(name, write, bool(emptied), bool(flags & os.O_APPEND))
@@ -246,7 +245,6 @@ class Session:
             want = errno.EIO
         code, _ = self.call(w, "fsync", slot)
         self.must(f"fsync {slot}", code, want)
-        self.names_changed()
         return code
 
     def close(self, slot):
@@ -264,7 +262,6 @@ class Session:
             self.lagging |= left and handle.block not in ref.drafts
         code, _ = self.call(w, "close", slot)
         self.must(f"close {slot}", code, want)
-        self.names_changed()
         return code
 
     def close_in_child(self, slot):
@@ -286,7 +283,6 @@ class Session:
         want = self.reference.rename(w, old, new, flags)
         code, _ = self.call(w, "rename", self.path(old), self.path(new), flags)
         self.must(f"renaming {old} to {new}", code, want)
-        self.names_changed()
         return code
 
     def unlink(self, w, name):
@@ -295,7 +291,6 @@ class Session:
             self.reference.unlink(w, name)
         code, _ = self.call(w, "unlink", self.path(name))
         self.must(f"removing {name}", code, want)
-        self.names_changed()
         return code
 
     def link(self, w, old, new):
@@ -303,7 +298,6 @@ class Session:
         want = self.reference.link(w, old, new) if self.reference.lookup(old, w) else errno.ENOENT
         code, _ = self.call(w, "link", self.path(old), self.path(new))
         self.must(f"linking {old} as {new}", code, want)
-        self.names_changed()
         return code
 
     def symlink(self, w, target, name):
@@ -313,7 +307,6 @@ class Session:
             self.reference.make(name, target)
         code, _ = self.call(w, "symlink", target, self.path(name))
         self.must(f"a symlink {name}", code, want)
-        self.names_changed()
         return code
 
     def truncate_text(self, w, name, length):
@@ -347,7 +340,6 @@ class Session:
         handle.readable = flags & os.O_ACCMODE != os.O_WRONLY
         self.handles[slot] = (w, handle)
         self.note_path_ino(self.data_path(kind, name), found)
-        self.names_changed()
         return slot
 
     @staticmethod
@@ -365,7 +357,6 @@ class Session:
     def remove_block(self, w, number):
         want = self.reference.remove_block(number)
         self.must(f"removing block {number}", self.call(w, "unlink", self.path(f"blocks/{number}.bin"))[0], want)
-        self.names_changed()
 
     def recompress(self, w, number, code):
         want = self.reference.recompress(number, code, code != "nope")
