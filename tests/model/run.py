@@ -133,13 +133,14 @@ def arguments():
     parser.add_argument("--dir", default=tempfile.gettempdir(), type=os.path.abspath)
     parser.add_argument("--options", help="of the mount, instead of those that the seed chooses")
     parser.add_argument("--quiet", action="store_true", help="no process that lists the mount beside the others")
+    parser.add_argument("--lag", type=float, default=5, help="seconds until what comes of a descriptor's end must be seen")
     parser.add_argument("--without", nargs="*", default=[], help="scripts that are left out")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first case that fails")
     parser.add_argument("--last", type=int, default=60, help="how many calls to show of a case that fails")
     parser.add_argument("--hold", action="store_true", help="leave the mount of a case that fails as it is until Enter")
     parser.add_argument("-v", action="store_true", help="print passing cases too")
     args = parser.parse_args()
-    args.rules = Rules()
+    args.rules = Rules(lag=args.lag)
     return args
 
 

@@ -497,7 +497,8 @@ class Session:
             return
         want = next(iter(wanted))
         at = len(os.path.commonprefix([found, want]))
-        raise Divergence(f"{what}: {len(found)} bytes, where {len(want)} are right; from byte {at} on {found[at:at + 60]!r}, not {want[at:at + 60]!r}")
+        differ = f"from byte {at} on {found[at:at + 60]!r}, not {want[at:at + 60]!r}"
+        raise Divergence(f"{what}: {len(found)} bytes, where {len(want)} are right; {differ}")
 
 
 class Lister:

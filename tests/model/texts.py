@@ -65,6 +65,8 @@ def arrays_of(text):
         if id(node) in seen:
             return
         seen.add(id(node))
+        if isinstance(node, yaml.ScalarNode) and node.tag.startswith(NDARRAY):
+            raise ValueError("an array that is neither a mapping nor a list")
         if isinstance(node, yaml.MappingNode) and node.tag.startswith(NDARRAY):
             if array := array_of({key.value: value for key, value in node.value}):
                 found["/".join(path)] = array
