@@ -7,8 +7,9 @@
 //!   [`vacancy`].
 //! - Each handle that writes to `tree.yaml` has a draft of its own, made at its first change, so that two writers at once
 //!   do not mix; the draft written last is what the file shows. Scratch files are written directly, like any file.
-//! - A draft without a document (empty, or no `---` yet) is nothing to save: shells close a file between writes to it. When its
-//!   handle is gone, a blank one is forgotten, and the file shows the committed text again; any other is refused then.
+//! - A draft that is empty, or begins with a line of comment and has no document yet (no `---`), is nothing to save: shells
+//!   close a file between writes to it. When its handle is gone, a blank one is forgotten, and the file shows the committed text
+//!   again; any other is refused then.
 
 mod editors;
 mod limit;
@@ -513,7 +514,7 @@ impl Root {
     #[must_use]
     pub(super) fn text_to_save(&self, handle: &TextHandle) -> Option<Arc<Vec<u8>>> {
         let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
-        (self.is_text(handle.number) && draft.has_document()).then(|| Arc::clone(&draft.bytes))
+        (self.is_text(handle.number) && !draft.is_beginning()).then(|| Arc::clone(&draft.bytes))
     }
 
     /// Notes that `text` is now the text of FILE.
@@ -554,7 +555,7 @@ impl Root {
         let draft = handle.draft.take();
         let forgotten = draft.is_some_and(|draft| {
             let shown = self.bytes(number);
-            !draft.has_document() && shown.is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes))
+            draft.is_beginning() && shown.is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes))
         });
         let shows_another = forgotten && self.is_tree(number);
         if shows_another {

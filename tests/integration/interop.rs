@@ -3,12 +3,13 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 use md5::{Digest, Md5};
 use rustix::fs::XattrFlags;
 use tempfile::TempDir;
 
-use crate::common::{Mount, asdf_mount, can_mount};
+use crate::common::{Mount, asdf_mount, can_mount, run};
 use crate::sample::{Block, Sample, array, noise, ramp};
 
 /// What stands between the tree and the first block of a file.
@@ -119,4 +120,47 @@ fn a_checksum_of_decoded_bytes_stays_one_through_every_edit() {
         change(&mount, 50_000);
         assert_eq!(checksum(&mount).1, "ok");
     }
+}
+
+/// What `close` says to a program that has written that text to a file: 0, or an error number.
+fn closed(path: &Path, text: &str) -> String {
+    let script = "import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
+os.write(fd, sys.argv[2].encode())
+try:
+    os.close(fd)
+    print(0)
+except OSError as error:
+    print(error.errno)";
+    let mut command = Command::new("python3");
+    let said = run(command.args(["-c", script]).arg(path).arg(text));
+    said.stdout.trim_end().to_owned()
+}
+
+#[test]
+fn a_text_that_can_t_be_saved_is_refused_when_it_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let before = fs::read(&file).unwrap();
+    let mount = Mount::new(&file, &[]);
+    let tree = mount.path("tree.yaml");
+    for text in [
+        "meta: {exposure: 1.0}\n",
+        "!<tag:stsci.edu:asdf/core/asdf-1.1.0>\na: 1\n",
+        "%YAML 1.1\n",
+        "\n#ASDF 1.0.0\n",
+    ] {
+        assert_eq!(closed(&tree, text), "22", "{text}");
+        assert_eq!(mount.text("tree.yaml"), text);
+        let kept = fs::read_to_string(dir.path().join("sample.asdf.rejected.yaml"));
+        assert_eq!(kept.unwrap(), text);
+        assert!(mount.text("info/status").contains("NOT SAVED"));
+        assert_eq!(fs::read(&file).unwrap(), before);
+    }
+    // a shell may close the first part of a text before it writes the second
+    assert_eq!(closed(&tree, "#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n"), "0");
+    assert_eq!(fs::read(&file).unwrap(), before);
 }

@@ -48,7 +48,7 @@ fn a_text_without_a_tree_is_kept_when_it_is_closed() {
     let rejected = dir.path().join("sample.asdf.rejected.yaml");
     let mount = Mount::new(&file, &[]);
     let good = mount.text("tree.yaml").replace("a: 1", "a: 2");
-    fs::write(mount.path("tree.yaml"), "a: 1\n").unwrap();
+    fs::write(mount.path("tree.yaml"), "# a: 1\n").unwrap();
     // the kernel tells of the last close behind our back
     let status = || mount.text("info/status");
     eventually("the text is refused", || status().contains("NOT SAVED"));
@@ -56,8 +56,8 @@ fn a_text_without_a_tree_is_kept_when_it_is_closed() {
     assert!(status().contains(why), "{}", status());
     let kept = mount.attribute("tree.yaml", "user.asdf.rejected").unwrap();
     assert_eq!(kept, rejected.to_str().unwrap());
-    assert_eq!(fs::read_to_string(&rejected).unwrap(), "a: 1\n");
-    assert_eq!(mount.text("tree.yaml"), "a: 1\n");
+    assert_eq!(fs::read_to_string(&rejected).unwrap(), "# a: 1\n");
+    assert_eq!(mount.text("tree.yaml"), "# a: 1\n");
     assert_eq!(fs::read(&file).unwrap(), before);
 
     fs::write(mount.path("tree.yaml"), &good).unwrap();

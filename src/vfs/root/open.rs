@@ -15,10 +15,15 @@ pub(super) struct Draft {
 
 impl Draft {
     /// Whether a YAML document has begun: whether a line begins with `---`.
-    pub(super) fn has_document(&self) -> bool {
+    fn has_document(&self) -> bool {
         self.bytes
             .split(|&byte| byte == b'\n')
             .any(|line| line.starts_with(b"---"))
+    }
+
+    /// Whether it may be the beginning of a text, that is not to be saved: nothing, or lines of comment without a document.
+    pub(super) fn is_beginning(&self) -> bool {
+        self.is_blank() || (self.bytes.starts_with(b"#") && !self.has_document())
     }
 
     /// Whether nothing was written but blanks and the zeros of a hole.

@@ -47,8 +47,8 @@ impl Root {
     pub(in crate::vfs) fn unfinished(&self, handle: &TextHandle) -> Option<(Arc<Vec<u8>>, bool)> {
         let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;
         let text = &draft.bytes;
-        let nothing = draft.is_blank() || draft.has_document() || *text == self.committed;
-        if nothing || !self.is_text(handle.number) {
+        let begun = draft.is_beginning() && !draft.is_blank() && *text != self.committed;
+        if !begun || !self.is_text(handle.number) {
             return None;
         }
         let shown = Arc::ptr_eq(self.bytes(handle.number).ok()?, text);

@@ -67,18 +67,32 @@ fn a_text_that_no_document_has_begun_in_is_not_forgotten() {
         root.release(&mut handle);
         assert_eq!(**root.bytes(0).unwrap(), TEXT);
     }
-    let mut handle = write_new(&mut root, 0, b"a: 1\n");
+    let mut handle = write_new(&mut root, 0, b"# a: 1\n");
     assert!(root.text_to_save(&handle).is_none());
     let (text, shown) = root.unfinished(&handle).unwrap();
-    assert_eq!((text.as_slice(), shown), (&b"a: 1\n"[..], true));
+    assert_eq!((text.as_slice(), shown), (&b"# a: 1\n"[..], true));
     root.refused(text, true);
     root.release(&mut handle);
-    assert_eq!(**root.bytes(0).unwrap(), b"a: 1\n");
+    assert_eq!(**root.bytes(0).unwrap(), b"# a: 1\n");
 
     // but what another writer has written since goes on being shown
-    let handle = write_new(&mut root, 0, b"a: 2\n");
+    let handle = write_new(&mut root, 0, b"# a: 2\n");
     write_new(&mut root, 0, OTHER);
     assert!(!root.unfinished(&handle).unwrap().1);
+}
+
+/// A program that is told 0 by `close` believes that all is well.
+#[test]
+fn a_text_that_is_no_beginning_of_one_is_to_be_saved() {
+    let mut root = root();
+    for text in ["a: 1\n", "%YAML 1.1\n", "---\n", "\n#ASDF 1.0.0\n"] {
+        let handle = write_new(&mut root, 0, text.as_bytes());
+        assert_eq!(
+            root.text_to_save(&handle).unwrap().as_slice(),
+            text.as_bytes()
+        );
+        assert!(root.unfinished(&handle).is_none(), "that is told by close");
+    }
 }
 
 #[test]
