@@ -20,6 +20,7 @@ pub mod fits;
 pub mod frame;
 pub mod gather;
 pub mod header;
+pub mod heal;
 pub mod inline;
 mod kept;
 pub mod layout;

@@ -13,6 +13,7 @@ use super::decl::is_ndarray;
 use super::dialect::FirstLine;
 use super::find::{Found, find};
 use super::frame::{Oddity, oddities};
+use super::heal::Healed;
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
 use super::tree::{Children, Kind, Node, Tree};
@@ -63,6 +64,54 @@ pub fn check_text(old: &Snapshot, text: &[u8], validate: Validate) -> Result<()>
         Validate::Warn => check_rules(old.faults(), &rules::check(&tree)),
         Validate::Strict => check_rules(&Faults::default(), &rules::check(&tree)),
     }
+}
+
+/// Checks that a text which had to be healed is no dump that was cut short: that it ends with a line, and has every array and
+/// every key at the top of the tree that `old` has.
+///
+/// # Errors
+/// [`Error::Rejected`] saying what is missing.
+pub fn check_complete(old: &Snapshot, healed: &Healed) -> Result<()> {
+    let missing = if healed.is_cut {
+        Some("the end of its last line".to_owned())
+    } else {
+        missing(old, &healed.text)?
+    };
+    let Some(missing) = missing else {
+        return Ok(());
+    };
+    refuse(
+        Place::Line { line: 1, column: 1 },
+        format!(
+            "the #ASDF line is missing, and is not put back in a text that lacks {missing} too"
+        ),
+        "write all of it, from the #ASDF line on; or write it to another file and rename that to tree.yaml",
+    )
+}
+
+/// A key at the top of the tree, or an array, that a text lacks.
+fn missing(old: &Snapshot, text: &[u8]) -> Result<Option<String>> {
+    let Some(Ok(old_tree)) = old.tree() else {
+        return Ok(None);
+    };
+    let tree = Tree::parse(text).map_err(|error| rejected(error, "correct the YAML"))?;
+    let tree = Arc::new(tree);
+    let keys = |tree: &Tree| {
+        let entries = tree.root().into_iter().flat_map(Node::entries);
+        let keys = entries.filter_map(|(key, _)| key.text().map(str::to_owned));
+        keys.collect::<HashSet<_>>()
+    };
+    let found = keys(&tree);
+    if let Some(key) = keys(old_tree).into_iter().find(|key| !found.contains(key)) {
+        return Ok(Some(format!("the key {key}")));
+    }
+    let found = find(&tree, old);
+    let found: HashSet<String> = found.arrays.iter().map(Array::path).collect();
+    let array = old
+        .arrays()
+        .iter()
+        .find(|array| !found.contains(&array.path()));
+    Ok(array.map(|array| format!("the array {}", array.brief_path())))
 }
 
 /// The same error, as the reason of a refusal.

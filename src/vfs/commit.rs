@@ -17,10 +17,12 @@ use super::drafts::Draft;
 use super::kernel::Announced;
 use super::node::Node;
 use super::publish::Saved;
+use super::root::Number;
 use super::{Error, Invalidation, Result, State, Vfs, locked};
-use crate::asdf::check::check_text;
+use crate::asdf::check::{check_complete, check_text};
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::header::BlockHeader;
+use crate::asdf::heal::heal;
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
@@ -32,31 +34,52 @@ use crate::source::{FileSource, Source, Window, len_u64};
 const CHUNK: usize = 1 << 20;
 
 impl Vfs {
-    /// Checks a text and makes it FILE's. `epoch` is that of the text that it was made of.
-    pub(super) fn save_text(&self, text: &Arc<Vec<u8>>, epoch: u64) -> Result<()> {
+    /// Checks the text of file `number` of the root and makes it FILE's, with what YAML tools drop of it put back. `epoch` is that
+    /// of the text that it was made of; `whole`: it is sure that nothing else of it is missing.
+    pub(super) fn save_text(
+        &self,
+        number: Number,
+        text: &Arc<Vec<u8>>,
+        epoch: u64,
+        whole: bool,
+    ) -> Result<()> {
         let mut writer = locked(self.writer()?);
         self.catch_up(Some(&mut writer));
-        let (same, outdated) = {
+        let (committed, outdated) = {
             let root = locked(&self.root);
-            (*text == *root.committed(), root.is_outdated(epoch))
+            (Arc::clone(root.committed()), root.is_outdated(epoch))
         };
-        let mut saved = Saved::default();
-        if !same {
+        let healed = heal(text, &committed);
+        let saved = Arc::clone(healed.as_ref().map_or(text, |healed| &healed.text));
+        let mut done = Saved::default();
+        if saved != committed {
             if outdated {
                 let why = "another program has changed the tree since this was opened".to_owned();
                 return Err(Library::Stale { why }.into());
             }
             self.check_up_to_date()?;
-            check_text(&self.state().snapshot, text, self.options.validate)?;
-            let edit = Edit::text(Arc::clone(text));
-            saved = self.commit(&mut writer, &edit, "tree saved", None)?;
+            let snapshot = &self.state().snapshot;
+            let checked = check_text(snapshot, &saved, self.options.validate);
+            let mut what = "tree saved".to_owned();
+            if let Some(healed) = &healed {
+                checked.map_err(|error| healed.as_written(error))?;
+                if !whole {
+                    check_complete(snapshot, healed)?;
+                }
+                what = format!("{what}, {} put back,", healed.put_back);
+            } else {
+                checked?;
+            }
+            done = self.commit(&mut writer, &Edit::text(Arc::clone(&saved)), &what, None)?;
         }
-        locked(&self.root).saved(Arc::clone(text));
+        let shown = healed.map(|_| Invalidation::Inode(Node::Text(number).ino()));
+        let _announced = self.announce(shown.into_iter().collect(), None);
+        locked(&self.root).saved(number, text, &saved);
         locked(&self.history).text_is_saved();
         if let Err(error) = writer.clear_rejected() {
             warn!("the refused text that was kept is out of date, but can't be removed: {error}");
         }
-        saved.finished()
+        done.finished()
     }
 
     pub(super) fn writer(&self) -> Result<&std::sync::Mutex<Writer>> {
@@ -267,7 +290,7 @@ impl Vfs {
                 return Err(Library::corrupt(Place::Block(n), why).into());
             }
             // the decoded bytes stay the same
-            ChecksumState::Decoded if code == [0; 4] => {
+            ChecksumState::Decoded if choice.code == [0; 4] => {
                 Sum::Is(header.checksum, ChecksumState::Used)
             }
             ChecksumState::Decoded => Sum::Is(header.checksum, ChecksumState::Decoded),

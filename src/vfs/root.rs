@@ -408,8 +408,8 @@ impl Root {
     /// [`Error::NotFound`].
     pub(super) fn view(&self, handle: &TextHandle) -> Result<Arc<Vec<u8>>, Error> {
         match &handle.draft {
-            Some(draft) => Ok(Arc::clone(&draft.bytes)),
-            None => self.bytes(handle.number).cloned(),
+            Some(draft) if draft.touched => Ok(Arc::clone(&draft.bytes)),
+            _ => self.bytes(handle.number).cloned(),
         }
     }
 
@@ -517,10 +517,18 @@ impl Root {
         (self.is_text(handle.number) && !draft.is_beginning()).then(|| Arc::clone(&draft.bytes))
     }
 
-    /// Notes that `text` is now the text of FILE.
-    pub(super) fn saved(&mut self, text: Arc<Vec<u8>>) {
-        self.committed = text;
+    /// Notes that `text` is now the text of FILE: what was `written` to a file, perhaps with something put back. Then the file
+    /// shows that, unless something else was written to it since.
+    pub(super) fn saved(&mut self, number: Number, written: &Arc<Vec<u8>>, text: &Arc<Vec<u8>>) {
+        self.committed = Arc::clone(text);
         self.pending = None;
+        let shown = self
+            .bytes(number)
+            .is_ok_and(|shown| Arc::ptr_eq(shown, written));
+        if shown && !Arc::ptr_eq(written, text) {
+            // the file is there: `bytes` has just found it
+            let _ = self.show(number, Arc::clone(text));
+        }
     }
 
     /// Notes what FILE is after another program has changed it. The number of the file that shows its text now: another one, if that
@@ -537,14 +545,15 @@ impl Root {
         Some(number)
     }
 
-    /// Notes that what this handle had written is saved, unless it has written more since.
-    pub(super) fn saved_through(handle: &mut TextHandle, text: &Arc<Vec<u8>>) {
-        if handle
-            .draft
-            .as_ref()
-            .is_some_and(|draft| draft.bytes == *text)
-        {
-            handle.draft = None;
+    /// Notes that what this handle had written is FILE's text now, unless it has written more since. If something was put back, it
+    /// goes on writing to what it knows, at the places that things have there.
+    pub(super) fn saved_through(&self, handle: &mut TextHandle, written: &Arc<Vec<u8>>) {
+        let draft = handle.draft.as_mut();
+        if let Some(draft) = draft.filter(|draft| draft.bytes == *written) {
+            draft.touched = false;
+            if *written == self.committed {
+                handle.draft = None;
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use super::attr::{FileFacts, modified};
 use super::error::check_name;
 use super::node::Node;
 use super::process::process_of;
-use super::root::{Number, Root, TREE_NAME, TextHandle};
+use super::root::{Number, TREE_NAME, TextHandle};
 use super::{
     Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Opened, ROOT_DIRECTORIES,
     Rename, Result, Vfs, block_number, locked,
@@ -324,7 +324,7 @@ impl Vfs {
         if put_back {
             return Ok(());
         }
-        self.save_text(&text, epoch)
+        self.save_text(number, &text, epoch, true)
             .inspect_err(|error| match error {
                 // the names stay, but what `tree.yaml` shows is FILE's tree now
                 Error::Unfinished(..) => {
@@ -439,15 +439,11 @@ impl Vfs {
             // a better one has been saved since, which this must not replace as what is shown
             return Err(error.clone());
         }
-        let epoch = locked(handle).epoch();
-        match self.save_text(&text, epoch) {
-            Ok(()) => {
-                Root::saved_through(&mut locked(handle), &text);
-                Ok(())
-            }
-            Err(error @ Error::Unfinished(..)) => {
-                Root::saved_through(&mut locked(handle), &text);
-                Err(error)
+        let (number, epoch) = locked(handle).origin();
+        match self.save_text(number, &text, epoch, false) {
+            saved @ (Ok(()) | Err(Error::Unfinished(..))) => {
+                locked(&self.root).saved_through(&mut locked(handle), &text);
+                saved
             }
             Err(error) => {
                 self.keep_refused(&text, &error, true);

@@ -66,7 +66,10 @@ impl Vfs {
         match Node::from_ino(ino).ok_or(Error::NotFound)? {
             block @ Node::Block(n) if name == "user.asdf.compression" => {
                 let choice = compression(value);
-                self.noted(block, choice.and_then(|choice| self.recompress(index(n), choice)))?;
+                self.noted(
+                    block,
+                    choice.and_then(|choice| self.recompress(index(n), choice)),
+                )?;
                 locked(&self.history).block_saved(index(n));
                 Ok(())
             }

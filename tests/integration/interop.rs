@@ -1,6 +1,7 @@
 //! Files stay readable for other programs, and what other programs write can be saved.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
@@ -163,4 +164,135 @@ fn a_text_that_can_t_be_saved_is_refused_when_it_is_closed() {
     // a shell may close the first part of a text before it writes the second
     assert_eq!(closed(&tree, "#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n"), "0");
     assert_eq!(fs::read(&file).unwrap(), before);
+}
+
+const BODY: &str = "a: 1\nmeta:\n  x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [90]}\n";
+
+/// What YAML libraries make of the text of [`Sample`]: with its directives, and with the tags written out.
+fn dumps() -> [String; 2] {
+    let tags = |text: &str| {
+        let text = text.replace("!core/asdf-1.1.0", "!<tag:stsci.edu:asdf/core/asdf-1.1.0>");
+        text.replace(
+            "!core/ndarray-1.0.0",
+            "!<tag:stsci.edu:asdf/core/ndarray-1.0.0>",
+        )
+    };
+    let dump = format!("--- !core/asdf-1.1.0\n{BODY}").replace("a: 1", "a: 2");
+    let directives = "%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n";
+    [format!("{directives}{dump}"), tags(&dump)]
+}
+
+fn yaml_sample() -> Sample {
+    Sample::new(BODY).block(Block::raw(&noise(90)))
+}
+
+#[test]
+fn what_yaml_tools_drop_is_put_back() {
+    const HEAD: &str = "#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n";
+    const DIRECTIVES: &str = "%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n";
+    if !can_mount() {
+        return;
+    }
+    let [full, bare] = dumps();
+    let healed = [
+        format!("{HEAD}{full}...\n"),
+        format!("{HEAD}{DIRECTIVES}{bare}...\n"),
+    ];
+    let said = [
+        "tree saved, its # lines, its ... line put back,",
+        "tree saved, its # lines, %YAML, %TAG !, its ... line put back,",
+    ];
+    for ((dump, healed), said) in [full, bare].iter().zip(healed).zip(said) {
+        for renamed in [false, true] {
+            let dir = TempDir::new().unwrap();
+            let file = yaml_sample().write(dir.path());
+            let mount = Mount::new(&file, &[]);
+            let tree = mount.path("tree.yaml");
+            if renamed {
+                let other = mount.path("other");
+                fs::write(&other, dump).unwrap();
+                assert_eq!(fs::read_to_string(&other).unwrap(), *dump);
+                fs::rename(other, &tree).unwrap();
+            } else {
+                assert_eq!(closed(&tree, dump), "0");
+            }
+            assert_eq!(fs::metadata(&tree).unwrap().len(), healed.len() as u64);
+            assert_eq!(mount.text("tree.yaml"), healed);
+            let status = mount.text("info/status");
+            assert!(status.contains(said), "{status}");
+            assert_eq!(mount.read("arrays/meta/x.bin").unwrap(), noise(90));
+            // the same once more is no save, and what is shown is whole again
+            assert_eq!(closed(&tree, dump), "0");
+            assert_eq!(mount.text("tree.yaml"), healed);
+            mount.unmount();
+            assert!(fs::read(&file).unwrap().starts_with(healed.as_bytes()));
+            assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
+        }
+    }
+}
+
+#[test]
+fn a_dump_that_was_cut_short_is_saved_only_by_a_rename() {
+    if !can_mount() {
+        return;
+    }
+    let [dump, _] = dumps();
+    let cuts = [
+        (dump.replace("a: 2\n", ""), "the key a"),
+        (
+            dump.split_once("meta:").unwrap().0.to_owned(),
+            "the key meta",
+        ),
+        (
+            dump.split_once("  x:").unwrap().0.to_owned(),
+            "the array meta/x",
+        ),
+        (dump.trim_end().to_owned(), "the end of its last line"),
+    ];
+    for (cut, lacks) in cuts {
+        let dir = TempDir::new().unwrap();
+        let file = yaml_sample().write(dir.path());
+        let before = fs::read(&file).unwrap();
+        let mount = Mount::new(&file, &[]);
+        let (tree, other) = (mount.path("tree.yaml"), mount.path("other"));
+        assert_eq!(closed(&tree, &cut), "22", "{lacks}");
+        let status = mount.text("info/status");
+        assert!(status.contains(&format!("lacks {lacks} too")), "{status}");
+        assert_eq!(mount.text("tree.yaml"), cut);
+        let mut fsynced = File::create(&tree).unwrap();
+        fsynced.write_all(cut.as_bytes()).unwrap();
+        assert_eq!(fsynced.sync_all().unwrap_err().raw_os_error(), Some(5));
+        drop(fsynced);
+        assert_eq!(fs::read(&file).unwrap(), before);
+        fs::write(&other, &cut).unwrap();
+        fs::rename(&other, &tree).unwrap();
+        let status = mount.text("info/status");
+        assert!(!status.contains("NOT SAVED"), "{status}");
+        assert!(mount.text("tree.yaml").ends_with("...\n"));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_dump_is_told_by_its_own_lines() {
+    if !can_mount() {
+        return;
+    }
+    let [full, bare] = dumps();
+    let dir = TempDir::new().unwrap();
+    let file = yaml_sample().write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    for (text, place) in [
+        (full.replace("source: 0", "source: 7"), "line 6, column 6"),
+        (bare.replace("source: 0", "source: 7"), "line 4, column 6"),
+        (
+            full.replace("!core/asdf-1.1.0", ""),
+            "line 4, column 1: the tree has lost its tag",
+        ),
+    ] {
+        let other = mount.path("other");
+        fs::write(&other, &text).unwrap();
+        fs::rename(&other, mount.path("tree.yaml")).unwrap_err();
+        let status = mount.text("info/status");
+        assert!(status.contains(place), "{place}: {status}");
+    }
 }

@@ -99,6 +99,12 @@ impl TextHandle {
         self.opener
     }
 
+    /// The file that it is of, and its [epoch](Self::epoch).
+    #[must_use]
+    pub(in crate::vfs) fn origin(&self) -> (Number, u64) {
+        (self.number, self.epoch)
+    }
+
     /// The root's epoch when it was opened, or when the text was that it showed then.
     #[must_use]
     pub(in crate::vfs) fn epoch(&self) -> u64 {

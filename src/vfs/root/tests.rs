@@ -41,8 +41,8 @@ fn what_is_written_is_what_is_saved() {
     let mut handle = write_new(&mut root, 0, OTHER);
     let text = root.text_to_save(&handle).unwrap();
     assert_eq!(*text, OTHER);
-    root.saved(Arc::clone(&text));
-    Root::saved_through(&mut handle, &text);
+    root.saved(0, &text, &text);
+    root.saved_through(&mut handle, &text);
     assert!(root.text_to_save(&handle).is_none());
     root.release(&mut handle);
     assert_eq!(**root.bytes(0).unwrap(), OTHER);
@@ -95,6 +95,29 @@ fn a_text_that_is_no_beginning_of_one_is_to_be_saved() {
     }
 }
 
+/// A program that goes on writing through a descriptor does not know that what it wrote before was made longer.
+#[test]
+fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
+    let mut root = root();
+    let mut handle = write_new(&mut root, 0, b"--- {a: 1}\n");
+    let written = root.text_to_save(&handle).unwrap();
+    root.saved(0, &written, &Arc::new(OTHER.to_vec()));
+    root.saved_through(&mut handle, &written);
+    assert_eq!(**root.committed(), OTHER);
+    assert_eq!(**root.bytes(0).unwrap(), OTHER);
+    assert_eq!(root.view(&handle).unwrap().as_slice(), OTHER);
+    assert!(root.text_to_save(&handle).is_none());
+    root.write(&mut handle, 11, b"# more\n").unwrap();
+    let text = root.text_to_save(&handle).unwrap();
+    assert_eq!(text.as_slice(), b"--- {a: 1}\n# more\n");
+    assert_eq!(root.bytes(0).unwrap(), &text);
+    // what another writer has written since is not replaced
+    let written = Arc::clone(&text);
+    write_new(&mut root, 0, b"--- {b: 1}\n");
+    root.saved(0, &written, &Arc::new(OTHER.to_vec()));
+    assert_eq!(root.bytes(0).unwrap().as_slice(), b"--- {b: 1}\n");
+}
+
 #[test]
 fn an_open_without_a_change_saves_nothing() {
     let mut root = root();
@@ -114,8 +137,8 @@ fn two_writers_do_not_mix() {
     );
     let text = root.text_to_save(&second).unwrap();
     assert!(text.ends_with(b"{second: 2}\n...\n"));
-    root.saved(Arc::clone(&text));
-    Root::saved_through(&mut second, &text);
+    root.saved(0, &text, &text);
+    root.saved_through(&mut second, &text);
     assert!(
         root.text_to_save(&first)
             .unwrap()
