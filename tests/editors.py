@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import fcntl
 import fnmatch
+import inspect
 import io
 import os
 import pathlib
@@ -30,6 +31,7 @@ import warnings
 
 import asdf
 import numpy as np
+import yaml
 
 import beside
 import mounting
@@ -286,6 +288,13 @@ def truncate(task):
     return task.run("truncate", "--size=-20", "tree.yaml")
 
 
+def dump(text):
+    """What a YAML library makes of a text: without its comments, and without an end."""
+    return yaml.serialize(yaml.compose(text), explicit_start=True, version=(1, 1), tags={"!": "tag:stsci.edu:asdf/"})
+
+
+DUMP = "import yaml\n" + inspect.getsource(dump)
+
 PROGRAMS = {
     "vim": vi("--clean"),
     "vim with backup": vi("--clean", "--cmd", "set backup writebackup backupcopy=no"),
@@ -317,6 +326,8 @@ PROGRAMS = {
     "tee": command("sh", "-c", "tee tree.yaml <NEW >/dev/null"),
     "cat >": command("bash", "-c", "cat NEW >tree.yaml"),
     "compound >": command("bash", "-c", "{ head -n 4 NEW; tail -n +5 NEW | head -n 3; echo '# said in between'; tail -n +8 NEW; } >tree.yaml"),
+    "PyYAML": python(DUMP + "with open(path, 'w') as f: f.write(dump(text))"),
+    "PyYAML rename": python(DUMP + "with open('.tmp', 'w') as f: f.write(dump(text))\nos.replace('.tmp', path)"),
     "dd notrunc": dd,
     "patch": patch,
     "truncate": truncate,
@@ -325,14 +336,16 @@ PROGRAMS = {
 # Programs that see no error whatever we return: a shell does not look at what close says, and each of the commands
 # within a compound redirection has closed the file before the text was whole.
 SILENT = {("compound >", "invalid")}
-# Cutting off the end cannot leave a valid tree.
-LEFT_OUT = {("truncate", "fits"), ("truncate", "grows")}
+# Cutting off the end cannot leave a valid tree, and a YAML library dumps no invalid one.
+LEFT_OUT = {("truncate", "fits"), ("truncate", "grows"), ("PyYAML", "invalid"), ("PyYAML rename", "invalid")}
 
 
 def expected_text(program, task):
     if program == "compound >":
         lines = task.text.splitlines(keepends=True)
         return b"".join([*lines[:7], b"# said in between\n", *lines[7:]])
+    if program.startswith("PyYAML"):
+        return TREE[:TREE.index(b"%YAML")] + dump(task.text).encode() + b"...\n"
     return TREE[:-20] if program == "truncate" else task.text
 
 
