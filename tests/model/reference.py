@@ -32,8 +32,6 @@ class Rules:
     made_is_forgotten: bool = False
     # a text that is not saved and whose first line does not begin with # is refused at close
     garbage_is_refused: bool = False
-    # a text without head lines gets those of the committed tree
-    heads_are_put_back: bool = False
 
 
 @dataclass(eq=False)
