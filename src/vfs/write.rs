@@ -74,7 +74,8 @@ impl Vfs {
         let handle = Mutex::new(handle);
         let saved = resized.and_then(|()| self.save_handle(&handle));
         self.close_text(&handle);
-        saved
+        // the kernel takes the new size from an answer, but not from a refusal
+        saved.inspect_err(|_| self.tell(Invalidation::Inode(Node::Text(number).ino())))
     }
 
     fn close_text(&self, handle: &Mutex<TextHandle>) {
@@ -203,7 +204,7 @@ impl Vfs {
             return Err(Error::NotPermitted("links can be made in the root only"));
         };
         check_root_name(name)?;
-        if locked(&self.root).lookup(name).is_some() {
+        if locked(&self.root).is_taken(name) {
             return Err(Error::Exists);
         }
         if name == TREE_NAME {

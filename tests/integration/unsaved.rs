@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, Outcome, PROGRAM, can_mount, is_root, run};
+use crate::common::{Mount, Outcome, PROGRAM, Place, can_mount, is_root, run};
 use crate::sample::{Block, Sample, array};
 
 fn unmount(mount: &Mount) -> Outcome {
@@ -254,4 +254,43 @@ fn who_takes_the_tree_away_can_make_it_anew() {
     );
     others.kill().unwrap();
     others.wait().unwrap();
+}
+
+#[test]
+fn the_name_of_the_tree_can_be_given_to_another_file_by_a_link() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let [tree, other] = ["tree.yaml", "other"].map(|name| place.mnt.join(name));
+    let text = fs::read_to_string(&tree)
+        .unwrap()
+        .replace("---", "# linked\n---");
+    fs::write(&other, &text).unwrap();
+    fs::remove_file(&tree).unwrap();
+    fs::hard_link(&other, &tree).unwrap();
+    assert_eq!(fs::read_to_string(&tree).unwrap(), text);
+    assert!(fs::read(&place.file).unwrap().starts_with(text.as_bytes()));
+    place.unmount();
+}
+
+#[test]
+fn a_text_that_a_refused_truncation_leaves_has_its_length_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let tree = place.mnt.join("tree.yaml");
+    let text = fs::read(&tree).unwrap();
+    let cut = "import os, sys; os.truncate(sys.argv[1], int(sys.argv[2]))";
+    let len = (text.len() - 5).to_string();
+    let mut python = Command::new("python3");
+    let said = run(python.args(["-c", cut]).arg(&tree).arg(len));
+    assert!(said.stderr.contains("Invalid argument"), "{}", said.stderr);
+    assert_eq!(fs::read(&tree).unwrap(), text[..text.len() - 5]);
+    assert_eq!(fs::metadata(&tree).unwrap().len(), text.len() as u64 - 5);
+    let said = run(Command::new(PROGRAM).arg("-u").arg(&place.mnt));
+    assert_eq!(said.code, 40, "{}", said.stderr);
 }

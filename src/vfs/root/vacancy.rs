@@ -46,7 +46,7 @@ impl Root {
     }
 
     /// Whether nothing can be made under a name. The kernel asks for that only where it was told that there is nothing.
-    pub(super) fn is_taken(&self, name: &OsStr) -> bool {
+    pub(in crate::vfs) fn is_taken(&self, name: &OsStr) -> bool {
         self.names.contains_key(name) && !(name == TREE_NAME && self.vacancy().is_some())
     }
 
