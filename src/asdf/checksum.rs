@@ -201,7 +201,7 @@ fn md5_of_both(old: &dyn Source, edited: &Overlay) -> Result<(Option<[u8; 16]>, 
     };
     while at < old.len().max(edited.len()) {
         let piece = buf.get_mut(..part(old.len(), at)).unwrap_or_default();
-        if unless_damaged(old.read_exact_at(piece, at))?.is_none() {
+        if !piece.is_empty() && unless_damaged(old.read_exact_at(piece, at))?.is_none() {
             // its sum matches nothing, and its bytes are not looked at a second time
             return Ok((None, [0; 16]));
         }
