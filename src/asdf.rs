@@ -59,6 +59,7 @@ pub use reference::{Other, Reference, Referent};
 
 use block::Block;
 use buffers::Buffers;
+use check::CheckedText;
 use checksum::ChecksumState;
 use external::Sandbox;
 use find::Found;
@@ -90,7 +91,7 @@ pub struct Snapshot {
     text: Arc<Vec<u8>>,
     tree: OnceLock<Option<Result<Arc<Tree>>>>,
     faults: OnceLock<Faults>,
-    found: OnceLock<Found>,
+    found: OnceLock<Arc<Found>>,
     blocks: Vec<Lasting<Block>>,
     checksums: Vec<OnceLock<ChecksumState>>,
     cache: Arc<Cache>,
@@ -177,7 +178,7 @@ impl Snapshot {
     }
 
     /// The snapshot after a save. Blocks that have not changed keep what is known of them: decoders, checksums. `bytes` are those of
-    /// the file if it does not have them all yet.
+    /// the file if it does not have them all yet. The text is not parsed again if it is the same, or the one that was `checked`.
     #[must_use]
     pub fn succeeded_by(
         &self,
@@ -185,6 +186,7 @@ impl Snapshot {
         bytes: Option<Arc<dyn Source>>,
         scan: Scan,
         replaced: &[usize],
+        checked: Option<CheckedText>,
     ) -> Self {
         let same_file = Arc::ptr_eq(&file, self.file.file());
         let file = Arc::new(FileSource::new(file, scan.layout.len));
@@ -213,7 +215,37 @@ impl Snapshot {
                 }
             }
         }
+        self.hand_down(&mut next, checked);
         next
+    }
+
+    /// Gives the next snapshot what is known of its text.
+    fn hand_down(&self, next: &mut Self, checked: Option<CheckedText>) {
+        let same_blocks = next.has_blocks_like(self);
+        if next.text == self.text {
+            next.text = Arc::clone(&self.text);
+            next.tree = self.tree.clone();
+            next.faults = self.faults.clone();
+            if same_blocks {
+                next.found = self.found.clone();
+            }
+        } else if let Some(checked) = checked.filter(|checked| checked.is(&next.text)) {
+            next.text = Arc::clone(checked.tree.bytes());
+            next.tree = Some(Ok(checked.tree)).into();
+            if let Some(faults) = checked.faults {
+                next.faults = faults.into();
+            }
+            if same_blocks {
+                next.found = checked.found.into();
+            }
+        }
+    }
+
+    /// Whether the arrays are known to be the same as those of another snapshot, with the same names.
+    #[must_use]
+    pub fn has_arrays_of(&self, other: &Self) -> bool {
+        let found = self.found.get().zip(other.found.get());
+        found.is_some_and(|(mine, others)| Arc::ptr_eq(mine, others))
     }
 
     /// The snapshot of this file, or of the one that took its place, as it is now.
@@ -280,7 +312,7 @@ impl Snapshot {
         let parse = || {
             self.layout
                 .has_tree
-                .then(|| Tree::parse(self.text.as_slice()).map(Arc::new))
+                .then(|| Tree::of(Arc::clone(&self.text)).map(Arc::new))
         };
         self.tree.get_or_init(parse).as_ref().map(Result::as_ref)
     }
@@ -369,5 +401,69 @@ impl Snapshot {
 fn copy_slot<T: Clone>(from: &[T], to: &mut [T], n: usize) {
     if let (Some(from), Some(to)) = (from.get(n), to.get_mut(n)) {
         *to = from.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::check::{Validate, check_text};
+    use crate::asdf::sample::Sample;
+
+    const HEAD: &str = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n";
+    const ARRAY: &str =
+        "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: big, shape: ['*']}";
+
+    fn snapshot(body: &str, data: &[u8]) -> Snapshot {
+        let text = format!("{HEAD}{body}\n...\n");
+        let file = tempfile::tempfile().unwrap();
+        let bytes = Sample::new().text(text.as_bytes()).block(data).bytes();
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+        Snapshot::open(Arc::new(file), Cache::new(1 << 20), OpenOptions::default()).unwrap()
+    }
+
+    /// `old`, after a save that made it what `saved` is.
+    fn after(old: &Snapshot, saved: &Snapshot, checked: Option<CheckedText>) -> Snapshot {
+        let scan = Scan {
+            layout: saved.layout.clone(),
+            text: saved.text.to_vec(),
+        };
+        old.succeeded_by(Arc::clone(saved.file.file()), None, scan, &[0], checked)
+    }
+
+    /// Each save of a block parsed the whole tree again.
+    #[test]
+    fn a_save_of_data_keeps_the_tree_and_its_arrays() {
+        let old = snapshot(&format!("a: {ARRAY}"), b"abc");
+        let tree = Arc::clone(old.shared_tree().unwrap().unwrap());
+        assert_eq!(old.arrays()[0].bin_len(), 3);
+        let next = after(&old, &snapshot(&format!("a: {ARRAY}"), b"xyz"), None);
+        assert!(next.has_arrays_of(&old));
+        assert!(Arc::ptr_eq(
+            next.tree.get().unwrap().as_ref().unwrap().as_ref().unwrap(),
+            &tree
+        ));
+        let longer = after(&old, &snapshot(&format!("a: {ARRAY}"), b"abcdef"), None);
+        assert!(Arc::ptr_eq(longer.shared_tree().unwrap().unwrap(), &tree));
+        assert_eq!(longer.arrays()[0].bin_len(), 6);
+    }
+
+    /// A save of the tree parsed it twice: to check it, and to show it.
+    #[test]
+    fn a_save_of_the_tree_keeps_what_was_checked() {
+        let old = snapshot(&format!("a: {ARRAY}"), b"abc");
+        let saved = snapshot(&format!("a: {ARRAY}\nb: {ARRAY}"), b"abc");
+        let check = || check_text(&old, saved.text(), Validate::Warn).unwrap();
+        let checked = check();
+        let (tree, found) = (Arc::clone(&checked.tree), Arc::clone(&checked.found));
+        let next = after(&old, &saved, Some(checked));
+        assert!(Arc::ptr_eq(
+            next.tree.get().unwrap().as_ref().unwrap().as_ref().unwrap(),
+            &tree
+        ));
+        assert!(Arc::ptr_eq(next.found.get().unwrap(), &found));
+        assert_eq!(next.block_users(), [[0, 1]]);
+        let other = snapshot("c: 1", b"abc");
+        assert!(after(&old, &other, Some(check())).arrays().is_empty());
     }
 }

@@ -37,7 +37,6 @@ pub struct Array {
     pub(super) places: Arc<Places>,
     pub(super) home: PlaceId,
     pub(super) unit: Option<NodeId>,
-    pub(super) place: Place,
     pub(super) origin: Origin,
     pub(super) counted_back: bool,
     pub(super) to_end: bool,
@@ -48,7 +47,7 @@ pub struct Array {
     pub(super) offset: u64,
     pub(super) fortran: bool,
     pub(super) len: u64,
-    pub(super) inline: Option<Elements>,
+    pub(super) inline: Option<Box<Elements>>,
     pub(super) problem: Option<Box<Error>>,
     pub(super) absence: Absence,
     /// Every look at a file's size asks for it.
@@ -126,8 +125,9 @@ impl Array {
 
     /// Line and column of its declaration.
     #[must_use]
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn place(&self) -> Place {
+        let node = self.places.node(self.home);
+        node.map_or(Place::File, Node::place)
     }
 
     /// Where its elements are.
@@ -169,7 +169,7 @@ impl Array {
     /// The error, with the line and the path of the array that has it.
     pub(super) fn named(&self, error: Error) -> Error {
         let which = Place::Array(self.brief_path());
-        match error.at(self.place.clone()) {
+        match error.at(self.place()) {
             Error::Corrupt { at, why } => Error::corrupt(at, format!("{which}: {why}")),
             Error::Unsupported { at, why } => Error::unsupported(at, format!("{which}: {why}")),
             other => other,
@@ -200,7 +200,7 @@ impl Array {
     fn npy_header(&self) -> Result<Vec<u8>> {
         let (Some(datatype), Some(shape)) = (&self.datatype, &self.shape) else {
             return Err(Error::corrupt(
-                self.place.clone(),
+                self.place(),
                 "an array without datatype or shape",
             ));
         };
@@ -426,7 +426,7 @@ impl Snapshot {
         match (&array.inline, self.tree()) {
             (Some(elements), Some(Ok(tree))) => Ok(Arc::new(Memory::new(elements.bytes(tree)?))),
             _ => Err(Error::corrupt(
-                array.place.clone(),
+                array.place(),
                 "an array without source or data",
             )),
         }

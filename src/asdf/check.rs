@@ -11,7 +11,7 @@ use super::Snapshot;
 use super::array::{Array, Origin};
 use super::decl::is_ndarray;
 use super::dialect::FirstLine;
-use super::find::{Found, find};
+use super::find::Found;
 use super::frame::{Oddity, oddities};
 use super::heal::Healed;
 use super::rules::{self, Fault, Faults};
@@ -35,11 +35,27 @@ pub enum Validate {
     Strict,
 }
 
+/// A text that may be saved, with what it took to find out. For a snapshot that has it this need not be done again.
+pub struct CheckedText {
+    pub(super) tree: Arc<Tree>,
+    /// What the tree declares, over the blocks of the snapshot before.
+    pub(super) found: Arc<Found>,
+    /// What breaks the rules, if that was looked for.
+    pub(super) faults: Option<Faults>,
+}
+
+impl CheckedText {
+    /// Whether that is the text.
+    pub(super) fn is(&self, text: &[u8]) -> bool {
+        self.tree.bytes().as_slice() == text
+    }
+}
+
 /// Checks a text that is to replace that of `old`.
 ///
 /// # Errors
 /// [`Error::Rejected`] with line and column, the reason, and what to do.
-pub fn check_text(old: &Snapshot, text: &[u8], validate: Validate) -> Result<()> {
+pub fn check_text(old: &Snapshot, text: &Arc<Vec<u8>>, validate: Validate) -> Result<CheckedText> {
     let strict = validate == Validate::Strict;
     check_frame(old.text(), text)?;
     let known = if strict {
@@ -48,22 +64,27 @@ pub fn check_text(old: &Snapshot, text: &[u8], validate: Validate) -> Result<()>
         oddities(old.text(), old.layout().has_tree)
     };
     check_readers(&known, text)?;
-    let tree = Tree::parse(text).map_err(|error| rejected(error, "correct the YAML"))?;
+    let tree = Tree::of(Arc::clone(text)).map_err(|error| rejected(error, "correct the YAML"))?;
     let tree = Arc::new(tree);
     let old_tree = old.tree().and_then(Result::ok);
     check_subset(old_tree.filter(|_| !strict), &tree)?;
-    let found = find(&tree, old);
+    let found = old.find_in(&tree);
     let old_arrays = if strict { &[] } else { old.arrays() };
     check_arrays(old_arrays, &found)?;
     if validate != Validate::Off {
         check_externals(old, old_arrays, &found)?;
     }
     check_tags(old_tree, old.arrays(), &tree)?;
-    match validate {
-        Validate::Off => Ok(()),
-        Validate::Warn => check_rules(old.faults(), &rules::check(&tree)),
-        Validate::Strict => check_rules(&Faults::default(), &rules::check(&tree)),
+    let faults = (validate != Validate::Off).then(|| rules::check(&tree));
+    if let Some(faults) = &faults {
+        let none = Faults::default();
+        check_rules(if strict { &none } else { old.faults() }, faults)?;
     }
+    Ok(CheckedText {
+        tree,
+        found,
+        faults,
+    })
 }
 
 /// Checks that a text which had to be healed is no dump that was cut short: that it ends with a line, and has every array and
@@ -71,11 +92,11 @@ pub fn check_text(old: &Snapshot, text: &[u8], validate: Validate) -> Result<()>
 ///
 /// # Errors
 /// [`Error::Rejected`] saying what is missing.
-pub fn check_complete(old: &Snapshot, healed: &Healed) -> Result<()> {
+pub fn check_complete(old: &Snapshot, healed: &Healed, checked: &CheckedText) -> Result<()> {
     let missing = if healed.is_cut {
         Some("the end of its last line".to_owned())
     } else {
-        missing(old, &healed.text)?
+        missing(old, checked)
     };
     let Some(missing) = missing else {
         return Ok(());
@@ -90,28 +111,21 @@ pub fn check_complete(old: &Snapshot, healed: &Healed) -> Result<()> {
 }
 
 /// A key at the top of the tree, or an array, that a text lacks.
-fn missing(old: &Snapshot, text: &[u8]) -> Result<Option<String>> {
-    let Some(Ok(old_tree)) = old.tree() else {
-        return Ok(None);
-    };
-    let tree = Tree::parse(text).map_err(|error| rejected(error, "correct the YAML"))?;
-    let tree = Arc::new(tree);
+fn missing(old: &Snapshot, checked: &CheckedText) -> Option<String> {
+    let old_tree = old.tree()?.ok()?;
     let keys = |tree: &Tree| {
         let entries = tree.root().into_iter().flat_map(Node::entries);
         let keys = entries.filter_map(|(key, _)| key.text().map(str::to_owned));
         keys.collect::<HashSet<_>>()
     };
-    let found = keys(&tree);
+    let found = keys(&checked.tree);
     if let Some(key) = keys(old_tree).into_iter().find(|key| !found.contains(key)) {
-        return Ok(Some(format!("the key {key}")));
+        return Some(format!("the key {key}"));
     }
-    let found = find(&tree, old);
-    let found: HashSet<String> = found.arrays.iter().map(Array::path).collect();
-    let array = old
-        .arrays()
-        .iter()
-        .find(|array| !found.contains(&array.path()));
-    Ok(array.map(|array| format!("the array {}", array.brief_path())))
+    let found: HashSet<String> = checked.found.arrays.iter().map(Array::path).collect();
+    let mut arrays = old.arrays().iter();
+    let array = arrays.find(|array| !found.contains(&array.path()))?;
+    Some(format!("the array {}", array.brief_path()))
 }
 
 /// The same error, as the reason of a refusal.
@@ -135,7 +149,7 @@ fn refuse<T>(at: Place, why: impl Into<String>, advice: &str) -> Result<T> {
 }
 
 /// First line and end: what lies around the YAML document.
-fn check_frame(old: &[u8], text: &[u8]) -> Result<()> {
+fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
     let first = |text: &[u8]| {
         text.split(|&byte| byte == b'\n')
             .next()
@@ -154,7 +168,7 @@ fn check_frame(old: &[u8], text: &[u8]) -> Result<()> {
     }
     let line =
         FirstLine::parse(text, true).map_err(|error| rejected(error, "put back the first line"))?;
-    let found = read_text(&Memory::new(text.to_vec()), &line)?;
+    let found = read_text(&Memory::shared(Arc::clone(text)), &line)?;
     let last = place_of_end(&found.bytes);
     if found.bytes.len() < text.len() {
         return refuse(

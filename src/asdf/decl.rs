@@ -147,7 +147,7 @@ impl ArrayDecl {
 }
 
 /// What declarations may still cost in memory. Aliases and merges let a short text declare endlessly much.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Allowance(u64);
 
 impl Allowance {
@@ -345,7 +345,7 @@ mod tests {
     fn declared_with(prefix: &str, body: &str) -> Result<Declared> {
         let text = format!("%TAG ! {prefix}\n---\n{body}\n...\n");
         let tree = Tree::parse(text).unwrap();
-        Outline::new(&tree).arrays()[0].declared.clone()
+        Outline::new(&tree).arrays(&tree)[0].declared.clone()
     }
 
     fn stored(body: &str) -> Stored {
@@ -474,7 +474,7 @@ mod tests {
         let text = "%TAG ! tag:stsci.edu:asdf/\n--- \nd: &d {source: 9, datatype: int8, byteorder: big, shape: [4]}\na: !core/ndarray-1.0.0 {<<: *d, source: 1}\n...\n";
         let tree = Tree::parse(text).unwrap();
         let outline = Outline::new(&tree);
-        let Ok(Declared::Stored(view)) = &outline.arrays()[0].declared else {
+        let Ok(Declared::Stored(view)) = &outline.arrays(&tree)[0].declared else {
             panic!("not read");
         };
         assert_eq!(
@@ -555,7 +555,7 @@ mod tests {
         body += "a: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {source: 0, datatype: *t23, byteorder: big, shape: [1]}\n";
         let tree = Tree::parse(body).unwrap();
         let outline = Outline::new(&tree);
-        let why = outline.arrays()[0].declared.as_ref().unwrap_err();
+        let why = outline.arrays(&tree).remove(0).declared.unwrap_err();
         assert!(
             why.to_string()
                 .ends_with("aliases make the declarations too large")

@@ -11,7 +11,7 @@ use super::inline;
 use super::outline::{Outline, PlaceId, What};
 use super::places::Places;
 use super::reference::Reference;
-use super::tree::{Node, Tree};
+use super::tree::Tree;
 use super::view::View;
 use crate::error::{Error, Place, Result};
 
@@ -103,11 +103,9 @@ impl Found {
 
 /// Finds all arrays of a tree.
 pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
-    let mut outline = Outline::new(tree);
-    let declared = outline.take_arrays();
-    let places = Arc::new(Places::new(tree, outline));
+    let places = Arc::new(Places::new(tree, Outline::new(tree)));
+    let declared = places.outline().declared(tree);
     let arrays = declared
-        .into_iter()
         .map(|(home, decl)| array(&places, home, &decl, blocks))
         .collect();
     let mut found = Found {
@@ -122,12 +120,10 @@ pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
 
 fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blocks) -> Array {
     let tree = places.tree();
-    let node = tree.node(decl.node);
     let mut array = Array {
         places: Arc::clone(places),
         home,
         unit: decl.unit,
-        place: node.map_or(Place::File, Node::place),
         origin: Origin::Unknown,
         counted_back: false,
         to_end: false,
@@ -258,7 +254,7 @@ fn fill_inline(array: &mut Array, tree: &Tree, declared: &Inline) -> Result<()> 
     array.len = elements.len();
     array.datatype = Some(elements.datatype().clone());
     array.shape = Some(elements.shape().to_vec());
-    array.inline = Some(elements);
+    array.inline = Some(elements.into());
     Ok(())
 }
 
@@ -295,22 +291,37 @@ impl Blocks for Snapshot {
 
 impl Snapshot {
     /// What the tree declares. Looked for when it is first asked.
-    pub(super) fn found(&self) -> &Found {
-        self.found.get_or_init(|| {
-            let mut found = match self.shared_tree() {
-                Some(Ok(tree)) => find(tree, self),
-                Some(Err(_)) | None => Found::default(),
-            };
-            found.users = vec![Vec::new(); self.layout.blocks.len()];
-            for (i, array) in found.arrays.iter().enumerate() {
-                if let Origin::Block(n) = array.origin()
-                    && let Some(users) = found.users.get_mut(*n)
-                {
-                    users.push(i);
-                }
-            }
-            found
+    pub(super) fn found(&self) -> &Arc<Found> {
+        self.found.get_or_init(|| match self.shared_tree() {
+            Some(Ok(tree)) => self.find_in(tree),
+            Some(Err(_)) | None => Arc::new(Found {
+                users: vec![Vec::new(); self.layout.blocks.len()],
+                ..Found::default()
+            }),
         })
+    }
+
+    /// What a tree declares, over the blocks that there are.
+    pub(super) fn find_in(&self, tree: &Arc<Tree>) -> Arc<Found> {
+        let mut found = find(tree, self);
+        found.users = vec![Vec::new(); self.layout.blocks.len()];
+        for (i, array) in found.arrays.iter().enumerate() {
+            if let Origin::Block(n) = array.origin()
+                && let Some(users) = found.users.get_mut(*n)
+            {
+                users.push(i);
+            }
+        }
+        Arc::new(found)
+    }
+
+    /// Whether what a tree declares over the blocks of `self`, it declares over those of `other` as well.
+    pub(super) fn has_blocks_like(&self, other: &Self) -> bool {
+        let count = self.layout.blocks.len();
+        let size = |of: &Self, n| of.data_size(n).ok();
+        count == other.layout.blocks.len()
+            && self.layout.doubt.is_some() == other.layout.doubt.is_some()
+            && (0..count).all(|n| size(self, n) == size(other, n))
     }
 }
 

@@ -127,7 +127,7 @@ mod tests {
             layout: snapshot.layout().clone(),
             text: snapshot.text().to_vec(),
         };
-        let _next = snapshot.succeeded_by(file, None, scan, &[]);
+        let _next = snapshot.succeeded_by(file, None, scan, &[], None);
         eventually_kept(2);
     }
 }

@@ -13,10 +13,9 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(text: &str) -> Self {
+    pub(super) fn new(text: &[u8]) -> Self {
         let mut at = (0, 0);
         let marks = text
-            .as_bytes()
             .chunks(STEP)
             .map(|chunk| {
                 let here = at;
@@ -28,12 +27,12 @@ impl Lines {
     }
 
     /// Line and column of a byte of the text, both from 1, the column in characters; only `\n` ends a line, as in editors.
-    pub(super) fn find(&self, text: &str, byte: usize) -> (u64, u64) {
+    pub(super) fn find(&self, text: &[u8], byte: usize) -> (u64, u64) {
         let byte = byte.min(text.len());
         let page = (byte / STEP).min(self.marks.len().saturating_sub(1));
         let mark = self.marks.get(page).copied().unwrap_or_default();
         let start = page.saturating_mul(STEP);
-        let passed = text.as_bytes().get(start..byte).unwrap_or_default();
+        let passed = text.get(start..byte).unwrap_or_default();
         let (line, column) = advance(mark, passed);
         (
             u64::from(line).saturating_add(1),
@@ -68,13 +67,13 @@ mod tests {
     #[test]
     fn places_are_counted_from_one_in_characters() {
         let text = "a: é\nb: [1,\r\n 2]\n";
-        let lines = Lines::new(text);
-        let of = |needle: &str| lines.find(text, text.find(needle).unwrap());
+        let lines = Lines::new(text.as_bytes());
+        let of = |needle: &str| lines.find(text.as_bytes(), text.find(needle).unwrap());
         assert_eq!(of("a"), (1, 1));
         assert_eq!(of("\nb"), (1, 5));
         assert_eq!(of("2]"), (3, 2));
-        assert_eq!(lines.find(text, text.len()), (4, 1));
-        assert_eq!(Lines::new("").find("", 7), (1, 1));
+        assert_eq!(lines.find(text.as_bytes(), text.len()), (4, 1));
+        assert_eq!(Lines::new(b"").find(b"", 7), (1, 1));
     }
 
     proptest! {
@@ -87,7 +86,7 @@ mod tests {
             let before = &text[..byte];
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().unwrap().chars().count() + 1;
-            prop_assert_eq!(Lines::new(&text).find(&text, byte), (line as u64, column as u64));
+            prop_assert_eq!(Lines::new(text.as_bytes()).find(text.as_bytes(), byte), (line as u64, column as u64));
         }
     }
 }

@@ -18,7 +18,7 @@ const MAX_STEM: usize = 251;
 
 /// A key as part of a file name: injective as long as nothing has to be cut.
 #[must_use]
-pub fn encode(key: &str) -> String {
+pub fn encode(key: &str) -> Cow<'_, str> {
     let encoded = match key {
         "" => "%".into(),
         "." => "%2E".into(),
@@ -26,9 +26,9 @@ pub fn encode(key: &str) -> String {
         _ => escape(key),
     };
     if encoded.len() > MAX_STEM {
-        cut(&encoded, MAX_STEM)
+        cut(&encoded, MAX_STEM).into()
     } else {
-        encoded.into_owned()
+        encoded
     }
 }
 
@@ -118,7 +118,7 @@ impl Name {
 #[must_use]
 pub fn assign(entries: &[Entry<'_>]) -> Vec<Name> {
     let mut taken = HashSet::with_capacity(entries.len());
-    let mut again: HashMap<String, u32> = HashMap::new();
+    let mut again: HashMap<Cow<'_, str>, u32> = HashMap::new();
     let mut stems: Vec<Box<str>> = Vec::with_capacity(entries.len());
     // of a key that is there twice, readers take the last value: that has the plain name
     for entry in entries.iter().rev() {
@@ -127,15 +127,16 @@ pub fn assign(entries: &[Entry<'_>]) -> Vec<Name> {
         while !taken.insert(stem.clone()) {
             let count = again.entry(encoded.clone()).or_insert(1);
             *count = count.saturating_add(1);
-            stem = numbered(&encoded, *count);
+            stem = numbered(&encoded, *count).into();
         }
         stems.push(stem.into());
     }
     stems.reverse();
+    let any_directory = entries.iter().any(|entry| entry.directory);
     let arrays: HashSet<&str> = entries
         .iter()
         .zip(&stems)
-        .filter_map(|(entry, stem)| entry.array.then_some(&**stem))
+        .filter_map(|(entry, stem)| (any_directory && entry.array).then_some(&**stem))
         .collect();
     let dot = |entry: &Entry<'_>, stem: &str| {
         let (array, _) = stem.rsplit_once('.').filter(|_| entry.directory)?;

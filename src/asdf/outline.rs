@@ -83,9 +83,10 @@ pub enum What {
 #[derive(Debug)]
 pub struct Outline {
     places: Vec<Place>,
-    arrays: Vec<ArrayDecl>,
-    /// The place of each array.
-    homes: Vec<PlaceId>,
+    /// The place of each array, its node and its unit.
+    arrays: Vec<(PlaceId, NodeId, Option<NodeId>)>,
+    /// What the declarations may still cost.
+    allowance: Allowance,
     limits: Limits,
 }
 
@@ -113,17 +114,23 @@ impl Outline {
         (0..).map(PlaceId).zip(&self.places)
     }
 
-    /// The arrays, in document order.
-    #[must_use]
-    pub fn arrays(&self) -> &[ArrayDecl] {
-        &self.arrays
+    /// The declarations of the arrays of `tree`, in document order, each with its place: read one after the other, as all together
+    /// can take more memory than the tree.
+    pub fn declared<'t>(
+        &self,
+        tree: &'t Tree,
+    ) -> impl Iterator<Item = (PlaceId, ArrayDecl)> + use<'_, 't> {
+        let mut allowance = self.allowance.clone();
+        self.arrays.iter().filter_map(move |&(home, node, unit)| {
+            let node = tree.node(node)?;
+            Some((home, ArrayDecl::read(node, unit, &mut allowance)))
+        })
     }
 
-    /// Gives away the arrays with the place of each, in document order: from now on there are only places.
-    pub(super) fn take_arrays(&mut self) -> Vec<(PlaceId, ArrayDecl)> {
-        let arrays = std::mem::take(&mut self.arrays);
-        let homes = std::mem::take(&mut self.homes);
-        homes.into_iter().zip(arrays).collect()
+    /// The declarations of all arrays.
+    #[must_use]
+    pub fn arrays(&self, tree: &Tree) -> Vec<ArrayDecl> {
+        self.declared(tree).map(|(_, decl)| decl).collect()
     }
 
     /// The number of the array that is at a place or that a link there leads to.
@@ -163,7 +170,7 @@ impl Outline {
     /// The place of an array, by its number.
     #[must_use]
     pub fn home(&self, array: usize) -> Option<PlaceId> {
-        self.homes.get(array).copied()
+        self.arrays.get(array).map(|&(home, ..)| home)
     }
 
     /// The limits beyond which something is left out.
@@ -238,7 +245,6 @@ struct Walk<'t> {
     tree: &'t Tree,
     outline: Outline,
     stack: Vec<Frame<'t>>,
-    allowance: Allowance,
     pointers: pointer::Pointers<'t>,
     /// Links by reference whose array's place is not yet known.
     pending: Vec<(PlaceId, NodeId)>,
@@ -259,11 +265,10 @@ impl<'t> Walk<'t> {
             outline: Outline {
                 places: vec![root],
                 arrays: Vec::new(),
-                homes: Vec::new(),
+                allowance: Allowance::new(tree),
                 limits: Limits::default(),
             },
             stack: Vec::new(),
-            allowance: Allowance::new(tree),
             pointers: pointer::Pointers::new(tree),
             pending: Vec::new(),
             columns: HashSet::new(),
@@ -339,9 +344,7 @@ impl<'t> Walk<'t> {
             return;
         };
         let unit = self.unit(component);
-        let decl = ArrayDecl::read(node, unit, &mut self.allowance);
-        self.outline.arrays.push(decl);
-        self.outline.homes.push(place);
+        self.outline.arrays.push((place, node.id(), unit));
         self.name_columns(component, node);
         // The lists of an inline array hold no arrays, but a mapping may have a mask.
         if node.kind() == Kind::Mapping {
@@ -546,7 +549,7 @@ mod tests {
         );
         let outline = Outline::new(&tree);
         let unit = |n: usize| {
-            outline.arrays()[n]
+            outline.arrays(&tree)[n]
                 .unit
                 .map(|id| tree.node(id).unwrap().text().unwrap())
         };

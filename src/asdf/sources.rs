@@ -85,7 +85,7 @@ fn declared(tree: &Tree) -> Result<Vec<ArrayDecl>> {
     if outline.limits().contains(Limit::Places) {
         return Err(shared("too many arrays"));
     }
-    Ok(outline.arrays().to_vec())
+    Ok(outline.arrays(tree))
 }
 
 /// Where an array's elements are, if not in the tree.

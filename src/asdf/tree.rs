@@ -9,7 +9,8 @@ mod compose;
 mod node;
 mod subset;
 
-use std::sync::OnceLock;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use crate::asdf::lines::Lines;
 use crate::asdf::yaml::{self, Fault};
@@ -89,7 +90,8 @@ impl Raw {
 /// A parsed tree with its text.
 #[derive(Debug)]
 pub struct Tree {
-    text: String,
+    /// Invariant: UTF-8.
+    bytes: Arc<Vec<u8>>,
     nodes: Vec<Raw>,
     tags: Vec<Box<str>>,
     pool: String,
@@ -103,14 +105,18 @@ impl Tree {
     /// # Errors
     /// `Corrupt` with line and column if it is not one document of valid YAML 1.1 in UTF-8 within the limits.
     pub fn parse(text: impl Into<Vec<u8>>) -> Result<Self> {
-        let text = text.into();
-        let text = match yaml::decode(text) {
-            Ok(text) => text,
-            Err((fault, text)) => return Err(report(&fault, &text)),
-        };
-        let parts = compose::compose(&text).map_err(|fault| report(&fault, text.as_bytes()))?;
+        Self::of(Arc::new(text.into()))
+    }
+
+    /// As [`Tree::parse`], of a text that others have as well.
+    ///
+    /// # Errors
+    /// As [`Tree::parse`].
+    pub fn of(bytes: Arc<Vec<u8>>) -> Result<Self> {
+        let text = yaml::decode(&bytes).map_err(|fault| report(&fault, &bytes))?;
+        let parts = compose::compose(text).map_err(|fault| report(&fault, &bytes))?;
         let mut tree = Self {
-            text,
+            bytes,
             nodes: parts.nodes,
             tags: parts.tags,
             pool: parts.pool,
@@ -121,10 +127,25 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The text, byte for byte.
+    /// The text, byte for byte. Looks through all of it: not to be asked for each node.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.text
+        // Never the default: the text was decoded when it was parsed.
+        str::from_utf8(&self.bytes).unwrap_or_default()
+    }
+
+    /// The text's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &Arc<Vec<u8>> {
+        &self.bytes
+    }
+
+    /// A part of the text, or of the values that differ from their spelling.
+    fn part(&self, range: Range<usize>, pooled: bool) -> Option<&str> {
+        if pooled {
+            return self.pool.get(range);
+        }
+        str::from_utf8(self.bytes.get(range)?).ok()
     }
 
     /// The top node; none if no document begins in the text.
@@ -160,8 +181,8 @@ impl Tree {
     /// Line and column of a byte of the text.
     #[must_use]
     pub fn place(&self, byte: usize) -> Place {
-        let lines = self.lines.get_or_init(|| Lines::new(&self.text));
-        let (line, column) = lines.find(&self.text, byte);
+        let lines = self.lines.get_or_init(|| Lines::new(&self.bytes));
+        let (line, column) = lines.find(&self.bytes, byte);
         Place::Line { line, column }
     }
 }
@@ -169,11 +190,12 @@ impl Tree {
 /// A fault of the text as an error that people can find.
 fn report(fault: &Fault, text: &[u8]) -> Error {
     let text = String::from_utf8_lossy(text.get(..fault.byte).unwrap_or(text));
-    let lines = Lines::new(&text);
-    let (line, column) = lines.find(&text, text.len());
+    let text = text.as_bytes();
+    let lines = Lines::new(text);
+    let (line, column) = lines.find(text, text.len());
     let mut why = fault.why.clone();
     if let Some((context, began)) = &fault.context {
-        let (began, _) = lines.find(&text, *began);
+        let (began, _) = lines.find(text, *began);
         why = format!("{why} {context} that began in line {began}");
     }
     Error::corrupt(Place::Line { line, column }, why)

@@ -81,22 +81,17 @@ impl Fault {
     }
 }
 
-/// The text as UTF-8, or the fault and the bytes.
-pub(super) fn decode(text: Vec<u8>) -> Result<String, (Fault, Vec<u8>)> {
+/// The text as UTF-8.
+pub(super) fn decode(text: &[u8]) -> Result<&str, Fault> {
     if text.starts_with(&[0xFE, 0xFF]) || text.starts_with(&[0xFF, 0xFE]) {
         let why = "UTF-16 text, where the standard wants UTF-8";
-        return Err((Fault::new(0, why), text));
+        return Err(Fault::new(0, why));
     }
     if text.starts_with("\u{FEFF}".as_bytes()) {
-        return Err((Fault::new(0, "byte order mark before the tree"), text));
+        return Err(Fault::new(0, "byte order mark before the tree"));
     }
-    String::from_utf8(text).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        (
-            Fault::new(at, "bytes that are not UTF-8"),
-            error.into_bytes(),
-        )
-    })
+    std::str::from_utf8(text)
+        .map_err(|error| Fault::new(error.valid_up_to(), "bytes that are not UTF-8"))
 }
 
 /// The directives before a document.

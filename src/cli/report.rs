@@ -71,7 +71,8 @@ pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
         );
     }
     for (n, hdu) in (0..).zip(snapshot.fits().map_or(&[][..], Fits::hdus)) {
-        let stem = encode(&hdu.file_stem(n));
+        let stem = hdu.file_stem(n);
+        let stem = encode(&stem);
         line(hdu.header.len(), &format!("hdus/{stem}.hdr"), "");
         line(hdu.data.len(), &format!("hdus/{stem}.bin"), "");
     }

@@ -59,18 +59,21 @@ impl Vfs {
             }
             self.check_up_to_date()?;
             let snapshot = &self.state().snapshot;
-            let checked = check_text(snapshot, &saved, self.options.validate);
+            let mut checked = check_text(snapshot, &saved, self.options.validate);
             let mut what = "tree saved".to_owned();
             if let Some(healed) = &healed {
-                checked.map_err(|error| healed.as_written(error))?;
-                if !whole {
-                    check_complete(snapshot, healed)?;
+                checked = checked.map_err(|error| healed.as_written(error));
+                if let (Ok(checked), false) = (&checked, whole) {
+                    check_complete(snapshot, healed, checked)?;
                 }
                 what = format!("{what}, {} put back,", healed.put_back);
-            } else {
-                checked?;
             }
-            done = self.commit(&mut writer, &Edit::text(Arc::clone(&saved)), &what, None)?;
+            done = self.commit(
+                &mut writer,
+                &Edit::text(Arc::clone(&saved)),
+                &what,
+                checked?,
+            )?;
         }
         let shown = healed.map(|_| Invalidation::Inode(Node::Text(number).ino()));
         let _announced = self.announce(shown.into_iter().collect(), None);

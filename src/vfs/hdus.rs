@@ -22,7 +22,8 @@ pub(super) fn entries(snapshot: &Snapshot) -> Vec<(OsString, Node)> {
 
 /// The two files of unit `n`.
 fn files(n: u32, hdu: &Hdu) -> [(OsString, Node); 2] {
-    let stem = encode(&hdu.file_stem(n));
+    let stem = hdu.file_stem(n);
+    let stem = encode(&stem);
     [
         (format!("{stem}.bin").into(), Node::HduBin(n)),
         (format!("{stem}.hdr").into(), Node::HduHeader(n)),

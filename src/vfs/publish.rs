@@ -9,6 +9,7 @@ use super::node::Node;
 use super::stored::Stirring;
 use super::{Error, Invalidation, Result, State, Vfs, index, locked};
 use crate::asdf::Array;
+use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::scan::Scan;
 use crate::error::Error as Library;
@@ -36,7 +37,7 @@ impl Saved<'_> {
 }
 
 impl Vfs {
-    /// Commits an edit and publishes what follows from it; `sum` is what is known of the checksum of the block that it changes.
+    /// Commits an edit and publishes what follows from it; something of that is `known`.
     ///
     /// From the first stored byte that changes in place until what is given back is dropped, nobody reads any: the state that is
     /// shown by then is true of FILE, as a save that fails has moved nothing, and nothing that follows a save can fail.
@@ -45,7 +46,7 @@ impl Vfs {
         writer: &mut Writer,
         edit: &Edit,
         what: &str,
-        sum: Option<(usize, ChecksumState)>,
+        known: impl Into<Known>,
     ) -> Result<Saved<'_>> {
         let mut stirring = None;
         let committed = writer.save_announced(edit, &mut || {
@@ -53,7 +54,7 @@ impl Vfs {
         });
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
-        let unfinished = self.publish(writer, committed, what, &replaced, sum);
+        let unfinished = self.publish(writer, committed, what, &replaced, known);
         if stirring.is_some() {
             self.drafts.rebase(&self.state().snapshot);
         }
@@ -79,8 +80,9 @@ impl Vfs {
         committed: Committed<Arc<File>>,
         what: &str,
         replaced: &[usize],
-        sum: Option<(usize, ChecksumState)>,
+        known: impl Into<Known>,
     ) -> Option<Error> {
+        let known = known.into();
         self.note_condition(writer);
         let old = self.state();
         let how = match committed.method {
@@ -95,14 +97,14 @@ impl Vfs {
         };
         let snapshot = old
             .snapshot
-            .succeeded_by(committed.file, bytes, scan, replaced);
-        if let Some((n, state)) = sum {
+            .succeeded_by(committed.file, bytes, scan, replaced, known.text);
+        if let Some((n, state)) = known.sum {
             snapshot.note_checksum(n, state);
         }
         let meta = snapshot.metadata();
         let timed = meta.is_ok();
         let meta = meta.unwrap_or_else(|_| old.meta.clone());
-        let new = State::new(Arc::new(snapshot), meta, &self.numbers, old.epoch);
+        let new = State::new(Arc::new(snapshot), meta, &self.numbers, old.epoch).keeping(&old);
         let new = if timed { new } else { new.untimed() };
         let changes = changes(&old, &new);
         self.show(new, changes);
@@ -114,6 +116,29 @@ impl Vfs {
         info!("{what}");
         locked(&self.history).saved(what);
         unfinished
+    }
+}
+
+/// What is known of a save before it is published.
+pub(super) struct Known {
+    /// The checksum of the block that it changes.
+    sum: Option<(usize, ChecksumState)>,
+    /// The text.
+    text: Option<CheckedText>,
+}
+
+impl From<Option<(usize, ChecksumState)>> for Known {
+    fn from(sum: Option<(usize, ChecksumState)>) -> Self {
+        Self { sum, text: None }
+    }
+}
+
+impl From<CheckedText> for Known {
+    fn from(text: CheckedText) -> Self {
+        Self {
+            sum: None,
+            text: Some(text),
+        }
     }
 }
 
@@ -130,7 +155,9 @@ fn unfinished(left: Unfinished) -> (Arc<dyn Source>, Error) {
 /// What the kernel knows of the old state that is not so in the new one.
 fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     let mut out = old.names_gone_in(new);
-    for (number, i) in new.catalogue().arrays() {
+    let same = new.snapshot.has_arrays_of(&old.snapshot);
+    let arrays = (!same).then(|| new.catalogue().arrays());
+    for (number, i) in arrays.into_iter().flatten() {
         let before = old.array(number).ok().zip(new.snapshot.arrays().get(i));
         // an array that was not there just now may have been once, and the kernel may still have pages of it
         if !before.is_some_and(|(before, after)| Array::shows_the_same(before, after)) {

@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) timed: bool,
     /// How often another program had changed FILE by then.
     pub(super) epoch: u64,
-    catalogue: OnceLock<Catalogue>,
+    catalogue: OnceLock<Arc<Catalogue>>,
     numbers: Arc<Mutex<Numbers>>,
     pub(super) elsewhere: Elsewhere,
     pub(super) info_lens: Lens,
@@ -75,6 +75,14 @@ impl State {
         }
     }
 
+    /// The same, with the names of the state before if it has the same arrays.
+    pub(super) fn keeping(mut self, before: &Self) -> Self {
+        if self.snapshot.has_arrays_of(&before.snapshot) {
+            self.catalogue.clone_from(&before.catalogue);
+        }
+        self
+    }
+
     /// Owner and group of FILE, or those that the user asked for.
     pub(super) fn owner(&self, options: &Options) -> (u32, u32) {
         let uid = options.uid.unwrap_or(self.meta.uid());
@@ -95,10 +103,10 @@ impl State {
     /// The names under `arrays/`. Made when they are first asked for, from the tree.
     pub(super) fn catalogue(&self) -> &Catalogue {
         self.catalogue.get_or_init(|| match self.snapshot.places() {
-            None => Catalogue::default(),
+            None => Arc::default(),
             Some(places) => {
                 let items = items(&self.snapshot);
-                Catalogue::new(places, items, &mut locked(&self.numbers))
+                Catalogue::new(places, items, &mut locked(&self.numbers)).into()
             }
         })
     }
@@ -128,7 +136,9 @@ impl State {
     /// The names that lead to something here, and to nothing or to something else in the state that follows: the kernel must forget
     /// them. With those of blocks, that of a new one that was begun here but never written.
     pub(super) fn names_gone_in(&self, next: &Self) -> Vec<Invalidation> {
-        let arrays = self.catalogue().missing_in(next.catalogue()).into_iter();
+        let same = next.snapshot.has_arrays_of(&self.snapshot);
+        let arrays = (!same).then(|| self.catalogue().missing_in(next.catalogue()));
+        let arrays = arrays.into_iter().flatten();
         let arrays = arrays.map(|(directory, name)| (Node::ArrayDir(directory), name));
         let blocks = |state: &Self| state.snapshot.layout().blocks.len();
         let blocks = blocks(next)..blocks(self).saturating_add(1);

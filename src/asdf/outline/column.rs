@@ -45,7 +45,7 @@ impl<'t> Walk<'t> {
                     && is_table(table.node) =>
             {
                 for column in node.items() {
-                    if !self.allowance.take(1) {
+                    if !self.outline.allowance.take(1) {
                         return self.outline.limits.reached(Limit::Columns, node.id());
                     }
                     self.name_column(1, column.follow(), node);

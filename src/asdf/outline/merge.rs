@@ -23,7 +23,7 @@ impl<'t> Walk<'t> {
             if place.node >= behind {
                 return;
             }
-            if !self.allowance.take(1) {
+            if !self.outline.allowance.take(1) {
                 self.outline.limits.reached(Limit::Merges, alias.id());
                 return;
             }
@@ -89,7 +89,7 @@ impl<'t> Walk<'t> {
             let taken = frame.taken.get_or_insert_with(|| own(node).collect());
             for source in std::mem::take(&mut frame.sources) {
                 for mapping in source.merged() {
-                    if !self.allowance.take(mapping.len().saturating_add(1)) {
+                    if !self.outline.allowance.take(mapping.len().saturating_add(1)) {
                         self.outline.limits.reached(Limit::Merges, at.id());
                         return true;
                     }

@@ -14,7 +14,7 @@ impl<'t> Walk<'t> {
         let own = [Some(node), key, value];
         let own = own.iter().flatten().all(|node| node.kind() != Kind::Alias);
         let cost = (uri.len() / REPEATED_UNIT).saturating_add(1);
-        let may = own || self.allowance.take(cost);
+        let may = own || self.outline.allowance.take(cost);
         if !may {
             self.outline.limits.reached(Limit::Repeated, node.id());
         }

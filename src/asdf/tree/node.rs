@@ -70,12 +70,8 @@ impl<'t> Node<'t> {
         if raw.kind != Kind::Scalar {
             return None;
         }
-        let all = if raw.flags & Raw::POOLED == 0 {
-            &self.tree.text
-        } else {
-            &self.tree.pool
-        };
-        all.get(range(raw.at, raw.at.checked_add(raw.len)?))
+        let at = range(raw.at, raw.at.checked_add(raw.len)?);
+        self.tree.part(at, raw.flags & Raw::POOLED != 0)
     }
 
     /// A scalar's type: by its tag, or by its looks if it is plain. A tag that is not YAML's own leaves it a string.

@@ -103,8 +103,9 @@ impl Warnings {
 /// Looks for everything that the subset forbids.
 pub(super) fn check(tree: &Tree, unknown_directives: &[usize]) -> Warnings {
     let mut warnings = Warnings::default();
+    let text = tree.text();
     for &at in unknown_directives {
-        let line = tree.text().get(at..).unwrap_or_default();
+        let line = text.get(at..).unwrap_or_default();
         let name = line.split_whitespace().next().unwrap_or_default();
         warnings.add(Finding::UnknownDirective, at, || {
             format!("unknown directive {}", quoted(name))
