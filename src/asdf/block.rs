@@ -67,7 +67,10 @@ impl Snapshot {
     }
 
     /// The decoded bytes of block `n`, whatever its checksum.
-    pub(super) fn unverified_block(&self, n: usize) -> Result<Arc<dyn Source>> {
+    ///
+    /// # Errors
+    /// As [`Snapshot::block`].
+    pub fn unverified_block(&self, n: usize) -> Result<Arc<dyn Source>> {
         Ok(Arc::clone(&self.opened_block(n)?.data))
     }
 

@@ -148,21 +148,24 @@ impl Drafts {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The draft of a block, else one of what `begin` gives. That one draft is begun whoever comes first, and on what the last save
-    /// has left, is because nobody else is let in meanwhile.
+    /// The draft of a block, else one of what `begin` gives, if it does. The table is locked meanwhile: one draft is begun, whichever
+    /// thread comes first, and `begin` can tell whether it is on what the last save has left. It must be quick.
     pub(super) fn get_or_begin(
         &self,
         block: usize,
-        begin: impl FnOnce() -> Result<Overlay>,
-    ) -> Result<Arc<Draft>> {
+        begin: impl FnOnce() -> Result<Option<Overlay>>,
+    ) -> Result<Option<Arc<Draft>>> {
         let mut drafts = locked(&self.by_block);
         if let Some(draft) = drafts.get(&block).and_then(|slot| slot.draft.as_ref()) {
-            return Ok(Arc::clone(draft));
+            return Ok(Some(Arc::clone(draft)));
         }
-        let draft = Arc::new(Draft::new(block, Arc::new(begin()?)));
+        let Some(overlay) = begin()? else {
+            return Ok(None);
+        };
+        let draft = Arc::new(Draft::new(block, Arc::new(overlay)));
         drafts.entry(block).or_default().draft = Some(Arc::clone(&draft));
         self.changed();
-        Ok(draft)
+        Ok(Some(draft))
     }
 
     /// Forgets new blocks, behind the `count` that there are, which nobody has opened for writing; whether there were any.
@@ -237,7 +240,8 @@ impl Drafts {
                         block: draft.block,
                     })
                 };
-                let base = snapshot.block(draft.block);
+                // what lies below was verified when the draft began
+                let base = snapshot.unverified_block(draft.block);
                 draft.overlay.rebase(base.unwrap_or_else(later));
             }
         }
@@ -260,5 +264,85 @@ impl Drafts {
         let draft = drafts.remove(&block)?.draft;
         self.changed();
         draft
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::Node;
+    use super::super::testing::writable_with;
+    use super::super::{Access, Vfs};
+    use crate::asdf::OpenOptions;
+    use crate::asdf::sample::Sample;
+    use crate::error::Result;
+    use crate::source::{FileSource, Source};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+    use std::time::Duration;
+
+    /// A file whose bytes, once it is `closed`, come only when the test says so.
+    struct Held {
+        file: Arc<FileSource>,
+        closed: AtomicBool,
+        asked: Mutex<Sender<()>>,
+        given: Mutex<Receiver<()>>,
+    }
+
+    impl Source for Held {
+        fn len(&self) -> u64 {
+            self.file.len()
+        }
+
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+            if self.closed.swap(false, Ordering::Relaxed) {
+                self.asked.lock().unwrap().send(()).unwrap();
+                self.given.lock().unwrap().recv().unwrap();
+            }
+            self.file.read_exact_at(buf, offset)
+        }
+    }
+
+    /// With `-o verify` all lookups and reads waited while the block of a first write was summed.
+    #[test]
+    fn a_block_is_opened_for_an_edit_while_others_are_looked_up() {
+        let (asked, is_asked) = channel();
+        let (give, given) = channel();
+        let mut source = None;
+        let options = OpenOptions {
+            verify: true,
+            ..OpenOptions::default()
+        };
+        let (_dir, vfs) = writable_with(&Sample::new().block(b"abc"), options, |file| {
+            let held = Arc::new(Held {
+                file,
+                closed: AtomicBool::new(false),
+                asked: Mutex::new(asked),
+                given: Mutex::new(given),
+            });
+            source = Some(Arc::clone(&held));
+            held
+        });
+        let vfs: Arc<Vfs> = Arc::new(vfs);
+        let access = Access {
+            write: true,
+            ..Access::default()
+        };
+        let open = vfs.open(Node::Block(0).ino(), access).unwrap();
+        source.unwrap().closed.store(true, Ordering::Relaxed);
+        let writing = Arc::clone(&vfs);
+        let writer = thread::spawn(move || writing.write(open.fh, 0, b"x", false).map(drop));
+        is_asked.recv().unwrap();
+        let (found, size) = channel();
+        // Not joined: without the mend it waits for the writer.
+        thread::spawn(move || {
+            let attr = vfs.lookup(Node::Blocks.ino(), "0.bin".as_ref()).unwrap();
+            let _ = found.send(attr.size);
+        });
+        let size = size.recv_timeout(Duration::from_mins(1));
+        give.send(()).unwrap();
+        assert_eq!(size, Ok(3));
+        writer.join().unwrap().unwrap();
     }
 }

@@ -184,12 +184,22 @@ impl Vfs {
     /// The draft of a block, begun if there is none.
     fn draft(&self, block: usize) -> Result<Arc<Draft>> {
         let _reading = self.reading();
-        self.drafts.get_or_begin(block, || {
+        loop {
+            if let Some(draft) = self.drafts.get(block) {
+                return Ok(draft);
+            }
             let state = self.state();
             check_encodable(&state.snapshot, block)?;
+            // Opening may sum the whole block. Every lookup and read needs the table of drafts, so it is not locked meanwhile.
             let base = state.snapshot.block(block)?;
-            Ok(Overlay::new(base, self.spool.part()))
-        })
+            let draft = self.drafts.get_or_begin(block, || {
+                let shown = Arc::ptr_eq(&self.state(), &state);
+                Ok(shown.then(|| Overlay::new(base, self.spool.part())))
+            })?;
+            if let Some(draft) = draft {
+                return Ok(draft);
+            }
+        }
     }
 
     /// Changes what a handle shows. Every change through a descriptor is made here, so that none is made of bytes that it has not
@@ -438,7 +448,7 @@ impl Vfs {
         }
         self.drafts.get_or_begin(count, || {
             let empty = Arc::new(Memory::new(Vec::new()));
-            Ok(Overlay::new(empty, self.spool.part()))
+            Ok(Some(Overlay::new(empty, self.spool.part())))
         })?;
         Ok(Node::Block(n))
     }

@@ -10,9 +10,19 @@ use crate::asdf::sample::Sample;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::save::{self, Writer};
+use crate::source::{FileSource, Source};
 
 /// The file system of a sample in a folder of its own.
 pub(super) fn writable(sample: &Sample) -> (TempDir, Vfs) {
+    writable_with(sample, OpenOptions::default(), |file| file)
+}
+
+/// The same, read with these options and through what `through` makes of the file.
+pub(super) fn writable_with<S: Source + 'static>(
+    sample: &Sample,
+    open: OpenOptions,
+    through: impl FnOnce(Arc<FileSource>) -> Arc<S>,
+) -> (TempDir, Vfs) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("a.asdf");
     std::fs::write(&path, sample.bytes()).unwrap();
@@ -20,7 +30,9 @@ pub(super) fn writable(sample: &Sample) -> (TempDir, Vfs) {
     let writer = writer.map_err(drop).unwrap().writer;
     let file = Arc::clone(writer.file());
     let meta = file.metadata().unwrap();
-    let snapshot = Snapshot::open(file, Cache::new(1 << 20), OpenOptions::default()).unwrap();
+    let file = Arc::new(FileSource::open(file).unwrap());
+    let bytes = through(Arc::clone(&file));
+    let snapshot = Snapshot::read(file, bytes, Cache::new(1 << 20), open).unwrap();
     let options = Options {
         uid: None,
         gid: None,
