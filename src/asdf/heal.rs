@@ -64,7 +64,7 @@ pub fn heal(text: &[u8], old: &[u8]) -> Option<Healed> {
     own_directives.for_each(|line| healed.add(line));
     let before = lines(&healed.text).count();
     healed.text.extend_from_slice(tree);
-    let is_cut = healed.end();
+    let is_cut = healed.end(old);
     Some(Healed {
         lines: len_u64(before.saturating_sub(lines(own).count())),
         is_cut,
@@ -114,17 +114,17 @@ impl Builder {
         self.put_back.push_str(what);
     }
 
-    /// Ends the text with a `...` line, if it does not; whether it ended within a line that is none.
-    fn end(&mut self) -> bool {
-        let last = lines(&self.text).rev().find(|line| !is_blank(line));
-        if last.is_some_and(|line| line.trim_ascii_end() == b"...") {
+    /// Ends the text with the `...` line of the old one, if it does not; whether it ended within a line that is none.
+    fn end(&mut self, old: &[u8]) -> bool {
+        if last_line(&self.text).is_some_and(is_end) {
             return false;
         }
         let is_cut = !self.text.ends_with(b"\n");
         if is_cut {
             self.add(b"\n");
         }
-        self.add(b"...\n");
+        let end = last_line(old).filter(|line| is_end(line) && line.ends_with(b"\n"));
+        self.add(end.unwrap_or(b"...\n"));
         self.note("its ... line");
         is_cut
     }
@@ -151,8 +151,13 @@ fn is_comment(line: &[u8]) -> bool {
     line.starts_with(b"#")
 }
 
-fn is_blank(line: &[u8]) -> bool {
-    line.trim_ascii().is_empty()
+/// The last line that is not blank.
+fn last_line(text: &[u8]) -> Option<&[u8]> {
+    lines(text).rev().find(|line| !line.trim_ascii().is_empty())
+}
+
+fn is_end(line: &[u8]) -> bool {
+    line.trim_ascii_end() == b"..."
 }
 
 fn is_yaml(line: &&[u8]) -> bool {
@@ -251,9 +256,10 @@ mod tests {
     #[test]
     fn the_lines_of_the_old_text_stay_in_their_order() {
         let old = "#ASDF 1.0.0\r\n# a\r\n%YAML 1.1\r\n# b\r\n%TAG ! tag:x\r\n--- 1\r\n...\r\n";
-        let text = "--- 2\r\n...\r\n";
         let want = old.replace("--- 1", "--- 2");
-        assert_eq!(healed(text, old).unwrap().0, want);
+        for text in ["--- 2\r\n...\r\n", "--- 2\r\n"] {
+            assert_eq!(healed(text, old).unwrap().0, want);
+        }
         // a file without a tree
         let want = "#ASDF 1.0.0\n%YAML 1.1\n--- 2\n...\n";
         let found = healed("%YAML 1.1\n--- 2\n...\n", "#ASDF 1.0.0\n");
