@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
 use super::options::Options;
@@ -11,12 +12,18 @@ use super::report::{self, Looked};
 use super::say_bytes;
 use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
-use crate::asdf::checksum::ChecksumState;
+use crate::asdf::checksum::{ChecksumState, md5};
 use crate::asdf::frame::{Oddity, oddities};
+use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Index, Severity};
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
 use crate::save::{self, Recovery, Refusal, Writer};
+
+/// How long a check runs before it can be told how long it will.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+/// What takes less is not worth telling.
+const WORTH_TELLING: Duration = Duration::from_mins(1);
 
 /// How bad a file is, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +97,7 @@ fn check_file(path: &Path, options: &Options, repair: bool) -> Result<Verdict, F
     if options.validate != Validate::Off {
         check_rules(&snapshot, &mut findings);
     }
-    check_blocks(&snapshot, &mut findings);
+    check_blocks(&snapshot, options, &mut findings);
     if findings.verdict == Verdict::Clean {
         let layout = snapshot.layout();
         let text = format!(
@@ -211,16 +218,25 @@ fn verdict(error: &Error) -> Verdict {
     }
 }
 
-/// Reads every block: its stored bytes for the checksum, and whether it decodes.
-fn check_blocks(snapshot: &Snapshot, findings: &mut Findings<'_>) {
+/// Reads every block: its stored bytes for the checksum, and whether it decodes. Of those that decode to more than `max-check` only
+/// the stored bytes.
+fn check_blocks(snapshot: &Snapshot, options: &Options, findings: &mut Findings<'_>) {
     let blocks = &snapshot.layout().blocks;
-    let total = blocks
-        .iter()
-        .map(|header| header.used)
-        .fold(0, u64::saturating_add);
-    let mut progress = Progress::new("checking", total);
+    let is_left_out =
+        |header: &BlockHeader| header.is_transformed() && header.data_size > options.max_check;
+    let cost = |header: &BlockHeader| {
+        let decodes = header.is_transformed() && !is_left_out(header);
+        let more = if decodes { header.data_size } else { 0 };
+        header.used.saturating_add(more)
+    };
+    let total = blocks.iter().map(cost).fold(0, u64::saturating_add);
+    let mut work = LongWork::new(findings.path, total);
     for (n, header) in blocks.iter().enumerate() {
-        match snapshot.verify_checksum(n, &mut |bytes| progress.add(bytes)) {
+        if is_left_out(header) {
+            check_stored(snapshot, n, header, &mut work, findings);
+            continue;
+        }
+        match snapshot.verify_checksum(n, &mut |bytes| work.add(bytes)) {
             Err(error) => findings.note(Verdict::Damaged, &error.at(Place::Block(n)).to_string()),
             Ok(ChecksumState::Wrong) => {
                 findings.note(
@@ -234,10 +250,106 @@ fn check_blocks(snapshot: &Snapshot, findings: &mut Findings<'_>) {
             && snapshot.checksum_state(n) != ChecksumState::Decoded
             && let Err(error) = snapshot
                 .block(n)
-                .and_then(|block| crate::asdf::checksum::md5(&*block, &mut |_| {}))
+                .and_then(|block| md5(&*block, &mut |bytes| work.add(bytes)))
         {
             let error = error.at(Place::Block(n));
             findings.note(verdict(&error), &error.to_string());
         }
+    }
+}
+
+/// Reads the stored bytes of a block that is not decoded.
+fn check_stored(
+    snapshot: &Snapshot,
+    n: usize,
+    header: &BlockHeader,
+    work: &mut LongWork<'_>,
+    findings: &mut Findings<'_>,
+) {
+    let stored = snapshot.stored(n);
+    let sum = stored.and_then(|stored| md5(&*stored, &mut |bytes| work.add(bytes)));
+    let len = header.data_size;
+    match sum {
+        Err(error) => findings.note(Verdict::Damaged, &error.at(Place::Block(n)).to_string()),
+        Ok(sum) => {
+            let matches = header.has_checksum() && sum == header.checksum;
+            let but = if matches {
+                "its checksum matches"
+            } else {
+                "its checksum was not verified"
+            };
+            let text = format!(
+                "block {n}: not decoded, because max-check allows less than its {len} bytes; {but}"
+            );
+            findings.note(Verdict::Suspicious, &text);
+        }
+    }
+}
+
+/// Work whose end may be far off: a short file can decode to terabytes. Says so once, wherever standard error goes.
+struct LongWork<'a> {
+    path: &'a Path,
+    progress: Progress,
+    begun: Instant,
+    total: u64,
+    done: u64,
+    said: bool,
+}
+
+impl<'a> LongWork<'a> {
+    fn new(path: &'a Path, total: u64) -> Self {
+        Self {
+            path,
+            progress: Progress::new("checking", total),
+            begun: Instant::now(),
+            total,
+            done: 0,
+            said: false,
+        }
+    }
+
+    /// So many more bytes are done.
+    fn add(&mut self, bytes: u64) {
+        self.progress.add(bytes);
+        self.done = self.done.saturating_add(bytes);
+        if let Some(left) = (!self.said)
+            .then(|| time_left(self.begun.elapsed(), self.done, self.total))
+            .flatten()
+        {
+            self.said = true;
+            let (path, total) = (self.path.display(), self.total);
+            super::complain(&format!(
+                "{path}: checking all of its {total} bytes, decoded, takes about {} minutes more; -o max-check=SIZE leaves out \
+                 blocks that decode to more",
+                left.as_secs().div_ceil(60)
+            ));
+        }
+    }
+}
+
+/// What is left of a long work, if that can be told by now and is worth telling.
+fn time_left(elapsed: Duration, done: u64, total: u64) -> Option<Duration> {
+    let left = u128::from(total.saturating_sub(done));
+    let millis = elapsed
+        .as_millis()
+        .saturating_mul(left)
+        .checked_div(u128::from(done))?;
+    let left = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+    (elapsed >= FIRST_LOOK && left >= WORTH_TELLING).then_some(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_work_that_goes_on_for_long_is_told_of() {
+        let seconds = Duration::from_secs;
+        let tib = 1 << 40;
+        assert_eq!(time_left(seconds(1), 1 << 30, tib), None, "not known yet");
+        assert_eq!(time_left(seconds(10), 1 << 34, tib), Some(seconds(630)));
+        assert_eq!(time_left(seconds(10), tib / 2, tib), None, "soon done");
+        assert_eq!(time_left(seconds(10), 0, tib), None);
+        assert!(time_left(seconds(10), 1, u64::MAX).is_some());
     }
 }

@@ -120,6 +120,8 @@ pub(crate) struct Options {
     pub(crate) max_copy: u64,
     /// `pad=`: what stands between the tree and the first block
     pub(crate) pad: Pad,
+    /// `max-check=`, bytes
+    pub(crate) max_check: u64,
     /// `validate=`
     pub(crate) validate: Validate,
     /// `allow_external=`
@@ -152,6 +154,7 @@ impl Default for Options {
             grow: true,
             max_copy: DEFAULT_MAX_COPY,
             pad: Pad::default(),
+            max_check: u64::MAX,
             validate: Validate::default(),
             allow_external: None,
             fsname: None,
@@ -210,6 +213,7 @@ impl Options {
             ("index-cache", Some(text)) => self.index_cache = Some(whole_path(text)?),
             ("scratch", Some(text)) => self.scratch = size(text)?,
             ("max-copy", Some(text)) => self.max_copy = size(text)?,
+            ("max-check", Some(text)) => self.max_check = size(text)?,
             ("threads", Some(text)) => {
                 let threads = number(text)?;
                 let threads = usize::try_from(threads).unwrap_or(0);
