@@ -43,29 +43,23 @@ pub trait Source: Send + Sync {
     /// fails. `buf` may then hold anything.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 
-    /// The bytes `offset..offset + len` without a copy, where the source has them in memory in one piece.
+    /// The bytes `offset..offset + len` without a copy, where the source has them in memory in one piece. Pages of a mapped file are
+    /// only lent to the [kernel](Borrower::Kernel).
     ///
     /// `None` means "use [`Source::read_exact_at`]"; it is not an error, and may change from call to call.
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
-        let _ = (offset, len);
-        None
-    }
-
-    /// The file and the extent of it that these bytes are, when they are plain bytes of a file.
-    fn extent(&self) -> Option<FileExtent> {
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+        let _ = (offset, len, to);
         None
     }
 }
 
-/// A run of bytes of a file that a source consists of.
-#[derive(Clone)]
-pub struct FileExtent {
-    /// The file.
-    pub file: Arc<FileSource>,
-    /// Byte offset of the run from the start of the file.
-    pub offset: u64,
-    /// Length of the run in bytes.
-    pub len: u64,
+/// Who borrows bytes, and so which may be lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Borrower {
+    /// The kernel, for a reply: it may also have pages of a mapped file.
+    Kernel,
+    /// This program, which looks at them itself.
+    Program,
 }
 
 /// Bytes in memory that a source lends for one reply.
@@ -172,17 +166,9 @@ impl Source for Window {
             .read_exact_at(buf, self.inner_offset(offset, buf.len())?)
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
-        self.inner.lend(self.inner_offset(offset, len).ok()?, len)
-    }
-
-    fn extent(&self) -> Option<FileExtent> {
-        let inner = self.inner.extent()?;
-        Some(FileExtent {
-            file: inner.file,
-            offset: inner.offset.checked_add(self.offset)?,
-            len: self.len,
-        })
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+        self.inner
+            .lend(self.inner_offset(offset, len).ok()?, len, to)
     }
 }
 
@@ -225,7 +211,7 @@ impl Source for Memory {
         Ok(())
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+    fn lend(&self, offset: u64, len: usize, _: Borrower) -> Option<Loan> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(len).filter(|&end| end <= self.0.len())?;
         Some(Loan::Shared(Arc::clone(&self.0), start..end))
@@ -264,8 +250,8 @@ impl Source for Short {
         self.inner.read_exact_at(buf, offset)
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
-        self.inner.lend(offset, len)
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+        self.inner.lend(offset, len, to)
     }
 }
 
@@ -301,8 +287,8 @@ impl Source for Tail {
         self.file.read_now(buf, self.offset.saturating_add(offset))
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
-        self.file.lend(self.offset.checked_add(offset)?, len)
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+        self.file.lend(self.offset.checked_add(offset)?, len, to)
     }
 }
 
@@ -348,10 +334,10 @@ impl Source for Joined {
             .read_exact_at(second, offset.saturating_sub(self.head.len()))
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
         match offset.checked_sub(self.head.len()) {
-            Some(in_tail) => self.tail.lend(in_tail, len),
-            None => self.head.lend(offset, len),
+            Some(in_tail) => self.tail.lend(in_tail, len, to),
+            None => self.head.lend(offset, len, to),
         }
     }
 }

@@ -46,7 +46,7 @@ use std::time::Instant;
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
 use crate::save::Writer;
-use crate::source::{Memory, Scratch, Source, Spool};
+use crate::source::{Borrower, Memory, Scratch, Source, Spool};
 
 pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
@@ -331,7 +331,7 @@ impl Vfs {
         if len == 0 {
             return Ok(Bytes::Owned(Scratch::default()));
         }
-        if let Some(loan) = source.lend(offset, len) {
+        if let Some(loan) = source.lend(offset, len, Borrower::Kernel) {
             return Ok(Bytes::Lent(loan, reading));
         }
         let mut bytes = Scratch::of(len);

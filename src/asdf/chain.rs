@@ -18,7 +18,7 @@ use super::text::read_up_to;
 use super::tree::{Kind, Node, Tree};
 use crate::codec::{self, Cache};
 use crate::error::{Error, Lasting, Place, Result};
-use crate::source::{Loan, Source, Window, checked_end, len_u64};
+use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
 
 /// The longest encoding chain that is read, in bytes.
 const CHAIN_LIMIT: usize = 64 << 10;
@@ -206,8 +206,8 @@ impl Source for Encoded {
         self.decoded()?.read_exact_at(buf, offset)
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
-        self.decoded().ok()?.lend(offset, len)
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+        self.decoded().ok()?.lend(offset, len, to)
     }
 }
 

@@ -24,7 +24,7 @@ use super::copy::copy;
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
 use super::view::{Part, View};
 use crate::error::{Error, Place, Result};
-use crate::source::{Loan, Source, Window, checked_end};
+use crate::source::{Borrower, Loan, Source, Window, checked_end};
 
 /// A read that is not sequential uses a band if alone it would cost more than this part of the band.
 const ALONE: u64 = 4;
@@ -37,8 +37,6 @@ pub struct Strided {
     /// The number under which `buffers` knows this array.
     array: u64,
     bands: Option<Banding>,
-    /// Whether to ask `inner` for loans; those of a file are only for the kernel.
-    borrows: bool,
     /// End of the last read.
     next: AtomicU64,
     /// Held while a band is gathered, so that readers who need the same one wait for it.
@@ -72,7 +70,6 @@ impl Strided {
         }
         Ok(Self {
             bands: Banding::choose(&view, buffers),
-            borrows: inner.extent().is_none(),
             array: buffers.number(),
             buffers: Arc::clone(buffers),
             inner,
@@ -123,7 +120,8 @@ impl Strided {
     fn gather_tile(&self, tile: &Tile, out: &mut [u8]) -> Result<()> {
         let first = in_memory(tile.first)?;
         let extent = in_memory(tile.extent())?;
-        if let Some(Loan::Shared(bytes, range)) = self.lent(tile.low, extent) {
+        let lent = self.inner.lend(tile.low, extent, Borrower::Program);
+        if let Some(Loan::Shared(bytes, range)) = lent {
             let from = bytes.get(range).ok_or_else(misplaced)?;
             // All of the tile as one piece, with whatever is between its runs.
             let steps = tile.steps(&tile.pieces(u64::MAX))?;
@@ -157,10 +155,6 @@ impl Strided {
                 in_memory(tile.run)?,
             ))
         })
-    }
-
-    fn lent(&self, offset: u64, len: usize) -> Option<Loan> {
-        self.borrows.then(|| self.inner.lend(offset, len))?
     }
 
     /// Reads by way of the bands that hold the range.
@@ -243,13 +237,13 @@ impl Source for Strided {
     }
 
     /// Lends what is inside one run of the block or one band.
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
         let end = checked_end(offset, len, self.view.len()).ok()?;
         let Some(banding) = &self.bands else {
             let (start, left) = self.view.run_at(offset)?;
             return u64::try_from(len)
                 .is_ok_and(|len| len <= left)
-                .then(|| self.inner.lend(start, len))?;
+                .then(|| self.inner.lend(start, len, to))?;
         };
         let band = banding.around(offset, self.view.len());
         let start = in_memory(offset.checked_sub(band.start)?).ok()?;

@@ -22,7 +22,7 @@ use super::kept::Slot;
 use super::readers::Readers;
 use super::{Cache, Cursor, Stream, misplaced};
 use crate::error::{Error, Place, Result};
-use crate::source::{Loan, Source, checked_end, len_u64};
+use crate::source::{Borrower, Loan, Source, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
 const FAILURES: usize = 64;
@@ -203,7 +203,7 @@ impl Source for Decoded {
     }
 
     /// Decodes the bytes if need be: a segment is lent rather than copied.
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+    fn lend(&self, offset: u64, len: usize, _: Borrower) -> Option<Loan> {
         let end = checked_end(offset, len, self.shared.len).ok()?;
         let index = segment_of(offset);
         if len == 0 || segment_of(end.saturating_sub(1)) != index {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
-use crate::source::{Loan, Source, checked_end, len_u64};
+use crate::source::{Borrower, Loan, Source, checked_end, len_u64};
 
 /// One run of bytes of the next file.
 #[derive(Clone)]
@@ -175,13 +175,13 @@ impl Source for Rope {
         Ok(())
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
         let (start, segment) = self.segments.placed.get(self.find(offset))?;
         let inside = offset.checked_sub(*start)?;
         checked_end(inside, len, segment.len()).ok()?;
         match segment {
-            Segment::Keep(extent) => self.old.lend(extent.start.checked_add(inside)?, len),
-            Segment::Stream(source) => source.lend(inside, len),
+            Segment::Keep(extent) => self.old.lend(extent.start.checked_add(inside)?, len, to),
+            Segment::Stream(source) => source.lend(inside, len, to),
             Segment::Write(bytes) => {
                 let start = usize::try_from(inside).ok()?;
                 Some(Loan::Shared(
@@ -248,7 +248,7 @@ mod tests {
                 Some(want) => prop_assert_eq!(&buf[..], want),
                 None => prop_assert!(got.is_err()),
             }
-            if let (Some(Loan::Shared(bytes, range)), true) = (rope.lend(start as u64, len), len > 0) {
+            if let (Some(Loan::Shared(bytes, range)), true) = (rope.lend(start as u64, len, Borrower::Kernel), len > 0) {
                 prop_assert_eq!(&bytes[range], &model[start..start + len]);
             }
         }

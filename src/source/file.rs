@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Mmap, MmapOptions, UncheckedAdvice};
 
-use super::{FileExtent, Loan, Source};
+use super::{Borrower, Loan, Source};
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
 
@@ -95,16 +95,6 @@ impl FileSource {
                 _ => Error::io(format!("reading {} bytes at {offset}", buf.len()), cause),
             })
     }
-
-    /// This whole file as an extent.
-    #[must_use]
-    pub fn whole(self: &Arc<Self>) -> FileExtent {
-        FileExtent {
-            file: Arc::clone(self),
-            offset: 0,
-            len: self.len,
-        }
-    }
 }
 
 impl Source for FileSource {
@@ -117,8 +107,9 @@ impl Source for FileSource {
         self.read_now(buf, offset)
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
-        let map = self.map.as_ref().filter(|_| len >= MIN_LOAN)?;
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+        let for_kernel = to == Borrower::Kernel && len >= MIN_LOAN;
+        let map = self.map.as_ref().filter(|_| for_kernel)?;
         let start = usize::try_from(offset).ok()?;
         start
             .checked_add(len)
@@ -218,12 +209,15 @@ mod tests {
         let mut buf = [0; 4];
         source.read_exact_at(&mut buf, 3).unwrap();
         assert_eq!(buf, bytes[3..7]);
-        let Some(Loan::Mapped(slice)) = source.lend(3, MIN_LOAN) else {
+        let Some(Loan::Mapped(slice)) = source.lend(3, MIN_LOAN, Borrower::Kernel) else {
             panic!("not mapped")
         };
         assert_eq!(slice.for_kernel(), &bytes[3..3 + MIN_LOAN]);
-        assert!(source.lend(3, MIN_LOAN - 1).is_none(), "short");
-        assert!(source.lend(99_999, MIN_LOAN).is_none(), "beyond the end");
+        let none = |at, len, to| source.lend(at, len, to).is_none();
+        assert!(none(3, MIN_LOAN - 1, Borrower::Kernel), "short");
+        assert!(none(99_999, MIN_LOAN, Borrower::Kernel), "beyond the end");
+        // Its own code could die of them.
+        assert!(none(3, MIN_LOAN, Borrower::Program));
     }
 
     #[test]

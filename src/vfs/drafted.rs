@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::asdf::Snapshot;
 use crate::error::Result;
-use crate::source::{Loan, Overlay, Source};
+use crate::source::{Borrower, Loan, Overlay, Source};
 
 /// An array over a draft, or over the saved block while the draft is too short for it. Its length is the same in both.
 struct Drafted {
@@ -96,8 +96,8 @@ impl Source for Drafted {
         read
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
-        self.edited().unwrap_or(&self.saved).lend(offset, len)
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+        self.edited().unwrap_or(&self.saved).lend(offset, len, to)
     }
 }
 

@@ -2,16 +2,16 @@ use super::*;
 use crate::asdf::tile::Grain;
 use crate::asdf::view::model::{Case, cases};
 use crate::codec::Cache;
-use crate::source::{FileExtent, FileSource, Memory};
+use crate::source::Memory;
 use proptest::prelude::*;
-use std::io::Write;
 use std::sync::atomic::AtomicBool;
 
 /// A block that counts what is read of it.
 struct Counted {
     bytes: Memory,
     lends: bool,
-    file: Option<FileExtent>,
+    /// Who asked for loans.
+    borrowers: Mutex<Vec<Borrower>>,
     read: AtomicU64,
     broken: AtomicBool,
 }
@@ -21,7 +21,7 @@ impl Counted {
         Arc::new(Self {
             bytes: Memory::new((0..len).map(byte).collect()),
             lends,
-            file: None,
+            borrowers: Mutex::default(),
             read: AtomicU64::new(0),
             broken: AtomicBool::new(false),
         })
@@ -45,13 +45,9 @@ impl Source for Counted {
         self.bytes.read_exact_at(buf, offset)
     }
 
-    fn lend(&self, offset: u64, len: usize) -> Option<Loan> {
-        assert!(self.file.is_none(), "a loan of a file was asked for");
-        self.lends.then(|| self.bytes.lend(offset, len))?
-    }
-
-    fn extent(&self) -> Option<FileExtent> {
-        self.file.clone()
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+        self.borrowers.lock().unwrap().push(to);
+        self.lends.then(|| self.bytes.lend(offset, len, to))?
     }
 }
 
@@ -107,12 +103,12 @@ proptest! {
             next = (start + len).min(array.len());
             let want = &want[start as usize..next as usize];
             prop_assert_eq!(&read(&array, start, next - start)[..], want);
-            if let Some(Loan::Shared(bytes, range)) = array.lend(start, want.len()) {
+            if let Some(Loan::Shared(bytes, range)) = array.lend(start, want.len(), Borrower::Kernel) {
                 prop_assert_eq!(&bytes[range], want);
             }
         }
         prop_assert!(array.read_exact_at(&mut [0], array.len()).is_err());
-        prop_assert!(array.lend(array.len(), 1).is_none());
+        prop_assert!(array.lend(array.len(), 1, Borrower::Kernel).is_none());
     }
 }
 
@@ -192,15 +188,14 @@ fn a_column_of_a_table_reads_its_rows_once() {
 
 #[test]
 fn the_bytes_of_a_mapped_file_are_never_asked_for() {
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&[1; 64]).unwrap();
-    let file = Arc::new(FileSource::open(Arc::new(file)).unwrap());
-    let mut inner = Counted::new(128 * 128 * 8, true);
-    Arc::get_mut(&mut inner).unwrap().file = Some(file.whole());
+    let inner = Counted::new(128 * 128 * 8, false);
     let buffers = Buffers::alone(32 << 10, SMALL);
     let array = Strided::new(Arc::clone(&inner) as _, transposed(128, 128), &buffers).unwrap();
     read(&array, 0, array.len());
     assert_eq!(inner.read(), array.len());
+    let borrowers = inner.borrowers.lock().unwrap();
+    assert!(borrowers.iter().all(|to| *to == Borrower::Program));
+    assert!(!borrowers.is_empty());
 }
 
 #[test]
@@ -208,8 +203,10 @@ fn what_lies_in_one_run_is_lent_by_the_block() {
     let inner = Counted::new(1000, true);
     let view = View::new(1, &[3, 100], Some(&[200, 1]), 10, 1000).unwrap();
     let array = Strided::new(inner, view, &Buffers::alone(1 << 20, Grain::DEFAULT)).unwrap();
-    assert!(matches!(array.lend(130, 70), Some(Loan::Shared(_, range)) if range == (240..310)));
-    assert!(array.lend(130, 71).is_none());
+    assert!(
+        matches!(array.lend(130, 70, Borrower::Kernel), Some(Loan::Shared(_, range)) if range == (240..310))
+    );
+    assert!(array.lend(130, 71, Borrower::Kernel).is_none());
 }
 
 #[test]
@@ -255,7 +252,7 @@ fn a_failed_read_gives_its_room_back() {
             .to_string(),
         "byte 0: broken"
     );
-    assert!(array.lend(0, 1024).is_none());
+    assert!(array.lend(0, 1024, Borrower::Kernel).is_none());
     assert_eq!((buffers.held(), cache.used()), (0, 0));
     inner.broken.store(false, Ordering::Relaxed);
     assert!(array.read_exact_at(&mut [0; 1024], 0).is_ok());
