@@ -71,6 +71,22 @@ enum Want {
     All(&'static [&'static Self]),
 }
 
+impl Want {
+    /// Whether a node is a scalar of which nothing else is wanted.
+    fn takes(&self, node: Node<'_>) -> bool {
+        node.kind() == Kind::Scalar
+            && match self {
+                Self::Anything => true,
+                Self::Nested(want) => want.takes(node),
+                Self::Either(choices, _) => sort(node).is_none_or(|found| {
+                    let choice = choices.iter().find(|(sort, _)| sort.fits(found));
+                    choice.is_some_and(|(_, want)| want.takes(node))
+                }),
+                _ => false,
+            }
+    }
+}
+
 /// A rule: the end of a tag, and what the value has to be.
 struct Rule {
     name: &'static str,
@@ -283,8 +299,14 @@ impl<'t> Checker<'t> {
                 .insert((node.follow().id(), std::ptr::from_ref(want).addr()))
     }
 
-    fn next_item(&mut self, mut task: Task<'t>, mut items: Items<'t>, index: u32) {
-        let Some(item) = items.next() else { return };
+    /// Goes on to the next item of a list that has to be looked at: an inline array may have millions of numbers.
+    fn next_item(&mut self, mut task: Task<'t>, mut items: Items<'t>, from: u32) {
+        let Some((index, item)) = (from..)
+            .zip(&mut items)
+            .find(|(_, item)| !task.want.takes(*item))
+        else {
+            return;
+        };
         let one = Task {
             step: Some(Step::Index(index)),
             what: Subject::Node(item),

@@ -4,6 +4,8 @@
 //! YAML 1.1 text: `0777` is octal, `1:30` is 90, `yes` is true, but `1e3` and `-.5` are strings. Knows text only; tags and
 //! nodes are `tree`'s.
 
+use std::borrow::Cow;
+
 /// The type of a scalar in YAML 1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Type {
@@ -261,8 +263,17 @@ enum Magnitude {
     NotANumber,
 }
 
+/// A number without the underscores that may stand between its digits.
+fn without_underscores(text: &str) -> Cow<'_, str> {
+    if text.contains('_') {
+        text.replace('_', "").into()
+    } else {
+        text.into()
+    }
+}
+
 fn int_value(text: &str) -> Value<'_> {
-    let plain = text.trim().replace('_', "");
+    let plain = without_underscores(text.trim());
     let body = unsigned(&plain);
     let magnitude = if let Some(binary) = body.strip_prefix("0b") {
         in_radix(binary, 2)
@@ -307,7 +318,10 @@ fn in_sixtieths(text: &str) -> Magnitude {
 }
 
 fn float_value(text: &str) -> Option<f64> {
-    let plain = text.trim().replace('_', "").to_ascii_lowercase();
+    let mut plain = without_underscores(text.trim());
+    if plain.contains(|c: char| c.is_ascii_uppercase()) {
+        plain = plain.to_ascii_lowercase().into();
+    }
     let body = unsigned(&plain);
     let magnitude = match body {
         ".inf" => f64::INFINITY,

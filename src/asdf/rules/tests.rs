@@ -135,3 +135,11 @@ proptest! {
         }
     }
 }
+
+/// The numbers of an inline array are passed over, and counted.
+#[test]
+fn a_fault_among_the_numbers_of_an_inline_array_is_told_by_its_index() {
+    let found = faults("a: !core/ndarray-1.0.0 [1, 2.5, [null, yes, {x: 1}, 3], x]");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains(": a/2/2: a number, string,"), "{found:?}");
+}
