@@ -54,9 +54,9 @@ impl Action<'_> {
     /// Whether the option of `-o` with this name makes a difference to it.
     fn heeds(self, name: &str) -> bool {
         match self {
-            Self::Mount => true,
+            Self::Mount => name != "max-check",
             Self::Unmount | Self::Completions(_) => false,
-            Self::Check if name == "validate" => true,
+            Self::Check if matches!(name, "max-check" | "validate") => true,
             Self::Check | Self::List | Self::Explode(_) | Self::Implode(_) => {
                 matches!(name, "allow_external" | "cache" | "force")
             }

@@ -74,7 +74,7 @@ fn an_action_takes_the_options_of_mount_that_it_heeds_and_those_for_others() {
     let place = Place::new();
     let external = format!("allow_external={}", place.dir.path().display());
     let of_all = format!("force,cache=32M,{external},_netdev,nofail,noatime,x-systemd.automount");
-    let of_check = format!("{of_all},validate=strict");
+    let of_check = format!("{of_all},validate=strict,max-check=1G");
     let parts = place.dir.path().join("parts");
     for action in [
         &["--check", "-o", &of_check][..],

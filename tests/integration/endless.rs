@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::common::{can_mount, eventually, mounted};
+use crate::common::{PROGRAM, Place, can_mount, eventually, mounted, run};
 use crate::sample::{Block, Sample, array};
 
 const BLOCK_MAGIC: u64 = 0x3141_5926_5359;
@@ -61,4 +61,16 @@ fn a_mount_ends_at_once_though_a_killed_reader_has_left_it_decoding() {
     reader.wait().unwrap();
     // Fails if the daemon does not end.
     mount.unmount();
+}
+
+/// Such a block was decoded in silence for hours.
+#[test]
+fn a_check_is_bounded_by_an_option() {
+    let sample = Sample::new(&array("zeros", 0, "uint8", "[900000000000]")).block(endless());
+    let said = run(Command::new(PROGRAM)
+        .args(["--check", "-o", "max-check=1G"])
+        .arg(&Place::of(&sample).file));
+    assert_eq!(said.code, 1, "{said:?}");
+    let why = "suspicious: block 0: not decoded, because max-check allows less than its 900000000000 bytes; its checksum matches\n";
+    assert!(said.stdout.ends_with(why), "{said:?}");
 }
