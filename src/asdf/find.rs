@@ -315,11 +315,14 @@ impl Snapshot {
         Arc::new(found)
     }
 
-    /// Whether what a tree declares over the blocks of `self`, it declares over those of `other` as well.
+    /// Whether what a tree declares over the blocks of `self`, it declares over those of `other` as well. A streamed block may have
+    /// grown since its arrays were found, so that its length now says nothing.
     pub(super) fn has_blocks_like(&self, other: &Self) -> bool {
         let count = self.layout.blocks.len();
         let size = |of: &Self, n| of.data_size(n).ok();
         count == other.layout.blocks.len()
+            && !self.layout.streamed()
+            && !other.layout.streamed()
             && self.layout.doubt.is_some() == other.layout.doubt.is_some()
             && (0..count).all(|n| size(self, n) == size(other, n))
     }

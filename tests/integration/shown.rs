@@ -96,6 +96,22 @@ fn an_array_or_block_that_comes_back_as_another_is_shown_to_who_has_it_open() {
     drop(early);
 }
 
+/// The arrays of the tree before were kept, because the old snapshot had the new length, too.
+#[test]
+fn what_is_appended_to_a_streamed_block_is_in_its_array_at_once() {
+    let sample = Sample::new(&array("a", -1, "uint8", "['*']")).block(Block::streamed(&[1; 10]));
+    let Some((_dir, _file, mount)) = writable(&sample) else {
+        return;
+    };
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [1; 10]);
+    let mut block = OpenOptions::new();
+    let mut block = block.append(true).open(mount.path("blocks/0.bin")).unwrap();
+    block.write_all(&[1; 20]).unwrap();
+    drop(block);
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [1; 30]);
+    assert_eq!(fs::metadata(mount.path("arrays/a.bin")).unwrap().len(), 30);
+}
+
 #[test]
 fn what_a_save_makes_longer_is_all_there_at_once() {
     let sample = Sample::new(&array("a", 0, "uint8", "['*']")).block(Block::raw(&[1; 10]));
