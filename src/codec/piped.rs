@@ -1,7 +1,7 @@
 //! The decoded bytes of a stream as what another decoder reads.
 //!
 //! A thread that decodes must not wait for leave to decode (see [`Work`](super::work::Work)), so decoders that lie behind each
-//! other can't all be [`Decoded`](super::Decoded): only the last one is, which readers see. Here a thread waits for nobody. It
+//! other can't all be [`Decoded`](super::Decoded): only the last one is, which readers see. Here a thread waits for no other. It
 //! goes on with the decoder parked nearest before what it reads, or with a new one, and parks it behind that. No bytes are kept,
 //! because the decoder above reads them in order, once.
 

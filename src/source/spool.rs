@@ -107,7 +107,7 @@ impl Spool {
         }
         let mut space = self.space();
         space.free(run);
-        // under the lock: nobody takes grains meanwhile that this would cut off
+        // under the lock: no thread takes grains meanwhile that this would cut off
         if space.end == 0
             && let Some(file) = self.file.get()
         {

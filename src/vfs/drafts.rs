@@ -17,7 +17,7 @@ pub(super) struct Draft {
     touched: AtomicBool,
     /// The files that it was written through.
     files: Mutex<HashSet<Node>>,
-    /// Why it could not be saved, if nothing was written since: whoever asked has been told.
+    /// Why it could not be saved, if nothing was written since: the process that asked was told.
     refused: Mutex<Option<Error>>,
     /// Whether it has been saved: what is written now belongs in another draft. Held for reading by whoever writes, and for
     /// writing by a save, so that a save has all of a write or nothing of it.

@@ -101,7 +101,7 @@ impl History {
         self.given_up.add(block, why);
     }
 
-    /// Notes that a change of a block was refused, which whoever tried knows, but not why.
+    /// Notes that a change of a block was refused: the process that tried knows that, but not why.
     pub(super) fn refuse(&mut self, block: usize, why: String) {
         // what was given up for the same reason says more
         if !self.given_up.texts().any(|said| said.starts_with(&why)) {

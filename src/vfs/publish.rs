@@ -20,7 +20,7 @@ use crate::source::Source;
 /// A save that has happened.
 #[derive(Default)]
 pub(super) struct Saved<'a> {
-    /// Nobody reads stored bytes until this is dropped, if some of them have changed in place.
+    /// No thread reads stored bytes until this is dropped, if some of them have changed in place.
     pub(super) _stirring: Option<Stirring<'a>>,
     /// What is missing of it, if it is not finished.
     pub(super) unfinished: Option<Error>,
@@ -39,7 +39,7 @@ impl Saved<'_> {
 impl Vfs {
     /// Commits an edit and publishes what follows from it; something of that is `known`.
     ///
-    /// From the first stored byte that changes in place until what is given back is dropped, nobody reads any: the state that is
+    /// From the first stored byte that changes in place until what is given back is dropped, no thread reads any: the state that is
     /// shown by then is true of FILE, as a save that fails has moved nothing, and nothing that follows a save can fail.
     pub(super) fn commit(
         &self,

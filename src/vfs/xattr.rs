@@ -28,7 +28,7 @@ impl Vfs {
             .and_then(|name| name.strip_prefix(PREFIX))
             .ok_or(Error::NoAttribute)?;
         if wanted == "unkept" {
-            // whoever is about to unmount asks, and then there may be room for it; if not, that is the answer
+            // a process that is about to unmount asks, and then there may be room for it; if not, that is the answer
             let _ = self.rescue();
         }
         let all = self.attributes_of(ino)?;

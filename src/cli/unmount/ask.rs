@@ -1,4 +1,4 @@
-//! Asking the daemon of a mount about itself, in a process of its own: a daemon that does not answer may hold whoever asks
+//! Asking the daemon of a mount about itself, in a process of its own: a daemon that does not answer may hold a process that asks
 //! beyond the reach of any signal, and then this process must still end.
 
 use std::ffi::OsStr;

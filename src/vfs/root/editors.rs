@@ -1,4 +1,4 @@
-//! The names of files that editors make beside the file that they edit, and that nobody misses when they are gone.
+//! The names of files that editors make beside the file that they edit, and that no user misses when they are gone.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -3,7 +3,7 @@
 //! A process that renames or unlinks that file wants to make it anew: editors do so to save, and `mv` and `tar` demand that there is
 //! none then (`O_EXCL`). So for a while that process alone finds the name free. To all others, and later to itself, it is a new file
 //! that shows FILE's tree; what is made under the name takes the place of that. A save over the name that is refused ends it too, and
-//! so does whoever opens the new file to write to it.
+//! so does a process that opens the new file to write to it.
 
 use std::ffi::OsStr;
 use std::sync::Arc;

@@ -69,7 +69,7 @@ fn a_change_of_a_block_that_is_refused_has_its_reason_in_the_status_until_one_is
     assert!(vfs.unsaved().is_empty());
 }
 
-/// What a program stores in a map is written behind its back: it was told of nothing, and so was whoever unmounted.
+/// What a program stores in a map is written behind its back: it was told of nothing, and neither was the user who unmounted.
 #[test]
 fn what_was_stored_in_a_map_and_is_not_taken_is_told_of_with_its_name() {
     let (dir, vfs, [_, npy]) = mounted();

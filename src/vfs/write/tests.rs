@@ -25,7 +25,7 @@ fn read(vfs: &Vfs, fh: u64) -> Vec<u8> {
     }
 }
 
-/// Whoever had written was told of a change by another program next, then that all was well.
+/// The process that had written was told of a change by another program next, then that all was well.
 #[test]
 fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
     let (_dir, vfs) = writable(&Sample::new().block(b"abc").block(b"def"));
