@@ -63,6 +63,22 @@ struct File {
     superseded: bool,
 }
 
+impl File {
+    /// A file with one name, that no handle has open.
+    fn new(content: Content, facts: FileFacts, epoch: u64) -> Self {
+        Self {
+            content,
+            facts,
+            names: 1,
+            handles: 0,
+            charged: 0,
+            backup: false,
+            epoch,
+            superseded: false,
+        }
+    }
+}
+
 /// The names and files of the root.
 #[derive(Debug)]
 pub(super) struct Root {
@@ -97,16 +113,7 @@ impl Root {
     /// A root with only `tree.yaml`. `limit` is for all scratch files together, in bytes.
     #[must_use]
     pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, limit: u64) -> Self {
-        let tree = File {
-            content: Content::Bytes(Arc::clone(&text)),
-            facts,
-            names: 1,
-            handles: 0,
-            charged: 0,
-            backup: false,
-            epoch: 0,
-            superseded: false,
-        };
+        let tree = File::new(Content::Bytes(Arc::clone(&text)), facts, 0);
         Self {
             names: BTreeMap::from([(TREE_NAME.into(), 0)]),
             files: HashMap::from([(0, tree)]),
@@ -246,19 +253,8 @@ impl Root {
             .next
             .checked_add(1)
             .ok_or(Error::ScratchFull(self.limit))?;
-        self.files.insert(
-            number,
-            File {
-                content,
-                facts,
-                names: 1,
-                handles: 0,
-                charged: 0,
-                backup: false,
-                epoch: self.epoch,
-                superseded: false,
-            },
-        );
+        self.files
+            .insert(number, File::new(content, facts, self.epoch));
         let replaced = self.names.insert(name.to_owned(), number);
         if let Err(error) = self.charge(number) {
             self.put_back(name, replaced);

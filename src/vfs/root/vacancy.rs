@@ -80,16 +80,7 @@ impl Root {
         // a refused text that is nowhere else stays in sight
         let text = self.only_in_memory();
         let text = text.unwrap_or_else(|| Arc::clone(&self.committed));
-        let file = File {
-            content: Content::Bytes(text),
-            facts,
-            names: 1,
-            handles: 0,
-            charged: 0,
-            backup: false,
-            epoch: self.epoch,
-            superseded: false,
-        };
+        let file = File::new(Content::Bytes(text), facts, self.epoch);
         self.files.insert(number, file);
         self.names.insert(TREE_NAME.into(), number);
         Some(number)
