@@ -375,9 +375,10 @@ impl Root {
     /// Opens a file; emptied, with an empty draft, or, for a scratch file, with its bytes cut.
     ///
     /// # Errors
-    /// [`Error::NotFound`], also for a file that was `tree.yaml` before another program changed FILE.
+    /// [`Error::NotFound`], also for a file that was `tree.yaml` before another program changed FILE, and has no other name.
     pub(super) fn open(&mut self, number: Number, access: Access) -> Result<TextHandle, Error> {
-        if self.file(number)?.superseded {
+        let file = self.file(number)?;
+        if file.superseded && file.names == 0 {
             return Err(Error::NotFound);
         }
         let shown = self.pending.as_ref().filter(|_| self.is_tree(number));

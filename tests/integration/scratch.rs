@@ -77,6 +77,10 @@ fn a_blank_text_is_forgotten_when_it_is_closed() {
         fs::write(mount.path("tree.yaml"), blank).unwrap();
         eventually("the text is back", || mount.text("tree.yaml") == text);
     }
+    // touch, after rm
+    fs::remove_file(mount.path("tree.yaml")).unwrap();
+    drop(File::create_new(mount.path("tree.yaml")).unwrap());
+    eventually("the text is back", || mount.text("tree.yaml") == text);
     assert!(!mount.text("info/status").contains("NOT SAVED"));
     assert!(!dir.path().join("sample.asdf.rejected.yaml").exists());
 }

@@ -27,7 +27,7 @@ def everything(session):
 
 def look_by(session, looks, by):
     """Looks by a worker; for a while again and again, where the last call had consequences behind its end."""
-    until = time.monotonic() + (session.args.rules.lag if session.lagging else 0)
+    until = time.monotonic() + (session.args.lag if session.lagging else 0)
     # what is looked at does not depend on how often that is tried
     seed = session.random.random()
     session.reference.note_mixed()

@@ -23,17 +23,6 @@ class Divergence(Exception):
     """The mount does not do what it must."""
 
 
-@dataclass
-class Rules:
-    """Points of the contract that are switched off while the program under test is older than they are."""
-    # how long, in seconds, the kernel may show what was there before a descriptor's last close, or another program's change
-    lag: float = 5
-    # tree.yaml that was made, and closed without a write, shows FILE's tree
-    made_is_forgotten: bool = False
-    # a text that is not saved and whose first line does not begin with # is refused at close
-    garbage_is_refused: bool = False
-
-
 @dataclass(eq=False)
 class File:
     """A file of the root."""
@@ -90,8 +79,7 @@ class Draft:
 class Reference:
     """The mount and FILE."""
 
-    def __init__(self, text, blocks, rules):
-        self.rules = rules
+    def __init__(self, text, blocks):
         self.committed, self.blocks = text, blocks
         self.rejected = []                   # what FILE.rejected.yaml may hold; None or an empty list: it is not there
         self.start()
@@ -201,10 +189,7 @@ class Reference:
     def text_to_save(self, handle):
         if handle.draft is None or not handle.touched or not self.is_text(handle.file):
             return None
-        if texts.has_document(handle.draft):
-            return handle.draft
-        garbage = not texts.is_blank(handle.draft) and not handle.draft.startswith(b"#")
-        return handle.draft if garbage and self.rules.garbage_is_refused else None
+        return None if texts.is_beginning(handle.draft) else handle.draft
 
     def save_text(self, text, epoch, refusal):
         """What saving a text must answer."""
@@ -249,11 +234,11 @@ class Reference:
         if text is not None and not (handle.refused and handle.refused[0] == text):
             self.flush_text(handle)
         draft = handle.draft
-        unfinished = draft is not None and handle.touched and not texts.is_blank(draft) and not texts.has_document(draft)
+        unfinished = draft is not None and handle.touched and not texts.is_blank(draft) and texts.is_beginning(draft)
         if unfinished and draft != self.committed and self.is_text(file) and not (handle.refused and handle.refused[0] == draft):
             self.text_refused(draft, file.shown_by is handle and handle.epoch == self.epoch)
         handle.draft = None
-        if draft is not None and file is self.tree and not texts.has_document(draft) and file.shown_by is handle:
+        if draft is not None and file is self.tree and texts.is_beginning(draft) and file.shown_by is handle:
             self.show_current()
         file.handles.remove(handle)
 

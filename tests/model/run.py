@@ -25,7 +25,7 @@ import checks                                # noqa: E402
 import disk                                  # noqa: E402
 import events                                # noqa: E402
 import scripts                               # noqa: E402
-from reference import Divergence, Rules      # noqa: E402
+from reference import Divergence             # noqa: E402
 from session import Session                  # noqa: E402
 
 KINDS = ["tmpfs", *disk.MAKE]
@@ -139,9 +139,7 @@ def arguments():
     parser.add_argument("--last", type=int, default=60, help="how many calls to show of a case that fails")
     parser.add_argument("--hold", action="store_true", help="leave the mount of a case that fails as it is until Enter")
     parser.add_argument("-v", action="store_true", help="print passing cases too")
-    args = parser.parse_args()
-    args.rules = Rules(lag=args.lag)
-    return args
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

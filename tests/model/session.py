@@ -69,7 +69,7 @@ class Session:
         self.inos, self.gone, self.times = {}, set(), {}
         self.lagging = self.looking = False
         self.seen = None
-        self.reference = Reference(*self.sample(), args.rules)
+        self.reference = Reference(*self.sample())
         self.workers = [Worker() for _ in range(WORKERS)]
         self.mount = None
 
@@ -200,8 +200,8 @@ class Session:
         if made:
             file = ref.make(name)
         write = flags & os.O_ACCMODE != os.O_RDONLY
-        emptied = flags & os.O_TRUNC and not made or made and self.args.rules.made_is_forgotten
-        handle = ref.open_text(name, write, bool(emptied), bool(flags & os.O_APPEND))
+        # tree.yaml that is made, and closed without a write, shows FILE's tree
+        handle = ref.open_text(name, write, made or bool(flags & os.O_TRUNC), bool(flags & os.O_APPEND))
         handle.sync, handle.readable = bool(flags & os.O_DSYNC), flags & os.O_ACCMODE != os.O_WRONLY
         self.handles[slot] = (w, handle)
         self.note_ino(file, found)

@@ -110,12 +110,13 @@ def repeated_key(node):
     return isinstance(node, yaml.SequenceNode) and any(map(repeated_key, node.value))
 
 
-def has_document(text):
-    return any(line.startswith(b"---") for line in text.split(b"\n"))
-
-
 def is_blank(text):
     return not text.strip(b" \t\n\r\f\0")
+
+
+def is_beginning(text):
+    """Whether it may be the beginning of a text, which a close does not save."""
+    return is_blank(text) or text.startswith(b"#") and not any(line.startswith(b"---") for line in text.split(b"\n"))
 
 
 def may_be_saved(text, committed, blocks):

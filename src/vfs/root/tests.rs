@@ -382,3 +382,19 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
         assert_eq!(root.is_outdated(late.epoch()), !kept);
     }
 }
+
+#[test]
+fn a_hard_link_of_a_tree_that_was_open_when_another_program_changed_file_can_be_opened() {
+    let mut root = root();
+    let early = root.open(0, WRITE).unwrap();
+    root.link(0, "tree.yaml~".as_ref()).unwrap();
+    let theirs = b"#ASDF 1.0.0\n--- {a: 3}\n...\n";
+    root.reloaded(Arc::new(theirs.to_vec()), facts()).unwrap();
+    assert_eq!(root.lookup("tree.yaml~".as_ref()), Some(0));
+    let late = root.open(0, WRITE).unwrap();
+    assert_eq!(**root.view(&late).unwrap(), *TEXT);
+    for mut handle in [early, late] {
+        root.release(&mut handle);
+    }
+    assert_eq!(tree_of(&root), theirs);
+}
