@@ -448,6 +448,20 @@ mod tests {
         assert_eq!(longer.arrays()[0].bin_len(), 6);
     }
 
+    /// An append to a head that another process had just begun to write was saved: `--- !core/asdf-1.1added: 1`.
+    #[test]
+    fn a_tree_that_was_a_mapping_stays_one() {
+        let old = snapshot("a: 1", b"");
+        for (body, is_refused) in [
+            ("--- !core/asdf-1.1a: 1", true),
+            ("--- !core/asdf-1.1.0\n{}", false),
+        ] {
+            let text = HEAD.replace("--- !core/asdf-1.1.0\n", body) + "\n...\n";
+            let checked = check_text(&old, &Arc::new(text.into_bytes()), Validate::Off);
+            assert_eq!(checked.is_err(), is_refused, "{body}");
+        }
+    }
+
     /// A save of the tree parsed it twice: to check it, and to show it.
     #[test]
     fn a_save_of_the_tree_keeps_what_was_checked() {

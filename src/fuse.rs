@@ -3,6 +3,7 @@
 //! Each operation is one call of the file system, then a reply or an errno; the one place that logs a failed request is
 //! [`Vfs::refused`]. What the operations mean is `vfs`'s.
 
+mod invalidate;
 mod options;
 
 use std::ffi::OsStr;
@@ -10,14 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::SystemTime;
 
 use fuser::{
     BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, Session, TimeOrNow, WriteFlags,
 };
 use log::debug;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,8 +27,8 @@ use crate::source::Loan;
 pub use options::MountOptions;
 
 use crate::vfs::{
-    Access, Attr, Attributes, Bytes, Call, Caller, Error, Invalidation, Kind, NAME_MAX, Opened,
-    Rename, Vfs, check_name,
+    Access, Attr, Attributes, Bytes, Call, Caller, Error, Kind, NAME_MAX, Opened, Rename, Vfs,
+    check_name,
 };
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
@@ -52,7 +52,7 @@ impl Mount {
         let device = session.as_fd().try_clone_to_owned()?;
         vfs.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
-        invalidate_from_thread(vfs, session.notifier())?;
+        invalidate::from_thread(vfs, session.notifier())?;
         vfs.answer_from_thread()?;
         Ok(Self { session })
     }
@@ -74,33 +74,6 @@ fn is_connected(device: &OwnedFd) -> bool {
     let _ = poll(&mut device, Some(&now));
     let [device] = device;
     !device.revents().contains(PollFlags::ERR)
-}
-
-/// Tells the kernel what changed, from a thread of its own: from inside the request that changed it, that can deadlock.
-fn invalidate_from_thread(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> {
-    let (sender, receiver) = mpsc::channel();
-    vfs.on_change(sender);
-    let vfs = Arc::downgrade(vfs);
-    std::thread::Builder::new()
-        .name("invalidate".to_owned())
-        .spawn(move || {
-            for change in receiver {
-                let done = match &change {
-                    Invalidation::Inode(ino) => notifier.inval_inode(INodeNo(*ino), 0, 0),
-                    Invalidation::Attributes(ino) => notifier.inval_inode(INodeNo(*ino), -1, 0),
-                    Invalidation::Entry(parent, name) => {
-                        notifier.inval_entry(INodeNo(*parent), name)
-                    }
-                };
-                if let Err(error) = done {
-                    debug!("{change:?}: {error}");
-                }
-                if let Some(vfs) = vfs.upgrade() {
-                    vfs.told(&change);
-                }
-            }
-        })?;
-    Ok(())
 }
 
 /// The trait's implementation.

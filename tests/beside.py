@@ -5,11 +5,13 @@
 
 Every case is SAVER/LOOKER, and runs for S seconds or N saves. The savers: vim with either way of backups, `sed -i`, the backup dance, and a
 rename over it, by system calls. The lookers: `ls -l`, `cat`, `find`, Python's os.listdir, and listings that are opened, waited with and then read
-on. A save that reports an error fails the case, and so does one that is not in FILE when it has returned. The last line is "N passed, N failed".
+on. A save that reports an error fails the case, and so does one that is not in FILE when it has returned. In the case sizes, each save changes the
+shape of an array, and the file of that must have its new size at once, while others look it up anew all the time. The last line is "N passed, N failed".
 """
 import argparse
 import contextlib
 import fnmatch
+import functools
 import os
 import pathlib
 import re
@@ -18,7 +20,10 @@ import sys
 import tempfile
 import time
 
-import mounting
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "model"))
+
+import disk              # noqa: E402
+import mounting          # noqa: E402
 
 HEAD = b"#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n"
 PADDING = 4000
@@ -31,6 +36,16 @@ while True:
             try: entry.stat(follow_symlinks=False)
             except FileNotFoundError: pass
 """
+
+LOOK_UP = """
+import os
+while True:
+    for name in ("a.bin", "a.npy"):
+        os.stat(os.path.join({mnt!r}, "arrays", name))
+    for entry in os.scandir(os.path.join({mnt!r}, "arrays")):
+        entry.stat()
+"""
+DROP = ["sh", "-c", "while :; do echo 2 > /proc/sys/vm/drop_caches; sleep 0.001; done"]
 
 
 def text(number):
@@ -123,6 +138,30 @@ def case(args, saver, looker):
         return bad + [f"save {number}: {status}" for number, status in refused], number
 
 
+def sizes(args):
+    """As `case`, of saves after which a file has another size."""
+    def shaped(size):
+        return HEAD + b"a: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [%d]}\n...\n" % size
+
+    with tempfile.TemporaryDirectory(prefix="beside-") as folder, contextlib.ExitStack() as stack:
+        file = pathlib.Path(folder, "sample.asdf")
+        file.write_bytes(disk.make(shaped(1), [disk.Block(bytes(10000))], 100))
+        mnt = stack.enter_context(mounting.Mount(args.bin, file)).dir
+        for command in [[sys.executable, "-c", LOOK_UP]] * 3 + [DROP]:
+            stack.enter_context(looking(mnt, command))
+        number, old, until = 0, [], time.monotonic() + args.seconds
+        while number < args.saves and time.monotonic() < until:
+            number += 1
+            size = 1 + number % 9999
+            fd = os.open(mnt / "tree.yaml", os.O_WRONLY | os.O_TRUNC)
+            os.write(fd, shaped(size))
+            os.fsync(fd)
+            if os.stat(mnt / "arrays/a.bin").st_size != size:
+                old.append(number)
+            os.close(fd)
+    return [f"{len(old)} of {number} saves left the size of before: {old[:5]}"] if old else [], number
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, type=os.path.abspath)
@@ -132,11 +171,12 @@ def main():
     parser.add_argument("-v", action="store_true", help="print passing cases too")
     args = parser.parse_args()
     passed = failed = 0
-    for name in (f"{saver}/{looker}" for saver in SAVERS for looker in LOOKERS):
+    cases = {f"{saver}/{looker}": functools.partial(case, args, saver, looker) for saver in SAVERS for looker in LOOKERS}
+    for name, run in {**cases, "sizes": functools.partial(sizes, args)}.items():
         if not fnmatch.fnmatchcase(name, args.only):
             continue
         start = time.monotonic()
-        bad, count = case(args, *name.split("/"))
+        bad, count = run()
         passed, failed = passed + (not bad), failed + bool(bad)
         if bad:
             print(f"FAIL {name}: " + "; ".join(bad), flush=True)

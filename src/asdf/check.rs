@@ -277,17 +277,26 @@ fn reason(array: &Array) -> Option<String> {
     })
 }
 
-/// Tags that have been lost: programs that know no tags drop all of them, and every array with them.
+/// That the tree is still a mapping, and what tags have been lost: programs that know no tags drop all of them, and every array
+/// with them.
 fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
     let has_root_tag = |tree: &Tree| {
         tree.root()
             .and_then(Node::tag)
             .is_some_and(|tag| tag.starts_with(ROOT_TAG))
     };
+    let root = || tree.root().map_or(Place::File, Node::place);
+    let is_mapping = |tree: &Tree| tree.root().is_some_and(|root| root.kind() == Kind::Mapping);
+    if old.is_some_and(is_mapping) && !is_mapping(tree) {
+        return refuse(
+            root(),
+            "the tree is not a mapping any more",
+            "write all of it",
+        );
+    }
     let advice = "keep the tags (!core/...): the program that wrote this has dropped them";
     if old.is_some_and(has_root_tag) && !has_root_tag(tree) {
-        let at = tree.root().map_or(Place::File, Node::place);
-        return refuse(at, "the tree has lost its tag !core/asdf", advice);
+        return refuse(root(), "the tree has lost its tag !core/asdf", advice);
     }
     let mut children = Children::new(tree);
     for array in arrays {

@@ -118,6 +118,8 @@ pub enum Invalidation {
     Attributes(u64),
     /// A name in a directory.
     Entry(u64, OsString),
+    /// What replies to lookups that were under way have told it of the inodes just named.
+    Lookups,
 }
 
 /// Numbers for `statfs`.

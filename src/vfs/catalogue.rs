@@ -75,7 +75,8 @@ struct Directory {
 #[derive(Debug)]
 pub(super) struct Catalogue {
     directories: HashMap<u32, Directory>,
-    arrays: HashMap<u32, usize>,
+    /// By the number of each array: that of its directory, and its index in the snapshot.
+    arrays: HashMap<u32, (u32, u32)>,
     links: HashMap<u32, Target>,
 }
 
@@ -142,7 +143,14 @@ impl Catalogue {
     /// Index in the snapshot of the array with that number.
     #[must_use]
     pub(super) fn array(&self, number: u32) -> Option<usize> {
-        self.arrays.get(&number).copied()
+        let (_, index) = self.arrays.get(&number)?;
+        usize::try_from(*index).ok()
+    }
+
+    /// Number of the directory that holds the array with that number.
+    #[must_use]
+    pub(super) fn directory_of(&self, array: u32) -> Option<u32> {
+        self.arrays.get(&array).map(|(directory, _)| *directory)
     }
 
     /// Target of the link with that number.
@@ -153,7 +161,8 @@ impl Catalogue {
 
     /// Every array's number and index.
     pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, usize)> {
-        self.arrays.iter().map(|(&number, &index)| (number, index))
+        let arrays = self.arrays.iter();
+        arrays.filter_map(|(&number, &(_, index))| Some((number, usize::try_from(index).ok()?)))
     }
 
     /// Names that `self` has and `other` lacks or has for another node: the directory's number and the name.
@@ -190,7 +199,8 @@ impl Maker<'_> {
                 let [bin, npy] = SUFFIXES.map(|ending| format!("{stem}{ending}"));
                 self.enter(parent, bin, Node::ArrayBin(number))?;
                 self.enter(parent, npy, Node::ArrayNpy(number))?;
-                self.catalogue.arrays.insert(number, index);
+                let index = u32::try_from(index).ok()?;
+                self.catalogue.arrays.insert(number, (parent, index));
             }
             Item::DirectoryLink(to) => {
                 let target = Target::Here {

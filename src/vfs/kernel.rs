@@ -10,6 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use super::node::Node;
 use super::{Invalidation, State, Vfs, locked};
 
 /// The longest that anything waits for the kernel to forget: what the kernel waits for with a page may be the answer to the very
@@ -130,6 +131,10 @@ impl Kernel {
     ) -> Announced<'_> {
         // a name is forgotten when nobody looks into its directory, and who does may wait for pages
         changes.sort_by_key(|change| with_pages(change).is_none());
+        let is_entry = |change: &Invalidation| matches!(change, Invalidation::Entry(..));
+        if !changes.iter().all(is_entry) {
+            changes.push(Invalidation::Lookups);
+        }
         if self.changes.get().is_some() {
             let mut under_way = locked(&self.under_way);
             let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
@@ -185,7 +190,7 @@ impl Kernel {
 fn with_pages(change: &Invalidation) -> Option<u64> {
     match change {
         Invalidation::Inode(ino) => Some(*ino),
-        Invalidation::Attributes(_) | Invalidation::Entry(..) => None,
+        Invalidation::Attributes(_) | Invalidation::Entry(..) | Invalidation::Lookups => None,
     }
 }
 
@@ -252,6 +257,23 @@ impl Vfs {
         }
     }
 
+    /// The inode of the directory that a file is in, whose attributes change.
+    #[must_use]
+    pub fn directory_of(&self, ino: u64) -> Option<u64> {
+        let directory = match Node::from_ino(ino)? {
+            Node::Text(_) => Node::Root,
+            Node::Block(_) => Node::Blocks,
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv => Node::Info,
+            Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
+            Node::ArrayBin(number) | Node::ArrayNpy(number) => {
+                Node::ArrayDir(self.state().catalogue().directory_of(number)?)
+            }
+            Node::Root | Node::Blocks | Node::Info | Node::Hdus => return None,
+            Node::ArrayDir(_) | Node::ArrayLink(_) => return None,
+        };
+        Some(directory.ino())
+    }
+
     /// Notes that the kernel has been told.
     pub fn told(&self, change: &Invalidation) {
         self.kernel.told(change);
@@ -304,6 +326,7 @@ mod tests {
             waiting.join().unwrap();
         });
         assert_eq!(waits.recv(), Ok("this"));
+        kernel.told(&changes.recv().unwrap());
         assert_eq!(kernel.untold(), None);
     }
 
@@ -313,7 +336,10 @@ mod tests {
         let name = Invalidation::Entry(1, "x".into());
         let pages = Invalidation::Inode(INO);
         drop(kernel.announce(vec![name.clone(), pages.clone()], None));
-        assert_eq!(changes.try_iter().collect::<Vec<_>>(), [pages, name]);
+        assert_eq!(
+            changes.try_iter().collect::<Vec<_>>(),
+            [pages, name, Invalidation::Lookups]
+        );
     }
 
     /// The file system of a streamed block that can grow, with a kernel as above.
@@ -420,7 +446,10 @@ mod tests {
         vfs.tell(Invalidation::Inode(INO));
         let early = replies.recv_timeout(Duration::from_millis(100));
         assert_eq!(early, Err(RecvTimeoutError::Timeout));
-        vfs.told(&changes.recv().unwrap());
+        for _ in 0..2 {
+            assert_eq!(replies.try_recv(), Err(TryRecvError::Empty));
+            vfs.told(&changes.recv().unwrap());
+        }
         assert_eq!(replies.recv(), Ok("later"), "though more has changed since");
     }
 

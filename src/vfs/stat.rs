@@ -12,11 +12,18 @@ use crate::source::{Source, len_u64};
 const VALID: Duration = Duration::from_secs(1);
 
 impl Vfs {
-    /// The attributes of a node by which the kernel may know it: those of before, until it has forgotten its pages.
+    /// The attributes of a node by which the kernel may know it: those of before, until it has forgotten its pages. It may get them
+    /// after that, and so is not to keep them.
     pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
         let before = self.kernel.before(node.ino());
         let before = before.and_then(|before| self.attr_now(&before, node).ok());
-        before.map_or_else(|| self.attr_now(state, node), Ok)
+        match before {
+            Some(before) => Ok(Attr {
+                valid: Duration::ZERO,
+                ..before
+            }),
+            None => self.attr_now(state, node),
+        }
     }
 
     /// The attributes of a node.

@@ -19,6 +19,11 @@ KEPT = 1.5
 FREE, FREE_FOR_SURE = 2.0, 1.0
 
 
+def asked_again(want):
+    """After ESTALE the kernel asks again, and finds that the name is not free any more."""
+    return frozenset({want, errno.EEXIST}) if want == errno.ESTALE else want
+
+
 class Divergence(Exception):
     """The mount does not do what it must."""
 
@@ -264,7 +269,7 @@ class Reference:
         becomes = first if new == TREE else second if exchange and old == TREE else None
         if becomes and (want := self.save_file(becomes)) != OK:
             self.vacancy = None
-            return want
+            return asked_again(want) if flags == 1 else want
         self.note_backup(first, new)
         if exchange:
             self.note_backup(second, old)
@@ -300,7 +305,7 @@ class Reference:
             return errno.EEXIST
         file = self.lookup(old, w)
         if new == TREE and (want := self.save_file(file, errno.EINVAL)) != OK:
-            return want
+            return asked_again(want)
         file.names += 1
         self.give(new, file)
         return OK

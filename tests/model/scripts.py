@@ -386,9 +386,11 @@ def edited(session, w):
     yield
     handle = session.handles[slot][1]
     for _ in range(rng.randrange(1, 4)):
-        size = len(ref.block_data(handle.block) or b"") if kind == "block" else len(session.shown(kind, name, ref.block_data(handle.block))) \
-            if name in ref.arrays() and ref.arrays()[name].places(len(ref.block_data(handle.block) or b"")) is not None else 0
-        header = len(handle.array.header(ref.block_data(handle.block))) if kind == "npy" and size else 0
+        data, size, header = ref.block_data(handle.block) or b"", 0, 0
+        if kind == "block":
+            size = len(data)
+        elif all(array and array.places(len(data)) is not None for array in (ref.arrays().get(name), handle.array)):
+            size, header = len(session.shown(kind, name, data)), len(handle.array.header(data)) if kind == "npy" else 0
         if size <= header:
             break
         at = rng.randrange(header, size)

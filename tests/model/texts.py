@@ -83,6 +83,8 @@ def arrays_of(text):
 
 
 def array_of(fields):
+    if not {"source", "data"} & set(fields):
+        raise ValueError("an array without elements")
     if "source" not in fields or not isinstance(fields["datatype"], yaml.ScalarNode):
         return None
     order = fields["byteorder"].value if "byteorder" in fields else "big"
