@@ -253,6 +253,14 @@ impl Drafts {
         slot.writers = slot.writers.saturating_add(1);
     }
 
+    /// One writer less, if there are others; whether there are.
+    pub(super) fn leave_to_others(&self, block: usize) -> bool {
+        let mut drafts = locked(&self.by_block);
+        let slot = drafts.get_mut(&block).filter(|slot| slot.writers > 1);
+        let left = slot.map(|slot| slot.writers = slot.writers.saturating_sub(1));
+        left.is_some()
+    }
+
     /// One writer less. After the last one nobody is left to save the draft: it is given back, and forgotten.
     pub(super) fn remove_writer(&self, block: usize) -> Option<Arc<Draft>> {
         let mut drafts = locked(&self.by_block);

@@ -401,11 +401,16 @@ impl Vfs {
         self.announce_block(&self.state(), draft.block)
     }
 
-    /// The end of a handle: saves what a map wrote, and gives up what can't be saved when nobody is left to mend it.
+    /// The end of a handle. That of the last writer of a block saves what a map wrote, and gives up what can't be saved; before that,
+    /// a draft may hold what another writer has not finished.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
         let Some(block) = open.block else {
             return Ok(());
         };
+        if self.drafts.leave_to_others(block) {
+            self.tell(Invalidation::Inode(open.node.ino()));
+            return Ok(());
+        }
         // without a draft nothing changes, and the tree need not be known
         let edited = self.drafts.get(block);
         // what was refused is not saved later, when its writer takes it for lost

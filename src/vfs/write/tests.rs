@@ -122,3 +122,23 @@ fn a_link_to_a_name_that_is_taken_saves_nothing() {
     assert!(matches!(taken, Err(Error::Exists)), "{taken:?}");
     assert_eq!(files(), before);
 }
+
+/// The kernel tells of a descriptor's end at any time after its close: then half of what the next writer had written was saved.
+#[test]
+fn a_late_end_of_a_descriptor_does_not_save_what_another_has_not_finished() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let open = || vfs.open(Node::Block(0).ino(), WRITE).unwrap().fh;
+    let (first, second) = (open(), open());
+    vfs.write(first, 0, b"A", false).unwrap();
+    vfs.flush(first, 0).unwrap();
+    vfs.write(second, 1, b"B", false).unwrap();
+    vfs.release(first).unwrap();
+    let stored = || {
+        let block = vfs.state().snapshot.block(0).unwrap();
+        crate::source::read_all(&*block, 10).unwrap()
+    };
+    assert_eq!(stored(), b"Abc");
+    // what was written through a map, say
+    vfs.release(second).unwrap();
+    assert_eq!(stored(), b"ABc");
+}
