@@ -31,6 +31,7 @@ pub mod npy;
 pub mod outline;
 mod percent;
 mod places;
+mod reading;
 mod reference;
 pub mod rules;
 #[cfg(test)]

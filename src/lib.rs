@@ -1,33 +1,37 @@
 //! Reads ASDF files, and mounts them as directories.
 //!
 //! ASDF (Advanced Scientific Data Format) keeps a human-readable YAML tree, binary blocks and a block index in one file. The
-//! command `asdf-mount` shows such a file as a directory through FUSE; this library is what it is made of. Its format part
-//! works without FUSE (`cargo build --no-default-features`), and that part (`asdf`, `codec`, `source`, `error`) is the promise;
-//! the rest serves the command.
+//! command `asdf-mount` shows such a file as a directory through FUSE; this library is what it is made of. The modules `asdf`,
+//! `codec`, `source` and `error` are the promise: they read files, and `cargo add asdf-mount --no-default-features` compiles only
+//! them. The rest serves the command.
 //!
 //! # Example
 //!
-//! Lists the arrays of a file and reads one:
+//! Lists the arrays of a file, and reads ten elements of one that is compressed:
 //!
 //! ```
-//! use std::sync::Arc;
 //! use asdf_mount::asdf::Snapshot;
-//! use asdf_mount::codec::Cache;
+//! # use asdf_mount::{codec::{self, Codec as _}, source::Memory};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = std::env::temp_dir().join(format!("asdf-mount-doc-{}", std::process::id()));
 //! # std::fs::create_dir_all(&directory)?;
 //! # let path = directory.join("example.asdf");
-//! # std::fs::write(&path, concat!("#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n",
-//! #     "flux: !core/ndarray-1.0.0 [[1, 2], [3, 4]]\n...\n"))?;
-//! let file = Arc::new(std::fs::File::open(&path)?);
-//! let snapshot = Snapshot::open(file, Cache::new(64 << 20), Default::default())?;
-//! for (i, array) in snapshot.arrays().iter().enumerate() {
-//!     let elements = snapshot.array_bin(i)?; // in C order, whatever the strides
-//!     let mut first = [0; 8];
-//!     elements.read_exact_at(&mut first, 0)?;
-//!     println!("{} {:?}: {} bytes, {first:?}", array.path(), array.shape(), elements.len());
-//! #   assert_eq!((array.path().as_str(), elements.len(), first[0]), ("flux", 32, 1));
+//! # let values: Vec<u8> = (0..30_000).flat_map(i16::to_le_bytes).collect();
+//! # let mut stored = Vec::new();
+//! # codec::codec(*b"zlib")?.encode(None, &Memory::new(values.clone()), &mut stored)?;
+//! # let sizes = [stored.len(), stored.len(), values.len()].map(|size| (size as u64).to_be_bytes()).concat();
+//! # let header = [&b"\xd3BLK\0\x30\0\0\0\0zlib"[..], &sizes, &[0; 16]].concat();
+//! # let tree = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\nspectrum: {flux: !core/ndarray-1.0.0 \
+//! #     {source: 0, datatype: int16, byteorder: little, shape: [30000]}}\n...\n";
+//! # std::fs::write(&path, [&tree[..], &header, &stored].concat())?;
+//! let snapshot = Snapshot::open_path(&path)?;
+//! for array in snapshot.arrays() {
+//!     println!("{} {:?} {:?}", array.path(), array.datatype_text(), array.shape());
 //! }
+//! // bytes of its elements, in C order whatever the strides; what else the block holds is not decoded further
+//! let bytes = snapshot.read_array("spectrum/flux", 2000..2020)?;
+//! let flux: Vec<i16> = bytes.chunks_exact(2).map(|b| i16::from_le_bytes([b[0], b[1]])).collect();
+//! assert_eq!(flux, (1000..1010).collect::<Vec<i16>>());
 //! # std::fs::remove_dir_all(&directory)?;
 //! # Ok(()) }
 //! ```
@@ -76,6 +80,7 @@
 )]
 
 pub mod asdf;
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
 pub mod codec;
@@ -83,8 +88,10 @@ pub mod error;
 #[cfg(feature = "fuse")]
 #[doc(hidden)]
 pub mod fuse;
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod save;
 pub mod source;
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod vfs;

@@ -268,8 +268,7 @@ impl Vfs {
             Node::ArrayBin(number) | Node::ArrayNpy(number) => {
                 Node::ArrayDir(self.state().catalogue().directory_of(number)?)
             }
-            Node::Root | Node::Blocks | Node::Info | Node::Hdus => return None,
-            Node::ArrayDir(_) | Node::ArrayLink(_) => return None,
+            _ => return None,
         };
         Some(directory.ino())
     }
