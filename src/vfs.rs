@@ -2,7 +2,35 @@
 //!
 //! `fuse` calls these operations and turns their answers into replies; tests call them directly. What the files hold comes from
 //! the [`Snapshot`] of the moment: a save publishes a new one. A snapshot says where in FILE the bytes are, so that a save that changes
-//! stored bytes in place waits until nobody reads any, and open handles then look for theirs anew.
+//! stored bytes in place waits until no thread reads any, and open handles then look for theirs anew.
+//!
+//! # Locks and threads
+//!
+//! A thread that holds a lock takes only those below it. `try` marks those that a thread passes by if another one has them.
+//!
+//! | Lock | Guards |
+//! |---|---|
+//! | `Vfs::checked` (try) | when FILE was last compared with the state; one thread compares |
+//! | `Draft::saved` | read: a change of the draft; write: its save, after which it counts no more |
+//! | `Vfs::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
+//! | `Vfs::stored` | read: stored bytes are read by the places of a state; write: a save changes some in place. Not reentrant |
+//! | `DataHandle::rewritten`, `DataHandle::source` | how far an emptied array is written again; the source that a handle reads |
+//! | `Drafts::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments |
+//! | `Vfs::history` | what `info/status` says of saves |
+//! | `Vfs::root`, then the `TextHandle` of one handle | names and files of the root; one handle's draft of a text |
+//! | `Vfs::numbers` | numbers of the names under `arrays/`, while a catalogue is made |
+//! | `Vfs::state` | which state is shown; readers clone the `Arc` |
+//! | `Overlay`, `Spool`, `Handles`, `Elsewhere`, `Condition`, `Draft::{files, refused}` | their own fields; nothing is taken under them |
+//! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most |
+//!
+//! Threads of a mount:
+//!
+//! - `-o threads` of fuser call the operations. A save runs on the thread of the `close`, `fsync` or `rename` that asks for it.
+//! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
+//!   that another request holds, so it takes no lock here but `Kernel::under_way` and those of a lookup in the catalogue.
+//! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
+//! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end.
+//! - The decoder has threads of its own, see [`codec`](crate::codec).
 
 mod attr;
 mod catalogue;

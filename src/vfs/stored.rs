@@ -9,10 +9,11 @@ use super::Vfs;
 
 /// For as long as this lives, no save changes or moves stored bytes that the snapshot of the moment shows.
 ///
-/// Not to be asked for by whoever has one, nor with a lock that a save takes meanwhile: that of the drafts, of a handle's source.
+/// Not reentrant. A thread takes it before `DataHandle::source` and `Drafts::by_block`: a save takes those while it holds the other
+/// side of the lock.
 pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
-/// For as long as this lives, nobody reads stored bytes: a save changes or moves some in place.
+/// For as long as this lives, no thread reads stored bytes: a save changes or moves some in place.
 pub(super) type Stirring<'a> = RwLockWriteGuard<'a, ()>;
 
 impl Vfs {
@@ -21,7 +22,7 @@ impl Vfs {
         self.stored.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody reads stored bytes, and keeps all from it.
+    /// Waits until no thread reads stored bytes, and keeps others from it.
     pub(super) fn stirring(&self) -> Stirring<'_> {
         self.stored.write().unwrap_or_else(PoisonError::into_inner)
     }
