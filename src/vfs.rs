@@ -42,6 +42,7 @@ mod edit;
 mod elements;
 mod elsewhere;
 mod error;
+mod format;
 mod handle;
 mod hdus;
 mod history;
@@ -80,6 +81,7 @@ pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
 };
 pub use error::{Call, Error, NAME_MAX, check_name};
+pub use format::Format;
 pub use mounts::Mounted;
 pub use node::Node;
 pub use stored::Reading;
@@ -298,11 +300,7 @@ impl Vfs {
                     direct: false,
                 });
             }
-            Node::Block(_)
-            | Node::ArrayBin(_)
-            | Node::ArrayNpy(_)
-            | Node::HduHeader(_)
-            | Node::HduBin(_) => {
+            Node::Block(_) | Node::Array(..) | Node::HduHeader(_) | Node::HduBin(_) => {
                 let handle = self.open_data(&state, node, access)?;
                 let fh = self.handles.insert(Handle::Data(handle));
                 // nobody tells of what becomes of other files

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 
+use super::format::Format;
 use super::node::Node;
 use crate::asdf::Places;
 use crate::asdf::names::SUFFIXES;
@@ -196,9 +197,10 @@ impl Maker<'_> {
             Item::Array(index) => {
                 let stem = self.places.stem(place);
                 let number = self.numbers.of(parent, stem)?;
-                let [bin, npy] = SUFFIXES.map(|ending| format!("{stem}{ending}"));
-                self.enter(parent, bin, Node::ArrayBin(number))?;
-                self.enter(parent, npy, Node::ArrayNpy(number))?;
+                for format in Format::ALL {
+                    let name = format!("{stem}{}", format.suffix());
+                    self.enter(parent, name, Node::Array(number, format))?;
+                }
                 let index = u32::try_from(index).ok()?;
                 self.catalogue.arrays.insert(number, (parent, index));
             }
@@ -329,7 +331,7 @@ mod tests {
             panic!("no directory")
         };
         assert_eq!(names(&found, meta), ["flux.bin", "flux.npy"]);
-        let Some(Node::ArrayBin(flux)) = found.lookup(meta, "flux.bin".as_ref()) else {
+        let Some(Node::Array(flux, Format::Bin)) = found.lookup(meta, "flux.bin".as_ref()) else {
             panic!("no file")
         };
         assert_eq!(found.array(flux), Some(0));

@@ -356,7 +356,7 @@ fn pages_of(state: &State, n: usize) -> Vec<Invalidation> {
         let array = state.snapshot.arrays().get(*i);
         array.is_some_and(|array| *array.origin() == Origin::Block(n))
     });
-    let arrays = arrays.flat_map(|(number, _)| [Node::ArrayBin(number), Node::ArrayNpy(number)]);
+    let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
     let nodes = block.into_iter().chain(arrays);
     nodes.map(|node| Invalidation::Inode(node.ino())).collect()
 }

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::format::Format;
 use crate::asdf::Snapshot;
 use crate::error::Result;
 use crate::source::{Borrower, Loan, Overlay, Source};
@@ -11,50 +12,32 @@ use crate::source::{Borrower, Loan, Overlay, Source};
 struct Drafted {
     snapshot: Arc<Snapshot>,
     array: usize,
-    is_npy: bool,
+    format: Format,
     draft: Arc<Overlay>,
     /// The array in the draft, made once that can hold it.
     edited: OnceLock<Arc<dyn Source>>,
     saved: Arc<dyn Source>,
 }
 
-/// Array `i`, or its NPY file, with the edits of its block.
+/// A file of array `i` with the edits of its block.
 pub(super) fn drafted(
     snapshot: &Arc<Snapshot>,
     i: usize,
-    is_npy: bool,
+    format: Format,
     draft: Arc<Overlay>,
 ) -> Result<Arc<dyn Source>> {
     let to_end = |array: &crate::asdf::Array| array.goes_to_the_end();
-    let saved = if is_npy {
-        snapshot.array_npy(i)
-    } else {
-        snapshot.array_bin(i)
-    };
-    match saved {
+    match format.saved(snapshot, i) {
         // one that follows the end of its block is as long as the draft makes it
         Ok(saved) if !snapshot.arrays().get(i).is_some_and(to_end) => Ok(Arc::new(Drafted {
             snapshot: Arc::clone(snapshot),
             array: i,
-            is_npy,
+            format,
             draft,
             edited: OnceLock::new(),
             saved,
         })),
-        _ => over(snapshot, i, is_npy, draft),
-    }
-}
-
-fn over(
-    snapshot: &Snapshot,
-    i: usize,
-    is_npy: bool,
-    draft: Arc<Overlay>,
-) -> Result<Arc<dyn Source>> {
-    if is_npy {
-        snapshot.npy_over(i, draft)
-    } else {
-        snapshot.array_over(i, draft)
+        _ => format.over(snapshot, i, draft),
     }
 }
 
@@ -68,13 +51,8 @@ impl Drafted {
             return Some(edited);
         }
         // emptied meanwhile, it can't be made
-        let made = over(
-            &self.snapshot,
-            self.array,
-            self.is_npy,
-            Arc::clone(&self.draft),
-        );
-        let made = made.ok()?;
+        let draft = Arc::clone(&self.draft);
+        let made = self.format.over(&self.snapshot, self.array, draft).ok()?;
         Some(self.edited.get_or_init(|| made))
     }
 }
@@ -106,7 +84,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::vfs::node::Node;
     use crate::vfs::testing::writable;
-    use crate::vfs::{Access, Bytes, Vfs};
+    use crate::vfs::{Access, Bytes, Format, Vfs};
 
     const TEXT: &[u8] =
         b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
@@ -133,8 +111,8 @@ mod tests {
             vfs.open(node.ino(), access).unwrap().fh
         };
         let (bin, npy) = (
-            open(Node::ArrayBin(number), false),
-            open(Node::ArrayNpy(number), false),
+            open(Node::Array(number, Format::Bin), false),
+            open(Node::Array(number, Format::Npy), false),
         );
         let block = open(Node::Block(0), true);
         let shows = |want: &[u8]| {

@@ -68,7 +68,7 @@ impl Vfs {
         node: Node,
         access: super::Access,
     ) -> Result<DataHandle> {
-        if let Node::ArrayBin(number) | Node::ArrayNpy(number) = node {
+        if let Node::Array(number, _) = node {
             state.array(number)?;
         }
         if let Node::HduHeader(_) | Node::HduBin(_) = node {
@@ -132,18 +132,11 @@ impl Vfs {
         match (node, draft) {
             (Node::Block(_), Some(draft)) => Ok(draft.overlay.clone()),
             (Node::Block(n), None) => snapshot.block(index(n)),
-            (Node::ArrayBin(number), draft) => {
+            (Node::Array(number, format), draft) => {
                 let i = state.catalogue().array(number).ok_or_else(missing)?;
                 match draft {
-                    Some(draft) => drafted(snapshot, i, false, draft.overlay.clone()),
-                    None => snapshot.array_bin(i),
-                }
-            }
-            (Node::ArrayNpy(number), draft) => {
-                let i = state.catalogue().array(number).ok_or_else(missing)?;
-                match draft {
-                    Some(draft) => drafted(snapshot, i, true, draft.overlay.clone()),
-                    None => snapshot.array_npy(i),
+                    Some(draft) => drafted(snapshot, i, format, draft.overlay.clone()),
+                    None => format.saved(snapshot, i),
                 }
             }
             (node, _) => hdus::source(snapshot, node).map_err(|_| missing()),
@@ -249,7 +242,7 @@ impl Vfs {
             return stale("the block has been removed since it was opened");
         }
         match open.node {
-            Node::ArrayBin(number) | Node::ArrayNpy(number) => {
+            Node::Array(number, _) => {
                 let arrays = before.array(number).ok().zip(now.array(number).ok());
                 match arrays.filter(|(before, now)| Array::shows_the_same(before, now)) {
                     Some(_) => Ok(()),
@@ -518,19 +511,17 @@ fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
 pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
     match node {
         Node::Block(n) => Some(index(n)),
-        Node::ArrayBin(number) | Node::ArrayNpy(number) => {
-            match state.array(number).ok()?.origin() {
-                Origin::Block(n) => Some(*n),
-                _ => None,
-            }
-        }
+        Node::Array(number, _) => match state.array(number).ok()?.origin() {
+            Origin::Block(n) => Some(*n),
+            _ => None,
+        },
         _ => None,
     }
 }
 
 /// Whether the bytes of an array lie in another file.
 pub(super) fn is_elsewhere(state: &State, node: Node) -> bool {
-    let (Node::ArrayBin(number) | Node::ArrayNpy(number)) = node else {
+    let Node::Array(number, _) = node else {
         return false;
     };
     let array = state.array(number);

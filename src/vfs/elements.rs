@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::drafts::Draft;
 use super::edit::DataHandle;
+use super::format::Format;
 use super::node::Node;
 use super::{Error, Result, State, Vfs, locked};
 use crate::asdf::scatter::Scatter;
@@ -25,13 +26,11 @@ impl Vfs {
         data: &[u8],
     ) -> Result<()> {
         let state = self.state();
-        let (number, is_npy) = array_of(open.node).ok_or(Error::NotFound)?;
-        let i = state.array_index(number)?;
-        let header = if is_npy {
-            state.snapshot.npy_header_len(i)?
-        } else {
-            0
+        let Node::Array(number, format) = open.node else {
+            return Err(Error::NotFound);
         };
+        let i = state.array_index(number)?;
+        let header = format.header_len(&state.snapshot, i)?;
         let data = self.skip_header(open, header, offset, data)?;
         let at = offset.max(header).saturating_sub(header);
         let end = u64::try_from(data.len())
@@ -45,11 +44,11 @@ impl Vfs {
         }
         let mut rewritten = locked(&open.rewritten);
         if let Some(rewritten) = rewritten.as_mut() {
-            put_zeros(&state, number, is_npy, draft, *rewritten..at)?;
+            put_zeros(&state, number, format, draft, *rewritten..at)?;
             *rewritten = (*rewritten).max(end.unwrap_or(0));
         }
         drop(rewritten);
-        put_elements(&state, number, is_npy, draft, at, data)?;
+        put_elements(&state, number, format, draft, at, data)?;
         draft.touch(open.node);
         Ok(())
     }
@@ -82,7 +81,7 @@ impl Vfs {
 
     /// Makes what is missing of an array that was emptied zeros.
     pub(super) fn fill_up(&self, open: &DataHandle) -> Result<()> {
-        let (Some(_), Some((number, is_npy))) = (open.block, array_of(open.node)) else {
+        let (Some(_), Node::Array(number, format)) = (open.block, open.node) else {
             return Ok(());
         };
         self.change(open, |draft| {
@@ -92,7 +91,7 @@ impl Vfs {
                 return Ok(());
             };
             let len = state.array(number)?.bin_len();
-            put_zeros(&state, number, is_npy, draft, *rewritten..len)?;
+            put_zeros(&state, number, format, draft, *rewritten..len)?;
             *rewritten = (*rewritten).max(len);
             draft.touch(open.node);
             Ok(())
@@ -104,7 +103,7 @@ impl Vfs {
         let Some(rewritten) = *locked(&open.rewritten) else {
             return Ok(());
         };
-        let (Node::ArrayBin(number) | Node::ArrayNpy(number)) = open.node else {
+        let Node::Array(number, _) = open.node else {
             return Ok(());
         };
         let state = self.state();
@@ -120,20 +119,11 @@ impl Vfs {
     }
 }
 
-/// The array whose file this is, and whether that has an NPY header.
-fn array_of(node: Node) -> Option<(u32, bool)> {
-    match node {
-        Node::ArrayNpy(number) => Some((number, true)),
-        Node::ArrayBin(number) => Some((number, false)),
-        _ => None,
-    }
-}
-
 /// Puts bytes where the elements of an array are, from byte `at` of them on.
 fn put_elements(
     state: &State,
     number: u32,
-    is_npy: bool,
+    format: Format,
     draft: &Draft,
     at: u64,
     data: &[u8],
@@ -142,7 +132,7 @@ fn put_elements(
     let overlay = &draft.overlay;
     let i = state.array_index(number)?;
     let view = state.snapshot.array_view(i, overlay.len())?;
-    if is_npy && array.is_fortran() {
+    if format.is_fortran(array) {
         overlay.write(view.extent().start.saturating_add(at), data)?;
     } else {
         Scatter::new(view, Place::Array(array.path()))?.scatter(
@@ -158,7 +148,7 @@ fn put_elements(
 fn put_zeros(
     state: &State,
     number: u32,
-    is_npy: bool,
+    format: Format,
     draft: &Draft,
     range: Range<u64>,
 ) -> Result<()> {
@@ -167,7 +157,7 @@ fn put_zeros(
     while at < range.end {
         let len = usize::try_from(range.end.saturating_sub(at)).map_or(ZEROS, |n| n.min(ZEROS));
         let zeros = zeros.get(..len).unwrap_or_default();
-        put_elements(state, number, is_npy, draft, at, zeros)?;
+        put_elements(state, number, format, draft, at, zeros)?;
         at = at.saturating_add(len_u64(len));
     }
     Ok(())

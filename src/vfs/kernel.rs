@@ -265,7 +265,7 @@ impl Vfs {
             Node::Block(_) => Node::Blocks,
             Node::Status | Node::BlocksTsv | Node::ArraysTsv => Node::Info,
             Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
-            Node::ArrayBin(number) | Node::ArrayNpy(number) => {
+            Node::Array(number, _) => {
                 Node::ArrayDir(self.state().catalogue().directory_of(number)?)
             }
             _ => return None,

@@ -39,8 +39,7 @@ impl Vfs {
             Node::Info => Some("info".to_owned()),
             Node::Hdus => Some(hdus::NAME.to_owned()),
             Node::Block(n) => Some(format!("blocks/{n}.bin")),
-            Node::ArrayBin(number) => array_path(&state, number, ".bin"),
-            Node::ArrayNpy(number) => array_path(&state, number, ".npy"),
+            Node::Array(number, format) => array_path(&state, number, format.suffix()),
             Node::ArrayDir(number) => directory_path(&state, number),
             Node::ArrayLink(_) => Some("a link in arrays".to_owned()),
             Node::Text(number) => {
@@ -107,7 +106,10 @@ mod tests {
             (Node::Block(0), "blocks/0.bin"),
             (Node::Status, "info/status"),
             (Node::Text(7), super::NAMELESS),
-            (Node::ArrayBin(1 << 20), super::NAMELESS),
+            (
+                Node::Array(1 << 20, crate::vfs::Format::Bin),
+                super::NAMELESS,
+            ),
         ] {
             assert_eq!(vfs.path_of(node), path);
         }

@@ -4,6 +4,8 @@
 //! which one of that kind. Numbers of names under `arrays/` come from the list of names in `catalogue`, which only ever
 //! grows by the names that saves add, so that a save changes no inode number.
 
+use super::format::Format;
+
 /// A file or directory of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Node {
@@ -25,10 +27,8 @@ pub enum Node {
     Block(u32),
     /// A directory under `arrays/`; 0 is `arrays/` itself.
     ArrayDir(u32),
-    /// `arrays/….bin`
-    ArrayBin(u32),
-    /// `arrays/….npy`
-    ArrayNpy(u32),
+    /// A file of an array under `arrays/`, in one of the forms that it has.
+    Array(u32, Format),
     /// A symlink under `arrays/`.
     ArrayLink(u32),
     /// A file in the root: 0 is the one that was `tree.yaml` at first, the others are made by users.
@@ -45,6 +45,11 @@ impl Node {
     /// `arrays/`
     pub const ARRAYS: Self = Self::ArrayDir(0);
 
+    /// The files of an array.
+    pub(super) fn array_files(number: u32) -> [Self; 2] {
+        Format::ALL.map(|format| Self::Array(number, format))
+    }
+
     /// Its inode number.
     #[must_use]
     pub fn ino(self) -> u64 {
@@ -58,8 +63,8 @@ impl Node {
             Self::Hdus => (0, 7),
             Self::Block(n) => (1, n),
             Self::ArrayDir(n) => (2, n),
-            Self::ArrayBin(n) => (3, n),
-            Self::ArrayNpy(n) => (4, n),
+            Self::Array(n, Format::Bin) => (3, n),
+            Self::Array(n, Format::Npy) => (4, n),
             Self::ArrayLink(n) => (5, n),
             Self::Text(n) => (6, n),
             Self::HduHeader(n) => (7, n),
@@ -82,8 +87,8 @@ impl Node {
             (0, 7) => Self::Hdus,
             (1, n) => Self::Block(n),
             (2, n) => Self::ArrayDir(n),
-            (3, n) => Self::ArrayBin(n),
-            (4, n) => Self::ArrayNpy(n),
+            (3, n) => Self::Array(n, Format::Bin),
+            (4, n) => Self::Array(n, Format::Npy),
             (5, n) => Self::ArrayLink(n),
             (6, n) => Self::Text(n),
             (7, n) => Self::HduHeader(n),
@@ -104,7 +109,7 @@ mod tests {
             for node in [
                 Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
                 Node::Hdus, Node::HduHeader(n), Node::HduBin(n),
-                Node::Block(n), Node::ArrayDir(n), Node::ArrayBin(n), Node::ArrayNpy(n), Node::ArrayLink(n), Node::Text(n),
+                Node::Block(n), Node::ArrayDir(n), Node::Array(n, Format::Bin), Node::Array(n, Format::Npy), Node::ArrayLink(n), Node::Text(n),
             ] {
                 prop_assert_eq!(Node::from_ino(node.ino()), Some(node));
             }

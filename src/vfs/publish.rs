@@ -161,8 +161,8 @@ fn changes(old: &State, new: &State) -> Vec<Invalidation> {
         let before = old.array(number).ok().zip(new.snapshot.arrays().get(i));
         // an array that was not there just now may have been once, and the kernel may still have pages of it
         if !before.is_some_and(|(before, after)| Array::shows_the_same(before, after)) {
-            out.push(Invalidation::Inode(Node::ArrayBin(number).ino()));
-            out.push(Invalidation::Inode(Node::ArrayNpy(number).ino()));
+            let files = Node::array_files(number).into_iter();
+            out.extend(files.map(|node| Invalidation::Inode(node.ino())));
         }
     }
     let len = |state: &State, n| Some(state.snapshot.layout().blocks.get(index(n))?.data_size);

@@ -209,7 +209,7 @@ impl Vfs {
 /// The pages of every file that shows bytes of FILE.
 fn everything(state: &State) -> impl Iterator<Item = Invalidation> {
     let arrays = state.catalogue().arrays();
-    let arrays = arrays.flat_map(|(number, _)| [Node::ArrayBin(number), Node::ArrayNpy(number)]);
+    let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
     let blocks = (0..).take(state.snapshot.layout().blocks.len());
     let units = hdus::entries(&state.snapshot).into_iter();
     arrays

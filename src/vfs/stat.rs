@@ -55,8 +55,7 @@ impl Vfs {
             Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => 0,
             Node::Status | Node::BlocksTsv | Node::ArraysTsv => self.info_len(state, node),
             Node::Block(n) => self.block_len(state, index(n))?,
-            Node::ArrayBin(number) => state.array(number)?.bin_len(),
-            Node::ArrayNpy(number) => state.array(number)?.npy_len(),
+            Node::Array(number, format) => format.len(state.array(number)?),
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
             Node::Text(number) => locked(&self.root).shown(number)?.len,
@@ -66,7 +65,7 @@ impl Vfs {
     /// Permission bits: those of FILE, without those to write where nothing can be written.
     fn perm(&self, state: &State, node: Node, kind: Kind) -> u16 {
         let perm = permissions(&state.meta, self.options.umask);
-        let is_data = matches!(node, Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_));
+        let is_data = matches!(node, Node::Block(_) | Node::Array(..));
         match kind {
             Kind::Symlink => 0o777,
             Kind::Directory => with_search_bits(perm),

@@ -48,7 +48,7 @@ impl Vfs {
                 facts.gid = changes.gid.unwrap_or(facts.gid);
                 facts.mtime = changes.mtime.unwrap_or(facts.mtime);
             }
-            Node::Block(_) | Node::ArrayBin(_) | Node::ArrayNpy(_) => {
+            Node::Block(_) | Node::Array(..) => {
                 if let Some(size) = changes.size {
                     self.noted(node, self.resize_data(node, fh, size))?;
                 }

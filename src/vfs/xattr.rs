@@ -94,7 +94,7 @@ impl Vfs {
         Ok(match Node::from_ino(ino).ok_or(Error::NotFound)? {
             Node::Root => self.root_attributes(&state),
             Node::Block(n) => block_attributes(&state, index(n))?,
-            Node::ArrayBin(n) | Node::ArrayNpy(n) => array_attributes(&state, n)?,
+            Node::Array(n, _) => array_attributes(&state, n)?,
             Node::Text(number) => self.text_attributes(number),
             _ => Vec::new(),
         })

@@ -18,7 +18,7 @@ const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !c
 fn mounted() -> (TempDir, Vfs, [Node; 2]) {
     let (dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
     let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
-    (dir, vfs, [Node::ArrayBin(number), Node::ArrayNpy(number)])
+    (dir, vfs, Node::array_files(number))
 }
 
 fn open(vfs: &Vfs, node: Node, truncate: bool) -> u64 {

@@ -1,0 +1,73 @@
+//! The forms in which `arrays/` shows an array. A view of another kind is a form more.
+
+use std::sync::Arc;
+
+use crate::asdf::names::SUFFIXES;
+use crate::asdf::{Array, Snapshot};
+use crate::error::Result;
+use crate::source::{Overlay, Source};
+
+/// A form in which the elements of an array are a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// The elements in C order, `.bin`.
+    Bin,
+    /// With an NPY header in front, and in Fortran order if they lie so, `.npy`.
+    Npy,
+}
+
+impl Format {
+    /// All of them, in the order of [`SUFFIXES`].
+    pub(super) const ALL: [Self; 2] = [Self::Bin, Self::Npy];
+
+    /// What names of such files end with.
+    pub(super) fn suffix(self) -> &'static str {
+        let [bin, npy] = SUFFIXES;
+        match self {
+            Self::Bin => bin,
+            Self::Npy => npy,
+        }
+    }
+
+    /// The bytes of the file of an array.
+    pub(super) fn len(self, array: &Array) -> u64 {
+        match self {
+            Self::Bin => array.bin_len(),
+            Self::Npy => array.npy_len(),
+        }
+    }
+
+    /// How many bytes of the file of array `i` are in front of its elements.
+    pub(super) fn header_len(self, snapshot: &Snapshot, i: usize) -> Result<u64> {
+        match self {
+            Self::Bin => Ok(0),
+            Self::Npy => snapshot.npy_header_len(i),
+        }
+    }
+
+    /// Whether the elements of an array are in Fortran order.
+    pub(super) fn is_fortran(self, array: &Array) -> bool {
+        self == Self::Npy && array.is_fortran()
+    }
+
+    /// The file of array `i`, as it is saved.
+    pub(super) fn saved(self, snapshot: &Snapshot, i: usize) -> Result<Arc<dyn Source>> {
+        match self {
+            Self::Bin => snapshot.array_bin(i),
+            Self::Npy => snapshot.array_npy(i),
+        }
+    }
+
+    /// The file of array `i` with these bytes for its block.
+    pub(super) fn over(
+        self,
+        snapshot: &Snapshot,
+        i: usize,
+        block: Arc<Overlay>,
+    ) -> Result<Arc<dyn Source>> {
+        match self {
+            Self::Bin => snapshot.array_over(i, block),
+            Self::Npy => snapshot.npy_over(i, block),
+        }
+    }
+}
