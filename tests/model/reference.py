@@ -68,6 +68,7 @@ class Data:
     epoch: int = 0
     removals: int = 0
     array: texts.Array = None
+    length: int = 0                          # of what was saved of its block when it was opened
     rewritten: int = None                    # how far an emptied array has been written again
     readable: bool = True
 
@@ -146,7 +147,7 @@ class Reference:
     def open_text(self, name, write, truncate=False, append=False):
         """A file of the root that is there, opened; emptied if it was there before."""
         file = self.names[name]
-        if write and name == TREE:
+        if write and file is self.tree:
             self.vacancy = None
         epoch = self.pending[1] if self.pending and file is self.tree else self.epoch
         handle = Text(file, write, append, epoch)
@@ -328,6 +329,7 @@ class Reference:
         array = None if kind == "block" else self.arrays()[name]
         number = name if kind == "block" else array.block(len(self.blocks))
         handle = Data(kind, name, write, append and kind == "block", number, self.data_epoch, self.removals.get(number, 0), array)
+        handle.length = self.saved_length(number)
         if write:
             self.writers[number] = self.writers.get(number, 0) + 1
             if truncate and kind == "block":
@@ -353,7 +355,13 @@ class Reference:
         if now is None:
             return False
         same = [(array.block(len(self.blocks)), array.dtype, array.shape, array.offset, array.strides) for array in (now, handle.array)]
-        return same[0] == same[1]
+        # one that goes to the end of its block has another shape when that has another length
+        places = [now.places(length) if None in now.shape else None for length in (handle.length, self.saved_length(handle.block))]
+        rows = [places is not None and places.shape for places in places]
+        return same[0] == same[1] and rows[0] == rows[1]
+
+    def saved_length(self, number):
+        return len(self.blocks[number].data) if number is not None and number < len(self.blocks) else 0
 
     def write_data(self, handle, offset, data):
         """What a write must answer, and what follows."""
