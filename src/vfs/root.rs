@@ -333,6 +333,12 @@ impl Root {
         let number = self.lookup(name).ok_or(Error::NotFound)?;
         let replaced = self.lookup(new);
         if replaced == Some(number) {
+            // the kernel asks for two names of one file only where it takes the new one for free
+            if name != new {
+                self.names.remove(name);
+                self.vacancy = None;
+                self.drop_name(number);
+            }
             return Ok(None);
         }
         self.check_may_lose_name(number, replaced)?;

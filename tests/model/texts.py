@@ -9,7 +9,7 @@ import yaml
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 HEAD = b"#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n"
 DIRECTIVES = b"%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n"
-NDARRAY = "tag:stsci.edu:asdf/core/ndarray-"
+NDARRAY = re.compile(r"tag:stsci\.edu:asdf/core/ndarray-\d+\.\d+\.\d+")
 TYPES = {"uint8": "u1", "int16": "i2", "int32": "i4", "float64": "f8"}
 
 
@@ -65,9 +65,9 @@ def arrays_of(text):
         if id(node) in seen:
             return
         seen.add(id(node))
-        if isinstance(node, yaml.ScalarNode) and node.tag.startswith(NDARRAY):
+        if isinstance(node, yaml.ScalarNode) and NDARRAY.fullmatch(node.tag):
             raise ValueError("an array that is neither a mapping nor a list")
-        if isinstance(node, yaml.MappingNode) and node.tag.startswith(NDARRAY):
+        if isinstance(node, yaml.MappingNode) and NDARRAY.fullmatch(node.tag):
             if array := array_of({key.value: value for key, value in node.value}):
                 found["/".join(path)] = array
         elif isinstance(node, yaml.MappingNode):
@@ -88,6 +88,8 @@ def array_of(fields):
     if "source" not in fields or not isinstance(fields["datatype"], yaml.ScalarNode):
         return None
     order = fields["byteorder"].value if "byteorder" in fields else "big"
+    if order not in ("big", "little"):
+        raise ValueError("neither big nor little")
     shape = tuple(None if item.value == "*" else int(item.value) for item in fields["shape"].value)
     strides = tuple(int(item.value) for item in fields["strides"].value) if "strides" in fields else None
     offset = int(fields["offset"].value) if "offset" in fields else 0

@@ -398,3 +398,16 @@ fn a_hard_link_of_a_tree_that_was_open_when_another_program_changed_file_can_be_
     }
     assert_eq!(tree_of(&root), theirs);
 }
+
+/// The name of before came back, though it was renamed.
+#[test]
+fn who_has_taken_the_tree_away_may_rename_another_name_of_it_over_it() {
+    let mut root = root();
+    let filled = root.unlink(TREE_NAME.as_ref(), 7).unwrap().unwrap();
+    root.link(filled, "tree.yaml~".as_ref()).unwrap();
+    root.rename("tree.yaml~".as_ref(), TREE_NAME.as_ref(), 7)
+        .unwrap();
+    assert_eq!(root.lookup("tree.yaml~".as_ref()), None);
+    assert_eq!(root.lookup(TREE_NAME.as_ref()), Some(filled));
+    assert_eq!(root.shown(filled).unwrap().names, 1);
+}
