@@ -136,6 +136,9 @@ use std::fs::Metadata;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::asdf::scan::Scan;
+use crate::asdf::{OpenOptions, Snapshot};
+use crate::codec::Cache;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 
@@ -145,6 +148,7 @@ pub use name::short_enough;
 pub use plan::Pad;
 pub use publish::{is_published, publish};
 pub use recovery::Recovery;
+use recovery::Shown;
 pub use whole::{WholeBlock, whole};
 pub use writer::{Committed, Method, Opened, Options, Refusal, Unfinished, Writer};
 
@@ -160,6 +164,21 @@ pub struct ReadOnly {
     pub recovery: Recovery,
     /// Whether another mount has it for writing.
     pub locked: bool,
+    /// Its layout and text, if these bytes have been scanned already to know of an interrupted save.
+    scan: Option<Scan>,
+}
+
+impl ReadOnly {
+    /// The file as a snapshot.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub fn snapshot(self, cache: Arc<Cache>, options: OpenOptions) -> Result<Snapshot> {
+        match self.scan {
+            Some(scan) => Ok(Snapshot::new(self.file, self.source, scan, cache, options)),
+            None => Snapshot::read(self.file, self.source, cache, options),
+        }
+    }
 }
 
 /// Opens a file to be read, locked against mounts that would write it. Nothing is written.
@@ -172,22 +191,23 @@ pub fn open_read_only(path: &Path) -> Result<ReadOnly> {
     let failed = |cause| Error::io(path.display().to_string(), cause);
     let dir = Arc::new(dir);
     let file = dir.open(&name, Access::Read).map_err(failed)?;
-    // where there are no locks nobody else has one
+    // a filesystem without locks says nothing of other mounts
     let locked = !store::lock_shared(&file).unwrap_or(true);
     let meta = file.metadata().map_err(failed)?;
     let source = Arc::new(FileSource::new(Arc::clone(&file), meta.len()));
     let bytes: Arc<dyn Source> = source.clone();
-    let (shown, recovery) = if locked {
-        // what looks like an interrupted save is one that is going on
-        (None, Recovery::Clean)
+    let shown = if locked {
+        // what looks like an interrupted save is one that another process is doing
+        Shown::default()
     } else {
         recovery::shown(&dir, &name, &file, &bytes)?
     };
     Ok(ReadOnly {
         file: source,
-        source: shown.unwrap_or(bytes),
+        source: shown.bytes.unwrap_or(bytes),
         meta,
-        recovery,
+        recovery: shown.recovery,
         locked,
+        scan: shown.scan,
     })
 }

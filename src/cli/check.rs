@@ -120,7 +120,7 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
             let why = format!("{}: mounted; unmount it to repair it", path.display());
             return Err(Failure::new(Exit::Locked, why));
         }
-        Err(Refusal::ReadOnly(error) | Refusal::Failed(error)) => {
+        Err(Refusal::Unwritable(error)) => {
             return Err(Failure::reading(path, &error));
         }
     };

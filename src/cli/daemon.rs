@@ -306,7 +306,7 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
             return Err(Failure::new(Exit::Locked, why));
         }
         // whatever prevents reading as well is found out, and told, there
-        Err(Refusal::ReadOnly(error) | Refusal::Failed(error)) => {
+        Err(Refusal::Unwritable(error)) => {
             return Ok(Err(match error {
                 // of the version, and the advice is what was followed
                 Error::Unsupported {
@@ -344,15 +344,15 @@ fn open_for_reading(path: &Path, options: &Options, why: String) -> Result<Opene
     let opened = save::open_read_only(path).map_err(fail)?;
     tell_recovery(path, &opened.recovery);
     let cache = Cache::new(options.cache);
-    let snapshot =
-        Snapshot::read(opened.file, opened.source, cache, reading(path, options)?).map_err(fail)?;
+    let (meta, reading) = (opened.meta.clone(), reading(path, options)?);
+    let snapshot = opened.snapshot(cache, reading).map_err(fail)?;
     let why = match snapshot.fits() {
         Some(_) if !options.read_only => "ASDF in FITS is only read".to_owned(),
         _ => why,
     };
     Ok(Opened {
         snapshot,
-        meta: opened.meta,
+        meta,
         writer: None,
         read_only: Some(why),
     })

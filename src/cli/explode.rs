@@ -47,8 +47,8 @@ impl Original {
             index_cache: None,
         };
         let cache = Cache::new(options.cache);
-        let snapshot = Snapshot::read(opened.file, opened.source, cache, reading)
-            .map_err(|error| fail(&error))?;
+        let snapshot = opened.snapshot(cache, reading);
+        let snapshot = snapshot.map_err(|error| fail(&error))?;
         let snapshot = plain(snapshot).map_err(|error| unfit(path, error))?;
         let permissions = full.metadata().map_err(io)?.permissions();
         Ok(Self {

@@ -38,11 +38,9 @@ pub(super) fn read(path: &Path, options: &Options) -> Result<Looked, Failure> {
     };
     let opened = save::open_read_only(&full).map_err(fail)?;
     let cache = Cache::new(options.cache);
-    let snapshot = Snapshot::read(opened.file, opened.source, cache, open).map_err(fail)?;
-    Ok(Looked {
-        snapshot,
-        recovery: opened.recovery,
-    })
+    let recovery = opened.recovery.clone();
+    let snapshot = opened.snapshot(cache, open).map_err(fail)?;
+    Ok(Looked { snapshot, recovery })
 }
 
 /// Prints the files of a mount with their sizes, one a line.

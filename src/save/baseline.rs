@@ -8,7 +8,7 @@ use super::plan::Filler;
 use super::store::{Stat, Store, is_gone};
 use super::view::View;
 use crate::asdf::layout::Layout;
-use crate::asdf::scan::Scan;
+use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
 use crate::source::Source;
 
@@ -48,23 +48,33 @@ pub enum Reload {
     Changed(Scan),
 }
 
-impl Baseline {
-    /// FILE as it was scanned after it had this `stat`. If somebody has changed it since, it counts as changed whatever it is.
-    pub(super) fn since<S: Store>(
-        before: &Stat,
-        store: &Arc<S>,
-        file: &S::File,
-        layout: &Layout,
-    ) -> Result<Self> {
-        let mut now = Self::take(store, file, layout)?;
-        now.torn = !now.same_moment(before);
-        Ok(now)
-    }
+/// FILE as it was scanned.
+pub(super) struct Scanned {
+    /// What the system said of it before.
+    pub(super) before: Stat,
+    pub(super) scan: Scan,
+}
 
-    /// FILE as it is now.
-    pub(super) fn take<S: Store>(store: &Arc<S>, file: &S::File, layout: &Layout) -> Result<Self> {
-        let stat = stat(store, file)?;
-        Self::read(stat, &View::open(store, file)?, layout)
+impl Scanned {
+    /// Scans FILE.
+    pub(super) fn of<S: Store>(store: &Arc<S>, file: &S::File) -> Result<Self> {
+        let before = stat(store, file)?;
+        let scan = scan(&View::new(store, file, before.size), false)?;
+        Ok(Self { before, scan })
+    }
+}
+
+impl Baseline {
+    /// FILE as it was scanned. If another program has written it since, it counts as changed whatever its bytes are: some of them
+    /// may be older than the digests.
+    pub(super) fn of<S: Store>(store: &Arc<S>, file: &S::File, read: &Scanned) -> Result<Self> {
+        let mut now = Self::read(
+            stat(store, file)?,
+            &View::open(store, file)?,
+            &read.scan.layout,
+        )?;
+        now.torn = !now.same_moment(&read.before);
+        Ok(now)
     }
 
     fn read(stat: Stat, file: &dyn Source, layout: &Layout) -> Result<Self> {

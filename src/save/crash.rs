@@ -7,11 +7,12 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use super::name;
+use super::recovery::{self, Recovery, Shown};
 use super::scene::{NAME, Saved, Scene, Story, scenes, source};
 use super::sim::{Fault, Sim, Trouble};
 use super::store::{Access, Store};
 use super::writer::{Options, Writer};
-use super::{Recovery, name, recovery};
 use crate::asdf::layout::Severity;
 use crate::asdf::sample::Sample;
 use crate::source::read_all;
@@ -140,9 +141,14 @@ fn shown(disk: &Arc<Sim>, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let name = OsStr::new(NAME);
     let file = disk.open(name, Access::Read).unwrap();
     match recovery::shown(disk, name, &file, &source(bytes)) {
-        Ok((None, Recovery::Clean)) => Ok(bytes.to_vec()),
-        Ok((Some(shown), _)) => Ok(read_all(&*shown, 1 << 20).unwrap()),
-        other => Err(format!("{:?}", other.map(|found| found.1))),
+        Ok(Shown {
+            bytes: Some(shown), ..
+        }) => Ok(read_all(&*shown, 1 << 20).unwrap()),
+        Ok(Shown {
+            recovery: Recovery::Clean,
+            ..
+        }) => Ok(bytes.to_vec()),
+        other => Err(format!("{:?}", other.map(|found| found.recovery))),
     }
 }
 

@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use super::baseline::{Scanned, stat};
 use super::inplace::{InPlace, is_ours};
 use super::journal::{Head, Record};
 use super::name;
@@ -14,13 +15,14 @@ use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag};
 use super::store::{Access, Store, impossible};
 use super::view::{View, write_all};
 use crate::asdf::layout::{Extent, Index, Region};
-use crate::asdf::scan::scan;
+use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
 use crate::source::{Source, Window, read_all};
 
 /// What was found, and done where FILE may be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Recovery {
+    #[default]
     /// Nothing: no save was interrupted.
     Clean,
     /// A save was committed but not finished. Its bytes have been written, or, read only, are shown as if they had.
@@ -34,13 +36,11 @@ pub enum Recovery {
 }
 
 /// What lies beside or behind the bytes of FILE.
-pub(super) enum Found {
-    Clean,
+enum Found {
+    /// No trace of a save. FILE has been scanned to be sure of that: what came of it.
+    Clean(Result<Scan>),
     /// A whole record that explains FILE as it is; or one that does not, while FILE does not parse.
-    Pending {
-        record: Record,
-        sidecar: bool,
-    },
+    Pending { record: Record, sidecar: bool },
     /// A tail that was never completed, or not wholly removed: FILE ends here.
     Unfinished(u64),
     /// A whole record that does not explain FILE, which parses, or does not belong to it: the reason, and the bytes of a record in
@@ -48,22 +48,25 @@ pub(super) enum Found {
     Foreign(String, Option<Extent>),
 }
 
-/// Looks for the traces of an interrupted save.
-pub(super) fn find<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> Result<Found> {
-    let view = View::open(store, file)?;
-    if let Some(found) = find_sidecar(store, name, file, &view)? {
+/// Looks for the traces of an interrupted save. `bytes` are those of FILE.
+fn find<S: Store>(
+    store: &Arc<S>,
+    name: &OsStr,
+    file: &S::File,
+    bytes: &Arc<dyn Source>,
+) -> Result<Found> {
+    if let Some(found) = find_sidecar(store, name, file, &**bytes)? {
         return Ok(found);
     }
-    let view: Arc<dyn Source> = Arc::new(view);
-    match Record::read(&*view)? {
+    match Record::read(&**bytes)? {
         Some((record, base)) if record.tail()?.start == base => {
             let tail = Extent {
                 start: base,
-                end: view.len(),
+                end: bytes.len(),
             };
-            judge(&*view, record, false, Some(tail))
+            judge(&**bytes, record, false, Some(tail))
         }
-        _ => find_unfinished(&view),
+        _ => find_unfinished(bytes),
     }
 }
 
@@ -72,7 +75,7 @@ fn find_sidecar<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
     file: &S::File,
-    view: &View<S>,
+    bytes: &dyn Source,
 ) -> Result<Option<Found>> {
     let sidecar = name::sidecar(name);
     let foreign = |why: &str| {
@@ -114,7 +117,7 @@ fn find_sidecar<S: Store>(
     );
     let changed = !(short..=long).contains(&its.size);
     if !ours {
-        let its_own = !replaced && !changed && explains(view, &record)?;
+        let its_own = !replaced && !changed && explains(bytes, &record)?;
         return if its_own {
             foreign("an interrupted save, but not made by this program for this user")
         } else {
@@ -127,7 +130,7 @@ fn find_sidecar<S: Store>(
     if changed {
         return foreign("the file's length has been changed since");
     }
-    judge(view, record, true, None).map(Some)
+    judge(bytes, record, true, None).map(Some)
 }
 
 /// What to do with `record`: it is pending if FILE is what that save can have left. If FILE is anything else, the record is
@@ -162,8 +165,9 @@ fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
 
 /// Looks for sectors of a record where only bytes lie that belong to nothing.
 fn find_unfinished(file: &Arc<dyn Source>) -> Result<Found> {
-    let Ok(found) = scan(&**file, false) else {
-        return Ok(Found::Clean);
+    let found = match scan(&**file, false) {
+        Ok(found) => found,
+        failed => return Ok(Found::Clean(failed)),
     };
     let earliest = file.len().saturating_sub(RECORD_LIMIT);
     for (region, extent) in found.layout.regions() {
@@ -184,21 +188,22 @@ fn find_unfinished(file: &Arc<dyn Source>) -> Result<Found> {
             if let Some(tag) =
                 Tag::parse(part).filter(|tag| tag.base().is_some_and(|base| base <= at))
             {
-                return unfinished(file, tag);
+                let left = unfinished(file, tag)?;
+                return Ok(left.unwrap_or(Found::Clean(Ok(found))));
             }
             next = at.checked_add(SECTOR);
         }
     }
-    Ok(Found::Clean)
+    Ok(Found::Clean(Ok(found)))
 }
 
-/// What the record is that has these tags; its footer does not end FILE.
-fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Found> {
+/// What the record is that has these tags, and whose footer does not end FILE; `None` if the bytes are not a save's.
+fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Found>> {
     let base = tag.base().unwrap_or(u64::MAX);
     let end = tag.old_len.max(tag.new_len);
     let gap = Window::new(Arc::clone(file), end, base.saturating_sub(end))?;
     if read_all(&gap, RECORD_LIMIT)?.iter().any(|&byte| byte != 0) {
-        return Ok(Found::Clean);
+        return Ok(None);
     }
     let mut sector = [0; SECTOR_LEN];
     let len = usize::try_from(file.len().saturating_sub(base)).unwrap_or(SECTOR_LEN);
@@ -207,8 +212,8 @@ fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Found> {
         base,
     )?;
     let Some(head) = Tag::parse(&sector).and_then(|_| Head::of_sector(&sector)) else {
-        // it is removed from its end, so that without its start it was never completed
-        return Ok(Found::Unfinished(tag.old_len));
+        // a record is removed from its end, so one without its start was never completed
+        return Ok(Some(Found::Unfinished(tag.old_len)));
     };
     if let Some(len) = head.record_len()
         && let Ok(record) = Window::new(Arc::clone(file), base, len)
@@ -219,24 +224,38 @@ fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Found> {
             start: base,
             end: file.len(),
         };
-        return Ok(Found::Foreign(why.to_owned(), Some(tail)));
+        return Ok(Some(Found::Foreign(why.to_owned(), Some(tail))));
     }
-    Ok(Found::Unfinished(if head.witness.holds(&**file)? {
+    Ok(Some(Found::Unfinished(if head.witness.holds(&**file)? {
         tag.new_len
     } else {
         tag.old_len
-    }))
+    })))
 }
 
-/// Finishes or removes what was found. FILE is locked; `file` is it, open for reading.
+/// Finishes or removes what an interrupted save has left, and says what FILE is then. FILE is locked; `file` is it, open for
+/// reading.
+///
+/// The search for traces scans FILE. That scan is handed on, so that a mount reads a long text once.
 ///
 /// # Errors
-/// [`Error::Stale`] if the record does not explain FILE: it has been put beside it then, and nothing else was touched.
-pub(super) fn settle<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> Result<Recovery> {
+/// [`Error::Stale`] if the record does not explain FILE: it has been put beside it then, and nothing else was touched; of
+/// scanning FILE.
+pub(super) fn settle<S: Store>(
+    store: &Arc<S>,
+    name: &OsStr,
+    file: &S::File,
+) -> Result<(Recovery, Scanned)> {
     let failed = |cause| Error::io(format!("{}: recovering", name.display()), cause);
     let writable = || store.open(name, Access::Write).map_err(failed);
-    let done = match find(store, name, file)? {
-        Found::Clean => Recovery::Clean,
+    let before = stat(store, file)?;
+    let bytes: Arc<dyn Source> = Arc::new(View::new(store, file, before.size));
+    let recovery = match find(store, name, file, &bytes)? {
+        Found::Clean(scan) => {
+            let scan = scan?;
+            remove_temporaries(&**store, name);
+            return Ok((Recovery::Clean, Scanned { before, scan }));
+        }
         Found::Pending { record, sidecar } => {
             let save = InPlace {
                 store,
@@ -259,22 +278,23 @@ pub(super) fn settle<S: Store>(store: &Arc<S>, name: &OsStr, file: &S::File) -> 
         }
         Found::Foreign(why, tail) => {
             let kept = match tail {
-                Some(tail) => format!("{}", rescue(store, name, file, tail)?.display()),
+                Some(tail) => format!("{}", rescue(store, name, &bytes, tail)?.display()),
                 None => format!("{}", name::sidecar(name).display()),
             };
             let why = format!("{why}; nothing was touched, the save is kept in {kept}");
             return Err(Error::Stale { why });
         }
     };
-    remove_leftovers(store, name, file)?;
-    Ok(done)
+    let read = Scanned::of(store, file)?;
+    remove_temporaries(&**store, name);
+    Ok((recovery, read))
 }
 
 /// Copies a record that can't be used to a file beside FILE, if that is not there already.
 fn rescue<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
-    file: &S::File,
+    bytes: &Arc<dyn Source>,
     tail: Extent,
 ) -> Result<OsString> {
     let rescued = name::beside(name, "asdf-mount-rescued");
@@ -284,28 +304,16 @@ fn rescue<S: Store>(
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(rescued),
         Err(cause) => return Err(failed(cause)),
     };
-    let view: Arc<dyn Source> = Arc::new(View::open(store, file)?);
-    let bytes = read_all(&Window::new(view, tail.start, tail.len())?, tail.len())?;
+    let record = Window::new(Arc::clone(bytes), tail.start, tail.len())?;
+    let bytes = read_all(&record, tail.len())?;
     write_all(&**store, &copy, &bytes, 0)?;
     store.sync_all(&copy).map_err(failed)?;
     store.sync_dir().map_err(failed)?;
     Ok(rescued)
 }
 
-/// Removes temporary files of ours, if FILE itself is whole.
-pub(super) fn remove_leftovers<S: Store>(
-    store: &Arc<S>,
-    name: &OsStr,
-    file: &S::File,
-) -> Result<()> {
-    let any = |names: Vec<OsString>| names.iter().any(|other| name::is_temporary(name, other));
-    if store.names().is_ok_and(any) && scan(&View::open(store, file)?, false).is_ok() {
-        remove_temporaries(&**store, name);
-    }
-    Ok(())
-}
-
-/// Removes the temporary files for FILE that no running program has locked.
+/// Removes the temporary files for FILE that no running program has locked. FILE must have been read: a temporary file may be
+/// all that is left of one that can't be.
 pub(super) fn remove_temporaries<S: Store>(store: &S, file: &OsStr) {
     let names = store.names().unwrap_or_default();
     for leftover in names.iter().filter(|other| name::is_temporary(file, other)) {
@@ -328,27 +336,50 @@ pub(super) fn remove_temporaries<S: Store>(store: &S, file: &OsStr) {
     }
 }
 
-/// FILE as it will be once what was found is settled, without writing anything: `None` if it is `bytes` as they are.
+/// What a mount for reading shows of an interrupted save.
+#[derive(Default)]
+pub(super) struct Shown {
+    pub(super) recovery: Recovery,
+    /// FILE as it will be once the save is settled; `None` if these are its bytes as they are.
+    pub(super) bytes: Option<Arc<dyn Source>>,
+    /// FILE as it was scanned, if it is shown as it is.
+    pub(super) scan: Option<Scan>,
+}
+
+/// FILE as it will be once what was found is settled, without writing anything. `bytes` are its bytes as they are.
 pub(super) fn shown<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
     file: &S::File,
     bytes: &Arc<dyn Source>,
-) -> Result<(Option<Arc<dyn Source>>, Recovery)> {
-    let (segments, state) = match find(store, name, file)? {
-        Found::Clean => return Ok((None, Recovery::Clean)),
+) -> Result<Shown> {
+    let (segments, recovery) = match find(store, name, file, bytes)? {
+        Found::Clean(scan) => {
+            let scan = scan.ok();
+            return Ok(Shown {
+                scan,
+                ..Shown::default()
+            });
+        }
         Found::Pending { record, .. } => (redone(bytes.len(), &record)?, Recovery::Redone),
         Found::Unfinished(len) => {
             let mut segments = Segments::default();
             segments.push(Segment::Keep(Extent { start: 0, end: len }))?;
             (segments, Recovery::Dropped)
         }
-        Found::Foreign(why, _) => return Ok((None, Recovery::Foreign(why))),
+        Found::Foreign(why, _) => {
+            let recovery = Recovery::Foreign(why);
+            return Ok(Shown {
+                recovery,
+                ..Shown::default()
+            });
+        }
     };
-    Ok((
-        Some(Arc::new(Rope::new(Arc::clone(bytes), segments))),
-        state,
-    ))
+    Ok(Shown {
+        recovery,
+        bytes: Some(Arc::new(Rope::new(Arc::clone(bytes), segments))),
+        scan: None,
+    })
 }
 
 /// A file of `len` bytes with the ranges of `record` in it.
@@ -366,4 +397,32 @@ pub(super) fn redone(len: u64, record: &Record) -> Result<Segments> {
     }
     fill(&mut out, record.new_len)?;
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::save::sim::Sim;
+    use crate::save::writer::{Options, Writer};
+
+    /// The search for traces of a save scanned FILE, and then the writer did so again.
+    #[test]
+    fn a_mount_scans_the_file_once_and_hashes_its_head_once() {
+        let name = OsStr::new("f.asdf");
+        let text = format!("#ASDF 1.0.0\n---\nnote: {}\n...\n", "x".repeat(100_000));
+        let sample = Sample::new().text(text.as_bytes()).block(b"abc").bytes();
+        let disk = Arc::new(Sim::new(name, &sample));
+        let file = disk.open(name, Access::Read).unwrap();
+        let found = scan(&View::open(&disk, &file).unwrap(), false).unwrap();
+        let scanned = disk.bytes_read();
+        let head = usize::try_from(found.layout.head().end).unwrap();
+        assert!(Writer::open_in(Arc::clone(&disk), name, Options::default()).is_ok());
+        let others = 1000;
+        let read = disk.bytes_read() - scanned;
+        assert!(
+            read < scanned + head + others,
+            "{read} bytes, a scan reads {scanned}"
+        );
+    }
 }

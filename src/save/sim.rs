@@ -81,6 +81,7 @@ struct State {
     name_ops: Vec<NameOp>,
     clock: i64,
     ops: Vec<&'static str>,
+    bytes_read: usize,
     trouble: Trouble,
 }
 
@@ -284,7 +285,12 @@ impl Sim {
         self.state.lock().unwrap().ops.clone()
     }
 
-    /// What the name shows, to whoever reads it now.
+    /// How many bytes have been read so far.
+    pub(super) fn bytes_read(&self) -> usize {
+        self.state.lock().unwrap().bytes_read
+    }
+
+    /// What the name shows now.
     pub(super) fn content(&self, name: &OsStr) -> Option<Vec<u8>> {
         let state = self.state.lock().unwrap();
         Some(state.inodes[state.names.get(name)?].content.clone())
@@ -409,6 +415,7 @@ impl Store for Sim {
         let start = (offset as usize).min(content.len());
         let len = buf.len().min(content.len() - start);
         buf[..len].copy_from_slice(&content[start..start + len]);
+        state.bytes_read += len;
         let meddler = state.trouble.meddler.take_if(|it| it.0 <= offset);
         drop(state);
         if let Some((_, bytes)) = meddler {

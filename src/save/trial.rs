@@ -415,7 +415,7 @@ fn a_journal_of_a_file_changed_since_is_set_aside() {
     let refused = Writer::open(&trial.path(), Options::default());
     assert!(matches!(
         refused,
-        Err(Refusal::ReadOnly(Error::Stale { .. }))
+        Err(Refusal::Unwritable(Error::Stale { .. }))
     ));
     assert_eq!(trial.bytes(), bytes);
     assert_eq!(

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::baseline::{Baseline, Drift, named, stat};
+use super::baseline::{Baseline, Drift, named};
 use super::edit::Edit;
 use super::inplace::{self, Failure, InPlace};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
@@ -64,10 +64,14 @@ pub enum Refusal {
         /// Process id.
         holder: Option<u32>,
     },
-    /// It can be read, but not be written: why.
-    ReadOnly(Error),
-    /// It can't be read either.
-    Failed(Error),
+    /// It can't be written, or not even be read: why.
+    Unwritable(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Unwritable(error)
+    }
 }
 
 /// A file that has been opened for writing.
@@ -134,7 +138,7 @@ impl Writer<Disk> {
     /// # Errors
     /// [`Refusal`] says what can be done instead.
     pub fn open(path: &Path, options: Options) -> Result<Opened, Refusal> {
-        let (store, name) = directory(path).map_err(Refusal::Failed)?;
+        let (store, name) = directory(path)?;
         Self::open_in(Arc::new(store), &name, options)
     }
 }
@@ -157,19 +161,15 @@ impl<S: Store> Writer<S> {
         options: Options,
     ) -> Result<Opened<S>, Refusal> {
         let file = locked(&*store, name)?;
-        let recovery = recovery::settle(&store, name, &file).map_err(Refusal::ReadOnly)?;
-        let before = stat(&store, &file).map_err(Refusal::Failed)?;
-        let scan = View::open(&store, &file)
-            .and_then(|view| scan(&view, false))
-            .map_err(Refusal::Failed)?;
-        writable(&scan.layout).map_err(Refusal::ReadOnly)?;
-        let baseline = Baseline::since(&before, &store, &file, &scan.layout);
+        let (recovery, read) = recovery::settle(&store, name, &file)?;
+        writable(&read.scan.layout)?;
+        let baseline = Baseline::of(&store, &file, &read)?;
         let writer = Self {
             store,
             name: name.to_owned(),
             file,
-            layout: scan.layout.clone(),
-            baseline: baseline.map_err(Refusal::Failed)?,
+            layout: read.scan.layout.clone(),
+            baseline,
             options,
             grain: OnceCell::new(),
             broken: None,
@@ -179,7 +179,7 @@ impl<S: Store> Writer<S> {
         };
         Ok(Opened {
             writer,
-            scan,
+            scan: read.scan,
             recovery,
         })
     }
@@ -547,26 +547,13 @@ fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
     let deadline = Instant::now().checked_add(PATIENCE);
     let mut attempts = 0;
     while attempts < ATTEMPTS {
-        let file = store
-            .open(name, Access::Read)
-            .map_err(failed)
-            .map_err(Refusal::Failed)?;
-        let stat = store.stat(&file).map_err(failed).map_err(Refusal::Failed)?;
+        let file = store.open(name, Access::Read).map_err(failed)?;
+        let stat = store.stat(&file).map_err(failed)?;
         if !stat.is_regular() {
-            return Err(Refusal::Failed(Error::unsupported(
-                Place::File,
-                "not a regular file",
-            )));
+            return Err(Error::unsupported(Place::File, "not a regular file").into());
         }
-        store
-            .open(name, Access::Write)
-            .map_err(failed)
-            .map_err(Refusal::ReadOnly)?;
-        if !store
-            .lock(&file)
-            .map_err(failed)
-            .map_err(Refusal::ReadOnly)?
-        {
+        store.open(name, Access::Write).map_err(failed)?;
+        if !store.lock(&file).map_err(failed)? {
             if deadline.is_some_and(|deadline| Instant::now() < deadline) {
                 std::thread::sleep(PAUSE);
                 continue;
@@ -575,15 +562,12 @@ fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
             return Err(Refusal::Locked { holder });
         }
         attempts = attempts.saturating_add(1);
-        if named(store, name)
-            .map_err(Refusal::Failed)?
-            .is_some_and(|named| named.id == stat.id)
-        {
+        if named(store, name)?.is_some_and(|named| named.id == stat.id) {
             return Ok(file);
         }
     }
     let why = format!("{} is being replaced again and again", name.display());
-    Err(Refusal::Failed(Error::Stale { why }))
+    Err(Error::Stale { why }.into())
 }
 
 /// Whether files like this are written at all.

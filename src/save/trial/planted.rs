@@ -112,7 +112,7 @@ fn a_journal_is_finished_and_one_that_others_may_write_only_told_of() {
     let trial = Trial::new(&padded());
     plant_record(&trial, 0o666, |_| ());
     let refused = Writer::open(&trial.path(), Options::default());
-    let Err(Refusal::ReadOnly(error)) = refused else {
+    let Err(Refusal::Unwritable(error)) = refused else {
         panic!("{:?}", refused.map(|opened| opened.recovery));
     };
     assert!(error.to_string().contains("not made by this program"));

@@ -1,11 +1,10 @@
 //! Whether somebody else has changed FILE, and what it is then.
 
 use super::{Refusal, Writer, locked, writable};
-use crate::asdf::scan::{Scan, scan};
+use crate::asdf::scan::Scan;
 use crate::error::{Error, Result};
-use crate::save::baseline::{Baseline, Drift, Reload, named, stat};
+use crate::save::baseline::{Baseline, Drift, Reload, Scanned, named};
 use crate::save::store::{Store, busy};
-use crate::save::view::View;
 
 impl<S: Store> Writer<S> {
     /// Whether somebody else has changed FILE, to be asked now and then. Times alone are compared first, so that this is cheap.
@@ -60,14 +59,13 @@ impl<S: Store> Writer<S> {
         } else {
             locked(&*self.store, &self.name).map_err(|refusal| match refusal {
                 Refusal::Locked { .. } => self.error("locked by another mount", busy()),
-                Refusal::ReadOnly(error) | Refusal::Failed(error) => error,
+                Refusal::Unwritable(error) => error,
             })?
         };
-        let before = stat(&self.store, &file)?;
-        let scan = scan(&View::open(&self.store, &file)?, false)?;
-        writable(&scan.layout)?;
-        self.baseline = Baseline::since(&before, &self.store, &file, &scan.layout)?;
-        self.layout = scan.layout.clone();
+        let read = Scanned::of(&self.store, &file)?;
+        writable(&read.scan.layout)?;
+        self.baseline = Baseline::of(&self.store, &file, &read)?;
+        self.layout = read.scan.layout.clone();
         self.file = file;
         self.session = None;
         if self.unsettled.take().is_some() && same && self.broken.is_none() {
@@ -77,6 +75,6 @@ impl<S: Store> Writer<S> {
             );
             self.broken = Some(Error::Stale { why });
         }
-        Ok(scan)
+        Ok(read.scan)
     }
 }

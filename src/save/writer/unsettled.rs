@@ -6,7 +6,7 @@ use super::{Method, Writer};
 use crate::error::{Error, Result};
 use crate::save::inplace::{Failure, written};
 use crate::save::journal::Record;
-use crate::save::recovery::{redone, remove_leftovers};
+use crate::save::recovery::{redone, remove_temporaries};
 use crate::save::rope::Rope;
 use crate::save::store::Store;
 use crate::save::view::View;
@@ -166,6 +166,8 @@ impl<S: Store> Writer<S> {
     fn settle_name(&self) -> Result<()> {
         let synced = self.store.sync_dir().or_else(|_| self.store.sync_dir());
         synced.map_err(|cause| self.error("writing to disk", cause))?;
-        remove_leftovers(&self.store, &self.name, &self.file)
+        // FILE is what it was when it was last scanned: `commit` has compared it
+        remove_temporaries(&*self.store, &self.name);
+        Ok(())
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::*;
+use crate::asdf::OpenOptions as Reading;
 use crate::asdf::check::Validate;
 use crate::asdf::sample::Sample;
-use crate::asdf::{OpenOptions as Reading, Snapshot};
 use crate::codec::Cache;
 use crate::save::open_read_only;
 use crate::vfs::Options;
@@ -34,8 +34,9 @@ fn what_changes_after_it_was_read_is_shown() {
     let path = dir.path().join("a.asdf");
     std::fs::write(&path, Sample::new().bytes()).unwrap();
     let opened = open_read_only(&path).unwrap();
-    let cache = Cache::new(1 << 20);
-    let snapshot = Snapshot::read(opened.file, opened.source, cache, Reading::default()).unwrap();
+    let meta = opened.meta.clone();
+    let snapshot = opened.snapshot(Cache::new(1 << 20), Reading::default());
+    let snapshot = snapshot.unwrap();
     overwrite(&path, b"#ASDF 1.0.1", 1000);
     let options = Options {
         uid: None,
@@ -45,7 +46,7 @@ fn what_changes_after_it_was_read_is_shown() {
         scratch: 0,
         validate: Validate::Warn,
     };
-    let vfs = Vfs::new(&path, snapshot, opened.meta, None, options);
+    let vfs = Vfs::new(&path, snapshot, meta, None, options);
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
 }
 
