@@ -30,21 +30,17 @@ pub enum BlockEdit {
         /// What it is to hold.
         stored: Stored,
     },
-    /// Other header fields for block `n`, whose stored bytes stay.
-    Header {
+    /// Another checksum for block `n`, whose stored bytes stay.
+    Checksum {
         /// The block.
         n: usize,
         /// MD5 of the used bytes, all zero for "not verified".
-        checksum: Option<[u8; 16]>,
-        /// Bytes of the decoded data.
-        data_size: Option<u64>,
+        md5: [u8; 16],
     },
     /// A new block behind the last one.
     Append(Stored),
     /// The last block goes.
     RemoveLast,
-    /// More bytes at the end of the streamed block.
-    Extend(Arc<dyn Source>),
 }
 
 impl BlockEdit {

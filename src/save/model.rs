@@ -173,7 +173,6 @@ pub(super) enum Change {
     Checksum(prop::sample::Index, [u8; 16]),
     Append(Vec<u8>),
     RemoveLast,
-    Extend(Vec<u8>),
 }
 
 pub(super) fn change() -> impl Strategy<Value = Change> {
@@ -185,7 +184,6 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         (n(), any::<[u8; 16]>()).prop_map(|(n, md5)| Change::Checksum(n, md5)),
         bytes(300).prop_map(Change::Append),
         Just(Change::RemoveLast),
-        bytes(100).prop_map(Change::Extend),
     ]
 }
 
@@ -264,11 +262,7 @@ impl Change {
             Self::Checksum(n, md5) => {
                 let n = pick(n)?;
                 model.blocks[n].checksum = *md5;
-                BlockEdit::Header {
-                    n,
-                    checksum: Some(*md5),
-                    data_size: None,
-                }
+                BlockEdit::Checksum { n, md5: *md5 }
             }
             Self::Append(to) if !open => {
                 model.blocks.push(Block::of(to));
@@ -277,10 +271,6 @@ impl Change {
             Self::RemoveLast if count > 0 => {
                 model.blocks.pop();
                 BlockEdit::RemoveLast
-            }
-            Self::Extend(more) if open => {
-                model.blocks.last_mut()?.stored.extend(more);
-                BlockEdit::Extend(source(more))
             }
             _ => return None,
         })
@@ -519,12 +509,7 @@ fn edits_that_name_nothing_are_refused() {
             stored: old(0, 4),
         },
         BlockEdit::Append(old(0, 1)),
-        BlockEdit::Extend(source(b"x")),
-        BlockEdit::Header {
-            n: 7,
-            checksum: None,
-            data_size: None,
-        },
+        BlockEdit::Checksum { n: 7, md5: [5; 16] },
     ];
     for edit in edits {
         assert!(Plan::new(&layout, &Edit::block(edit), Padding::default(), None).is_err());

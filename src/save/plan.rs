@@ -242,14 +242,9 @@ fn apply(layout: &Layout, blocks: &mut Vec<Next>, change: &BlockEdit) -> Result<
             check_pieces(layout, *n, block.old, &stored.pieces)?;
             block.replace(layout, stored)
         }
-        BlockEdit::Header {
-            n,
-            checksum,
-            data_size,
-        } => {
-            let header = &mut blocks.get_mut(*n).ok_or_else(|| missing(*n))?.header;
-            header.checksum = checksum.unwrap_or(header.checksum);
-            header.data_size = data_size.unwrap_or(header.data_size);
+        BlockEdit::Checksum { n, md5 } => {
+            let block = blocks.get_mut(*n).ok_or_else(|| missing(*n))?;
+            block.header.checksum = *md5;
             Ok(())
         }
         BlockEdit::Append(stored) => {
@@ -270,17 +265,6 @@ fn apply(layout: &Layout, blocks: &mut Vec<Next>, change: &BlockEdit) -> Result<
             Ok(())
         }
         BlockEdit::RemoveLast => blocks.pop().map(drop).ok_or_else(|| missing(0)),
-        BlockEdit::Extend(bytes) => {
-            let last = blocks
-                .last_mut()
-                .filter(|last| last.header.streamed())
-                .ok_or_else(|| no_such_block(count, "the last block is not streamed"))?;
-            let end = last.old.map_or(0, |n| layout.stored_len(n));
-            last.pieces
-                .get_or_insert_with(|| vec![Piece::Old(Extent { start: 0, end })])
-                .push(Piece::New(Arc::clone(bytes)));
-            Ok(())
-        }
     }
 }
 

@@ -152,11 +152,7 @@ fn replace(n: usize, stored: Stored) -> Edit {
 }
 
 fn checksum(n: usize, md5: [u8; 16]) -> BlockEdit {
-    BlockEdit::Header {
-        n,
-        checksum: Some(md5),
-        data_size: None,
-    }
+    BlockEdit::Checksum { n, md5 }
 }
 
 fn padded() -> Sample {
@@ -302,7 +298,16 @@ fn ends() -> Vec<Scene> {
         ..stored(b"")
     };
     let before = Scene::new("a text before a stream", stream.clone(), text(900));
-    let more = Edit::block(BlockEdit::Extend(source(&[8; 1500])));
+    let more = Stored {
+        pieces: vec![
+            Piece::Old(Extent {
+                start: 0,
+                end: 1000,
+            }),
+            Piece::New(source(&[8; 1500])),
+        ],
+        ..stored(b"")
+    };
     vec![
         before.clone(),
         Scene {
@@ -310,7 +315,7 @@ fn ends() -> Vec<Scene> {
             first: Some(text(1000)),
             ..before
         },
-        Scene::new("a stream that grows", stream.clone(), more),
+        Scene::new("a stream that grows", stream.clone(), replace(1, more)),
         Scene::new("a stream that shrinks", stream, replace(1, cut)),
         Scene::new("a wrong index", stale, text(10)),
         Scene::new("an index that something follows", followed, text(10)),

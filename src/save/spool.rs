@@ -168,7 +168,7 @@ impl Elsewhere {
             }
             directory = openat(&directory, name, flags, Mode::empty())?;
         }
-        Ok(Disk::of(directory.into(), &self.path))
+        Ok(Disk::of(directory.into()))
     }
 }
 

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{
@@ -154,7 +154,6 @@ pub(super) fn impossible(error: &io::Error) -> bool {
 /// A directory on a real filesystem.
 pub struct Disk {
     dir: File,
-    path: PathBuf,
 }
 
 impl Disk {
@@ -165,19 +164,12 @@ impl Disk {
     pub fn open_dir(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        Ok(Self::of(dir.into(), path))
+        Ok(Self { dir: dir.into() })
     }
 
     /// The directory that is open already.
-    pub(super) fn of(dir: File, path: &Path) -> Self {
-        let path = path.to_owned();
-        Self { dir, path }
-    }
-
-    /// The directory's path as it was opened.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub(super) fn of(dir: File) -> Self {
+        Self { dir }
     }
 
     /// Renames a file to a name that is free, or fails; `false` where the filesystem has no such call.

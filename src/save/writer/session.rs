@@ -96,11 +96,7 @@ impl<S: Store> Writer<S> {
     }
 
     fn set_checksum(&mut self, n: usize, md5: [u8; 16]) -> Result<Committed<S::File>> {
-        self.save(&Edit::block(BlockEdit::Header {
-            n,
-            checksum: Some(md5),
-            data_size: None,
-        }))
+        self.save(&Edit::block(BlockEdit::Checksum { n, md5 }))
     }
 
     /// Writes `bytes` at `offset` of the data of block `n`. Not durable before [`Writer::end_block_writes`].
