@@ -150,7 +150,9 @@ pub use publish::{is_published, publish};
 pub use recovery::Recovery;
 use recovery::Shown;
 pub use whole::{WholeBlock, whole};
-pub use writer::{Committed, Method, Opened, Options, Refusal, Unfinished, Writer};
+pub use writer::{
+    Committed, Method, Opened, Options, RawFailure, RawWrite, Refusal, Unfinished, Writer,
+};
 
 /// A file that is only read.
 pub struct ReadOnly {

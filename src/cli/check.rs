@@ -129,7 +129,7 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
     }
     if matches!(opened.scan.layout.index, Index::Wrong(..)) {
         let edit = Edit::text(Arc::new(opened.scan.text));
-        let saved = opened.writer.save(&edit);
+        let saved = opened.writer.commit(&edit, &mut || ());
         saved.map_err(|error| Failure::reading(path, &error))?;
         findings.note(Verdict::Clean, "the block index has been written anew");
     }

@@ -50,7 +50,6 @@ const HEADER_LEN: u64 = 54;
 pub struct Plan {
     segments: Segments,
     layout: Layout,
-    old_len: u64,
     moves: bool,
 }
 
@@ -91,12 +90,6 @@ impl Plan {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
-    }
-
-    /// Length in bytes of the file that the plan was made for.
-    #[must_use]
-    pub fn old_len(&self) -> u64 {
-        self.old_len
     }
 
     /// The next file, piece by piece.
@@ -326,7 +319,6 @@ impl Assembly<'_> {
                 findings: Vec::new(),
             },
             segments: self.out,
-            old_len: self.old.len,
             moves,
         })
     }

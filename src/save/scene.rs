@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::edit::{BlockEdit, Edit, Piece, Stored};
 use super::plan::Pad;
 use super::sim::{Sim, Trouble};
-use super::writer::{Options, Writer};
+use super::store::Store;
+use super::writer::{Committed, Options, Writer};
 use crate::asdf::layout::Extent;
 use crate::asdf::sample::{Sample, block_with};
 use crate::error::Result;
@@ -108,6 +109,13 @@ impl Scene {
             new: disk.content(OsStr::new(NAME)).unwrap(),
             ops: disk.ops(),
         }
+    }
+}
+
+impl<S: Store> Writer<S> {
+    /// A save that no other thread has to be told of.
+    pub(super) fn save(&mut self, edit: &Edit) -> Result<Committed<S::File>> {
+        self.commit(edit, &mut || ())
     }
 }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::edit::{BlockEdit, Edit, Stored};
 use super::plan::Pad;
-use super::{Method, Opened, Options, Recovery, Refusal, Reload, Writer, open_read_only};
+use super::{Method, Opened, Options, RawWrite, Recovery, Refusal, Reload, Writer, open_read_only};
 use crate::asdf::layout::Index;
 use crate::asdf::sample::Sample;
 use crate::asdf::scan::scan;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result};
 use crate::source::{Memory, Source, read_all};
 
 mod planted;
@@ -335,25 +335,45 @@ fn a_change_by_another_program_is_noticed_and_read() -> Result<()> {
 }
 
 #[test]
-fn raw_data_are_written_with_the_checksum_taken_back() -> Result<()> {
+fn raw_data_are_written_with_the_checksum_taken_back() {
     let trial = Trial::new(&padded());
     let mut writer = trial.open().writer;
-    assert!(writer.write_block_data(1, 0, b"x").is_err());
-    let begun = writer.begin_block_writes(1, &[])?;
-    assert!(!begun.layout.blocks[1].has_checksum());
-    writer.write_block_data(1, 4990, b"0123456789")?;
-    assert!(writer.write_block_data(1, 4991, b"0123456789").is_err());
-    writer.save(&edit(9000))?;
-    writer.write_block_data(1, 0, b"again")?;
-    let done = writer.end_block_writes(1, Some([3; 16]), |_| Ok(()))?;
+    let mut data = vec![7; 5000];
+    data[4990..].copy_from_slice(b"0123456789");
+    let data = Memory::new(data);
+    let block = || {
+        let found = scan(&Memory::new(trial.bytes()), false).unwrap();
+        found.layout.blocks[1].clone()
+    };
+    let written = || {
+        assert!(!block().has_checksum());
+        assert!(content(&trial.bytes()).1[1].ends_with(b"0123456789"));
+        Ok([3; 16])
+    };
+    let fails = || Err(Error::corrupt(Place::File, "no checksum"));
+    let write = |writer: &mut Writer, n, end, md5: &dyn Fn() -> Result<[u8; 16]>| {
+        let ranges = &[4990..end];
+        let data = &data;
+        writer.write_raw(&RawWrite {
+            n,
+            data,
+            ranges,
+            md5,
+        })
+    };
+    for (n, end) in [(0, 5000), (1, 5001), (2, 5000)] {
+        let refused = write(&mut writer, n, end, &written).err().unwrap();
+        assert!(refused.begun.is_none());
+        assert_eq!(trial.bytes(), padded());
+    }
+    let done = write(&mut writer, 1, 5000, &written).ok().unwrap();
     assert_eq!(done.layout.blocks[1].checksum, [3; 16]);
-    let data = &content(&trial.bytes()).1[1];
-    assert_eq!(
-        (&data[..5], &data[4990..]),
-        (&b"again"[..], &b"0123456789"[..])
-    );
-    assert!(writer.write_block_data(1, 0, b"x").is_err());
-    Ok(())
+    assert_eq!(block().checksum, [3; 16]);
+    let failed = write(&mut writer, 1, 5000, &fails).err().unwrap();
+    let begun = failed.begun.unwrap();
+    assert!(!begun.layout.blocks[1].has_checksum() && !block().has_checksum());
+    writer.save(&edit(9000)).unwrap();
+    assert!(!block().has_checksum());
 }
 
 #[test]

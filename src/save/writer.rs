@@ -1,8 +1,8 @@
 //! The one that writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
 mod ahead;
+mod raw_write;
 mod reload;
-mod session;
 mod unsettled;
 
 use std::cell::OnceCell;
@@ -27,9 +27,9 @@ use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
-use session::Session;
 use unsettled::{Done, Unsettled};
 
+pub use raw_write::{RawFailure, RawWrite};
 pub use unsettled::Unfinished;
 
 /// What the user allows a save to do.
@@ -127,7 +127,8 @@ pub struct Writer<S: Store = Disk> {
     /// What the last save has left to do.
     unsettled: Option<Unsettled>,
     spool: Spool,
-    session: Option<Session<S::File>>,
+    /// FILE, open for writing, while data of a raw block are written.
+    raw: Option<S::File>,
 }
 
 impl Writer<Disk> {
@@ -175,7 +176,7 @@ impl<S: Store> Writer<S> {
             broken: None,
             unsettled: None,
             spool: Spool::new(&other_directories()),
-            session: None,
+            raw: None,
         };
         Ok(Opened {
             writer,
@@ -206,7 +207,7 @@ impl<S: Store> Writer<S> {
     ///
     /// # Errors
     /// Those of [`Plan::new`].
-    pub fn plan(&self, edit: &Edit) -> Result<Plan> {
+    pub(super) fn plan(&self, edit: &Edit) -> Result<Plan> {
         let plan = |padding, grain| Plan::new(&self.layout, edit, padding, grain);
         let (byte, absent) = match self.options.pad {
             Pad::Kept => (self.baseline.padding, false),
@@ -246,44 +247,22 @@ impl<S: Store> Writer<S> {
         *self.grain.get_or_init(|| self.store.grain(&self.file))
     }
 
-    /// Plans and commits.
+    /// Makes FILE what `edit` says. When this returns, that is durable, unless [`Committed::unfinished`] says what is missing.
+    ///
+    /// `observer` is called before stored bytes of blocks change or move in the file that is open now, if they are going to. From
+    /// then on nothing may be read by the places of the old layout.
     ///
     /// # Errors
-    /// Those of [`Writer::plan`] and [`Writer::commit`].
-    pub fn save(&mut self, edit: &Edit) -> Result<Committed<S::File>> {
-        self.save_announced(edit, &mut || ())
-    }
-
-    /// As [`Writer::save`]; calls `stirs` before stored bytes of blocks change or move in the file that is open now, if they are
-    /// going to. From then on nothing may be read by the places of the old layout.
-    ///
-    /// # Errors
-    /// As [`Writer::save`].
-    pub fn save_announced(
+    /// [`Error::Stale`] if another program has changed FILE since it was read; those of [`Plan::new`]; [`Error::NoRoom`];
+    /// [`Error::Rejected`] if FILE would not read as planned; [`Error::Io`]. What is read of FILE is then as it was, and nothing
+    /// has moved. What has made the writer [broken](Writer::broken) is given to each save after it.
+    pub fn commit(
         &mut self,
         edit: &Edit,
-        stirs: &mut dyn FnMut(),
+        observer: &mut dyn FnMut(),
     ) -> Result<Committed<S::File>> {
-        let plan = self.plan(edit)?;
-        self.commit_announced(&plan, stirs)
-    }
-
-    /// Makes FILE what the plan says. When this returns, that is durable, unless [`Committed::unfinished`] says what is missing.
-    ///
-    /// # Errors
-    /// [`Error::Stale`] if FILE is no longer what the plan was made for, [`Error::NoRoom`], [`Error::Rejected`] if FILE would
-    /// not read as planned, [`Error::Io`]. What is read of FILE is then as it was, and nothing has moved. What has made the
-    /// writer [broken](Writer::broken) is given to each save after it.
-    pub fn commit(&mut self, plan: &Plan) -> Result<Committed<S::File>> {
-        self.commit_announced(plan, &mut || ())
-    }
-
-    fn commit_announced(
-        &mut self,
-        plan: &Plan,
-        stirs: &mut dyn FnMut(),
-    ) -> Result<Committed<S::File>> {
-        self.check_state(plan)?;
+        self.prepare()?;
+        let plan = &self.plan(edit)?;
         let old: Arc<dyn Source> = Arc::new(View::open(&self.store, &self.file)?);
         let bytes = plan.next(Arc::clone(&old));
         let next = scan(&bytes, false)?;
@@ -300,14 +279,14 @@ impl<S: Store> Writer<S> {
         let baseline = self.baseline.succeeded_by(&bytes, &next.layout)?;
         let done = match record {
             Some(record) if self.options.replace => match self.replace(plan) {
-                Err(Failure::Impossible(_)) => self.in_place(plan, record, stirs),
+                Err(Failure::Impossible(_)) => self.in_place(plan, record, observer),
                 done => done,
             },
-            Some(record) => match self.in_place(plan, record, stirs) {
+            Some(record) => match self.in_place(plan, record, observer) {
                 Err(Failure::Impossible(_)) => self.replace(plan),
                 done => done,
             },
-            None => self.make_room(plan, &*old, stirs),
+            None => self.make_room(plan, &*old, observer),
         };
         match done {
             Ok(done) => self.done(next, baseline, done, old),
@@ -320,13 +299,10 @@ impl<S: Store> Writer<S> {
         }
     }
 
-    /// Whether anything may be written, and FILE is what the plan was made for.
-    fn check_state(&mut self, plan: &Plan) -> Result<()> {
+    /// Compares FILE with what was read, and finishes what the last save has left.
+    fn prepare(&mut self) -> Result<()> {
         self.check_writable()?;
         match self.drift()? {
-            Drift::Same(_) if plan.old_len() != self.layout.len => Err(Error::Stale {
-                why: "the plan was made for another state of the file".to_owned(),
-            }),
             Drift::Same(now) => {
                 self.baseline = now;
                 self.settle()
@@ -341,7 +317,7 @@ impl<S: Store> Writer<S> {
 
     /// Whether no other process has FILE open for writing, as far as can be told.
     fn alone(&self) -> Result<()> {
-        if self.session.is_some() {
+        if self.raw.is_some() {
             return Ok(());
         }
         let elsewhere = self.store.written_elsewhere(&self.file);
@@ -356,14 +332,14 @@ impl<S: Store> Writer<S> {
         &mut self,
         plan: &Plan,
         mut record: Record,
-        stirs: &mut dyn FnMut(),
+        observer: &mut dyn FnMut(),
     ) -> Result<Done, Failure> {
         let mut extents = record.ranges.iter().map(Range::extent);
         if plan.moves() || extents.any(|extent| self.layout.holds_data(extent)) {
-            stirs();
+            observer();
         }
-        let file = match &self.session {
-            Some(session) => session.file.clone(),
+        let file = match &self.raw {
+            Some(file) => file.clone(),
             None => self.open_writable()?,
         };
         let only_beside = self.open_ended();
@@ -401,7 +377,7 @@ impl<S: Store> Writer<S> {
         &mut self,
         plan: &Plan,
         old: &dyn Source,
-        stirs: &mut dyn FnMut(),
+        observer: &mut dyn FnMut(),
     ) -> Result<Done, Failure> {
         if plan.in_place().is_none() && !self.options.grow {
             let why = "the edit moves blocks of the file, which -o grow=never forbids".to_owned();
@@ -417,7 +393,7 @@ impl<S: Store> Writer<S> {
         // few bytes may move in place, all of them in the journal
         let changes = plan.segments().changes();
         if let Some(record) = inplace::record(old, changes, plan.layout().len)? {
-            return self.in_place(plan, record, stirs);
+            return self.in_place(plan, record, observer);
         }
         let why = format!("the edit needs a new copy of the file, but {why}");
         Err(Error::NoRoom { why, limit }.into())
@@ -451,9 +427,7 @@ impl<S: Store> Writer<S> {
         }
         .run()?;
         self.file = file;
-        if let Some(session) = &mut self.session {
-            session.file = writer;
-        }
+        self.raw = self.raw.take().map(|_| writer);
         if let Some(error) = &unsynced {
             self.leave(Unsettled::Name, error);
         }

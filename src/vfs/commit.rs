@@ -7,7 +7,6 @@ mod sum;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::ops::Range;
 use std::sync::Arc;
 
 use log::warn;
@@ -26,9 +25,9 @@ use crate::asdf::heal::heal;
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
-use crate::save::Writer;
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
-use crate::source::{FileSource, Source, Window, len_u64};
+use crate::save::{RawFailure, RawWrite, Writer};
+use crate::source::{FileSource, Source, Window};
 
 /// How much of an edited block is copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -161,39 +160,22 @@ impl Vfs {
         what: &str,
     ) -> Result<Saved<'_>> {
         let n = draft.block;
-        let touched = draft.overlay.touched();
-        let begun = writer.begin_block_writes(n, &touched);
-        let begun = begun.inspect_err(|error| self.failed(writer, error))?;
-        let left = begun.unfinished.as_ref().map(|left| left.why.clone());
-        let ended = left
-            .map_or(Ok(()), Err)
-            .and_then(|()| copy_in_place(writer, draft, &touched))
-            .and_then(|()| sum.over(&*draft.overlay))
-            .and_then(|sum| {
-                let again = |writer: &mut Writer| copy_in_place(writer, draft, &touched);
-                writer.end_block_writes(n, Some(sum), again)
-            });
-        match ended {
-            Ok(mut committed) => {
-                let written = touched
-                    .iter()
-                    .map(|range| range.end.saturating_sub(range.start));
-                committed.written = written.fold(committed.written, u64::saturating_add);
-                let unfinished = self.publish(writer, committed, what, &[], sum.known(n));
-                Ok(Saved {
-                    _stirring: None,
-                    unfinished,
-                })
-            }
-            Err(error) => {
-                writer.abandon_block_writes(n);
-                self.publish(
-                    writer,
-                    begun,
-                    &format!("block {n} saved in part"),
-                    &[],
-                    None,
-                );
+        let written = writer.write_raw(&RawWrite {
+            n,
+            data: &*draft.overlay,
+            ranges: &draft.overlay.touched(),
+            md5: &|| sum.over(&*draft.overlay),
+        });
+        match written {
+            Ok(committed) => Ok(Saved {
+                _stirring: None,
+                unfinished: self.publish(writer, committed, what, &[], sum.known(n)),
+            }),
+            Err(RawFailure { error, begun }) => {
+                if let Some(begun) = begun {
+                    let what = format!("block {n} saved in part");
+                    self.publish(writer, *begun, &what, &[], None);
+                }
                 self.failed(writer, &error);
                 Err(error.into())
             }
@@ -384,28 +366,6 @@ fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Resu
         data_size: decoded.len(),
         tight: false,
     })
-}
-
-/// Writes the edited bytes of a raw block where they are.
-fn copy_in_place(
-    writer: &mut Writer,
-    draft: &Draft,
-    touched: &[Range<u64>],
-) -> Result<(), Library> {
-    let mut buf = vec![0; CHUNK];
-    for range in touched {
-        let mut at = range.start;
-        while at < range.end {
-            let len = usize::try_from(range.end.saturating_sub(at))
-                .unwrap_or(CHUNK)
-                .min(CHUNK);
-            let piece = buf.get_mut(..len).unwrap_or_default();
-            draft.overlay.read_exact_at(piece, at)?;
-            writer.write_block_data(draft.block, at, piece)?;
-            at = at.saturating_add(len_u64(len));
-        }
-    }
-    Ok(())
 }
 
 /// A raw block of the bytes of a source.

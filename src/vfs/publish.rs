@@ -49,7 +49,7 @@ impl Vfs {
         known: impl Into<Known>,
     ) -> Result<Saved<'_>> {
         let mut stirring = None;
-        let committed = writer.save_announced(edit, &mut || {
+        let committed = writer.commit(edit, &mut || {
             stirring.get_or_insert_with(|| self.stirring());
         });
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;

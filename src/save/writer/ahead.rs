@@ -10,10 +10,10 @@ impl<S: Store> Writer<S> {
     /// By how many bytes `edit` would make FILE longer. Checksums of what it stores do not matter here.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if a save of it would end with that whatever the bytes are; those of [`Writer::plan`].
+    /// [`Error::NoRoom`] if a save of it would end with that whatever the bytes are; those of [`Plan::new`](crate::save::plan::Plan::new).
     pub fn growth(&self, edit: &Edit) -> Result<u64> {
         let plan = self.plan(edit)?;
-        let growth = plan.layout().len.saturating_sub(plan.old_len());
+        let growth = plan.layout().len.saturating_sub(self.layout.len);
         if plan.in_place().is_some() {
             return Ok(growth);
         }

@@ -67,7 +67,6 @@ impl<S: Store> Writer<S> {
         self.baseline = Baseline::of(&self.store, &file, &read)?;
         self.layout = read.scan.layout.clone();
         self.file = file;
-        self.session = None;
         if self.unsettled.take().is_some() && same && self.broken.is_none() {
             let why = format!(
                 "{} was changed by another program while a save of it was not finished",

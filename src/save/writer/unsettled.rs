@@ -116,6 +116,12 @@ impl<S: Store> Writer<S> {
         }
     }
 
+    /// As after a disk that has failed: nothing more is written.
+    #[cfg(test)]
+    pub(crate) fn fail(&mut self, why: Error) {
+        self.broken = Some(why);
+    }
+
     /// Whether the last save has left nothing to do.
     #[cfg(test)]
     pub(in crate::save) fn is_settled(&self) -> bool {
