@@ -96,9 +96,9 @@
 //!
 //! # Evidence
 //!
-//! `crash` cuts every kind of save at every operation, loses, keeps or mixes what was not durable, recovers, and crashes inside
-//! the recovery. It also shows that each sync is needed, by leaving it out, and lets each operation fail. `trial` does saves
-//! on real files.
+//! `tests::crash` cuts every kind of save at every operation, loses, keeps or mixes what was not durable, recovers, and crashes
+//! inside the recovery. It also shows that each sync is needed, by leaving it out, and lets each operation fail. `tests::real_disk`
+//! does saves on real files.
 
 mod baseline;
 pub mod digest;
@@ -110,27 +110,17 @@ mod name;
 pub mod plan;
 mod publish;
 mod recovery;
+mod rejected;
 mod replace;
 pub mod rope;
 pub mod sector;
-mod spool;
 pub mod store;
 mod view;
 mod whole;
 mod writer;
 
 #[cfg(test)]
-mod crash;
-#[cfg(test)]
-mod model;
-#[cfg(test)]
-mod scene;
-#[cfg(test)]
-mod serial;
-#[cfg(test)]
-mod sim;
-#[cfg(test)]
-mod trial;
+mod tests;
 
 use std::fs::Metadata;
 use std::path::Path;

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
     use crate::save::edit::Edit;
-    use crate::save::sim::{Sim, Trouble};
+    use crate::save::tests::disk::{Sim, Trouble};
     use crate::save::writer::{Options, Writer};
 
     const NAME: &str = "f.asdf";

@@ -66,7 +66,7 @@ pub struct Stored {
     /// MD5 of the stored bytes, all zero for "not verified".
     pub checksum: [u8; 16],
     /// Whether to give up allocated space that the bytes do not need, for which everything behind the block moves.
-    pub tight: bool,
+    pub shrink: bool,
 }
 
 /// A run of stored bytes.
@@ -106,7 +106,7 @@ impl Stored {
             data_size: bytes.len(),
             checksum: [0; 16],
             pieces: vec![Piece::New(bytes)],
-            tight: false,
+            shrink: false,
         }
     }
 

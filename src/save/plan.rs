@@ -172,7 +172,7 @@ struct Next {
     /// Its stored bytes, if they are not just the old ones.
     pieces: Option<Vec<Piece>>,
     /// Whether its allocated space is as large as its bytes.
-    tight: bool,
+    shrink: bool,
     /// Whether it reaches to the end of the file, so that nothing may be written behind it.
     open: bool,
 }
@@ -191,7 +191,7 @@ impl Next {
             header,
             old: Some(n),
             pieces: None,
-            tight: false,
+            shrink: false,
         })
     }
 
@@ -204,12 +204,12 @@ impl Next {
         }
         let was_streamed = self.header.streamed();
         let room = self.old.map_or(0, |n| room(layout, n));
-        self.tight = stored.tight || was_streamed || used > room;
+        self.shrink = stored.shrink || was_streamed || used > room;
         self.open = false;
         self.header = BlockHeader {
             flags: self.header.flags & !STREAMED,
             compression: stored.compression,
-            allocated: if self.tight { used } else { room },
+            allocated: if self.shrink { used } else { room },
             used,
             data_size: stored.data_size,
             checksum: stored.checksum,
@@ -250,7 +250,7 @@ fn apply(layout: &Layout, blocks: &mut Vec<Next>, change: &BlockEdit) -> Result<
                 header: BlockHeader::new(0),
                 old: None,
                 pieces: None,
-                tight: true,
+                shrink: true,
                 open: false,
             };
             block.replace(layout, stored)?;
@@ -382,7 +382,7 @@ impl Assembly<'_> {
     /// One block with its header, and the bytes behind it that belonged to none.
     fn block(&mut self, block: &mut Next, followed: bool, ending: bool) -> Result<()> {
         block.header.offset = self.out.len();
-        if followed && block.tight {
+        if followed && block.shrink {
             self.align(block)?;
         }
         let own = block.header.allocated;

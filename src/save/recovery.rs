@@ -403,7 +403,7 @@ pub(super) fn redone(len: u64, record: &Record) -> Result<Segments> {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
-    use crate::save::sim::Sim;
+    use crate::save::tests::disk::Sim;
     use crate::save::writer::{Options, Writer};
 
     /// The search for traces of a save scanned FILE, and then the writer did so again.

@@ -17,8 +17,8 @@ use super::inplace::{self, Failure, InPlace};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::plan::{Pad, Padding, Plan};
 use super::recovery::{self, Recovery};
+use super::rejected::{RejectedText, other_directories};
 use super::replace::{Replace, Replaced, bytes_to_copy};
-use super::spool::{Spool, other_directories};
 use super::store::{Access, Disk, Store, busy};
 use super::view::View;
 use crate::asdf::header::BlockHeader;
@@ -126,7 +126,7 @@ pub struct Writer<S: Store = Disk> {
     broken: Option<Error>,
     /// What the last save has left to do.
     unsettled: Option<Unsettled>,
-    spool: Spool,
+    rejected: RejectedText,
     /// FILE, open for writing, while data of a raw block are written.
     raw: Option<S::File>,
 }
@@ -175,7 +175,7 @@ impl<S: Store> Writer<S> {
             grain: OnceCell::new(),
             broken: None,
             unsettled: None,
-            spool: Spool::new(&other_directories()),
+            rejected: RejectedText::new(&other_directories()),
             raw: None,
         };
         Ok(Opened {
@@ -477,12 +477,12 @@ impl<S: Store> Writer<S> {
         }
     }
 
-    /// Keeps a text that was refused in a file beside FILE, or where [`spool`](super::spool) says. The path, from FILE's directory.
+    /// Keeps a text that was refused in a file beside FILE, or where [`rejected`](super::rejected) says. The path, from FILE's directory.
     ///
     /// # Errors
     /// [`Error::Io`] if it can't be kept anywhere.
-    pub fn spool_rejected(&mut self, text: &[u8]) -> Result<PathBuf> {
-        self.spool.keep(&self.store, &self.name, text)
+    pub fn keep_rejected(&mut self, text: &[u8]) -> Result<PathBuf> {
+        self.rejected.keep(&self.store, &self.name, text)
     }
 
     /// Removes the refused text that was kept, if any, after a save has succeeded.
@@ -490,7 +490,7 @@ impl<S: Store> Writer<S> {
     /// # Errors
     /// [`Error::Io`] if it can't be removed.
     pub fn clear_rejected(&mut self) -> Result<()> {
-        self.spool.clear(&self.store)
+        self.rejected.clear(&self.store)
     }
 
     /// FILE, open for writing. It is opened for each save anew, because while it is, no lease can be had.

@@ -297,7 +297,7 @@ impl Vfs {
             let file = self.spooled(|out| codec.encode(framing, &*decoded, out))?;
             stored_as(file, choice.code, &*decoded, &sum)?
         };
-        stored.tight = true;
+        stored.shrink = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {choice}");
         let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
@@ -364,7 +364,7 @@ fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Resu
         pieces: vec![Piece::New(bytes)],
         compression: code,
         data_size: decoded.len(),
-        tight: false,
+        shrink: false,
     })
 }
 

@@ -45,7 +45,7 @@ impl Vfs {
 
     /// Keeps a text on disk: the path of its file.
     fn put_aside(&self, text: &[u8]) -> Result<PathBuf> {
-        let name = locked(self.writer()?).spool_rejected(text)?;
+        let name = locked(self.writer()?).keep_rejected(text)?;
         Ok(self.path.parent().unwrap_or(Path::new("")).join(name))
     }
 

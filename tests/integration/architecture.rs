@@ -381,12 +381,13 @@ fn product_code_behind_a_module_of_tests_is_looked_at() {
         lines: text.lines().map(str::to_owned).collect(),
         tests_only: false,
     };
-    let of = code("use a;\n#[cfg(test)]\nmod sim;\n\nuse b;\n#[cfg(test)]\nmod tests {\nuse c;\n}");
+    let of =
+        code("use a;\n#[cfg(test)]\nmod tried;\n\nuse b;\n#[cfg(test)]\nmod tests {\nuse c;\n}");
     assert_eq!(
         of.without_tests().concat(),
-        "use a;#[cfg(test)]mod sim;use b;"
+        "use a;#[cfg(test)]mod tried;use b;"
     );
-    assert!(of.test_modules().eq(["save/sim"]));
+    assert!(of.test_modules().eq(["save/tried"]));
     let sources = sources();
     let save = sources.iter().find(|code| code.path == "save.rs").unwrap();
     let last = save
@@ -396,7 +397,7 @@ fn product_code_behind_a_module_of_tests_is_looked_at() {
         .unwrap();
     assert!(save.without_tests().len() > last);
     let mut tests = sources.iter().filter(|code| code.tests_only);
-    assert!(tests.any(|code| code.path == "save/sim.rs"));
+    assert!(tests.any(|code| code.path == "save/tests/disk.rs"));
 }
 
 #[test]

@@ -5,22 +5,24 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::edit::{BlockEdit, Edit, Stored};
-use super::plan::Pad;
-use super::{Method, Opened, Options, RawWrite, Recovery, Refusal, Reload, Writer, open_read_only};
 use crate::asdf::layout::Index;
 use crate::asdf::sample::Sample;
 use crate::asdf::scan::scan;
 use crate::error::{Error, Place, Result};
+use crate::save::edit::{BlockEdit, Edit, Stored};
+use crate::save::plan::Pad;
+use crate::save::{
+    Method, Opened, Options, RawWrite, Recovery, Refusal, Reload, Writer, open_read_only,
+};
 use crate::source::{Memory, Source, read_all};
 
 mod planted;
 
-struct Trial {
+struct Folder {
     dir: tempfile::TempDir,
 }
 
-impl Trial {
+impl Folder {
     fn new(bytes: &[u8]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("f.asdf"), bytes).unwrap();
@@ -89,33 +91,33 @@ fn content(bytes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
 fn a_writer_can_be_shared_between_threads() {
     fn sendable<T: Send>() {}
     sendable::<Writer>();
-    sendable::<super::plan::Plan>();
+    sendable::<crate::save::plan::Plan>();
 }
 
 #[test]
 fn a_text_that_fits_is_saved_in_the_same_inode() {
-    let trial = Trial::new(&padded());
-    let inode = fs::metadata(trial.path()).unwrap().ino();
-    let mut writer = trial.open().writer;
+    let folder = Folder::new(&padded());
+    let inode = fs::metadata(folder.path()).unwrap().ino();
+    let mut writer = folder.open().writer;
     let done = writer.save(&edit(20)).unwrap();
     assert_eq!((done.method, done.text), (Method::InPlace, text(20)));
     assert_eq!(
-        content(&trial.bytes()),
+        content(&folder.bytes()),
         (text(20), vec![b"abc".to_vec(), vec![7; 5000]])
     );
-    assert_eq!(fs::metadata(trial.path()).unwrap().ino(), inode);
-    assert_eq!(trial.bytes().len(), padded().len());
+    assert_eq!(fs::metadata(folder.path()).unwrap().ino(), inode);
+    assert_eq!(folder.bytes().len(), padded().len());
     assert_eq!(writer.save(&edit(20)).unwrap().method, Method::Nothing);
-    assert!(trial.others().is_empty());
+    assert!(folder.others().is_empty());
 }
 
 #[test]
 fn a_text_that_outgrows_its_space_is_saved_in_a_new_file_like_the_old_one() {
-    let trial = Trial::new(&padded());
-    let link = trial.dir.path().join("link");
+    let folder = Folder::new(&padded());
+    let link = folder.dir.path().join("link");
     std::os::unix::fs::symlink("f.asdf", &link).unwrap();
-    fs::set_permissions(trial.path(), PermissionsExt::from_mode(0o640)).unwrap();
-    let before = fs::metadata(trial.path()).unwrap();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o640)).unwrap();
+    let before = fs::metadata(folder.path()).unwrap();
     let mut writer = open(&link, Options::default()).writer;
     let replaced = [
         (2000, Method::Replaced),
@@ -124,29 +126,29 @@ fn a_text_that_outgrows_its_space_is_saved_in_a_new_file_like_the_old_one() {
     ];
     for (len, how) in replaced {
         assert_eq!(writer.save(&edit(len)).unwrap().method, how);
-        assert_eq!(content(&trial.bytes()).0, text(len));
-        assert_eq!(content(&trial.bytes()).1, [b"abc".to_vec(), vec![7; 5000]]);
+        assert_eq!(content(&folder.bytes()).0, text(len));
+        assert_eq!(content(&folder.bytes()).1, [b"abc".to_vec(), vec![7; 5000]]);
     }
-    let after = fs::metadata(trial.path()).unwrap();
+    let after = fs::metadata(folder.path()).unwrap();
     assert_eq!(
         (after.mode(), after.uid(), after.gid()),
         (before.mode(), before.uid(), before.gid())
     );
-    assert_eq!(trial.others(), ["link"]);
+    assert_eq!(folder.others(), ["link"]);
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    let refused = Writer::open(&trial.path(), Options::default());
+    let refused = Writer::open(&folder.path(), Options::default());
     assert!(matches!(refused, Err(Refusal::Locked { holder: Some(_) })));
 }
 
 #[test]
 fn a_file_with_two_names_keeps_both() {
-    let trial = Trial::new(&padded());
-    let other = trial.dir.path().join("other");
-    fs::hard_link(trial.path(), &other).unwrap();
-    let done = trial.open().writer.save(&edit(2000)).unwrap();
+    let folder = Folder::new(&padded());
+    let other = folder.dir.path().join("other");
+    fs::hard_link(folder.path(), &other).unwrap();
+    let done = folder.open().writer.save(&edit(2000)).unwrap();
     assert_eq!(done.method, Method::InPlace);
-    assert_eq!(content(&trial.bytes()).0, text(2000));
-    assert_eq!(fs::read(other).unwrap(), trial.bytes());
+    assert_eq!(content(&folder.bytes()).0, text(2000));
+    assert_eq!(fs::read(other).unwrap(), folder.bytes());
 }
 
 /// What stands between text and first block.
@@ -169,15 +171,15 @@ fn the_space_behind_the_text_keeps_its_byte_unless_another_is_asked_for() {
     ];
     for (padding, pad, want) in cases {
         let sample = Sample::new().padding(padding).block(b"abc");
-        let trial = Trial::new(&sample.bytes());
+        let folder = Folder::new(&sample.bytes());
         let options = Options {
             pad,
             ..Options::default()
         };
-        let mut writer = open(&trial.path(), options).writer;
+        let mut writer = open(&folder.path(), options).writer;
         for len in [20, 2000, 100] {
             writer.save(&edit(len)).unwrap();
-            let space = space(&trial.bytes());
+            let space = space(&folder.bytes());
             let right = !space.is_empty() && space.iter().all(|&byte| byte == want);
             assert!(right, "{pad:?} for {padding:?}: {space:?}");
         }
@@ -188,64 +190,64 @@ fn the_space_behind_the_text_keeps_its_byte_unless_another_is_asked_for() {
 #[test]
 fn no_space_is_made_where_there_was_none_and_blocks_are_copied_in_any_case() {
     let snug = |options| {
-        let trial = Trial::new(&Sample::new().block(b"abc").bytes());
-        let writer = open(&trial.path(), options).writer;
-        (trial, writer)
+        let folder = Folder::new(&Sample::new().block(b"abc").bytes());
+        let writer = open(&folder.path(), options).writer;
+        (folder, writer)
     };
-    let saved = |trial: &Trial, writer: &mut Writer, len| {
+    let saved = |folder: &Folder, writer: &mut Writer, len| {
         let method = writer.save(&edit(len)).unwrap().method;
-        assert_eq!(content(&trial.bytes()), (text(len), vec![b"abc".to_vec()]));
-        (method, space(&trial.bytes()).len())
+        assert_eq!(content(&folder.bytes()), (text(len), vec![b"abc".to_vec()]));
+        (method, space(&folder.bytes()).len())
     };
-    let (trial, mut writer) = snug(Options::default());
-    assert_eq!(saved(&trial, &mut writer, 100), (Method::Replaced, 0));
-    assert_eq!(saved(&trial, &mut writer, 200), (Method::Replaced, 0));
-    assert_eq!(saved(&trial, &mut writer, 199), (Method::InPlace, 1));
-    let (method, room) = saved(&trial, &mut writer, 300);
+    let (folder, mut writer) = snug(Options::default());
+    assert_eq!(saved(&folder, &mut writer, 100), (Method::Replaced, 0));
+    assert_eq!(saved(&folder, &mut writer, 200), (Method::Replaced, 0));
+    assert_eq!(saved(&folder, &mut writer, 199), (Method::InPlace, 1));
+    let (method, room) = saved(&folder, &mut writer, 300);
     assert_eq!((method, room > 4000), (Method::Replaced, true));
 
     let replace = Options {
         replace: true,
         ..Options::default()
     };
-    let (trial, mut writer) = snug(replace);
-    assert_eq!(saved(&trial, &mut writer, 0), (Method::Replaced, 0));
+    let (folder, mut writer) = snug(replace);
+    assert_eq!(saved(&folder, &mut writer, 0), (Method::Replaced, 0));
     let never = Options {
         grow: false,
         ..replace
     };
-    let (trial, mut writer) = snug(never);
-    let (method, room) = saved(&trial, &mut writer, 1);
+    let (folder, mut writer) = snug(never);
+    let (method, room) = saved(&folder, &mut writer, 1);
     assert_eq!((method, room > 0), (Method::Replaced, true));
 
-    let (trial, mut writer) = snug(Options::default());
-    fs::hard_link(trial.path(), trial.dir.path().join("other")).unwrap();
-    assert_eq!(saved(&trial, &mut writer, 100), (Method::InPlace, 0));
+    let (folder, mut writer) = snug(Options::default());
+    fs::hard_link(folder.path(), folder.dir.path().join("other")).unwrap();
+    assert_eq!(saved(&folder, &mut writer, 100), (Method::InPlace, 0));
 }
 
 /// A copy of much for each line that is added would make every edit slow.
 #[test]
 fn a_long_file_gets_space_although_it_had_none() {
-    let trial = Trial::new(&Sample::new().block(&vec![1; 33 << 20]).bytes());
-    let mut writer = trial.open().writer;
+    let folder = Folder::new(&Sample::new().block(&vec![1; 33 << 20]).bytes());
+    let mut writer = folder.open().writer;
     writer.save(&edit(100)).unwrap();
-    assert!(space(&trial.bytes()).len() >= 4096);
+    assert!(space(&folder.bytes()).len() >= 4096);
     assert_eq!(writer.save(&edit(200)).unwrap().method, Method::InPlace);
 }
 
 #[test]
 fn blocks_stay_right_behind_the_text_if_that_is_asked_for() {
-    let trial = Trial::new(&padded());
+    let folder = Folder::new(&padded());
     let absent = Options {
         pad: Pad::Absent,
         ..Options::default()
     };
-    let mut writer = open(&trial.path(), absent).writer;
+    let mut writer = open(&folder.path(), absent).writer;
     for len in [20, 2000, 10] {
         assert_eq!(writer.save(&edit(len)).unwrap().method, Method::Replaced);
-        let found = content(&trial.bytes());
+        let found = content(&folder.bytes());
         assert_eq!(found, (text(len), vec![b"abc".to_vec(), vec![7; 5000]]));
-        assert_eq!(space(&trial.bytes()), b"");
+        assert_eq!(space(&folder.bytes()), b"");
     }
     let same_length = String::from_utf8(text(10)).unwrap().replace('x', "y");
     let edit = Edit::text(Arc::new(same_length.into_bytes()));
@@ -254,12 +256,12 @@ fn blocks_stay_right_behind_the_text_if_that_is_asked_for() {
 
 #[test]
 fn what_the_user_forbids_is_not_done() {
-    let trial = Trial::new(&padded());
+    let folder = Folder::new(&padded());
     let never = Options {
         grow: false,
         ..Options::default()
     };
-    let mut writer = open(&trial.path(), never).writer;
+    let mut writer = open(&folder.path(), never).writer;
     let refused = writer.save(&edit(2000));
     assert!(matches!(refused, Err(Error::NoRoom { limit: true, .. })));
     let ahead = writer.growth(&edit(2000));
@@ -271,22 +273,22 @@ fn what_the_user_forbids_is_not_done() {
         ..Options::default()
     };
     assert_eq!(
-        open(&trial.path(), replace)
+        open(&folder.path(), replace)
             .writer
             .save(&edit(20))
             .unwrap()
             .method,
         Method::Replaced
     );
-    assert_eq!(content(&trial.bytes()).0, text(20));
+    assert_eq!(content(&folder.bytes()).0, text(20));
 }
 
 #[test]
 fn a_large_file_is_not_copied_beyond_the_limit() {
-    let trial = Trial::new(&Sample::new().block(&vec![1; 65 << 20]).bytes());
-    let old = trial.bytes();
+    let folder = Folder::new(&Sample::new().block(&vec![1; 65 << 20]).bytes());
+    let old = folder.bytes();
     let mut writer = open(
-        &trial.path(),
+        &folder.path(),
         Options {
             max_copy: 1 << 20,
             ..Options::default()
@@ -303,15 +305,15 @@ fn a_large_file_is_not_copied_beyond_the_limit() {
     let shares = matches!(&saved, Ok(done) if done.written < 1 << 20);
     assert!(shares || matches!(saved, Err(Error::NoRoom { limit: true, .. })));
     assert!(shares || matches!(ahead, Err(Error::NoRoom { limit: true, .. })));
-    assert!(shares || trial.bytes() == old);
+    assert!(shares || folder.bytes() == old);
 }
 
 #[test]
 fn a_change_by_another_program_is_noticed_and_read() -> Result<()> {
-    let trial = Trial::new(&padded());
-    let mut writer = trial.open().writer;
+    let folder = Folder::new(&padded());
+    let mut writer = folder.open().writer;
     assert!(matches!(writer.reload()?, Reload::Same));
-    let file = File::options().write(true).open(trial.path()).unwrap();
+    let file = File::options().write(true).open(folder.path()).unwrap();
     let busy = writer.save(&edit(20)).err().unwrap();
     assert!(
         matches!(&busy, Error::Io { cause, .. } if cause.raw_os_error() == Some(16)),
@@ -323,31 +325,31 @@ fn a_change_by_another_program_is_noticed_and_read() -> Result<()> {
     assert!(matches!(writer.reload()?, Reload::Changed(_)));
     writer.save(&edit(20))?;
 
-    fs::write(trial.dir.path().join("new"), padded()).unwrap();
-    fs::rename(trial.dir.path().join("new"), trial.path()).unwrap();
+    fs::write(folder.dir.path().join("new"), padded()).unwrap();
+    fs::rename(folder.dir.path().join("new"), folder.path()).unwrap();
     assert!(matches!(writer.save(&edit(30)), Err(Error::Stale { .. })));
     assert!(matches!(writer.reload()?, Reload::Changed(_)));
     writer.save(&edit(30))?;
-    assert_eq!(content(&trial.bytes()).0, text(30));
-    fs::set_permissions(trial.path(), PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(content(&folder.bytes()).0, text(30));
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o600)).unwrap();
     writer.save(&edit(40))?;
     Ok(())
 }
 
 #[test]
 fn raw_data_are_written_with_the_checksum_taken_back() {
-    let trial = Trial::new(&padded());
-    let mut writer = trial.open().writer;
+    let folder = Folder::new(&padded());
+    let mut writer = folder.open().writer;
     let mut data = vec![7; 5000];
     data[4990..].copy_from_slice(b"0123456789");
     let data = Memory::new(data);
     let block = || {
-        let found = scan(&Memory::new(trial.bytes()), false).unwrap();
+        let found = scan(&Memory::new(folder.bytes()), false).unwrap();
         found.layout.blocks[1].clone()
     };
     let written = || {
         assert!(!block().has_checksum());
-        assert!(content(&trial.bytes()).1[1].ends_with(b"0123456789"));
+        assert!(content(&folder.bytes()).1[1].ends_with(b"0123456789"));
         Ok([3; 16])
     };
     let fails = || Err(Error::corrupt(Place::File, "no checksum"));
@@ -364,7 +366,7 @@ fn raw_data_are_written_with_the_checksum_taken_back() {
     for (n, end) in [(0, 5000), (1, 5001), (2, 5000)] {
         let refused = write(&mut writer, n, end, &written).err().unwrap();
         assert!(refused.begun.is_none());
-        assert_eq!(trial.bytes(), padded());
+        assert_eq!(folder.bytes(), padded());
     }
     let done = write(&mut writer, 1, 5000, &written).ok().unwrap();
     assert_eq!(done.layout.blocks[1].checksum, [3; 16]);
@@ -378,14 +380,14 @@ fn raw_data_are_written_with_the_checksum_taken_back() {
 
 #[test]
 fn a_save_that_was_interrupted_is_shown_and_finished() {
-    let trial = Trial::new(&padded());
-    let plan = trial.open().writer.plan(&edit(20)).unwrap();
+    let folder = Folder::new(&padded());
+    let plan = folder.open().writer.plan(&edit(20)).unwrap();
     let old: Arc<dyn Source> = Arc::new(Memory::new(padded()));
     let changes = plan.in_place().unwrap();
-    let record = super::inplace::record(&*old, changes, plan.layout().len)
+    let record = crate::save::inplace::record(&*old, changes, plan.layout().len)
         .unwrap()
         .unwrap();
-    let file = File::options().write(true).open(trial.path()).unwrap();
+    let file = File::options().write(true).open(folder.path()).unwrap();
     let mut at = record.tail().unwrap().start;
     record
         .write(&mut |part| {
@@ -396,26 +398,26 @@ fn a_save_that_was_interrupted_is_shown_and_finished() {
         .unwrap();
     drop(file);
     let want = read_all(&plan.next(old), 1 << 20).unwrap();
-    let before = trial.bytes();
-    let shown = open_read_only(&trial.path()).unwrap();
+    let before = folder.bytes();
+    let shown = open_read_only(&folder.path()).unwrap();
     assert_eq!((&shown.recovery, shown.locked), (&Recovery::Redone, false));
     assert_eq!(read_all(&*shown.source, 1 << 20).unwrap(), want);
-    assert_eq!(trial.bytes(), before);
-    let refused = Writer::open(&trial.path(), Options::default());
+    assert_eq!(folder.bytes(), before);
+    let refused = Writer::open(&folder.path(), Options::default());
     assert!(matches!(refused, Err(Refusal::Locked { .. })));
     drop(shown);
-    assert_eq!(trial.open().recovery, Recovery::Redone);
-    assert_eq!(trial.bytes(), want);
+    assert_eq!(folder.open().recovery, Recovery::Redone);
+    assert_eq!(folder.bytes(), want);
 }
 
 #[test]
 fn a_journal_of_a_file_changed_since_is_set_aside() {
-    let trial = Trial::new(&padded());
-    let record = super::journal::Record {
+    let folder = Folder::new(&padded());
+    let record = crate::save::journal::Record {
         old_len: padded().len() as u64,
         new_len: padded().len() as u64,
         id: (0, 0),
-        ranges: vec![super::journal::Range {
+        ranges: vec![crate::save::journal::Range {
             offset: 0,
             old: vec![1; 40],
             new: vec![2; 40],
@@ -431,38 +433,38 @@ fn a_journal_of_a_file_changed_since_is_set_aside() {
     let mut bytes = padded();
     bytes.resize(bytes.len().next_multiple_of(4096), 0);
     bytes.extend(&tail);
-    fs::write(trial.path(), &bytes).unwrap();
-    let refused = Writer::open(&trial.path(), Options::default());
+    fs::write(folder.path(), &bytes).unwrap();
+    let refused = Writer::open(&folder.path(), Options::default());
     assert!(matches!(
         refused,
         Err(Refusal::Unwritable(Error::Stale { .. }))
     ));
-    assert_eq!(trial.bytes(), bytes);
+    assert_eq!(folder.bytes(), bytes);
     assert_eq!(
-        fs::read(trial.dir.path().join("f.asdf.asdf-mount-rescued")).unwrap(),
+        fs::read(folder.dir.path().join("f.asdf.asdf-mount-rescued")).unwrap(),
         tail
     );
     assert!(matches!(
-        open_read_only(&trial.path()).unwrap().recovery,
+        open_read_only(&folder.path()).unwrap().recovery,
         Recovery::Foreign(_)
     ));
 }
 
 #[test]
 fn a_refused_text_is_kept_until_it_is_cleared() {
-    let trial = Trial::new(&padded());
-    let path = trial.dir.path().join("f.asdf.rejected.yaml");
-    let mut writer = trial.open().writer;
+    let folder = Folder::new(&padded());
+    let path = folder.dir.path().join("f.asdf.rejected.yaml");
+    let mut writer = folder.open().writer;
     assert_eq!(
-        writer.spool_rejected(b"one").unwrap(),
+        writer.keep_rejected(b"one").unwrap(),
         Path::new("f.asdf.rejected.yaml")
     );
-    writer.spool_rejected(b"two").unwrap();
+    writer.keep_rejected(b"two").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"two");
     drop(writer);
-    let mut later = trial.open().writer;
-    later.spool_rejected(b"three").unwrap();
-    assert_eq!(trial.others().len(), 2);
+    let mut later = folder.open().writer;
+    later.keep_rejected(b"three").unwrap();
+    assert_eq!(folder.others().len(), 2);
     later.clear_rejected().unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"two");
 }
@@ -479,19 +481,19 @@ fn a_sparse_file_stays_sparse_when_it_is_copied() {
     (header.allocated, header.used, header.data_size) = (size, size, size);
     bytes.truncate(header.offset as usize);
     bytes.extend(header.to_bytes());
-    let trial = Trial::new(&bytes);
-    let file = File::options().write(true).open(trial.path()).unwrap();
+    let folder = Folder::new(&bytes);
+    let file = File::options().write(true).open(folder.path()).unwrap();
     file.set_len(header.end().unwrap()).unwrap();
     drop(file);
-    let done = trial.open().writer.save(&edit(2000)).unwrap();
+    let done = folder.open().writer.save(&edit(2000)).unwrap();
     assert!(done.written < 1 << 20, "{}", done.written);
-    assert!(fs::metadata(trial.path()).unwrap().blocks() * 512 < 1 << 20);
+    assert!(fs::metadata(folder.path()).unwrap().blocks() * 512 < 1 << 20);
 }
 
 #[test]
 fn blocks_are_replaced_and_added_and_removed() {
-    let trial = Trial::new(&padded());
-    let mut writer = trial.open().writer;
+    let folder = Folder::new(&padded());
+    let mut writer = folder.open().writer;
     let stored = |bytes: &[u8]| Stored::raw(Arc::new(Memory::new(bytes.to_vec())));
     let steps = [
         (
@@ -513,10 +515,10 @@ fn blocks_are_replaced_and_added_and_removed() {
     ];
     for (step, how) in steps {
         assert_eq!(writer.save(&Edit::block(step)).unwrap().method, how);
-        content(&trial.bytes());
+        content(&folder.bytes());
     }
     assert_eq!(
-        content(&trial.bytes()).1,
+        content(&folder.bytes()).1,
         [vec![1; 9000], b"short".to_vec()]
     );
 }
@@ -530,11 +532,11 @@ fn a_size_that_means_nothing_hinders_no_save() {
             let code = if raw { *b"\0\0\0\0" } else { *b"zlib" };
             let block = header(48, flags, code, [u64::MAX, used, 5], [0; 16]);
             let sample = Sample::new().index(false).padding(&[b' '; 300]);
-            let trial = Trial::new(&sample.stored([&block, &b"world"[..]].concat()).bytes());
-            let mut writer = trial.open().writer;
+            let folder = Folder::new(&sample.stored([&block, &b"world"[..]].concat()).bytes());
+            let mut writer = folder.open().writer;
             for len in [20, 30_000] {
                 writer.save(&edit(len)).unwrap();
-                let bytes = trial.bytes();
+                let bytes = folder.bytes();
                 let found = scan(&Memory::new(bytes.clone()), false).unwrap();
                 assert_eq!(found.text, text(len), "{flags} {used}");
                 assert_eq!(found.layout.blocks.len(), 1);

@@ -3,14 +3,13 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use super::edit::{BlockEdit, Edit, Piece, Stored};
-use super::plan::Pad;
-use super::sim::{Sim, Trouble};
-use super::store::Store;
-use super::writer::{Committed, Options, Writer};
+use super::disk::{Sim, Trouble};
 use crate::asdf::layout::Extent;
 use crate::asdf::sample::{Sample, block_with};
 use crate::error::Result;
+use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
+use crate::save::plan::Pad;
+use crate::save::writer::{Options, Writer};
 use crate::source::{Memory, Source, read_all};
 
 /// The name of the file that is saved.
@@ -18,7 +17,7 @@ pub(super) const NAME: &str = "f.asdf";
 
 /// One kind of save.
 #[derive(Clone)]
-pub(super) struct Scene {
+pub(super) struct Scenario {
     pub(super) name: &'static str,
     file: Vec<u8>,
     /// A save that comes before, and is acknowledged.
@@ -35,7 +34,7 @@ pub(super) struct Scene {
     pub(super) atomic: bool,
 }
 
-impl Scene {
+impl Scenario {
     fn new(name: &'static str, file: Vec<u8>, edit: Edit) -> Self {
         Self {
             name,
@@ -112,13 +111,6 @@ impl Scene {
     }
 }
 
-impl<S: Store> Writer<S> {
-    /// A save that no other thread has to be told of.
-    pub(super) fn save(&mut self, edit: &Edit) -> Result<Committed<S::File>> {
-        self.commit(edit, &mut || ())
-    }
-}
-
 /// What is known of FILE after a save.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Saved {
@@ -172,14 +164,14 @@ fn plain() -> Vec<u8> {
 }
 
 /// Everything.
-pub(super) fn scenes() -> Vec<Scene> {
+pub(super) fn scenarios() -> Vec<Scenario> {
     [room(), blocks(), ends()].concat()
 }
 
 /// Saves that make room, and those that do not have to.
-fn room() -> Vec<Scene> {
-    let grow = Scene::new("a text that outgrows its space", plain(), text(4000));
-    let fits = Scene::new("a text that fits", plain(), text(900));
+fn room() -> Vec<Scenario> {
+    let grow = Scenario::new("a text that outgrows its space", plain(), text(4000));
+    let fits = Scenario::new("a text that fits", plain(), text(900));
     let anew = Options {
         replace: true,
         ..Options::default()
@@ -190,50 +182,50 @@ fn room() -> Vec<Scene> {
         ..Options::default()
     };
     vec![
-        Scene {
+        Scenario {
             atomic: true,
-            ..Scene::new("a text that outgrows no space", snug, text(900))
+            ..Scenario::new("a text that outgrows no space", snug, text(900))
         },
-        Scene {
+        Scenario {
             name: "no space to be left where blocks are shared",
             options: absent,
             grain: Some(512),
             atomic: true,
             ..fits.clone()
         },
-        Scene {
+        Scenario {
             atomic: true,
             ..grow.clone()
         },
-        Scene {
+        Scenario {
             name: "growing where names can't be swapped",
             exchange: false,
             atomic: true,
             ..grow.clone()
         },
-        Scene {
+        Scenario {
             name: "growing where blocks are shared",
             grain: Some(512),
             atomic: true,
             ..grow.clone()
         },
-        Scene {
+        Scenario {
             name: "growing with two names",
             links: 2,
             ..grow.clone()
         },
-        Scene {
+        Scenario {
             name: "growing where nothing may be made beside",
             sealed: true,
             ..grow
         },
-        Scene {
+        Scenario {
             name: "save=replace",
             options: anew,
             atomic: true,
             ..fits.clone()
         },
-        Scene {
+        Scenario {
             name: "two texts after each other",
             first: Some(text(1000)),
             ..fits.clone()
@@ -243,7 +235,7 @@ fn room() -> Vec<Scene> {
 }
 
 /// Edits of blocks.
-fn blocks() -> Vec<Scene> {
+fn blocks() -> Vec<Scenario> {
     let slack = padded()
         .stored(block_with(*b"zlib", &[3; 600], 600, 2000))
         .block(b"abc")
@@ -251,7 +243,7 @@ fn blocks() -> Vec<Scene> {
     // a sector is written whole or not at all, so that a header within one needs no journal
     let space = vec![0; 1024 - 46 - Sample::TREE.len()];
     let straddling = Sample::new().padding(&space).block(&[1; 700]).bytes();
-    let shorter = Scene::new(
+    let shorter = Scenario::new(
         "one block less",
         plain(),
         Edit::block(BlockEdit::RemoveLast),
@@ -268,33 +260,33 @@ fn blocks() -> Vec<Scene> {
         ..text(900)
     };
     vec![
-        Scene::new(
+        Scenario::new(
             "a stream in its allocated space",
             slack,
             replace(0, stored(&[5; 1500])),
         ),
-        Scene::new(
+        Scenario::new(
             "a header in two sectors",
             straddling,
             Edit::block(checksum(0, [6; 16])),
         ),
-        Scene::new(
+        Scenario::new(
             "a new block",
             plain(),
             Edit::block(BlockEdit::Append(stored(&[7; 5000]))),
         ),
         shorter.clone(),
-        Scene {
+        Scenario {
             name: "one block less, nothing may be made beside",
             sealed: true,
             ..shorter
         },
-        Scene::new("several at once", plain(), several),
+        Scenario::new("several at once", plain(), several),
     ]
 }
 
 /// Files whose end is special.
-fn ends() -> Vec<Scene> {
+fn ends() -> Vec<Scenario> {
     let stream = padded().block(&[1; 600]).streamed(&[4; 1000]).bytes();
     let unindexed = padded().block(b"abc").index(false).bytes();
     let stale = [&unindexed[..], b"#ASDF BLOCK INDEX\n---\n- 7\n...\n"].concat();
@@ -305,7 +297,7 @@ fn ends() -> Vec<Scene> {
         pieces: vec![Piece::Old(Extent { start: 0, end: 100 })],
         ..stored(b"")
     };
-    let before = Scene::new("a text before a stream", stream.clone(), text(900));
+    let before = Scenario::new("a text before a stream", stream.clone(), text(900));
     let more = Stored {
         pieces: vec![
             Piece::Old(Extent {
@@ -318,16 +310,16 @@ fn ends() -> Vec<Scene> {
     };
     vec![
         before.clone(),
-        Scene {
+        Scenario {
             name: "two texts before a stream",
             first: Some(text(1000)),
             ..before
         },
-        Scene::new("a stream that grows", stream.clone(), replace(1, more)),
-        Scene::new("a stream that shrinks", stream, replace(1, cut)),
-        Scene::new("a wrong index", stale, text(10)),
-        Scene::new("an index that something follows", followed, text(10)),
-        Scene::new("a bare text that grows", bare, text(6000)),
-        Scene::new("a bare text that shrinks", long, text(10)),
+        Scenario::new("a stream that grows", stream.clone(), replace(1, more)),
+        Scenario::new("a stream that shrinks", stream, replace(1, cut)),
+        Scenario::new("a wrong index", stale, text(10)),
+        Scenario::new("an index that something follows", followed, text(10)),
+        Scenario::new("a bare text that grows", bare, text(6000)),
+        Scenario::new("a bare text that shrinks", long, text(10)),
     ]
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::edit::{BlockEdit, Edit, Piece, Stored};
-use super::model::{Case, Model, case, layout, model, text};
-use super::plan::{Padding, Plan};
-use super::rope::Segment;
+use super::reference::{Case, Model, case, layout, model, text};
 use crate::asdf::layout::{Extent, Index, Layout, Severity, index_text};
 use crate::asdf::sample::{Sample, block, header};
+use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
+use crate::save::plan::{Padding, Plan};
+use crate::save::rope::Segment;
 use crate::source::{Memory, Source, read_all};
 
 fn source(bytes: &[u8]) -> Arc<dyn Source> {

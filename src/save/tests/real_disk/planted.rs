@@ -47,20 +47,20 @@ fn streamed() -> Vec<u8> {
 fn what_is_no_journal_does_not_hinder_a_mount_or_a_save() {
     for (name, plant) in PLANTS {
         for sample in [padded(), streamed()] {
-            let trial = Trial::new(&sample);
-            plant(&trial.dir.path().join(".f.asdf.asdf-mount-journal"));
-            let shown = open_read_only(&trial.path()).unwrap();
+            let folder = Folder::new(&sample);
+            plant(&folder.dir.path().join(".f.asdf.asdf-mount-journal"));
+            let shown = open_read_only(&folder.path()).unwrap();
             assert_eq!(shown.recovery, Recovery::Clean, "{name}");
             drop(shown);
-            let mut opened = trial.open();
+            let mut opened = folder.open();
             assert_eq!(opened.recovery, Recovery::Clean, "{name}");
             for len in [20, 30_000] {
                 opened.writer.save(&edit(len)).unwrap();
-                let bytes = Memory::new(trial.bytes());
+                let bytes = Memory::new(folder.bytes());
                 assert_eq!(scan(&bytes, false).unwrap().text, text(len), "{name}");
             }
             drop(opened);
-            assert_eq!(trial.open().recovery, Recovery::Clean, "{name}");
+            assert_eq!(folder.open().recovery, Recovery::Clean, "{name}");
         }
     }
 }
@@ -68,10 +68,13 @@ fn what_is_no_journal_does_not_hinder_a_mount_or_a_save() {
 #[test]
 fn what_is_no_file_is_no_leftover_of_a_save() {
     for (name, plant) in PLANTS {
-        let trial = Trial::new(&padded());
-        let path = trial.dir.path().join(".f.asdf.asdf-mount-0123456789abcdef");
+        let folder = Folder::new(&padded());
+        let path = folder
+            .dir
+            .path()
+            .join(".f.asdf.asdf-mount-0123456789abcdef");
         plant(&path);
-        let mut opened = trial.open();
+        let mut opened = folder.open();
         assert_eq!(opened.recovery, Recovery::Clean, "{name}");
         opened.writer.save(&edit(30_000)).unwrap();
         let is_file = name.contains("file");
@@ -80,13 +83,13 @@ fn what_is_no_file_is_no_leftover_of_a_save() {
 }
 
 /// The record of a save of `edit(20)`, put beside FILE.
-fn plant_record(trial: &Trial, mode: u32, change: impl FnOnce(&mut Record)) {
-    let plan = trial.open().writer.plan(&edit(20)).unwrap();
-    let old = Memory::new(trial.bytes());
+fn plant_record(folder: &Folder, mode: u32, change: impl FnOnce(&mut Record)) {
+    let plan = folder.open().writer.plan(&edit(20)).unwrap();
+    let old = Memory::new(folder.bytes());
     let changes = plan.in_place().unwrap();
     let record = crate::save::inplace::record(&old, changes, plan.layout().len);
     let mut record = record.unwrap().unwrap();
-    let meta = fs::metadata(trial.path()).unwrap();
+    let meta = fs::metadata(folder.path()).unwrap();
     record.id = (meta.dev(), meta.ino());
     change(&mut record);
     let mut bytes = Vec::new();
@@ -96,27 +99,27 @@ fn plant_record(trial: &Trial, mode: u32, change: impl FnOnce(&mut Record)) {
             Ok(())
         })
         .unwrap();
-    let path = trial.dir.path().join(".f.asdf.asdf-mount-journal");
+    let path = folder.dir.path().join(".f.asdf.asdf-mount-journal");
     private(&path, &bytes);
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 #[test]
 fn a_journal_is_finished_and_one_that_others_may_write_only_told_of() {
-    let trial = Trial::new(&padded());
-    plant_record(&trial, 0o600, |_| ());
-    assert_eq!(trial.open().recovery, Recovery::Redone);
-    assert_eq!(content(&trial.bytes()).0, text(20));
+    let folder = Folder::new(&padded());
+    plant_record(&folder, 0o600, |_| ());
+    assert_eq!(folder.open().recovery, Recovery::Redone);
+    assert_eq!(content(&folder.bytes()).0, text(20));
 
     // it explains the file: whatever it is, the file may be torn without it
-    let trial = Trial::new(&padded());
-    plant_record(&trial, 0o666, |_| ());
-    let refused = Writer::open(&trial.path(), Options::default());
+    let folder = Folder::new(&padded());
+    plant_record(&folder, 0o666, |_| ());
+    let refused = Writer::open(&folder.path(), Options::default());
     let Err(Refusal::Unwritable(error)) = refused else {
         panic!("{:?}", refused.map(|opened| opened.recovery));
     };
     assert!(error.to_string().contains("not made by this program"));
-    assert_eq!(trial.bytes(), padded());
+    assert_eq!(folder.bytes(), padded());
 
     // it does not, and is of no account
     let changes: [fn(&mut Record); 3] = [
@@ -134,11 +137,11 @@ fn a_journal_is_finished_and_one_that_others_may_write_only_told_of() {
         },
     ];
     for change in changes {
-        let trial = Trial::new(&padded());
-        plant_record(&trial, 0o666, change);
-        let mut opened = trial.open();
+        let folder = Folder::new(&padded());
+        plant_record(&folder, 0o666, change);
+        let mut opened = folder.open();
         assert_eq!(opened.recovery, Recovery::Clean);
         opened.writer.save(&edit(40)).unwrap();
-        assert_eq!(content(&trial.bytes()).0, text(40));
+        assert_eq!(content(&folder.bytes()).0, text(40));
     }
 }

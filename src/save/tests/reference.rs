@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::edit::{BlockEdit, Edit, Piece, Stored};
-use super::plan::{PADDING_MIN, Padding, Plan};
-use super::rope::Segment;
 use crate::asdf::layout::{Extent, Index, Layout, index_text};
 use crate::asdf::sample::{Sample, header};
 use crate::asdf::scan::scan;
+use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
+use crate::save::plan::{PADDING_MIN, Padding, Plan};
+use crate::save::rope::Segment;
 use crate::source::{Memory, Source, read_all};
 
 /// A block as people think of it.
@@ -178,7 +178,7 @@ pub(super) enum Change {
 pub(super) fn change() -> impl Strategy<Value = Change> {
     let n = any::<prop::sample::Index>;
     prop_oneof![
-        (n(), bytes(600), any::<bool>()).prop_map(|(n, to, tight)| Change::Replace(n, to, tight)),
+        (n(), bytes(600), any::<bool>()).prop_map(|(n, to, shrink)| Change::Replace(n, to, shrink)),
         (n(), bytes(100)).prop_map(|(n, more)| Change::Grow(n, more)),
         (n(), n()).prop_map(|(n, to)| Change::Cut(n, to)),
         (n(), any::<[u8; 16]>()).prop_map(|(n, md5)| Change::Checksum(n, md5)),
@@ -191,13 +191,13 @@ fn source(bytes: &[u8]) -> Arc<dyn Source> {
     Arc::new(Memory::new(bytes.to_vec()))
 }
 
-fn stored(pieces: Vec<Piece>, data_size: usize, tight: bool) -> Stored {
+fn stored(pieces: Vec<Piece>, data_size: usize, shrink: bool) -> Stored {
     Stored {
         pieces,
         compression: [0; 4],
         data_size: data_size as u64,
         checksum: [5; 16],
-        tight,
+        shrink,
     }
 }
 
@@ -217,14 +217,14 @@ impl Block {
     }
 
     /// Gives the block other bytes: the first `kept` of those it has, and then `new`. The edit that does so.
-    fn replace(&mut self, kept: usize, new: &[u8], tight: bool) -> Stored {
+    fn replace(&mut self, kept: usize, new: &[u8], shrink: bool) -> Stored {
         let to = [&self.stored[..kept], new].concat();
         let end = kept as u64;
         let pieces = vec![
             Piece::Old(Extent { start: 0, end }),
             Piece::New(source(new)),
         ];
-        let edit = stored(pieces, to.len(), tight);
+        let edit = stored(pieces, to.len(), shrink);
         if !self.streamed {
             let plain = Self::of(&to);
             (self.code, self.checksum, self.data_size) =
@@ -242,9 +242,9 @@ impl Change {
         let open = model.blocks.last().is_some_and(|last| last.streamed);
         let pick = |n: &prop::sample::Index| (count > 0).then(|| n.index(count));
         Some(match self {
-            Self::Replace(n, to, tight) => {
+            Self::Replace(n, to, shrink) => {
                 let n = pick(n)?;
-                let stored = model.blocks[n].replace(0, to, *tight);
+                let stored = model.blocks[n].replace(0, to, *shrink);
                 BlockEdit::Replace { n, stored }
             }
             Self::Grow(n, more) => {
@@ -431,8 +431,8 @@ proptest! {
         let fits = case.after.blocks.iter().zip(&case.before.blocks).all(|(after, before)| {
             after.streamed || before.streamed || after.stored.len() <= before.stored.len() + before.slack.len()
         });
-        let tight = case.changes.iter().any(|change| matches!(change, Change::Replace(_, _, true)));
-        if (text_fits || before.blocks.is_empty()) && fits && !tight {
+        let shrink = case.changes.iter().any(|change| matches!(change, Change::Replace(_, _, true)));
+        if (text_fits || before.blocks.is_empty()) && fits && !shrink {
             prop_assert!(plan.in_place().is_some());
         }
         let kept = before.blocks.len().min(plan.layout().blocks.len());

@@ -7,14 +7,14 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use super::name;
-use super::recovery::{self, Recovery, Shown};
-use super::scene::{NAME, Saved, Scene, Story, scenes, source};
-use super::sim::{Fault, Sim, Trouble};
-use super::store::{Access, Store};
-use super::writer::{Options, RawWrite, Writer};
+use super::disk::{Fault, Sim, Trouble};
+use super::scenarios::{NAME, Saved, Scenario, Story, scenarios, source};
 use crate::asdf::layout::Severity;
 use crate::asdf::sample::Sample;
+use crate::save::name;
+use crate::save::recovery::{self, Recovery, Shown};
+use crate::save::store::{Access, Store};
+use crate::save::writer::{Options, RawWrite, Writer};
 use crate::source::{Memory, read_all};
 
 const EIO: i32 = 5;
@@ -178,7 +178,7 @@ impl Promise {
 
 /// One save whose crashes are tried.
 struct Trial<'a> {
-    scene: &'a Scene,
+    scenario: &'a Scenario,
     story: Story,
     random: Random,
     /// How many states of the disk are tried after each crash.
@@ -188,11 +188,11 @@ struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    fn new(scene: &'a Scene, states: u64, nested: usize) -> Self {
+    fn new(scenario: &'a Scenario, states: u64, nested: usize) -> Self {
         let seed = setting("ASDF_MOUNT_CRASH_SEED", 0x9E37_79B9_7F4A_7C15);
         Self {
-            scene,
-            story: scene.story(),
+            scenario,
+            story: scenario.story(),
             random: Random(seed.max(1)),
             states: setting("ASDF_MOUNT_CRASH_STATES", states) as usize,
             nested,
@@ -265,19 +265,19 @@ impl<'a> Trial<'a> {
     /// Crashes before every operation of the save from `from` on, and after the last; the sync `lie` does nothing.
     fn crash_everywhere(&mut self, from: usize, lie: Option<usize>) -> Result<(), String> {
         for cut in from..=self.story.ops.len() {
-            let disk = Arc::new(self.scene.disk());
+            let disk = Arc::new(self.scenario.disk());
             let trouble = Trouble {
                 cut: Some(cut),
                 lie,
                 ..Trouble::default()
             };
-            let (_, saved) = self.scene.save(&disk, trouble);
+            let (_, saved) = self.scenario.save(&disk, trouble);
             let shows = outcome(
                 &disk.content(OsStr::new(NAME)).unwrap(),
                 &self.story.old,
                 &self.story.new,
             );
-            if self.scene.atomic && matches!(shows, Outcome::Lost(_)) {
+            if self.scenario.atomic && matches!(shows, Outcome::Lost(_)) {
                 return Err(format!("seen torn at {cut}"));
             }
             self.crashes(&disk, Promise::of(&saved))
@@ -291,15 +291,15 @@ impl<'a> Trial<'a> {
         let ops: Vec<_> = self.story.ops.iter().enumerate().collect();
         panic!(
             "{}: {why}; a way is what was kept of each part, see Sim::choices\n{ops:?}",
-            self.scene.name
+            self.scenario.name
         );
     }
 }
 
 #[test]
 fn no_crash_loses_or_tears_a_save() {
-    for scene in scenes() {
-        let mut trial = Trial::new(&scene, 16, 4);
+    for scenario in scenarios() {
+        let mut trial = Trial::new(&scenario, 16, 4);
         if let Err(why) = trial.crash_everywhere(0, None) {
             trial.fail(&why);
         }
@@ -308,14 +308,14 @@ fn no_crash_loses_or_tears_a_save() {
 
 #[test]
 fn every_sync_is_needed() {
-    for scene in scenes() {
-        let ops = scene.story().ops;
+    for scenario in scenarios() {
+        let ops = scenario.story().ops;
         for (lie, kind) in ops
             .iter()
             .enumerate()
             .filter(|(_, kind)| kind.starts_with("sync"))
         {
-            let mut trial = Trial::new(&scene, 150, 0);
+            let mut trial = Trial::new(&scenario, 150, 0);
             if trial.crash_everywhere(lie, Some(lie)).is_ok() {
                 trial.fail(&format!("nobody misses {kind} at {lie}"));
             }
@@ -327,8 +327,8 @@ impl Trial<'_> {
     /// Lets one operation fail: what is read of FILE is old or new as it was said, whatever crash follows, and where the writer is
     /// not broken the next save is as good as any.
     fn fault(&mut self, trouble: Trouble) -> Result<(), String> {
-        let disk = Arc::new(self.scene.disk());
-        let (mut writer, saved) = self.scene.save(&disk, trouble);
+        let disk = Arc::new(self.scenario.disk());
+        let (mut writer, saved) = self.scenario.save(&disk, trouble);
         let broken = writer.broken().is_some();
         match &saved {
             Saved::Acknowledged => return self.crashes(&disk, Promise::Done),
@@ -356,7 +356,7 @@ impl Trial<'_> {
         }
         disk.arm(Trouble::default());
         let again = if saved == Saved::Refused {
-            self.scene.save_again(&mut writer)
+            self.scenario.save_again(&mut writer)
         } else {
             writer.settle()
         };
@@ -369,8 +369,8 @@ impl Trial<'_> {
 fn a_fault_at_any_operation_leaves_old_or_new() {
     let often = [EIO, ENOSPC].map(|code| [Fault::Errno(code), Fault::Forever(code)]);
     let rare = [Fault::Errno(EACCES), Fault::Errno(EBUSY), Fault::Short];
-    for scene in scenes() {
-        let mut trial = Trial::new(&scene, 4, 0);
+    for scenario in scenarios() {
+        let mut trial = Trial::new(&scenario, 4, 0);
         for at in 0..trial.story.ops.len() {
             for fault in often.into_iter().flatten().chain(rare) {
                 let trouble = Trouble {
@@ -388,19 +388,19 @@ fn a_fault_at_any_operation_leaves_old_or_new() {
 /// A disk that is full for a while harms nothing, whatever it is that finds no room.
 #[test]
 fn a_full_disk_breaks_nothing() {
-    for scene in scenes() {
-        for at in 0..scene.story().ops.len() {
+    for scenario in scenarios() {
+        for at in 0..scenario.story().ops.len() {
             for fault in [Fault::Errno(ENOSPC), Fault::Forever(ENOSPC)] {
                 let trouble = Trouble {
                     fault: Some((at, fault)),
                     ..Trouble::default()
                 };
-                let (writer, saved) = scene.save(&Arc::new(scene.disk()), trouble);
+                let (writer, saved) = scenario.save(&Arc::new(scenario.disk()), trouble);
                 let broken = writer.broken();
                 assert!(
                     broken.is_none(),
                     "{}: {fault:?} at {at}: {saved:?}, {broken:?}",
-                    scene.name
+                    scenario.name
                 );
             }
         }

@@ -9,9 +9,9 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Mutex;
 
-use super::sector::SECTOR;
-use super::store::{Access, Stat, Store};
 use crate::asdf::layout::Extent;
+use crate::save::sector::SECTOR;
+use crate::save::store::{Access, Stat, Store};
 
 const SECTOR_LEN: usize = SECTOR as usize;
 /// The filesystem's block, in bytes.
@@ -20,7 +20,7 @@ type Sector = [u8; SECTOR_LEN];
 
 /// What goes wrong at an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(in crate::save) enum Fault {
     /// It fails, with this errno.
     Errno(i32),
     /// It fails, with this errno, and so do all of its kind from then on.
@@ -31,22 +31,22 @@ pub(super) enum Fault {
 
 /// What happens at which operations that change something, counted from when it was armed.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Trouble {
+pub(in crate::save) struct Trouble {
     /// Power fails before this one: nothing works any more.
-    pub(super) cut: Option<usize>,
+    pub(in crate::save) cut: Option<usize>,
     /// This one goes wrong.
-    pub(super) fault: Option<(usize, Fault)>,
+    pub(in crate::save) fault: Option<(usize, Fault)>,
     /// This one, a sync, does nothing and says it did: for negative controls.
-    pub(super) lie: Option<usize>,
+    pub(in crate::save) lie: Option<usize>,
     /// Looking at a name or a file fails, with this errno.
-    pub(super) blind: Option<i32>,
+    pub(in crate::save) blind: Option<i32>,
     /// After the first read there or behind, another program writes these bytes to the start of the file.
-    pub(super) meddler: Option<(u64, &'static [u8])>,
+    pub(in crate::save) meddler: Option<(u64, &'static [u8])>,
 }
 
 /// A file of the disk, open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handle(u64);
+pub(in crate::save) struct Handle(u64);
 
 #[derive(Debug, Clone, Default)]
 struct Inode {
@@ -87,16 +87,16 @@ struct State {
 
 /// The disk.
 #[derive(Debug)]
-pub(super) struct Sim {
+pub(in crate::save) struct Sim {
     state: Mutex<State>,
     /// Whether files may share blocks, and of what size.
-    pub(super) grain: Option<u64>,
+    pub(in crate::save) grain: Option<u64>,
     /// Whether names can be swapped.
-    pub(super) exchange: bool,
+    pub(in crate::save) exchange: bool,
     /// Whether files get shorter in several steps.
-    pub(super) stepwise: bool,
+    pub(in crate::save) stepwise: bool,
     /// Whether files can be made in the directory.
-    pub(super) sealed: bool,
+    pub(in crate::save) sealed: bool,
 }
 
 fn errno(code: i32) -> io::Error {
@@ -240,7 +240,7 @@ impl State {
 
 impl Sim {
     /// A disk with one file on it.
-    pub(super) fn new(name: &OsStr, content: &[u8]) -> Self {
+    pub(in crate::save) fn new(name: &OsStr, content: &[u8]) -> Self {
         let names = BTreeMap::from([(name.to_owned(), 1)]);
         let state = State {
             inodes: BTreeMap::from([(1, Inode::new(content.to_vec()))]),
@@ -267,37 +267,37 @@ impl Sim {
         }
     }
 
-    pub(super) fn set_links(&self, name: &OsStr, links: u64) {
+    pub(in crate::save) fn set_links(&self, name: &OsStr, links: u64) {
         let mut state = self.state.lock().unwrap();
         let inode = state.names[name];
         state.inode(Handle(inode)).links = links;
     }
 
     /// Lets things go wrong, counted from now on.
-    pub(super) fn arm(&self, trouble: Trouble) {
+    pub(in crate::save) fn arm(&self, trouble: Trouble) {
         let mut state = self.state.lock().unwrap();
         state.ops.clear();
         state.trouble = trouble;
     }
 
     /// The operations so far that change something, by name.
-    pub(super) fn ops(&self) -> Vec<&'static str> {
+    pub(in crate::save) fn ops(&self) -> Vec<&'static str> {
         self.state.lock().unwrap().ops.clone()
     }
 
     /// How many bytes have been read so far.
-    pub(super) fn bytes_read(&self) -> usize {
+    pub(in crate::save) fn bytes_read(&self) -> usize {
         self.state.lock().unwrap().bytes_read
     }
 
     /// What the name shows now.
-    pub(super) fn content(&self, name: &OsStr) -> Option<Vec<u8>> {
+    pub(in crate::save) fn content(&self, name: &OsStr) -> Option<Vec<u8>> {
         let state = self.state.lock().unwrap();
         Some(state.inodes[state.names.get(name)?].content.clone())
     }
 
     /// The number of ways in which each part that is not durable can have survived.
-    pub(super) fn choices(&self) -> Vec<usize> {
+    pub(in crate::save) fn choices(&self) -> Vec<usize> {
         let state = self.state.lock().unwrap();
         let mut out: Vec<usize> = state.inodes.values().flat_map(Inode::choices).collect();
         out.extend(state.name_ops.iter().map(|_| 2));
@@ -305,7 +305,7 @@ impl Sim {
     }
 
     /// The disk as a crash leaves it, after these choices.
-    pub(super) fn crash(&self, choices: &[usize]) -> Self {
+    pub(in crate::save) fn crash(&self, choices: &[usize]) -> Self {
         let state = self.state.lock().unwrap();
         let mut choices = choices.iter().copied();
         let survivors = state
@@ -326,7 +326,7 @@ impl Sim {
     }
 
     /// The disk as a killed process leaves it: nothing is lost, and nothing is any more durable than it was.
-    pub(super) fn kill(&self) -> Self {
+    pub(in crate::save) fn kill(&self) -> Self {
         let mut state = self.state.lock().unwrap().clone();
         state.ops.clear();
         state.trouble = Trouble::default();

@@ -22,7 +22,7 @@ const NAMES: u32 = 1000;
 
 /// The file that holds the refused text.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub(super) struct RejectedText {
     kept: Option<Kept>,
     /// Where it goes if it can't be kept beside FILE: the first of these that takes it.
     elsewhere: Vec<Elsewhere>,
@@ -44,7 +44,7 @@ struct Elsewhere {
     missing: PathBuf,
 }
 
-impl Spool {
+impl RejectedText {
     /// `elsewhere` are the directories for a text that can't be kept beside FILE, the best one first.
     pub(super) fn new(elsewhere: &[PathBuf]) -> Self {
         Self {
@@ -230,7 +230,7 @@ pub(super) fn other_directories() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::save::sim::Sim;
+    use crate::save::tests::disk::Sim;
 
     const FILE: &str = "f.asdf";
     const NAME: &str = "f.asdf.rejected.yaml";
@@ -251,36 +251,41 @@ mod tests {
         let sim = sim(true);
         for (directories, taken) in [(vec![&state, &last], &state), (vec![&file, &last], &last)] {
             let directories: Vec<PathBuf> = directories.into_iter().cloned().collect();
-            let mut spool = Spool::new(&directories);
+            let mut rejected = RejectedText::new(&directories);
             assert!(!state.exists(), "made before it is needed");
             for text in ["one", "two"] {
-                let kept = spool.keep(&sim, FILE.as_ref(), text.as_bytes());
+                let kept = rejected.keep(&sim, FILE.as_ref(), text.as_bytes());
                 assert_eq!(kept.unwrap(), taken.join(NAME));
                 assert_eq!(std::fs::read_to_string(taken.join(NAME)).unwrap(), text);
             }
-            spool.clear(&sim).unwrap();
+            rejected.clear(&sim).unwrap();
             assert_eq!(std::fs::read_dir(taken).unwrap().count(), 0);
             let _ = std::fs::remove_dir(&state);
         }
-        let refused = Spool::new(std::slice::from_ref(&file)).keep(&sim, FILE.as_ref(), b"three");
+        let refused =
+            RejectedText::new(std::slice::from_ref(&file)).keep(&sim, FILE.as_ref(), b"three");
         let said = refused.unwrap_err().to_string();
         assert!(said.starts_with(&format!("{NAME}: ")), "{said}");
         assert!(said.contains(&format!("; {}/", file.display())), "{said}");
-        assert!(Spool::new(&[]).keep(&sim, FILE.as_ref(), b"four").is_err());
+        assert!(
+            RejectedText::new(&[])
+                .keep(&sim, FILE.as_ref(), b"four")
+                .is_err()
+        );
     }
 
     #[test]
     fn a_newer_text_that_can_be_kept_beside_the_file_takes_the_place_of_the_older_one() {
         let place = tempfile::tempdir().unwrap();
         let directories = [place.path().join("state")];
-        let mut spool = Spool::new(&directories);
-        spool.keep(&sim(true), FILE.as_ref(), b"one").unwrap();
+        let mut rejected = RejectedText::new(&directories);
+        rejected.keep(&sim(true), FILE.as_ref(), b"one").unwrap();
         assert!(directories[0].join(NAME).exists());
         let disk = sim(false);
-        let kept = spool.keep(&disk, FILE.as_ref(), b"two").unwrap();
+        let kept = rejected.keep(&disk, FILE.as_ref(), b"two").unwrap();
         assert_eq!(kept, Path::new(NAME));
         assert!(!directories[0].join(NAME).exists());
-        spool.clear(&disk).unwrap();
+        rejected.clear(&disk).unwrap();
         assert!(disk.stat_name(NAME.as_ref()).is_err());
     }
 
@@ -290,10 +295,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let [path, moved] = ["mnt", "moved"].map(|name| place.path().join(name));
         std::fs::create_dir(&path).unwrap();
-        let mut spool = Spool::new(&[path.join("state/asdf-mount")]);
+        let mut rejected = RejectedText::new(&[path.join("state/asdf-mount")]);
         std::fs::rename(&path, &moved).unwrap();
         std::fs::create_dir(&path).unwrap();
-        spool.keep(&sim(true), FILE.as_ref(), b"one").unwrap();
+        rejected.keep(&sim(true), FILE.as_ref(), b"one").unwrap();
         assert!(moved.join("state/asdf-mount").join(NAME).exists());
     }
 }
