@@ -356,18 +356,29 @@ impl Root {
         Ok(filled)
     }
 
-    /// Exchanges two names.
+    /// That two names may be exchanged. To be asked before the file that gets the name `tree.yaml` is saved: what is saved then can't
+    /// be refused its name.
     ///
     /// # Errors
     /// As [`Root::rename`].
+    pub(super) fn check_exchange(&self, a: &OsStr, b: &OsStr) -> Result<(), Error> {
+        for name in [a, b] {
+            let number = self.lookup(name).ok_or(Error::NotFound)?;
+            self.check_may_lose_name(number, None)?;
+        }
+        Ok(())
+    }
+
+    /// Exchanges two names.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
     pub(super) fn exchange(&mut self, a: &OsStr, b: &OsStr) -> Result<(), Error> {
         let (first, second) = (self.lookup(a), self.lookup(b));
         let (first, second) = (
             first.ok_or(Error::NotFound)?,
             second.ok_or(Error::NotFound)?,
         );
-        self.check_may_lose_name(first, None)?;
-        self.check_may_lose_name(second, None)?;
         self.note_backup(first, b);
         self.note_backup(second, a);
         self.names.insert(a.to_owned(), second);

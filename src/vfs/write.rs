@@ -285,6 +285,7 @@ impl Vfs {
         match how {
             Rename::NoReplace if second.is_some() => return Err(Error::Exists),
             Rename::Exchange if second.is_none() => return Err(Error::NotFound),
+            Rename::Exchange => locked(&self.root).check_exchange(from.1, to.1)?,
             _ => {}
         }
         let tree = if to.1 == TREE_NAME {

@@ -142,3 +142,26 @@ fn a_late_end_of_a_descriptor_does_not_save_what_another_has_not_finished() {
     vfs.release(second).unwrap();
     assert_eq!(stored(), b"ABc");
 }
+
+/// It was saved first, and then the names stayed as they were.
+#[test]
+fn an_exchange_that_scratch_files_leave_no_room_for_saves_nothing() {
+    let long = format!("#ASDF 1.0.0\n---\na: {}\n...\n", "x".repeat(2 << 20));
+    let (dir, vfs) = writable(&Sample::new().text(long.as_bytes()));
+    let root = Node::Root.ino();
+    let caller = Caller { uid: 0, gid: 0 };
+    let (_, open) = vfs
+        .create(root, "next".as_ref(), 0o600, caller, WRITE)
+        .unwrap();
+    vfs.write(open.fh, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
+        .unwrap();
+    let rename = |from: &str, to: &str, how, thread| {
+        vfs.rename((root, from.as_ref()), (root, to.as_ref()), how, thread)
+    };
+    let editor = std::process::id();
+    rename("tree.yaml", "backup", Rename::Replace, editor).unwrap();
+    let full = rename("next", "tree.yaml", Rename::Exchange, 0);
+    assert!(matches!(full, Err(Error::ScratchFull(_))), "{full:?}");
+    let saved = std::fs::read(dir.path().join("a.asdf")).unwrap();
+    assert!(saved.starts_with(long.as_bytes()), "it was saved");
+}
