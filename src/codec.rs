@@ -4,7 +4,7 @@
 //! A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
 //! offsets and then runs forward. Chunked framings can be entered at every chunk, one long stream only at its start or where
 //! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers, what is kept of an index
-//! for the next mount) is [`Decoded`]'s, and the same for all codecs.
+//! for the next mount) is the work of [`Decoded`], the same for all codecs.
 
 #[cfg(feature = "blosc")]
 mod blosc;
@@ -13,17 +13,18 @@ mod cache;
 #[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 mod chunked;
 mod decoded;
+mod index_store;
 mod inflate;
-mod kept;
 mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
+mod memory_permit;
 mod piped;
 mod readers;
+mod scheduler;
 mod splice;
 #[cfg(test)]
 mod testing;
-mod work;
 #[cfg(feature = "xz")]
 mod xz;
 mod zlib;
@@ -38,9 +39,10 @@ use self::piped::Piped;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
-pub use cache::{Cache, Room, SEGMENT};
+pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
-pub use kept::{Slot, check_index_dir};
+pub use index_store::{IndexSlot, check_index_dir};
+pub use memory_permit::MemoryPermit;
 pub use splice::Edited;
 pub use zlib::decoded_len as zlib_len;
 
@@ -73,26 +75,26 @@ pub trait Stream: Send + Sync {
     /// Does a small piece of the work put off, such as making one checkpoint smaller.
     fn tidy(&self) {}
 
-    /// Whether entries are only learnt by decoding, and can be kept: [`Stream::export`] is then worth asking for.
+    /// Whether entries are found only by decoding: [`Stream::export`] can then give an index worth storing.
     fn learns(&self) -> bool {
         false
     }
 
-    /// Gives up about half of the entries that are held beside the first, and keeps them further apart from now on.
+    /// Drops about half of the entries behind the first, and keeps entries further apart from now on.
     fn thin_out(&self) {}
 
-    /// Appends the entries learnt in a pass through all bytes, for [`Stream::import`]; `None` if there are none.
+    /// Appends the entries as bytes, for [`Stream::import`]; `None` if there are none.
     ///
-    /// They take no more than what is [held](Stream::held), and 8 bytes.
+    /// They are at most 8 bytes longer than what is [held](Stream::held).
     fn export(&self, index: &mut Vec<u8>) -> Option<()> {
         let _ = index;
         None
     }
 
-    /// The same decoded bytes with entries that were learnt before; `None` if these contradict themselves or the payload.
+    /// The same decoded bytes with exported entries; `None` if these contradict themselves or the payload.
     ///
-    /// The bytes may come from anybody. They take no more memory than entries that are learnt, and not more than five times
-    /// their own length, but where they lead to is not checked.
+    /// The bytes are not trusted: their memory is bounded by that of entries found by decoding, and by five times their length.
+    /// But it is not checked where the entries lead to.
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
         let _ = entries;
         None
@@ -135,7 +137,7 @@ pub trait Cursor: Send {
 
     /// The decoded offset up to which they will be when the next segment is read: more, if several pieces are decoded at once.
     ///
-    /// While that goes on, whoever wants bytes before it had better wait than decode them on another cursor.
+    /// Meanwhile a thread that wants bytes before that offset waits for this cursor instead of starting another one.
     fn ahead(&self) -> u64 {
         self.ready()
     }
@@ -314,7 +316,7 @@ pub fn decode(
     decode_indexed(code, stored, data_size, cache, None)
 }
 
-/// As [`decode`]; what is learnt of where the bytes can be entered is kept in `slot`, and taken from there.
+/// As [`decode`]; the seek index is stored in `slot`, and loaded from there.
 ///
 /// # Errors
 /// As [`decode`].
@@ -323,7 +325,7 @@ pub fn decode_indexed(
     stored: Arc<dyn Source>,
     data_size: u64,
     cache: &Arc<Cache>,
-    slot: Option<Slot>,
+    slot: Option<IndexSlot>,
 ) -> Result<(&'static str, Decoded)> {
     let opened = open(code, stored, data_size)?;
     let decoded = Decoded::indexed(opened.stream, data_size, cache, slot);

@@ -6,9 +6,9 @@
 mod file;
 mod overlay;
 mod peek;
+mod pooled_buf;
 #[cfg(test)]
 pub(crate) mod refusing;
-mod scratch;
 mod spool;
 
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::error::{Error, Place, Result};
 pub use file::{FileSource, MapSlice};
 pub use overlay::Overlay;
 pub use peek::Peek;
-pub use scratch::{Element, Idle, Scratch, free_idle};
+pub use pooled_buf::{Element, Idle, PooledBuf, free_idle};
 pub use spool::{Part, Spool};
 
 /// Bytes of known length, readable at any offset, shared between threads.

@@ -75,7 +75,7 @@ use std::time::Instant;
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
 use crate::save::Writer;
-use crate::source::{Borrower, Memory, Scratch, Source, Spool};
+use crate::source::{Borrower, Memory, PooledBuf, Source, Spool};
 
 pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
@@ -355,12 +355,12 @@ impl Vfs {
         let there = source.len().saturating_sub(offset);
         let len = usize::try_from(there.min(u64::from(len))).unwrap_or(usize::MAX);
         if len == 0 {
-            return Ok(Bytes::Owned(Scratch::default()));
+            return Ok(Bytes::Owned(PooledBuf::default()));
         }
         if let Some(loan) = source.lend(offset, len, Borrower::Kernel) {
             return Ok(Bytes::Lent(loan, reading));
         }
-        let mut bytes = Scratch::of(len);
+        let mut bytes = PooledBuf::of(len);
         source.read_exact_at(&mut bytes, offset)?;
         Ok(Bytes::Owned(bytes))
     }

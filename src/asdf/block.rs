@@ -6,7 +6,7 @@ use super::Snapshot;
 use super::chain::{Around, Chain, Encoded};
 use super::checksum::ChecksumState;
 use super::header::BlockHeader;
-use super::kept;
+use super::index_key;
 use crate::codec::{self, Decoded};
 use crate::error::{Error, Place, Result};
 use crate::source::{Short, Source, Tail, Window};
@@ -26,7 +26,7 @@ impl Block {
     /// To be called when the file has been saved, and this block is as it was.
     pub(super) fn keep_index_anew(&self) {
         if let Some(decoded) = &self.compressed {
-            decoded.keep_anew();
+            decoded.store_index_anew();
         }
     }
 }
@@ -146,7 +146,7 @@ impl Snapshot {
         if header.compression != [0; 4] {
             let dir = self.options.index_cache.as_deref();
             let slot =
-                dir.and_then(|dir| kept::slot(dir, &self.file, &self.bytes, header, &stored));
+                dir.and_then(|dir| index_key::slot(dir, &self.file, &self.bytes, header, &stored));
             let code = header.compression;
             let (framing, decoded) =
                 codec::decode_indexed(code, stored, header.data_size, &self.cache, slot)?;

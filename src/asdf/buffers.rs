@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::tile::Grain;
-use crate::codec::{self, Cache};
-use crate::source::{Scratch, len_u64};
+use crate::codec::{Cache, MemoryPermit};
+use crate::source::{PooledBuf, len_u64};
 
 /// The most that is kept in bands: a sequential read is the faster the longer they are, but hardly beyond.
 const MOST: usize = 32 << 20;
@@ -42,14 +42,14 @@ struct Band {
     array: u64,
     start: u64,
     bytes: Arc<Vec<u8>>,
-    _counted: codec::Room,
+    _counted: MemoryPermit,
 }
 
 /// Room for a band that is being gathered; given back unless the band is kept.
 pub(super) struct Room<'a> {
     buffers: &'a Buffers,
     pub(super) bytes: Vec<u8>,
-    counted: Option<codec::Room>,
+    counted: Option<MemoryPermit>,
 }
 
 impl Buffers {
@@ -166,7 +166,7 @@ impl Buffers {
 
     /// Calls `work` with a scratch buffer.
     pub(super) fn with_scratch<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
-        work(&mut Scratch::of(
+        work(&mut PooledBuf::of(
             usize::try_from(self.grain.scratch).unwrap_or(0),
         ))
     }

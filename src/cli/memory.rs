@@ -3,7 +3,7 @@
 //! glibc moves the limit above which a buffer is a mapping of its own upwards with every such buffer that is freed, up to
 //! 32 MiB, and has an arena for each thread. Decoders come and go with buffers of some megabytes on every thread, and the
 //! holes that they leave took as much memory again as the cache. Large buffers that are used again and again are kept by us
-//! (the cache's, and [`crate::source::Scratch`]), so that all others may go back at once.
+//! (the cache's, and [`crate::source::PooledBuf`]), so that all others may go back at once.
 #![allow(unsafe_code, reason = "mallopt has no safe wrapper; see the call")]
 
 /// Buffers of at least so many bytes go back to the system when they are freed.

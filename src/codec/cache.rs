@@ -1,12 +1,12 @@
-//! The one place where decoded bytes are kept, under one budget for the whole mount.
+//! The decoded segments and parked decoders of all blocks, under one budget for the whole mount.
 //!
 //! Five kinds of memory count: segments that may be asked for again, buffers that are being filled, decoders that are parked
 //! or running, what streams hold beside them (checkpoints, chunk tables), and gathered rows of arrays (see
-//! [`Cache::reserve`]). When room is needed the least recently used segment or parked decoder goes. Nothing waits for room:
-//! what is being filled is bounded by the [`Work`] gate instead. What streams hold can't be had anew so easily, and may take a
-//! part of the budget; beyond, they give up entries.
+//! [`Cache::reserve`]). When room is needed the least recently used segment or parked decoder is dropped. No thread waits for
+//! room: the [`Scheduler`] bounds what running decoders need. What streams hold is slow to make again, and may take a part of
+//! the budget; beyond that, streams drop entries.
 //!
-//! It knows blocks only by their key, and nothing of how segments come about; that is [`Decoded`](super::Decoded)'s.
+//! The cache knows blocks only by their key, and nothing of how segments are decoded; that is [`Decoded`](super::Decoded)'s.
 
 mod ledger;
 
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::ledger::{Holder, Ledger, Parked, Segment, cost};
-use super::work::Work;
-use super::{Cursor, Stream};
+use super::scheduler::Scheduler;
+use super::{Cursor, MemoryPermit, Stream};
 
 /// Length of a segment of decoded bytes; the last one of a block is shorter.
 ///
@@ -33,17 +33,17 @@ const HELD_SHARE: u64 = 4;
 pub struct Cache {
     budget: u64,
     next_key: AtomicU64,
-    /// Held for look-ups only, never while something decodes or is freed.
+    /// Guards all that is kept and counted. Not held while a decoder runs or is freed; under it no other lock is taken.
     ledger: Mutex<Ledger>,
-    work: Arc<Work>,
+    scheduler: Arc<Scheduler>,
 }
 
-/// The block that room is made for.
+/// For which block room is made.
 #[derive(Clone, Copy)]
 pub(super) struct For {
     /// Its key.
     pub(super) key: u64,
-    /// Whether it is read sequentially: room is then made at its own cost, if it has its share already.
+    /// Whether it is read sequentially: once it has its share, its own oldest segments make room.
     pub(super) streaming: bool,
 }
 
@@ -55,7 +55,7 @@ impl Cache {
             budget,
             next_key: AtomicU64::new(0),
             ledger: Mutex::new(Ledger::new()),
-            work: Work::new(budget),
+            scheduler: Scheduler::new(budget),
         })
     }
 
@@ -79,7 +79,7 @@ impl Cache {
 
     /// Decodes only while `wanted`; it is asked often and must be quick. The first call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
-        self.work.go_on_while(wanted);
+        self.scheduler.go_on_while(wanted);
     }
 
     /// Drops all segments and decoders of a block, and counts nothing for its stream.
@@ -109,8 +109,8 @@ impl Cache {
     }
 
     /// Decides how many decode at once, and runs what is decoded ahead.
-    pub(super) fn work(&self) -> &Arc<Work> {
-        &self.work
+    pub(super) fn scheduler(&self) -> &Arc<Scheduler> {
+        &self.scheduler
     }
 
     /// A segment, if it is here.
@@ -118,7 +118,7 @@ impl Cache {
         self.lock().get((key, index))
     }
 
-    /// Takes note that a reader has got a segment by another way than [`Cache::get`]: from whoever decoded it ahead.
+    /// Records that a reader has got a segment from the thread that decoded it ahead, and not by [`Cache::get`].
     pub(super) fn was_read(&self, key: u64, index: u64) {
         self.lock().get((key, index));
     }
@@ -154,7 +154,7 @@ impl Cache {
         }
     }
 
-    /// Keeps a filled buffer as a segment, the most recently used; `unread` if nobody has asked for it yet.
+    /// Keeps a filled buffer as the most recently used segment; `unread` if it was decoded ahead of its reader.
     pub(super) fn insert(
         &self,
         key: u64,
@@ -179,7 +179,7 @@ impl Cache {
         bytes
     }
 
-    /// Keeps a decoder where it stands.
+    /// Keeps a decoder at its position.
     pub(super) fn park(&self, cursor: Box<dyn Cursor>, whose: For) {
         let key = whose.key;
         let gone = {
@@ -205,7 +205,7 @@ impl Cache {
         drop(gone);
     }
 
-    /// Takes the parked decoder of block `key` that gets to `start` soonest, of those that `fits` accepts.
+    /// Takes the parked decoder of block `key` nearest before `start`, of those that `fits` accepts; called with `ledger` locked.
     pub(super) fn unpark(
         &self,
         key: u64,
@@ -223,18 +223,18 @@ impl Cache {
         Some(ledger.unpark_at(best))
     }
 
-    /// Makes room for `bytes` that somebody beside the decoders keeps, until the result is dropped.
+    /// Counts `bytes` that are kept beside segments and decoders, and makes room for them, until the permit is dropped.
     #[must_use]
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Room {
-        let nobody = For {
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> MemoryPermit {
+        let none = For {
             key: u64::MAX,
             streaming: false,
         };
-        self.room(bytes, nobody)
+        MemoryPermit::counted(self, bytes, none)
     }
 
-    /// Makes room for `bytes` of a running decoder, until the result is dropped.
-    pub(super) fn room(self: &Arc<Self>, bytes: u64, whose: For) -> Room {
+    /// Counts `bytes`, and makes room for them.
+    pub(super) fn count(&self, bytes: u64, whose: For) {
         let gone = {
             let ledger = &mut *self.lock();
             let gone = ledger.make_room(self.budget, bytes, whose, false);
@@ -242,9 +242,12 @@ impl Cache {
             gone
         };
         drop(gone);
-        Room {
-            cache: Arc::clone(self),
-            bytes,
+    }
+
+    /// Counts `bytes` less.
+    pub(super) fn uncount(&self, bytes: u64) {
+        if bytes > 0 {
+            self.lock().release(bytes);
         }
     }
 
@@ -303,7 +306,7 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        self.work.stop();
+        self.scheduler.stop();
     }
 }
 
@@ -333,18 +336,6 @@ impl Drop for Buffer<'_> {
             let bytes = std::mem::take(&mut self.bytes);
             self.cache.lock().recycle(bytes);
         }
-    }
-}
-
-/// Room in the budget that is taken for something else than segments; given back when dropped.
-pub struct Room {
-    cache: Arc<Cache>,
-    bytes: u64,
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.cache.lock().release(self.bytes);
     }
 }
 

@@ -7,7 +7,7 @@
 use super::Cursor;
 use crate::error::{Error, Place, Result};
 #[cfg(any(feature = "blosc", feature = "lz4f"))]
-use crate::source::Scratch;
+use crate::source::PooledBuf;
 use crate::source::{Peek, Source, len_u64};
 
 /// The most entries that one table keeps.
@@ -110,7 +110,7 @@ impl<T: Clone> Entries<T> {
 #[cfg(any(feature = "blosc", feature = "lz4f"))]
 #[derive(Default)]
 pub(super) struct Pending {
-    bytes: Scratch<u8>,
+    bytes: PooledBuf<u8>,
     taken: usize,
 }
 
@@ -121,7 +121,7 @@ impl Pending {
     /// Whoever decodes says with [`Pending::keep`] how many of them count; until then none do.
     pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.capacity() < len {
-            self.bytes = Scratch::with_room(len);
+            self.bytes = PooledBuf::with_room(len);
         }
         self.bytes.resize(len, 0);
         self.taken = len;

@@ -1,33 +1,33 @@
-//! The decoded bytes of a block as a [`Source`]: decodes only what is read, once, whoever reads.
+//! The decoded bytes of a block as a [`Source`]: decodes only what is read, and once for all readers.
 //!
-//! The bytes are seen as segments of fixed length. A segment that is wanted is in the cache, or somebody decodes it and one
-//! waits for him, or one decodes it oneself: with the decoder parked nearest before it, or a new one at the stream's last
-//! entry before it. Somebody whose decoder is on its way to the segment is waited for, too. What a decoder passes on its way
-//! goes to the cache, and where it stops it is parked, so that reading on never starts over.
+//! The bytes are cut into segments of fixed length. A thread that wants a segment takes it from the cache. If another thread
+//! is decoding it, or runs a decoder that will pass it, the thread waits for that one. Else it decodes the segment itself, with
+//! the decoder parked nearest before it, or with a new one at the stream's last entry before it. All segments on the way go to
+//! the cache, and the decoder is parked where it stops, so that reading on never starts over.
 //!
-//! A failed decode is told to all who wait for it. If the payload is damaged the place is remembered: the segments before it
-//! stay readable, and so do those behind it that can be reached by another entry. A segment is had whole or not at all.
+//! All threads that wait for a decode get its error. If the payload is damaged the place is remembered: the segments before it
+//! stay readable, and so do those behind it that another entry leads to. A segment is returned whole or not at all.
 
 mod ahead;
-mod flight;
-mod learnt;
+mod decode;
+mod segment_sums;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-use self::flight::{Allotment, Flight, Trip};
-use self::learnt::Learnt;
+use self::decode::{Decode, DecodeGuard};
+use self::segment_sums::SegmentSums;
 use super::cache::{Buffer, For, SEGMENT};
+use super::index_store::IndexSlot;
 use super::inflate::crc32;
-use super::kept::Slot;
 use super::readers::Readers;
-use super::{Cache, Cursor, Stream, misplaced};
+use super::{Cache, Cursor, MemoryPermit, Stream, misplaced};
 use crate::error::{Error, Place, Result};
 use crate::source::{Borrower, Loan, Source, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
 const FAILURES: usize = 64;
 
-/// The least length in which bytes that nobody wants are decoded, on the way from an entry to a segment.
+/// Size of the buffer used to skip from an entry to the wanted segment.
 const SKIP: usize = 64 << 10;
 
 /// A decoded block.
@@ -35,40 +35,41 @@ pub struct Decoded {
     shared: Arc<Shared>,
 }
 
-/// What the threads that decode ahead see of a block, too.
+/// A block, shared by its readers and the threads that decode ahead.
 struct Shared {
     /// The stream as it was opened.
     first: Arc<dyn Stream>,
-    /// The same with entries of another mount, while they are believed. Guards itself only; taken last.
+    /// The same stream with entries that an index gave, until they prove wrong. Written only with `state` locked.
     imported: RwLock<Option<Arc<dyn Stream>>>,
-    /// Where the entries are kept, if they are.
-    slot: Option<Slot>,
-    /// Set when entries have been taken from there, if there were some.
-    recalled: OnceLock<()>,
+    /// Where the index is stored, if the block has one.
+    slot: Option<IndexSlot>,
+    /// Set when the index has been loaded, or there was none.
+    index_loaded: OnceLock<()>,
     this: Weak<Self>,
     len: u64,
     cache: Arc<Cache>,
     /// This block's key in the cache.
     key: u64,
-    /// Never held while something decodes. Taken before the locks of the cache and of the stream.
+    /// Not held while a segment is decoded. Taken before `imported` and the locks of the stream, the scheduler and the cache.
     state: Mutex<State>,
-    /// Signalled when a flight ends or moves on to another segment.
+    /// Signalled when a decode ends or moves on to another segment.
     moved: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    flights: Vec<Arc<Flight>>,
+    /// The decoders that run.
+    decodes: Vec<Arc<Decode>>,
     failures: Vec<Failure>,
     readers: Readers,
     /// Which of the jobs that decode ahead are queued or running.
     ahead_jobs: [bool; ahead::JOBS],
-    /// Whether a job tidies the stream, or is going to.
+    /// Whether a job that tidies the stream is queued or running.
     tidying: bool,
-    learnt: Learnt,
+    sums: SegmentSums,
 }
 
-/// A damage: no decoder gets from `from` to the end of `segment`.
+/// A damaged place: no decoder gets from `from` to the end of `segment`.
 struct Failure {
     segment: u64,
     from: u64,
@@ -78,16 +79,16 @@ struct Failure {
 /// Why a segment is decoded.
 #[derive(Clone, Copy)]
 struct Demand {
-    /// Somebody waits for it.
+    /// A reader waits for it.
     urgent: bool,
-    /// It will be asked for again, by somebody who reads the block sequentially.
+    /// A sequential reader is going to ask for it.
     unread: bool,
     /// The block is being read sequentially.
     streaming: bool,
 }
 
 impl Demand {
-    /// Nobody waits for it yet, but a sequential reader will.
+    /// Decoded before a sequential reader asks for it.
     const AHEAD: Self = Self {
         urgent: false,
         unread: true,
@@ -95,20 +96,20 @@ impl Demand {
     };
 }
 
-/// What became of a decode.
+/// How a decode ended, if not in an error.
 enum Outcome {
-    /// Here it is.
+    /// With the segment.
     Done(Arc<Vec<u8>>),
-    /// So much memory is needed, which can't be had at once.
+    /// It needs so many bytes of memory, which are not free now.
     Short(u64),
 }
 
-/// What to do to get a segment.
+/// How a thread gets a segment.
 enum Way {
-    /// Wait until some flight has moved.
+    /// It waits until a running decoder has moved.
     Wait,
-    /// Go on with this decoder, or open one.
-    Fly(Option<Box<dyn Cursor>>),
+    /// It runs this decoder, or opens one.
+    Run(Option<Box<dyn Cursor>>),
 }
 
 impl Decoded {
@@ -118,20 +119,20 @@ impl Decoded {
         Self::indexed(stream, len, cache, None)
     }
 
-    /// As [`Decoded::new`]; what is learnt of the stream's entries is kept in `slot`, and taken from there at the first read.
+    /// As [`Decoded::new`]; the seek index is loaded from `slot` at the first read, and stored there once the block is decoded.
     #[must_use]
     pub fn indexed(
         stream: Arc<dyn Stream>,
         len: u64,
         cache: &Arc<Cache>,
-        slot: Option<Slot>,
+        slot: Option<IndexSlot>,
     ) -> Self {
         Self {
             shared: Arc::new_cyclic(|this| Shared {
-                slot: Shared::worth_keeping(slot, stream.as_ref(), len),
+                slot: Shared::worth_indexing(slot, stream.as_ref(), len),
                 first: stream,
                 imported: RwLock::default(),
-                recalled: OnceLock::new(),
+                index_loaded: OnceLock::new(),
                 this: this.clone(),
                 len,
                 cache: Arc::clone(cache),
@@ -142,7 +143,7 @@ impl Decoded {
         }
     }
 
-    /// The first damage of those that reads have met and that are remembered.
+    /// The remembered damage with the lowest offset.
     #[must_use]
     pub fn damage(&self) -> Option<Error> {
         let state = self.shared.lock();
@@ -150,16 +151,16 @@ impl Decoded {
         first.map(|failure| failure.error.clone())
     }
 
-    /// Has what is learnt kept anew, after the file has been changed around the block.
-    pub fn keep_anew(&self) {
-        self.shared.keep_anew();
+    /// Stores the seek index under a new key, after a save has changed the file but not this block.
+    pub fn store_index_anew(&self) {
+        self.shared.store_index_anew();
     }
 
-    /// Takes note of a read, and has decoded ahead what it leads to; tells whether it is sequential.
+    /// Records a read, starts decoding ahead if it is sequential, and tells whether it is.
     fn note(&self, first: u64, last: u64) -> bool {
-        self.shared.recall();
+        self.shared.load_index();
         let mut state = self.shared.lock();
-        self.shared.keep_learnt(&mut state);
+        self.shared.store_index(&mut state);
         let streaming = state.readers.note(first, last);
         if streaming {
             self.shared.run_ahead(&mut state);
@@ -223,19 +224,19 @@ impl Source for Decoded {
 }
 
 impl Shared {
-    /// The bytes of a segment; fewer than it has if it is damaged.
+    /// The bytes of a segment.
     fn segment(&self, index: u64, demand: Demand) -> Result<Arc<Vec<u8>>> {
         self.segment_with(self.lock(), index, demand)
     }
 
-    /// The same, begun in a state that the caller has looked at.
+    /// The same, from the state that the caller holds locked.
     fn segment_with<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         index: u64,
         demand: Demand,
     ) -> Result<Arc<Vec<u8>>> {
-        let mut memory = Allotment::new(self);
+        let mut memory = MemoryPermit::new(&self.cache);
         loop {
             if let Some(found) = self.cache.get(self.key, index) {
                 return Ok(found);
@@ -243,16 +244,16 @@ impl Shared {
             if let Some(error) = self.failure(&state, index) {
                 return Err(error);
             }
-            let same = |flight: &&Arc<Flight>| flight.segment == Some(index);
-            if let Some(flight) = state.flights.iter().find(same).map(Arc::clone) {
+            let same = |decode: &&Arc<Decode>| decode.segment == Some(index);
+            if let Some(decode) = state.decodes.iter().find(same).map(Arc::clone) {
                 memory.give_back();
-                while flight.outcome.get().is_none() && flight.is_under_way(&state) {
+                while decode.outcome.get().is_none() && decode.is_running(&state) {
                     state = self.wait(state);
                 }
-                let Some(outcome) = flight.outcome.get().cloned() else {
+                let Some(outcome) = decode.outcome.get().cloned() else {
                     continue;
                 };
-                if outcome.is_err() && flight.was_misled(&state) {
+                if outcome.is_err() && decode.was_misled(&state) {
                     continue;
                 }
                 if demand.urgent {
@@ -265,25 +266,25 @@ impl Shared {
                     memory.give_back();
                     state = self.wait(state);
                 }
-                Way::Fly(cursor) => {
-                    let imported = state.learnt.imported;
-                    let flight = match &cursor {
-                        Some(cursor) => Flight::of(cursor.as_ref(), imported),
-                        None => Flight::opening(self.stream().entry(start_of(index)), imported),
+                Way::Run(cursor) => {
+                    let imported = state.sums.imported;
+                    let decode = match &cursor {
+                        Some(cursor) => Decode::of(cursor.as_ref(), imported),
+                        None => Decode::opening(self.stream().entry(start_of(index)), imported),
                     };
-                    let trip = Trip::new(self, &mut state, flight);
-                    let flight = Arc::clone(&trip.flight);
+                    let guard = DecodeGuard::new(self, &mut state, decode);
+                    let decode = Arc::clone(&guard.decode);
                     drop(state);
-                    match self.fly(trip, cursor, index, demand, &mut memory) {
+                    match self.run(guard, cursor, index, demand, &mut memory) {
                         Ok(Outcome::Done(bytes)) => return Ok(bytes),
                         Ok(Outcome::Short(_)) if !demand.urgent => return Err(no_memory()),
                         Ok(Outcome::Short(need)) => {
-                            memory.wait_for(need, demand)?;
+                            memory.wait_for(need, demand.urgent)?;
                             state = self.lock();
                         }
                         Err(error) => {
                             state = self.lock();
-                            if !flight.was_misled(&state) {
+                            if !decode.was_misled(&state) {
                                 return Err(error);
                             }
                         }
@@ -299,32 +300,32 @@ impl Shared {
         let entry = self.stream().entry(start);
         let leads = |from: u64, ahead: u64| from <= start && (from >= entry || start < ahead);
         let nearest = state
-            .flights
+            .decodes
             .iter()
-            .filter(|flight| leads(flight.from, flight.ahead))
-            .map(|flight| flight.from)
+            .filter(|decode| leads(decode.from, decode.ahead))
+            .map(|decode| decode.from)
             .max();
         let parked = self.cache.unpark(self.key, start, |cursor| {
             leads(cursor.position(), cursor.ready())
-                && nearest.is_none_or(|flying| cursor.position() > flying)
+                && nearest.is_none_or(|running| cursor.position() > running)
         });
         match (parked, nearest) {
             (None, Some(_)) => Way::Wait,
-            (cursor, _) => Way::Fly(cursor),
+            (cursor, _) => Way::Run(cursor),
         }
     }
 
-    /// Decodes up to segment `index`, all in between too, and parks the decoder there: or before, if it is short of memory.
-    fn fly<'a>(
-        &'a self,
-        mut trip: Trip<'_>,
+    /// Decodes all segments up to `index` and parks the decoder behind it; before it, if memory runs short.
+    fn run(
+        &self,
+        mut guard: DecodeGuard<'_>,
         cursor: Option<Box<dyn Cursor>>,
         index: u64,
         demand: Demand,
-        memory: &mut Allotment<'a>,
+        memory: &mut MemoryPermit,
     ) -> Result<Outcome> {
         let start = start_of(index);
-        let imported = trip.flight.imported;
+        let imported = guard.decode.imported;
         let mut cursor = match cursor {
             Some(cursor) => cursor,
             None => self.open(start, demand, memory).inspect_err(|error| {
@@ -337,49 +338,49 @@ impl Shared {
             if segment > index {
                 return Err(misplaced(start));
             }
-            trip.move_on(segment, cursor.as_ref());
+            guard.move_on(segment, cursor.as_ref());
             let demand = Demand {
                 streaming: demand.streaming || segment < index,
                 ..demand
             };
             match self.step(cursor.as_mut(), segment, demand, imported, memory) {
                 Ok(Outcome::Done(bytes)) => {
-                    trip.arrive(Ok(Arc::clone(&bytes)));
+                    guard.arrive(Ok(Arc::clone(&bytes)));
                     if segment == index {
-                        self.land(trip, cursor, segment, demand, memory);
+                        self.finish(guard, cursor, segment, demand, memory);
                         return Ok(Outcome::Done(bytes));
                     }
                 }
                 Ok(Outcome::Short(need)) => {
                     if cursor.position() <= start_of(segment) {
-                        self.park(&trip, cursor, demand, memory);
+                        self.park(&guard, cursor, demand, memory);
                     }
                     return Ok(Outcome::Short(need));
                 }
                 Err(error) => {
                     drop(cursor);
                     self.remember(segment, from, &error, imported);
-                    trip.arrive(Err(error.clone()));
+                    guard.arrive(Err(error.clone()));
                     return Err(error);
                 }
             }
         }
     }
 
-    /// Parks a decoder, after keeping what it has decoded beyond `segment` already, if a sequential reader will want it.
-    fn land<'a>(
-        &'a self,
-        mut trip: Trip<'_>,
+    /// Parks a decoder. If the read is sequential, segments that the decoder has already decoded go to the cache first.
+    fn finish(
+        &self,
+        mut guard: DecodeGuard<'_>,
         mut cursor: Box<dyn Cursor>,
         segment: u64,
         demand: Demand,
-        memory: &mut Allotment<'a>,
+        memory: &mut MemoryPermit,
     ) {
         let demand = Demand {
             unread: true,
             ..demand
         };
-        let imported = trip.flight.imported;
+        let imported = guard.decode.imported;
         let mut next = segment.saturating_add(1);
         while demand.streaming
             && start_of(next) < self.len
@@ -387,64 +388,64 @@ impl Shared {
             && self.cache.has_room_ahead()
             && !self.cache.contains(self.key, next)
         {
-            trip.move_on(next, cursor.as_ref());
+            guard.move_on(next, cursor.as_ref());
             match self.step(cursor.as_mut(), next, demand, imported, memory) {
-                Ok(Outcome::Done(bytes)) => trip.arrive(Ok(bytes)),
+                Ok(Outcome::Done(bytes)) => guard.arrive(Ok(bytes)),
                 Ok(Outcome::Short(_)) if cursor.position() > start_of(next) => return,
                 Ok(Outcome::Short(_)) => break,
                 Err(error) => {
                     if imported {
                         self.remember(next, start_of(next), &error, imported);
                     }
-                    trip.arrive(Err(error));
+                    guard.arrive(Err(error));
                     return;
                 }
             }
             next = next.saturating_add(1);
         }
-        self.park(&trip, cursor, demand, memory);
+        self.park(&guard, cursor, demand, memory);
     }
 
-    /// Leaves a decoder where it stands, unless it began with a wrong index.
+    /// Parks a decoder where it stands; drops it if its index has proved wrong.
     fn park(
         &self,
-        trip: &Trip<'_>,
+        guard: &DecodeGuard<'_>,
         cursor: Box<dyn Cursor>,
         demand: Demand,
-        memory: &mut Allotment<'_>,
+        memory: &mut MemoryPermit,
     ) {
-        memory.make_no_room();
+        memory.uncount();
         let state = self.lock();
-        if !trip.flight.was_misled(&state) {
+        if !guard.decode.was_misled(&state) {
             self.cache.park(cursor, self.whose(demand));
         }
     }
 
-    fn open<'a>(
-        &'a self,
+    fn open(
+        &self,
         start: u64,
         demand: Demand,
-        memory: &mut Allotment<'a>,
+        memory: &mut MemoryPermit,
     ) -> Result<Box<dyn Cursor>> {
-        let _pass = memory.proceed(0, demand, self.whose(demand))?;
+        let _slot = memory.proceed(0, demand.urgent, self.whose(demand))?;
         self.stream().cursor(start)
     }
 
     /// Decodes one segment with a decoder that stands at most one segment before it.
-    fn step<'a>(
-        &'a self,
+    fn step(
+        &self,
         cursor: &mut dyn Cursor,
         segment: u64,
         demand: Demand,
         imported: bool,
-        memory: &mut Allotment<'a>,
+        memory: &mut MemoryPermit,
     ) -> Result<Outcome> {
         let whose = self.whose(demand);
         let mut buffer = self.cache.buffer(self.segment_len(segment), whose);
         let mut filled = 0;
         while filled < buffer.len() {
             let need = cursor.held().saturating_add(cursor.scratch());
-            let Some(_pass) = memory.proceed(need, demand, whose)? else {
+            let Some(_slot) = memory.proceed(need, demand.urgent, whose)? else {
                 return Ok(Outcome::Short(need));
             };
             filled = fill(cursor, start_of(segment), &mut buffer, filled)?;
@@ -463,23 +464,23 @@ impl Shared {
         let sum = self.slot.as_ref().map(|_| crc32(0, &buffer));
         let mut state = self.lock();
         if let Some(sum) = sum {
-            self.learn(&mut state, segment, sum, imported)?;
+            self.check_sum(&mut state, segment, sum, imported)?;
         }
         let bytes = self.cache.insert(self.key, segment, buffer, demand.unread);
         self.recount(&state, self.whose(demand));
         Ok(bytes)
     }
 
-    /// Remembers a damage, and only that: what the medium refuses now it may give later.
+    /// Remembers damage of the payload. Errors of the medium are not remembered, because a later read may succeed.
     ///
-    /// With an index of another mount it is no damage yet, but the end of that index.
+    /// Where the decoder was `imported`, the index may be to blame: it is dropped, and nothing is remembered.
     fn remember(&self, segment: u64, from: u64, error: &Error, imported: bool) {
         if !matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. }) {
             return;
         }
         let mut state = self.lock();
         if imported {
-            self.unlearn(&mut state);
+            self.drop_index(&mut state);
             return;
         }
         state.failures.retain(|failure| failure.segment != segment);
@@ -493,7 +494,7 @@ impl Shared {
         });
     }
 
-    /// The damage that is known to stand before any byte of a segment.
+    /// The remembered damage that keeps any decoder from a segment.
     fn failure(&self, state: &State, index: u64) -> Option<Error> {
         let mut failures = state.failures.iter();
         failures
@@ -513,8 +514,7 @@ impl Shared {
 
     /// Counts what the stream holds now.
     fn recount(&self, state: &State, whose: For) {
-        self.cache
-            .recount(&self.stream(), state.learnt.held(), whose);
+        self.cache.recount(&self.stream(), state.sums.held(), whose);
     }
 
     fn whose(&self, demand: Demand) -> For {
@@ -541,15 +541,14 @@ impl Drop for Shared {
     }
 }
 
-/// Decodes up to `start`, for nobody, and from there on into `buf`, which has been filled up to `filled`, as far as the memory
-/// that was asked for allows; gives how far.
+/// Skips to `start`, then fills `buf` from `filled` on, as far as the memory that was granted allows. Returns the new `filled`.
 fn fill(cursor: &mut dyn Cursor, start: u64, buf: &mut [u8], filled: usize) -> Result<usize> {
     let mut left = start.saturating_sub(cursor.position());
     if left > 0 {
-        let mut nowhere = vec![0; SKIP];
+        let mut skipped = vec![0; SKIP];
         while left > 0 {
             let len = usize::try_from(left).map_or(SKIP, |left| left.min(SKIP));
-            let given = cursor.read_within(nowhere.get_mut(..len).unwrap_or_default())?;
+            let given = cursor.read_within(skipped.get_mut(..len).unwrap_or_default())?;
             if given < len {
                 return Ok(filled);
             }

@@ -24,7 +24,7 @@ use self::long::LongBlock;
 use self::table::{Chunk, MAX_RATIO, Row, Table};
 use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream, splice};
 use crate::error::Result;
-use crate::source::{Peek, Scratch, Source, len_u64};
+use crate::source::{Peek, PooledBuf, Source, len_u64};
 
 /// The code.
 const CODE: [u8; 4] = *b"lz4\0";
@@ -156,7 +156,7 @@ enum Piece {
     /// The next chunk.
     None,
     /// A chunk in memory, from this byte on.
-    Decoded(Scratch<u8>, usize),
+    Decoded(PooledBuf<u8>, usize),
     /// A chunk too long for a buffer.
     Long(Box<LongBlock>),
 }
@@ -184,7 +184,7 @@ impl ChunkCursor {
         }
         let size = usize::try_from(chunk.size).map_err(|cause| chunk.damaged(cause))?;
         let len = usize::try_from(chunk.len).map_err(|cause| chunk.damaged(cause))?;
-        let mut stored = Scratch::of(len);
+        let mut stored = PooledBuf::of(len);
         self.chunks
             .stored
             .read_exact_at(&mut stored, chunk.block_start())?;
@@ -194,7 +194,7 @@ impl ChunkCursor {
         let (decoded, filled) = if let Some(target) = buf.get_mut(..size) {
             (decode(target)?, size)
         } else {
-            let mut whole = Scratch::of(size);
+            let mut whole = PooledBuf::of(size);
             let decoded = decode(&mut whole)?;
             self.piece = Piece::Decoded(whole, 0);
             (decoded, 0)

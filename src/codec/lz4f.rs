@@ -23,7 +23,7 @@
 
 mod content;
 mod frame;
-mod kept;
+mod index;
 mod xxh32;
 
 use std::io::Write;
@@ -34,7 +34,7 @@ use lz4_flex::block;
 use super::chunked::{Entries, Headers, Pending, corrupt, read_into, unsupported};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
-use crate::source::{Scratch, Source, checked_end, len_u64};
+use crate::source::{PooledBuf, Source, checked_end, len_u64};
 use content::Content;
 use frame::{
     Block, FLG_CONTENT_SIZE, FLG_INDEPENDENT, FLG_VERSION, Item, MAGIC, STORED, Walker,
@@ -289,7 +289,7 @@ impl Stream for Frames {
             content: Content::default(),
             history: spot.before.to_vec(),
             pending: Pending::default(),
-            input: Scratch::default(),
+            input: PooledBuf::default(),
         }))
     }
 
@@ -308,12 +308,12 @@ impl Stream for Frames {
 
     fn export(&self, index: &mut Vec<u8>) -> Option<()> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        kept::export(&table.entries, index)
+        index::export(&table.entries, index)
     }
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
         let first = checkpoints(self.data_size);
-        let entries = kept::import(first, entries, self.data_size, self.stored.len())?;
+        let entries = index::import(first, entries, self.data_size, self.stored.len())?;
         let table = Table {
             scanned: true,
             full: false,
@@ -346,7 +346,7 @@ struct FrameCursor {
     /// The last decoded bytes before the buffer of the running read, up to [`DICTIONARY`] of them, if blocks are linked.
     history: Vec<u8>,
     pending: Pending,
-    input: Scratch<u8>,
+    input: PooledBuf<u8>,
 }
 
 impl Cursor for FrameCursor {
@@ -394,7 +394,7 @@ impl Cursor for FrameCursor {
                 self.history.as_slice()
             };
             if self.input.capacity() < block.len {
-                self.input = Scratch::with_room(block.frame.block_max);
+                self.input = PooledBuf::with_room(block.frame.block_max);
             }
             let offset = self.position.saturating_add(len_u64(done));
             stream.remember(offset, &at, before);

@@ -1,21 +1,21 @@
-//! The decoded bytes of a stream as what another decoder reads.
+//! The decoded bytes of a stream, as the source of another decoder.
 //!
-//! A thread that decodes must not wait for leave to decode (see [`Work`](super::work::Work)), so decoders that lie behind each
-//! other can't all be [`Decoded`](super::Decoded): only the last one is, which readers see. Here a thread waits for no other. It
-//! goes on with the decoder parked nearest before what it reads, or with a new one, and parks it behind that. No bytes are kept,
-//! because the decoder above reads them in order, once.
+//! A thread that has a run slot must not wait for another one (see [`Scheduler::enter`](super::scheduler::Scheduler::enter)). So
+//! of decoders that read from each other only the last, which readers see, is a [`Decoded`](super::Decoded). Here a thread
+//! waits for no other thread: it takes the decoder parked nearest before the offset, or a new one, and parks it
+//! behind what it has read. No bytes are kept, because the decoder above reads them in order, once.
 
 use std::sync::Arc;
 
 use super::cache::{Cache, For};
-use super::{Cursor, Stream, misplaced};
+use super::{Cursor, MemoryPermit, Stream, misplaced};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
 
-/// The length in which bytes are decoded that are not wanted, on the way from an entry to those that are.
+/// Size of the buffer used to skip from an entry to the wanted bytes.
 const SKIP: u64 = 64 << 10;
 
-/// A decoded block that is what another decoder reads.
+/// A decoded block that another decoder reads.
 pub(super) struct Piped {
     stream: Arc<dyn Stream>,
     len: u64,
@@ -60,9 +60,9 @@ impl Source for Piped {
             streaming: false,
         };
         let mut cursor = self.cursor(offset)?;
-        let _room = self.cache.room(cursor.held(), whose);
+        let _memory = MemoryPermit::counted(&self.cache, cursor.held(), whose);
         while cursor.position() < offset {
-            self.cache.work().check(0)?;
+            self.cache.scheduler().check(0)?;
             let left = offset.saturating_sub(cursor.position()).min(SKIP);
             cursor.read(&mut vec![0; usize::try_from(left).unwrap_or(0)])?;
         }

@@ -1,4 +1,4 @@
-//! Who reads a block sequentially, and how far ahead of each the decoder should run.
+//! Recognises sequential readers of a block, and how far ahead of each to decode.
 
 /// Readers of one block that are told apart.
 const READERS: usize = 8;
@@ -9,7 +9,7 @@ const SLACK: u64 = 1;
 /// The furthest that anything is decoded ahead, in segments.
 const MAX_AHEAD: u64 = 8;
 
-/// The readers of a block, as they show by what they read.
+/// The readers of a block, told apart by the segments they read.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     /// The one that read longest ago first.
@@ -25,7 +25,7 @@ struct Reader {
 }
 
 impl Readers {
-    /// Takes note of a read of the segments `first..=last`; tells whether it goes on where an earlier one ended.
+    /// Records a read of the segments `first..=last`; tells whether it goes on where an earlier one ended.
     pub(super) fn note(&mut self, first: u64, last: u64) -> bool {
         let found = self.readers.iter().position(|reader| {
             first >= reader.last.saturating_sub(SLACK) && first <= reader.last.saturating_add(1)
@@ -56,7 +56,7 @@ impl Readers {
             .flat_map(|reader| (1..=reader.ahead).map_while(|next| reader.last.checked_add(next)))
     }
 
-    /// Stops decoding ahead until somebody reads on.
+    /// Stops decoding ahead until a reader reads on.
     pub(super) fn discourage(&mut self) {
         for reader in &mut self.readers {
             reader.ahead = 0;

@@ -104,7 +104,7 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut output = vec![0; INPUT_LEN];
     let (mut at, mut decoded) = (0_u64, 0_u64);
     loop {
-        let _pass = cache.work().enter(true, 0)?;
+        let _slot = cache.scheduler().enter(true, 0)?;
         let left = stored.len().saturating_sub(at);
         let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
         let input = input.get_mut(..len).unwrap_or_default();

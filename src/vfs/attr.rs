@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 use crate::asdf::check::Validate;
-use crate::source::{Loan, Scratch};
+use crate::source::{Loan, PooledBuf};
 
 use super::Reading;
 
@@ -82,7 +82,7 @@ pub struct Opened {
 /// Bytes that were read.
 pub enum Bytes<'a> {
     /// A copy.
-    Owned(Scratch<u8>),
+    Owned(PooledBuf<u8>),
     /// Lent for the reply; until this is dropped no save changes them.
     Lent(Loan, Reading<'a>),
 }

@@ -6,7 +6,7 @@
 //!   or move a backup back: whatever file has the name when it is flushed is the text to save. The name is never gone, see
 //!   [`vacancy`].
 //! - Each handle that writes to `tree.yaml` has a draft of its own, made at its first change, so that two writers at once
-//!   do not mix; the draft written last is what the file shows. Scratch files are written directly, like any file.
+//!   do not mix; the draft written last is what the file shows. PooledBuf files are written directly, like any file.
 //! - A draft that is empty, or begins with a line of comment and has no document yet (no `---`), is nothing to save: shells
 //!   close a file between writes to it. When its handle is gone, a blank one is forgotten, and the file shows the committed text
 //!   again; any other is refused then.

@@ -34,7 +34,7 @@ const CRATES: &[(&str, &[&str])] = &[
         &[
             "asdf/external.rs",
             "cli/",
-            "codec/kept.rs",
+            "codec/index_store.rs",
             "fuse.rs",
             "save.rs",
             "save/",

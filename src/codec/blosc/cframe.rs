@@ -24,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use super::chunk::{BlockDecoder, Chunk};
 use crate::codec::chunked::{Headers, array_at, corrupt, unsupported};
 use crate::error::Result;
-use crate::source::{Scratch, Source, len_u64};
+use crate::source::{PooledBuf, Source, len_u64};
 
 const MAGIC: &[u8; 9] = b"\xA8b2frame\0";
 /// Bytes of the header that are looked at.
@@ -204,7 +204,7 @@ impl Cframe {
     fn unpack(&self, stored: &dyn Source, at: u64) -> Result<Piece> {
         let n = at.checked_div(self.offsets.block).unwrap_or_default();
         let start = n.saturating_mul(self.offsets.block);
-        let mut block = Scratch::of(self.offsets.block_len(n));
+        let mut block = PooledBuf::of(self.offsets.block_len(n));
         BlockDecoder::default().decode(stored, &self.offsets, n, &mut block)?;
         let within = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
         let skipped = within & !PIECE.saturating_sub(1);

@@ -9,7 +9,7 @@ use super::block::{Pointers, follow};
 use super::runs::{Span, measure, span};
 use super::{block_len, damaged};
 use crate::error::{Error, Place, Result};
-use crate::source::{Scratch, Source, len_u64};
+use crate::source::{PooledBuf, Source, len_u64};
 
 /// Blocks decoded at once in the whole program; each takes 3.6 MB of memory while it is. Whoever finds none left waits.
 const TABLES: usize = 8;
@@ -45,7 +45,7 @@ pub(super) struct Batch<'a> {
 
 /// A block decoded but for its run-length stage.
 pub(super) struct Ready {
-    bytes: Scratch<u8>,
+    bytes: PooledBuf<u8>,
     /// Bytes taken.
     taken: usize,
     /// The span that is being read: its bytes to come, and how often the last of them comes again.
@@ -171,7 +171,7 @@ fn lock() -> MutexGuard<'static, usize> {
 
 /// Stored bytes with the marks in them.
 struct Marked {
-    bytes: Scratch<u8>,
+    bytes: PooledBuf<u8>,
     /// Stored byte of the first.
     start: u64,
     /// Bit positions in `bytes` of the blocks.
@@ -185,7 +185,7 @@ impl Marked {
     fn read(batch: &Batch<'_>, count: usize, limit: usize) -> Result<Self> {
         let start = batch.start.checked_shr(3).unwrap_or(0);
         let mut marked = Self {
-            bytes: Scratch::with_room(USUAL_STORED.saturating_mul(count.min(TABLES))),
+            bytes: PooledBuf::with_room(USUAL_STORED.saturating_mul(count.min(TABLES))),
             start,
             blocks: vec![batch.start & 7],
             to_the_end: false,
@@ -332,7 +332,7 @@ fn decode_blocks(bytes: &[u8], starts: &[u64], max_len: usize) -> Vec<Result<Rea
         .collect()
 }
 
-fn ready(block: &Pointers, bytes: Scratch<u8>) -> Result<Ready, Fault> {
+fn ready(block: &Pointers, bytes: PooledBuf<u8>) -> Result<Ready, Fault> {
     let (len, crc) = measure(&bytes);
     if crc != block.crc {
         return Err(Fault::Bad("its checksum is wrong"));

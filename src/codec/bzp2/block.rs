@@ -12,7 +12,7 @@
 )]
 
 use super::bits::{Bits, Fault, Mark};
-use crate::source::Scratch;
+use crate::source::PooledBuf;
 
 /// Bytes of a block for each level of compression.
 pub(super) const LEVEL_LEN: usize = 100_000;
@@ -35,7 +35,7 @@ const MAX_SYMBOLS: usize = 258;
 /// A block whose bytes are yet to be put in order.
 pub(super) struct Pointers {
     /// For each byte of the sorted column: the byte itself (lower 8 bits), and which entry comes next.
-    table: Scratch<u32>,
+    table: PooledBuf<u32>,
     /// The entry to begin at.
     first: u32,
     /// Checksum of the block's decoded bytes, as stored.
@@ -82,7 +82,7 @@ impl Pointers {
             .map(|_| Code::read(&mut bits, symbols))
             .collect::<Result<Vec<_>, _>>()?;
         bits.check()?;
-        let mut table = Scratch::with_room(max_len);
+        let mut table = PooledBuf::with_room(max_len);
         let counts = symbols_to_bytes(&mut bits, &used, &selectors, &codes, max_len, &mut table)?;
         bits.check()?;
         if origin as usize >= table.len() {
@@ -298,9 +298,9 @@ struct Lane<'a> {
 }
 
 /// The bytes of several blocks, in order.
-pub(super) fn follow(blocks: &[Pointers]) -> Vec<Scratch<u8>> {
+pub(super) fn follow(blocks: &[Pointers]) -> Vec<PooledBuf<u8>> {
     let lens = blocks.iter().map(|block| block.table.len());
-    let mut outs: Vec<_> = lens.map(Scratch::of).collect();
+    let mut outs: Vec<_> = lens.map(PooledBuf::of).collect();
     let mut lanes: Vec<Lane<'_>> = blocks
         .iter()
         .zip(&mut outs)

@@ -11,8 +11,8 @@ use std::thread;
 use bzip2::Compression;
 use bzip2::write::BzEncoder;
 
+use super::super::scheduler::on_all_cores;
 use super::super::splice::{Edited, write};
-use super::super::work::on_all_cores;
 use super::find::{Found, find};
 use super::{HEADER_LEN, MAGIC, len_u64};
 use crate::error::{Error, Place, Result};

@@ -4,7 +4,7 @@ use crate::source::len_u64;
 use std::ops::RangeInclusive;
 
 use super::batch::Ready;
-use crate::codec::kept::Fields;
+use crate::codec::index_store::Fields;
 
 /// Rows kept; when there are more the nearest to each other are dropped.
 const ROWS: usize = 1 << 16;

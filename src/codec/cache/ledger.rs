@@ -1,6 +1,6 @@
-//! What the cache has, and what it counts: which segment or decoder goes when room is needed.
+//! What the cache holds and counts, and which segment or decoder it drops when room is needed.
 //!
-//! Nothing here waits, decodes or frees a decoder; the lock around it is held for look-ups only.
+//! Nothing here waits, decodes, frees a decoder or takes another lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -41,7 +41,7 @@ pub(super) struct Ledger {
     pub(super) held: u64,
     /// Everything that counts, `lent` and `spare` too.
     pub(super) used: u64,
-    /// Bytes of segments decoded ahead that nobody has asked for yet.
+    /// Bytes of segments decoded ahead that no reader has asked for yet.
     pub(super) unread: u64,
     /// Counts uses, to tell which of a segment and a decoder is the older.
     clock: u64,

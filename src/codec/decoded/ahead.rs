@@ -1,4 +1,5 @@
-//! Decoding ahead of sequential readers, and tidying up behind them, on the threads of [`Work`](super::super::work::Work).
+//! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of the
+//! [`Scheduler`](super::super::scheduler::Scheduler).
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ pub(super) const JOBS: usize = 2;
 const ROOM_FOR_JOBS: u64 = 64 << 20;
 
 impl Shared {
-    /// Has the segments decoded that sequential readers are going to want, unless that is under way.
+    /// Queues jobs that decode the segments sequential readers will want next, and one that tidies the stream.
     pub(super) fn run_ahead(self: &Arc<Self>, state: &mut State) {
         for job in 0..self.jobs() {
             let idle = state.ahead_jobs.get(job) == Some(&false);
@@ -21,7 +22,7 @@ impl Shared {
         }
         if !state.tidying && self.stream().is_untidy() {
             let shared = Arc::downgrade(self);
-            state.tidying = self.cache.work().later(Box::new(move || {
+            state.tidying = self.cache.scheduler().later(Box::new(move || {
                 if let Some(shared) = shared.upgrade() {
                     shared.tidy();
                 }
@@ -37,7 +38,7 @@ impl Shared {
 
     fn queue_ahead(self: &Arc<Self>, state: &mut State, job: usize) {
         let shared = Arc::downgrade(self);
-        let queued = self.cache.work().later(Box::new(move || {
+        let queued = self.cache.scheduler().later(Box::new(move || {
             if let Some(shared) = shared.upgrade() {
                 shared.decode_ahead(job);
             }
@@ -57,10 +58,10 @@ impl Shared {
             let outcome = self.segment_with(state, next, Demand::AHEAD);
             state = self.lock();
             if outcome.is_err() {
-                // The reader will find out himself when he gets there.
+                // The reader gets the error when it reads the segment.
                 state.readers.discourage();
             }
-            if self.cache.work().is_asked_for() {
+            if self.cache.scheduler().is_asked_for() {
                 return self.queue_ahead(&mut state, job);
             }
         }
@@ -69,8 +70,8 @@ impl Shared {
         }
     }
 
-    /// The next segment to decode ahead: where several may decode, one that no decoder under way is going to get to. Else the
-    /// first job waits for that decoder, to go on from there.
+    /// The next segment that this job decodes ahead: one that no running decoder will pass, if several jobs may run. Else the
+    /// first job waits for that decoder, to go on from where it stops.
     fn next_ahead(&self, state: &State, job: usize) -> Option<u64> {
         if !self.cache.has_room_ahead() {
             return None;
@@ -80,7 +81,7 @@ impl Shared {
             wanted
                 .take_while(|&index| start_of(index) < self.len)
                 .filter(|&index| !self.cache.contains(self.key, index))
-                .filter(|&index| !state.flights.iter().any(|f| f.segment == Some(index)))
+                .filter(|&index| !state.decodes.iter().any(|f| f.segment == Some(index)))
         };
         let free = |index: &u64| self.jobs() > 1 && !self.must_wait(state, *index);
         missing()
@@ -92,15 +93,15 @@ impl Shared {
         let start = start_of(index);
         let entry = self.stream().entry(start);
         state
-            .flights
+            .decodes
             .iter()
-            .any(|flight| flight.from <= start && (flight.from >= entry || start < flight.ahead))
+            .any(|decode| decode.from <= start && (decode.from >= entry || start < decode.ahead))
     }
 
-    /// Does what the stream has put off.
+    /// Does the work that the stream has put off.
     pub(super) fn tidy(&self) {
         while self.stream().is_untidy()
-            && let Ok(_pass) = self.cache.work().enter(false, 0)
+            && let Ok(_slot) = self.cache.scheduler().enter(false, 0)
         {
             self.stream().tidy();
         }

@@ -9,8 +9,8 @@ use std::thread;
 
 use super::super::SEGMENT;
 use super::super::inflate::{ADLER_START, adler32, adler32_combine, deflate};
+use super::super::scheduler::on_all_cores;
 use super::super::splice::{Edited, write};
-use super::super::work::on_all_cores;
 use super::len_u64;
 use super::segments::{Segment, find};
 use super::wrapper::GZIP;

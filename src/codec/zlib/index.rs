@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use super::SEGMENT;
-use crate::codec::kept::Fields;
+use crate::codec::index_store::Fields;
 use crate::error::Result;
 use crate::source::len_u64;
 

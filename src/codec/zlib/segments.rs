@@ -10,7 +10,7 @@ use std::thread;
 
 use super::super::SEGMENT;
 use super::super::inflate::{ADLER_START, Inflate, Stop, adler32, adler32_combine};
-use super::super::work::on_all_cores;
+use super::super::scheduler::on_all_cores;
 use super::{HEADER_LEN, INPUT_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
 use crate::source::Source;

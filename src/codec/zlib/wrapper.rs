@@ -19,7 +19,7 @@
 use super::super::inflate::{ADLER_START, adler32, crc32};
 use super::segments::checksum;
 use super::{FRAMING, GZIP_FRAMING, HEADER_LEN, INPUT_LEN, PRESET_DICTIONARY, len_u64};
-use crate::codec::kept::Fields;
+use crate::codec::index_store::Fields;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
-use asdf_mount::codec::{self, Cache, Decoded, Slot};
+use asdf_mount::codec::{self, Cache, Decoded, IndexSlot};
 use asdf_mount::source::{Memory, Source};
 use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
@@ -103,7 +103,7 @@ impl Block {
     }
 
     fn open(&self, cache: &Arc<Cache>) -> Option<Decoded> {
-        let slot = Slot::new(&self.dir, || Some(KEY.to_vec()));
+        let slot = IndexSlot::new(&self.dir, || Some(KEY.to_vec()));
         let stored = Arc::new(self.stored.clone());
         let opened = codec::decode_indexed(
             self.code,

@@ -1,9 +1,9 @@
-//! Who may decode when: a gate that lets few through at once, and the threads that decode ahead of readers.
+//! Decides which threads decode when, and owns the threads that decode ahead of readers.
 //!
-//! Decoding is work for a core, so more of it at once than there are cores would only take memory. What decoders under way need
-//! is limited besides, because it can't be dropped as what is cached can. Somebody who waits for the bytes goes before anything
-//! done in advance. The threads start with the first thing to do in advance, so that a
-//! process that forks into the background before it reads has none; they end with the cache.
+//! A decode keeps a core busy, so running more decodes than there are cores would only cost memory. The memory of running
+//! decoders is limited as well, because it can't be dropped as cached segments can. A reader that waits for bytes goes before
+//! decoding ahead. The threads start with the first job, so that a process that forks into the background before it reads has
+//! none; they end with the cache.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,10 +14,10 @@ use std::time::Duration;
 use crate::error::{Error, Place, Result};
 use crate::source::free_idle;
 
-/// Threads that work in advance.
+/// Threads that decode ahead.
 const THREADS: usize = 2;
 
-/// Jobs that may wait; a reader that finds the queue full does without.
+/// Jobs that may wait; when the queue is full, no more is decoded ahead.
 const QUEUE_LEN: usize = 64;
 
 /// The least number of decodes that may run at once.
@@ -26,45 +26,46 @@ const LEAST_AT_ONCE: usize = 4;
 /// How long a thread waits before it looks whether the mount has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How often a job in advance lets others pass; somebody may be waiting for it by now.
+/// How often a job that decodes ahead lets readers pass; after that a reader may be waiting for the job itself.
 const PATIENCE: u32 = 8;
 
 /// Bytes of memory that decoders may need beyond the budget of the cache.
 const BEYOND: u64 = 32 << 20;
 
-/// Decoders of no more than so many bytes are not counted, and wait for nobody's memory: one for each reader is bearable.
+/// A decoder of no more than so many bytes is not counted and does not wait for memory: one for each reader is bearable.
 const SMALL: u64 = 256 << 10;
 
-/// Something to be done in advance.
+/// Work for the threads that decode ahead.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// The gate and the threads.
-pub(super) struct Work {
+/// Admits decodes, and runs jobs on its threads.
+pub(super) struct Scheduler {
     at_once: usize,
     /// The cache's, in bytes.
     budget: u64,
-    /// Bytes of memory that those under way may need together.
+    /// Bytes of memory that running decoders may need together.
     memory: u64,
     /// Guards all of it; never held while a job runs or a thread is joined.
     state: Mutex<State>,
-    /// Signalled when the gate may open, a job comes or all ends.
+    /// Signalled when a decode ends, memory is given back, a job comes or the scheduler stops.
     changed: Condvar,
-    /// Tells whether anybody can still want what is decoded.
+    /// Tells whether the mount still needs decoded bytes. Called with `state` locked.
     wanted: OnceLock<Wanted>,
 }
 
-/// Whether what is decoded can still reach anybody.
+/// Tells whether the mount still needs decoded bytes.
 type Wanted = Box<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct State {
     /// Decodes running.
     running: usize,
-    /// Bytes of memory that they need, and those between two steps.
+    /// Bytes of memory granted, to decoders between two steps too.
     needed: u64,
-    /// Readers that wait at the gate.
+    /// Readers that wait for a run slot.
     waiting: usize,
-    /// Those that wait for memory. Nobody passes them, as many small decoders would keep out a large one for ever.
+    /// Threads that wait for memory. No decode without memory starts before them: many small ones would keep out a large one
+    /// for ever.
     short: usize,
     jobs: VecDeque<Job>,
     threads: Vec<JoinHandle<()>>,
@@ -73,22 +74,14 @@ struct State {
     stopped: bool,
 }
 
-/// Leave to decode, until dropped.
-pub(super) struct Pass<'a> {
-    work: &'a Work,
+/// One of the few decodes that run at once, until dropped.
+pub(super) struct RunSlot<'a> {
+    scheduler: &'a Scheduler,
     need: u64,
 }
 
-/// The memory of a decoder on its way, until dropped.
-///
-/// Whoever has one waits for nobody who may wait for memory.
-pub(super) struct Claim<'a> {
-    work: &'a Work,
-    bytes: u64,
-}
-
-impl Work {
-    /// The gate for a cache of `budget` bytes.
+impl Scheduler {
+    /// The scheduler of a cache of `budget` bytes.
     pub(super) fn new(budget: u64) -> Arc<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
@@ -101,25 +94,25 @@ impl Work {
         })
     }
 
-    /// Has decoders give up as soon as `wanted` says so; asked at each of their steps. The first call counts.
+    /// Ends each decode at its next step once `wanted` returns false. Only the first call has an effect.
     pub(super) fn go_on_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
         // A second one would be for the same mount.
         let _ = self.wanted.set(Box::new(wanted));
     }
 
-    /// Waits for leave to decode with `need` bytes of memory. `urgent` is for somebody who waits for the bytes.
+    /// Waits for a run slot and `need` bytes of memory. `urgent` if a reader waits for the bytes.
     ///
-    /// A thread that has it must not ask for it again, nor wait for a thread that does: what a decoder reads must not come from a
-    /// source that does either, but from a [`Piped`](super::Piped) one.
+    /// A thread that has a run slot must not wait for another one, nor for a thread that does. So the source that a decoder
+    /// reads must not wait for one either: it is a [`Piped`](super::Piped) one if it is decoded.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if nobody wants the bytes any more.
-    pub(super) fn enter(&self, urgent: bool, need: u64) -> Result<Pass<'_>> {
+    /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if the mount has ended.
+    pub(super) fn enter(&self, urgent: bool, need: u64) -> Result<RunSlot<'_>> {
         self.check(need)?;
         let (mut state, mut passes) = self.wait_for_turn(self.lock(), urgent, false);
         if passes && state.needed.saturating_add(need) > self.memory {
             state.short = state.short.saturating_add(1);
-            // Those that hold memory wait for nobody from now on.
+            // Threads that hold memory go first from now on: they give it back.
             self.changed.notify_all();
             (state, passes) = self.wait_while(state, |state| {
                 state.needed.saturating_add(need) > self.memory
@@ -130,63 +123,66 @@ impl Work {
             state.needed = state.needed.saturating_add(need);
         }
         self.run(state, urgent, passes)?;
-        Ok(Pass { work: self, need })
+        Ok(RunSlot {
+            scheduler: self,
+            need,
+        })
     }
 
-    /// A claim to nothing yet.
-    pub(super) fn claim(&self) -> Claim<'_> {
-        Claim {
-            work: self,
-            bytes: 0,
-        }
-    }
-
-    /// Waits for leave to go on with a decoder that needs `need` bytes of memory; `None` if these can't be had at once.
+    /// Waits until a decoder that needs `need` bytes of memory may run, with `admitted` bytes granted before; `None` if the
+    /// rest is not free.
     ///
     /// # Errors
-    /// As [`Work::enter`].
-    pub(super) fn proceed<'a>(
-        &'a self,
-        claim: &mut Claim<'a>,
+    /// As [`Scheduler::enter`].
+    pub(super) fn proceed(
+        &self,
+        admitted: &mut u64,
         urgent: bool,
         need: u64,
-    ) -> Result<Option<Pass<'a>>> {
+    ) -> Result<Option<RunSlot<'_>>> {
         self.check(need)?;
         let mut state = self.lock();
-        let more = need.saturating_sub(claim.bytes);
+        let more = need.saturating_sub(*admitted);
         if more > 0 && need > SMALL {
             let needed = state.needed.saturating_add(more);
             if state.short > 0 || needed > self.memory {
                 return Ok(None);
             }
             state.needed = needed;
-            claim.bytes = need;
+            *admitted = need;
         }
         let (state, passes) = self.wait_for_turn(state, urgent, true);
         self.run(state, urgent, passes)?;
-        Ok(Some(Pass {
-            work: self,
+        Ok(Some(RunSlot {
+            scheduler: self,
             need: 0,
         }))
     }
 
-    /// Waits for `need` bytes of memory. What was claimed before is given back first.
+    /// Waits until `need` bytes of memory are granted.
+    ///
+    /// A thread that has been granted some must not block on a thread that may be waiting for memory: that would deadlock. So it
+    /// [gives them back](Scheduler::give_back) first.
     ///
     /// # Errors
-    /// As [`Work::enter`].
-    pub(super) fn wait_for<'a>(
-        &'a self,
-        claim: &mut Claim<'a>,
-        urgent: bool,
-        need: u64,
-    ) -> Result<()> {
-        *claim = self.claim();
-        let mut pass = self.enter(urgent, need)?;
-        claim.bytes = std::mem::take(&mut pass.need);
-        Ok(())
+    /// As [`Scheduler::enter`].
+    pub(super) fn wait_for(&self, urgent: bool, need: u64) -> Result<u64> {
+        let mut slot = self.enter(urgent, need)?;
+        Ok(std::mem::take(&mut slot.need))
     }
 
-    /// Waits until one more may run, and tells whether it may; who holds a claim passes those that wait for memory.
+    /// Frees memory that [`Scheduler::proceed`] or [`Scheduler::wait_for`] has granted.
+    pub(super) fn give_back(&self, admitted: u64) {
+        if admitted > 0 {
+            let mut state = self.lock();
+            state.needed = state.needed.saturating_sub(admitted);
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until one more decode may run, and tells whether it may. A thread that `holds` memory goes before those that wait
+    /// for it.
     fn wait_for_turn<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -207,7 +203,7 @@ impl Work {
         })
     }
 
-    /// Waits while it `must`, and tells whether it need not any more: the mount may end before.
+    /// Waits until `must` returns false, and tells whether it has: the mount may end before.
     fn wait_while<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
@@ -223,7 +219,7 @@ impl Work {
         (state, true)
     }
 
-    /// Counts one that has waited as one that runs, if it `passes`.
+    /// Counts a decode that has waited as running, if it `passes`.
     fn run(&self, mut state: MutexGuard<'_, State>, urgent: bool, passes: bool) -> Result<()> {
         if urgent {
             state.waiting = state.waiting.saturating_sub(1);
@@ -243,15 +239,15 @@ impl Work {
         Ok(())
     }
 
-    /// Whether what is decoded can still reach anybody.
+    /// Whether the mount still needs decoded bytes.
     fn is_wanted(&self) -> bool {
         self.wanted.get().is_none_or(|wanted| wanted())
     }
 
-    /// Looks whether a decoder that needs so much memory may go on.
+    /// Checks that a decoder may go on that needs so much memory.
     ///
     /// # Errors
-    /// As [`Work::enter`].
+    /// As [`Scheduler::enter`].
     pub(super) fn check(&self, need: u64) -> Result<()> {
         if !self.is_wanted() {
             return Err(unwanted());
@@ -266,7 +262,7 @@ impl Work {
         Err(Error::unsupported(Place::File, why))
     }
 
-    /// Has a job done in advance, unless there is too much to do already.
+    /// Queues a job; `false` if the queue is full or the scheduler has stopped.
     pub(super) fn later(self: &Arc<Self>, job: Job) -> bool {
         let mut state = self.lock();
         if state.stopped || state.jobs.len() >= QUEUE_LEN {
@@ -274,10 +270,10 @@ impl Work {
         }
         state.jobs.push_back(job);
         if state.idle < state.jobs.len() && state.threads.len() < THREADS {
-            let work = Arc::clone(self);
+            let scheduler = Arc::clone(self);
             let thread = thread::Builder::new()
                 .name("asdf-ahead".to_owned())
-                .spawn(move || work.serve());
+                .spawn(move || scheduler.serve());
             match thread {
                 Ok(thread) => state.threads.push(thread),
                 Err(cause) if state.threads.is_empty() => {
@@ -293,12 +289,12 @@ impl Work {
         true
     }
 
-    /// Whether jobs wait, so that a long one had better go to the end of the queue.
+    /// Whether other jobs wait: a long one then goes to the end of the queue.
     pub(super) fn is_asked_for(&self) -> bool {
         !self.lock().jobs.is_empty()
     }
 
-    /// Ends the threads, after the jobs that run now. A thread that calls this itself ends afterwards.
+    /// Drops the queued jobs and waits until the running ones and their threads have ended; a job that calls this runs on.
     pub(super) fn stop(&self) {
         let (threads, jobs) = {
             let mut state = self.lock();
@@ -317,6 +313,7 @@ impl Work {
         }
     }
 
+    /// Runs jobs until the scheduler stops.
     fn serve(&self) {
         let mut state = self.lock();
         while !state.stopped {
@@ -344,31 +341,23 @@ impl Work {
 }
 
 fn unwanted() -> Error {
-    Error::io("decoding for nobody", io::ErrorKind::Interrupted.into())
+    Error::io(
+        "decoding after the mount has ended",
+        io::ErrorKind::Interrupted.into(),
+    )
 }
 
-impl Drop for Claim<'_> {
+impl Drop for RunSlot<'_> {
     fn drop(&mut self) {
-        if self.bytes > 0 {
-            let mut state = self.work.lock();
-            state.needed = state.needed.saturating_sub(self.bytes);
-            drop(state);
-            self.work.changed.notify_all();
-        }
-    }
-}
-
-impl Drop for Pass<'_> {
-    fn drop(&mut self) {
-        let mut state = self.work.lock();
+        let mut state = self.scheduler.lock();
         state.running = state.running.saturating_sub(1);
         state.needed = state.needed.saturating_sub(self.need);
         drop(state);
-        self.work.changed.notify_all();
+        self.scheduler.changed.notify_all();
     }
 }
 
-/// What `work` makes of each item, in order; each is worked at by a thread of its own but for the first.
+/// The results of `work` for each item, in order. The calling thread takes the first item, and a new thread each other one.
 pub(super) fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync,
@@ -399,56 +388,58 @@ mod tests {
     use std::sync::mpsc;
 
     /// Lets `enter` be called in another thread while `before` holds, and not return until it is dropped.
-    fn passes_only_after<T>(work: &Arc<Work>, need: u64, before: T) {
+    fn enters_only_after<T>(scheduler: &Arc<Scheduler>, need: u64, before: T) {
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let _pass = work.enter(true, need).unwrap();
+                let _slot = scheduler.enter(true, need).unwrap();
                 sender.send(()).unwrap();
             });
-            while work.lock().waiting == 0 {
+            while scheduler.lock().waiting == 0 {
                 thread::yield_now();
             }
             assert!(receiver.try_recv().is_err());
             drop(before);
             receiver.recv().unwrap();
         });
-        let state = work.lock();
+        let state = scheduler.lock();
         assert_eq!((state.running, state.needed, state.short), (0, 0, 0));
     }
 
     #[test]
     fn no_more_than_allowed_pass_at_once() {
-        let work = Work::new(0);
-        let passes: Vec<_> = (0..work.at_once).map(|_| work.enter(true, 0)).collect();
-        passes_only_after(&work, 0, passes);
+        let scheduler = Scheduler::new(0);
+        let slots: Vec<_> = (0..scheduler.at_once)
+            .map(|_| scheduler.enter(true, 0))
+            .collect();
+        enters_only_after(&scheduler, 0, slots);
     }
 
     #[test]
     fn no_more_memory_than_allowed_is_needed_at_once() {
-        let work = Work::new(10);
-        let small = work.enter(true, 11).unwrap();
-        let fits = work.enter(true, BEYOND - 1).unwrap();
+        let scheduler = Scheduler::new(10);
+        let small = scheduler.enter(true, 11).unwrap();
+        let fits = scheduler.enter(true, BEYOND - 1).unwrap();
         drop(fits);
-        passes_only_after(&work, BEYOND, small);
+        enters_only_after(&scheduler, BEYOND, small);
     }
 
     #[test]
-    fn nobody_passes_one_that_waits_for_memory() {
-        let work = Work::new(0);
-        let small = work.enter(true, 1).unwrap();
+    fn no_decode_overtakes_one_that_waits_for_memory() {
+        let scheduler = Scheduler::new(0);
+        let small = scheduler.enter(true, 1).unwrap();
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
             let enter = |need| {
-                let _pass = work.enter(true, need).unwrap();
+                let _slot = scheduler.enter(true, need).unwrap();
                 sender.send(need).unwrap();
             };
             scope.spawn(move || enter(BEYOND));
-            while work.lock().short == 0 {
+            while scheduler.lock().short == 0 {
                 thread::yield_now();
             }
             scope.spawn(move || enter(2));
-            while work.lock().waiting < 2 {
+            while scheduler.lock().waiting < 2 {
                 thread::yield_now();
             }
             assert!(receiver.try_recv().is_err());
@@ -460,92 +451,105 @@ mod tests {
 
     #[test]
     fn who_holds_memory_goes_on_while_others_wait_for_it() {
-        let work = Work::new(0);
-        let mut claim = work.claim();
+        let scheduler = Scheduler::new(0);
+        let mut admitted = 0;
         assert!(
-            work.proceed(&mut claim, false, BEYOND - SMALL)
+            scheduler
+                .proceed(&mut admitted, false, BEYOND - SMALL)
                 .unwrap()
                 .is_some()
         );
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let mut claim = work.claim();
+                let mut admitted = 0;
                 let need = BEYOND / 2;
-                assert!(work.proceed(&mut claim, true, need).unwrap().is_none());
-                work.wait_for(&mut claim, true, need).unwrap();
-                work.proceed(&mut claim, true, need).unwrap().is_some()
+                assert!(
+                    scheduler
+                        .proceed(&mut admitted, true, need)
+                        .unwrap()
+                        .is_none()
+                );
+                admitted = scheduler.wait_for(true, need).unwrap();
+                let may_run = scheduler.proceed(&mut admitted, true, need).unwrap();
+                drop(may_run.unwrap());
+                scheduler.give_back(admitted);
             });
-            while work.lock().short == 0 {
+            while scheduler.lock().short == 0 {
                 thread::yield_now();
             }
             assert!(
-                work.proceed(&mut claim, false, BEYOND - SMALL)
+                scheduler
+                    .proceed(&mut admitted, false, BEYOND - SMALL)
                     .unwrap()
                     .is_some()
             );
-            assert!(work.proceed(&mut claim, false, BEYOND).unwrap().is_none());
             assert!(
-                work.proceed(&mut work.claim(), false, SMALL)
+                scheduler
+                    .proceed(&mut admitted, false, BEYOND)
                     .unwrap()
-                    .is_some()
+                    .is_none()
             );
-            drop(claim);
-            assert!(waiting.join().unwrap());
+            assert!(scheduler.proceed(&mut 0, false, SMALL).unwrap().is_some());
+            scheduler.give_back(admitted);
+            waiting.join().unwrap();
         });
-        assert_eq!(work.lock().needed, 0);
+        assert_eq!(scheduler.lock().needed, 0);
     }
 
     #[test]
     fn what_never_fits_is_refused_with_what_to_do() {
-        let work = Work::new(16 << 20);
-        assert!(work.enter(true, 48 << 20).is_ok());
-        let error = work.enter(true, 130 << 20).err().unwrap();
+        let scheduler = Scheduler::new(16 << 20);
+        assert!(scheduler.enter(true, 48 << 20).is_ok());
+        let error = scheduler.enter(true, 130 << 20).err().unwrap();
         assert!(error.to_string().contains("-o cache=98M"), "{error}");
-        let work = Work::new(98 << 20);
-        assert!(work.enter(true, 130 << 20).is_ok());
+        let scheduler = Scheduler::new(98 << 20);
+        assert!(scheduler.enter(true, 130 << 20).is_ok());
     }
 
     #[test]
     fn stopping_waits_for_the_job_that_runs_and_drops_the_rest() {
-        let work = Work::new(0);
-        assert!(work.lock().threads.is_empty(), "no thread before a job");
+        let scheduler = Scheduler::new(0);
+        assert!(
+            scheduler.lock().threads.is_empty(),
+            "no thread before a job"
+        );
         let (started, has_started) = mpsc::channel();
         let (go, may_go) = mpsc::channel::<()>();
         let (done, is_done) = mpsc::channel();
-        assert!(work.later(Box::new(move || {
+        assert!(scheduler.later(Box::new(move || {
             started.send(()).unwrap();
             may_go.recv().unwrap();
             done.send(()).unwrap();
         })));
         has_started.recv().unwrap();
         go.send(()).unwrap();
-        work.stop();
+        scheduler.stop();
         is_done.try_recv().unwrap();
-        assert!(!work.later(Box::new(|| ())));
+        assert!(!scheduler.later(Box::new(|| ())));
     }
 
     /// Those that waited when the kernel had ended the connection kept the mount from ending.
     #[test]
     fn waiting_ends_with_the_mount() {
         let wanted = Arc::new(AtomicBool::new(true));
-        let work = Work::new(0);
+        let scheduler = Scheduler::new(0);
         let asked = Arc::clone(&wanted);
-        work.go_on_while(move || asked.load(Ordering::Relaxed));
-        let memory = work.enter(true, BEYOND).unwrap();
+        scheduler.go_on_while(move || asked.load(Ordering::Relaxed));
+        let memory = scheduler.enter(true, BEYOND).unwrap();
         let (sender, outcome) = mpsc::channel();
         thread::scope(|scope| {
-            scope.spawn(|| sender.send(work.enter(true, 1).map(drop)).unwrap());
-            while work.lock().short == 0 {
+            scope.spawn(|| sender.send(scheduler.enter(true, 1).map(drop)).unwrap());
+            while scheduler.lock().short == 0 {
                 thread::yield_now();
             }
-            scope.spawn(|| sender.send(work.enter(false, 0).map(drop)).unwrap());
+            scope.spawn(|| sender.send(scheduler.enter(false, 0).map(drop)).unwrap());
             wanted.store(false, Ordering::Relaxed);
             for _ in 0..2 {
                 assert!(matches!(outcome.recv().unwrap(), Err(Error::Io { .. })));
             }
         });
         drop(memory);
-        let state = work.lock();
+        let state = scheduler.lock();
         assert_eq!(
             (state.running, state.waiting, state.needed, state.short),
             (0, 0, 0, 0)

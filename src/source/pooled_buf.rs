@@ -1,31 +1,31 @@
-//! Memory that is needed for the length of a read: what one read is done with, the next may have again.
+//! A process-wide pool of large temporary buffers, so that each read does not pay for fresh pages.
 //!
-//! New memory costs a page fault for every 4 KiB, which takes as long as a fast codec does; and an allocator that keeps what
-//! large buffers of many sizes leave behind soon holds twice as much as is in use. So large buffers of passing use are taken
-//! here, and the allocator gives all others back at once.
+//! New memory costs a page fault for every 4 KiB, which takes as long as a fast codec does. An allocator that keeps freed
+//! buffers of many sizes soon holds twice as much as is in use. So large temporary buffers come from this pool, and the
+//! allocator returns all others to the system at once.
 
 use std::collections::VecDeque;
 use std::mem::size_of;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of idle buffers that are kept, in the whole process.
+/// Bytes of idle buffers that the pool keeps.
 const KEPT: usize = 32 << 20;
 
-/// Smaller buffers the allocator keeps well enough by itself, in bytes.
+/// Smaller buffers are left to the allocator.
 const LEAST: usize = 64 << 10;
 
 /// Lengths of buffers between two powers of two.
 const STEPS: usize = 16;
 
-/// Where buffers are while nobody uses them.
+/// The idle buffers of the process.
 static POOL: Pool = Pool(Mutex::new(VecDeque::new()));
 
-/// A vector whose memory goes back when it is dropped.
+/// A vector whose memory goes back to the pool when it is dropped.
 #[derive(Debug, Default)]
-pub struct Scratch<T: Element>(Vec<T>);
+pub struct PooledBuf<T: Element>(Vec<T>);
 
-/// A buffer that nobody uses, by what it is one of.
+/// An idle buffer, by the type of its elements.
 #[derive(Debug)]
 pub enum Idle {
     /// Bytes.
@@ -34,11 +34,11 @@ pub enum Idle {
     Words(Vec<u32>),
 }
 
-/// What there are buffers of.
+/// The element type of a pooled buffer.
 pub trait Element: Copy + Default {
-    /// A buffer of these to keep.
+    /// Wraps a buffer for the pool.
     fn into_idle(buffer: Vec<Self>) -> Idle;
-    /// The buffer that was kept, if it is one of these.
+    /// The buffer, if its elements are of this type.
     fn of_idle(idle: &mut Idle) -> Option<&mut Vec<Self>>;
 }
 
@@ -78,7 +78,7 @@ impl Idle {
     }
 }
 
-/// Buffers that nobody uses, the one that was given back longest ago first.
+/// Idle buffers, the one that was given back longest ago first. Its lock is taken last of all.
 struct Pool(Mutex<VecDeque<Idle>>);
 
 impl Pool {
@@ -86,7 +86,7 @@ impl Pool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer that has room for `len` elements, and not for twice as many, which somebody else will need.
+    /// A buffer with room for `len` elements, but not for twice as many: a larger one is left for a larger read.
     fn take<T: Element>(&self, len: usize) -> Option<Vec<T>> {
         let fits = len..len.saturating_mul(2);
         let mut idle = self.lock();
@@ -96,7 +96,7 @@ impl Pool {
         T::of_idle(&mut idle.remove(found)?).map(std::mem::take)
     }
 
-    /// Keeps a buffer, in place of those given back longest ago if there are too many.
+    /// Keeps a buffer, and drops those given back longest ago if there are too many.
     fn give<T: Element>(&self, buffer: Vec<T>) {
         if !(LEAST..=KEPT).contains(&size(&buffer)) {
             return;
@@ -119,12 +119,12 @@ impl Pool {
     }
 }
 
-/// Frees all buffers that nobody uses, when memory is short.
+/// Frees all idle buffers, when memory is short.
 pub fn free_idle() {
     POOL.free();
 }
 
-/// The length that is made where `len` is wanted: a little more, so that the buffer fits the next of about that length.
+/// The capacity to allocate for `len` elements: a little more, so that the buffer fits the next read of about that length.
 fn rounded(len: usize) -> usize {
     let power = len.checked_next_power_of_two().unwrap_or(len);
     let step = power.checked_div(STEPS).unwrap_or(0).max(1);
@@ -136,7 +136,7 @@ fn size<T>(buffer: &Vec<T>) -> usize {
     buffer.capacity().saturating_mul(size_of::<T>())
 }
 
-impl<T: Element> Scratch<T> {
+impl<T: Element> PooledBuf<T> {
     /// No elements, with room for `len`, a number that the caller has bounded.
     #[must_use]
     pub fn with_room(len: usize) -> Self {
@@ -164,13 +164,13 @@ impl<T: Element> Scratch<T> {
     }
 }
 
-impl<T: Element> Drop for Scratch<T> {
+impl<T: Element> Drop for PooledBuf<T> {
     fn drop(&mut self) {
         POOL.give(std::mem::take(&mut self.0));
     }
 }
 
-impl<T: Element> Deref for Scratch<T> {
+impl<T: Element> Deref for PooledBuf<T> {
     type Target = Vec<T>;
 
     fn deref(&self) -> &Vec<T> {
@@ -178,7 +178,7 @@ impl<T: Element> Deref for Scratch<T> {
     }
 }
 
-impl<T: Element> DerefMut for Scratch<T> {
+impl<T: Element> DerefMut for PooledBuf<T> {
     fn deref_mut(&mut self) -> &mut Vec<T> {
         &mut self.0
     }
@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn a_buffer_has_as_many_elements_as_asked_for() {
         for len in [0, 5, LEAST, LEAST + 1, 3 * LEAST, LEAST] {
-            assert_eq!(Scratch::<u8>::of(len).len(), len);
-            let room = Scratch::<u32>::with_room(len);
+            assert_eq!(PooledBuf::<u8>::of(len).len(), len);
+            let room = PooledBuf::<u32>::with_room(len);
             assert!(room.is_empty() && room.capacity() >= len);
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::frame::{Frame, Walker, block_max};
 use super::{DICTIONARY, Entries, Spot};
-use crate::codec::kept::Fields;
+use crate::codec::index_store::Fields;
 
 const LINKED: u8 = 1;
 const BLOCK_CHECKSUM: u8 = 2;

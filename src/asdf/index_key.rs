@@ -1,17 +1,17 @@
-//! What an index that is kept between mounts depends on: the file as it is, the block's header, and the block's last bytes.
+//! The key of a stored seek index: the file's identity and state, the block's header, and the block's last bytes.
 //!
-//! The size and the time of the last change tell one state of a file from another. Where a tool has set that time back, the
-//! checksum in the header, or the one that compressed streams end with, tells the data from others.
+//! Size and modification time tell one state of a file from another. Where a tool has set that time back, the checksum in the
+//! header, or the one at the end of a compressed stream, tells the data apart.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::header::BlockHeader;
-use crate::codec::Slot;
+use crate::codec::IndexSlot;
 use crate::source::{FileSource, Source, Window};
 
-/// As many of the block's last stored bytes belong to the key.
+/// How many of the block's last stored bytes belong to the key.
 const TAIL_LEN: usize = 16;
 
 /// The slot of a compressed block of `file` with these stored bytes in `bytes`.
@@ -21,12 +21,12 @@ pub(super) fn slot(
     bytes: &Arc<dyn Source>,
     header: &BlockHeader,
     stored: &Arc<dyn Source>,
-) -> Option<Slot> {
+) -> Option<IndexSlot> {
     let len = header.data_offset().checked_sub(header.offset)?;
     let offset = header.offset;
     let header = Window::new(Arc::clone(bytes), offset, len).ok()?;
     let (file, stored) = (Arc::clone(file), Arc::clone(stored));
-    Some(Slot::new(dir, move || {
+    Some(IndexSlot::new(dir, move || {
         key(&file, offset, &header, stored.as_ref())
     }))
 }
@@ -34,7 +34,7 @@ pub(super) fn slot(
 /// The numbers are little-endian, 8 bytes each: device, inode and size of the file, offset of the block and
 /// length of its stored bytes, seconds and nanoseconds of the last change; then come the last of the stored bytes, and the header.
 ///
-/// `None` if they can't be had.
+/// `None` if one of them can't be read.
 fn key(file: &FileSource, offset: u64, header: &Window, stored: &dyn Source) -> Option<Vec<u8>> {
     let meta = file.file().metadata().ok()?;
     let len = stored.len();

@@ -1,4 +1,4 @@
-//! Indexes that are kept between mounts: what one pass through a block has taught of where its bytes can be entered.
+//! Files of seek indexes, stored between mounts.
 //!
 //! One file for each block, in a directory of the user's own:
 //!
@@ -10,15 +10,14 @@
 //! | n | the key: what the index is of, compared byte for byte |
 //! | rest | the index, as [`Decoded`](super::Decoded) has it |
 //!
-//! Numbers are little-endian. A file is written under another name and then renamed, and not synced: if it is torn its checksum
-//! is wrong, and it is as if it were not there. So is one that somebody else owns or may write, one in a directory that somebody
-//! else owns or may write, and a symbolic link. It is read whole, and only if it is not larger than we would write it.
+//! Numbers are little-endian. A file is written under another name and then renamed, but not synced: a torn file has a wrong
+//! checksum, and is ignored. Also ignored are symbolic links, and files that another user owns or may write, or that lie in a
+//! directory that another user owns or may write. A file is read whole, and only if it is no larger than this module writes.
 //!
-//! The checksum tells what is torn or damaged, and the key what is stale. Neither is a guard against people, who can compute
-//! them as well: owner and permissions are. What the user can write himself is believed.
+//! The checksum finds a file that is torn or damaged, and the key one that is stale. Neither guards against a forged file,
+//! because both can be computed: owner and permissions do. A file that the user can write is trusted.
 //!
-//! This module knows neither what a key nor what an index consists of; whether an index agrees with itself is checked when it
-//! is used.
+//! This module does not know what keys and indexes consist of. [`Decoded`](super::Decoded) checks an index when it uses it.
 
 use std::ffi::CStr;
 use std::fs::{DirBuilder, File};
@@ -46,7 +45,7 @@ const KEY_LEN: usize = 128 << 10;
 /// The largest file: what the largest index of any codec takes, checksums and key.
 const FILE_LEN: u64 = 20 << 20;
 
-/// Bytes and files in the directory; beyond, those go that have not been used for the longest time.
+/// Bytes and files in the directory; beyond that, the files that were not used for the longest time are removed.
 const DIR_LEN: u64 = 256 << 20;
 const DIR_FILES: usize = 4096;
 
@@ -59,25 +58,25 @@ const DIGITS: usize = 16;
 /// Permissions that let others change what is in a file or directory.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// What gives a block's key as the file is at the moment.
+/// Returns a block's key for the file as it is now.
 type Key = Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>;
 
-/// The place where one block's index is kept.
-pub struct Slot {
+/// Where the index of one block is stored.
+pub struct IndexSlot {
     dir: PathBuf,
     key: Key,
 }
 
-/// A kept index that has not been read yet.
-pub(super) struct Found {
+/// An index file that was opened, but not read yet.
+pub(super) struct StoredIndex {
     file: File,
     len: u64,
 }
 
-impl Slot {
+impl IndexSlot {
     /// A place in `dir`, which need not be there yet.
     ///
-    /// `key` gives all that the index depends on, as it is when it is called; `None` if that can't be told.
+    /// `key` returns all that the index depends on, as it is when called; `None` if that is not known.
     #[must_use]
     pub fn new(dir: &Path, key: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         Self {
@@ -91,8 +90,8 @@ impl Slot {
         (self.key)().filter(|key| key.len() <= KEY_LEN)
     }
 
-    /// The file that should hold the index of this key, if it is there and to be trusted so far.
-    pub(super) fn find(&self, key: &[u8]) -> Option<Found> {
+    /// Opens the file of this key, if it exists and its owner and permissions are right.
+    pub(super) fn find(&self, key: &[u8]) -> Option<StoredIndex> {
         match find(&self.dir, &file_name(key)) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -103,7 +102,7 @@ impl Slot {
         }
     }
 
-    /// Keeps an index. What prevents that costs time at the next mount, and nothing else.
+    /// Stores an index. A failure is only logged: the next mount is slower.
     pub(super) fn store(&self, key: &[u8], index: &[u8]) {
         match store(&self.dir, key, index) {
             Ok(()) => log::debug!("{} bytes of index kept", index.len()),
@@ -112,7 +111,7 @@ impl Slot {
     }
 }
 
-impl Found {
+impl StoredIndex {
     /// Bytes that reading it takes.
     pub(super) fn len(&self) -> u64 {
         self.len
@@ -125,13 +124,13 @@ impl Found {
         let index = index_of(&bytes, key)?;
         let start = bytes.len().saturating_sub(index.len());
         bytes.drain(..start);
-        // Only the order in which files are dropped depends on it.
+        // Only the order in which old files are removed depends on it.
         let _ = self.file.set_modified(SystemTime::now());
         Some(bytes)
     }
 }
 
-/// Whether indexes can be kept in a directory: it is not there yet, or nobody but the user may write in it.
+/// Whether indexes can be stored in a directory: it does not exist yet, or only the user may write in it.
 ///
 /// # Errors
 /// [`Error::Io`] that says why not.
@@ -163,7 +162,7 @@ fn head(key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
     Some([MAGIC.as_slice(), &sum.to_le_bytes(), &len, key].concat())
 }
 
-/// The name of a key's file: a number that other keys hardly have (FNV-1a). If one has, they take turns.
+/// The name of a key's file: its FNV-1a hash. Two keys with the same hash replace each other's file.
 fn file_name(key: &[u8]) -> String {
     let mut number = 0xCBF2_9CE4_8422_2325_u64;
     for &byte in key {
@@ -180,7 +179,7 @@ fn is_ours(name: &CStr) -> bool {
     })
 }
 
-fn find(dir: &Path, name: &str) -> io::Result<Found> {
+fn find(dir: &Path, name: &str) -> io::Result<StoredIndex> {
     let dir = open_dir(dir)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
@@ -190,7 +189,7 @@ fn find(dir: &Path, name: &str) -> io::Result<Found> {
         return Err(io::Error::other("not a file of ours"));
     }
     let len = meta.len();
-    Ok(Found { file, len })
+    Ok(StoredIndex { file, len })
 }
 
 fn store(path: &Path, key: &[u8], index: &[u8]) -> io::Result<()> {
@@ -215,7 +214,7 @@ fn store(path: &Path, key: &[u8], index: &[u8]) -> io::Result<()> {
         .and_then(|()| file.write_all(index))
         .and_then(|()| Ok(rustix::fs::renameat(&dir, &temporary, &dir, &name)?));
     if written.is_err() {
-        // What has prevented the one is told, not what prevents the other.
+        // The error of writing is returned, not that of removing.
         let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
     }
     written?;
@@ -225,9 +224,9 @@ fn store(path: &Path, key: &[u8], index: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes those files that have not been used for the longest time, until the rest is within the limits.
+/// Removes the files that were not used for the longest time, until the rest is within the limits.
 ///
-/// One that can't be removed stays: another mount has been faster, or it is none of ours.
+/// A file that can't be removed stays: another mount has removed it, or it is not ours.
 fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
     let mut found = Vec::new();
     for entry in Dir::read_from(dir)? {
@@ -255,7 +254,7 @@ fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The directory, if it is the user's own.
+/// Opens the directory, if only the user may write in it.
 fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, flags, Mode::empty())?;
@@ -324,8 +323,8 @@ mod tests {
         (place, dir)
     }
 
-    fn slot(dir: &Path) -> Slot {
-        Slot::new(dir, || Some(KEY.to_vec()))
+    fn slot(dir: &Path) -> IndexSlot {
+        IndexSlot::new(dir, || Some(KEY.to_vec()))
     }
 
     fn load(dir: &Path, key: &[u8]) -> Option<Vec<u8>> {

@@ -1,4 +1,4 @@
-use super::super::flight::{Allotment, Flight, Trip};
+use super::super::decode::{Decode, DecodeGuard};
 use super::*;
 use crate::codec::bzp2::Bzp2;
 use crate::codec::inflate::{crc32, ordinary_stream};
@@ -64,7 +64,7 @@ impl Block {
         });
         let len = self.plain.len() as u64;
         let stream = self.codec.open(stored.clone(), len).unwrap().stream;
-        let slot = Slot::new(dir, move || Some(key.to_vec()));
+        let slot = IndexSlot::new(dir, move || Some(key.to_vec()));
         let cache = Cache::new(64 << 20);
         (Decoded::indexed(stream, len, &cache, Some(slot)), stored)
     }
@@ -94,7 +94,7 @@ fn kept(dir: &Path) -> Vec<u8> {
 
 /// The index of a key, as soon as there is one that is wanted.
 fn kept_as(dir: &Path, key: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
-    let slot = Slot::new(dir, || None);
+    let slot = IndexSlot::new(dir, || None);
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let found = slot.find(key).and_then(|found| found.read(key));
@@ -109,7 +109,7 @@ fn kept_as(dir: &Path, key: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
 /// A directory with an index in it, which may be anything.
 fn dir_with(index: &[u8]) -> TempDir {
     let dir = TempDir::new().unwrap();
-    Slot::new(dir.path(), || None).store(KEY, index);
+    IndexSlot::new(dir.path(), || None).store(KEY, index);
     assert!(kept(dir.path()) == index);
     dir
 }
@@ -120,7 +120,7 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
         let dir = TempDir::new().unwrap();
         let (first, stored) = block.open(dir.path(), KEY);
         assert!(read_all(&first).unwrap() == block.plain);
-        let whole_pass = stored.read.load(Ordering::Relaxed);
+        let whole_slot = stored.read.load(Ordering::Relaxed);
         let index = kept(dir.path());
         drop(first);
 
@@ -130,7 +130,7 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
         second.read_exact_at(&mut end, at as u64).unwrap();
         assert!(end == block.plain[at..]);
         let read = stored.read.load(Ordering::Relaxed);
-        assert!(read < whole_pass / 3, "{read} of {whole_pass} bytes read");
+        assert!(read < whole_slot / 3, "{read} of {whole_slot} bytes read");
         let held = second.shared.stream().held();
         assert!(held > 0 && second.shared.cache.used() > held);
 
@@ -138,7 +138,7 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
         assert!(kept(dir.path()) == index, "it is not written again");
         let cache = Arc::clone(&second.shared.cache);
         drop(second);
-        cache.work().stop();
+        cache.scheduler().stop();
     }
 }
 
@@ -151,7 +151,7 @@ fn the_index_of_another_state_of_the_file_is_not_used() {
         .read_exact_at(&mut [0], block.plain.len() as u64 - 1)
         .unwrap();
     assert!(stored.read.load(Ordering::Relaxed) >= block.stored.len() as u64);
-    assert!(!decoded.shared.lock().learnt.imported);
+    assert!(!decoded.shared.lock().sums.imported);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn the_index_of_another_block_does_no_harm() {
         let dir = dir_with(&other.index());
         let (decoded, _) = block.open(dir.path(), KEY);
         block.assert_reads_right(&decoded);
-        assert!(!decoded.shared.lock().learnt.imported);
+        assert!(!decoded.shared.lock().sums.imported);
     }
 }
 
@@ -169,7 +169,7 @@ fn a_file_that_changes_during_the_pass_has_no_index_kept() {
     let [block, ..] = &*BLOCKS;
     let dir = TempDir::new().unwrap();
     let time = AtomicU64::new(0);
-    let slot = Slot::new(dir.path(), move || {
+    let slot = IndexSlot::new(dir.path(), move || {
         Some(vec![time.fetch_add(1, Ordering::SeqCst) as u8])
     });
     let stored = Arc::new(Memory::new(block.stored.clone()));
@@ -178,8 +178,8 @@ fn a_file_that_changes_during_the_pass_has_no_index_kept() {
     let decoded = Decoded::indexed(stream, len, &Cache::new(64 << 20), Some(slot));
     read_all(&decoded).unwrap();
     let key_is_gone = || {
-        let learnt = &decoded.shared.lock().learnt;
-        learnt.key.is_none() && !learnt.kept
+        let sums = &decoded.shared.lock().sums;
+        sums.key.is_none() && !sums.stored
     };
     let deadline = Instant::now() + Duration::from_secs(20);
     while !key_is_gone() {
@@ -262,18 +262,24 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
     let dir = TempDir::new().unwrap();
     let (decoded, _) = block.open(dir.path(), KEY);
     let shared = &decoded.shared;
-    assert!(shared.learn(&mut shared.lock(), 0, 1, true).is_err());
-    assert_eq!(shared.lock().learnt.known, 0);
-    shared.learn(&mut shared.lock(), 0, 2, false).unwrap();
+    assert!(shared.check_sum(&mut shared.lock(), 0, 1, true).is_err());
+    assert_eq!(shared.lock().sums.known, 0);
+    shared.check_sum(&mut shared.lock(), 0, 2, false).unwrap();
     for imported in [true, false] {
         let cursor = Arc::clone(&shared.first).cursor(0).unwrap();
-        let flight = Flight::of(cursor.as_ref(), imported);
-        let trip = Trip::new(shared, &mut shared.lock(), flight);
+        let decode = Decode::of(cursor.as_ref(), imported);
+        let guard = DecodeGuard::new(shared, &mut shared.lock(), decode);
         let demand = Demand {
             streaming: false,
             ..Demand::AHEAD
         };
-        shared.land(trip, cursor, 0, demand, &mut Allotment::new(shared));
+        shared.finish(
+            guard,
+            cursor,
+            0,
+            demand,
+            &mut MemoryPermit::new(&shared.cache),
+        );
         let parked = shared.cache.unpark(shared.key, 0, |_| true);
         assert_eq!(parked.is_none(), imported);
     }
@@ -292,7 +298,7 @@ fn what_is_learnt_of_many_blocks_stays_within_a_part_of_the_budget() {
         .map(|n| {
             let stored = Arc::new(Memory::new(block.stored.clone()));
             let stream = block.codec.open(stored, len).unwrap().stream;
-            let slot = Slot::new(dir.path(), || Some(KEY.to_vec()));
+            let slot = IndexSlot::new(dir.path(), || Some(KEY.to_vec()));
             let slot = (n % 2 == 0).then_some(slot);
             let decoded = Decoded::indexed(stream, len, &cache, slot);
             block.assert_reads_right(&decoded);
@@ -312,7 +318,7 @@ fn after_a_save_the_index_is_kept_for_the_file_as_it_is_then() {
     let dir = TempDir::new().unwrap();
     let saved = Arc::new(AtomicBool::new(false));
     let is_saved = Arc::clone(&saved);
-    let slot = Slot::new(dir.path(), move || {
+    let slot = IndexSlot::new(dir.path(), move || {
         let key = if is_saved.load(Ordering::SeqCst) {
             KEY
         } else {
@@ -327,7 +333,7 @@ fn after_a_save_the_index_is_kept_for_the_file_as_it_is_then() {
     read_all(&decoded).unwrap();
     kept_as(dir.path(), b"before", |_| true);
     saved.store(true, Ordering::SeqCst);
-    decoded.keep_anew();
+    decoded.store_index_anew();
     assert!(!kept(dir.path()).is_empty());
     let (again, stored) = block.open(dir.path(), KEY);
     again.read_exact_at(&mut [0], len - 1).unwrap();
@@ -420,7 +426,7 @@ fn readers_at_once_all_get_the_right_bytes_in_spite_of_a_wrong_index() {
                 });
             }
         });
-        assert!(!decoded.shared.lock().learnt.imported);
+        assert!(!decoded.shared.lock().sums.imported);
     }
 }
 

@@ -1,0 +1,107 @@
+//! The decoders that run, as other threads see them: a thread that wants the same segment waits for its decode.
+
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+
+use super::{Shared, State, u64_of};
+use crate::codec::{Cursor, SEGMENT};
+use crate::error::Result;
+
+/// A running decoder.
+pub(super) struct Decode {
+    /// The segment it is decoding; `None` while it is being opened.
+    pub(super) segment: Option<u64>,
+    /// Its position.
+    pub(super) from: u64,
+    /// The decoded offset that its present step will reach.
+    pub(super) ahead: u64,
+    /// Whether it began at an entry of an index that was loaded.
+    pub(super) imported: bool,
+    /// The segment or the error, for the threads that wait for it.
+    pub(super) outcome: OnceLock<Result<Arc<Vec<u8>>>>,
+}
+
+impl Decode {
+    /// A decoder that decodes the segment that it stands in or before.
+    pub(super) fn of(cursor: &dyn Cursor, imported: bool) -> Self {
+        let from = cursor.position();
+        Self {
+            segment: Some(from.div_ceil(u64_of(SEGMENT))),
+            from,
+            ahead: cursor.ahead(),
+            imported,
+            outcome: OnceLock::new(),
+        }
+    }
+
+    /// Whether its index has proved wrong since: its error then says nothing of the block.
+    pub(super) fn was_misled(&self, state: &State) -> bool {
+        self.imported && !state.sums.imported
+    }
+
+    /// Whether it still runs.
+    pub(super) fn is_running(&self, state: &State) -> bool {
+        state
+            .decodes
+            .iter()
+            .any(|other| ptr::eq(&raw const **other, self))
+    }
+
+    /// A decoder that is being opened at decoded offset `from`.
+    pub(super) fn opening(from: u64, imported: bool) -> Self {
+        Self {
+            segment: None,
+            from,
+            ahead: from,
+            imported,
+            outcome: OnceLock::new(),
+        }
+    }
+}
+
+/// Shows a [`Decode`] to other threads until dropped. If it has no outcome by then, one of those that wait decodes the segment.
+pub(super) struct DecodeGuard<'a> {
+    shared: &'a Shared,
+    pub(super) decode: Arc<Decode>,
+}
+
+impl<'a> DecodeGuard<'a> {
+    pub(super) fn new(shared: &'a Shared, state: &mut State, decode: Decode) -> Self {
+        let decode = Arc::new(decode);
+        state.decodes.push(Arc::clone(&decode));
+        Self { shared, decode }
+    }
+
+    /// Sets the outcome of this segment. The threads that wait for it wake when the guard moves on or is dropped.
+    pub(super) fn arrive(&self, outcome: Result<Arc<Vec<u8>>>) {
+        // It was not set before: each `Decode` has one outcome.
+        let _ = self.decode.outcome.set(outcome);
+    }
+
+    /// Goes on to the next segment, and wakes the threads that wait for the one before.
+    pub(super) fn move_on(&mut self, segment: u64, cursor: &dyn Cursor) {
+        if self.decode.segment == Some(segment) {
+            return;
+        }
+        let decode = Arc::new(Decode::of(cursor, self.decode.imported));
+        let mut state = self.shared.lock();
+        state
+            .decodes
+            .retain(|other| !Arc::ptr_eq(other, &self.decode));
+        state.decodes.push(Arc::clone(&decode));
+        self.decode = decode;
+        drop(state);
+        self.shared.moved.notify_all();
+    }
+}
+
+impl Drop for DecodeGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state
+            .decodes
+            .retain(|other| !Arc::ptr_eq(other, &self.decode));
+        drop(state);
+        self.shared.moved.notify_all();
+    }
+}

@@ -1,0 +1,260 @@
+//! The seek index of a block, stored for the next mount: the stream's entries, and a checksum of each segment.
+//!
+//! A loaded index must agree with itself: each segment that is decoded with it must have the checksum that the index gives
+//! for it before a reader gets its bytes. If one has not, or can't be decoded, the index is dropped, with all segments and
+//! decoders that came from it, and the block is read as if there had been no index. That happens at most once for a block.
+//!
+//! So an index that is torn, stale or damaged by chance does no harm. The checksums are no guard against a forged index:
+//! a user who can write the file can write entries and checksums that agree, and so show bytes that are not the block's. The
+//! permissions of file and directory guard against that (see [`index_store`](crate::codec::index_store)). Even a forged index
+//! causes no panic and no hang, and memory stays in bounds.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | decoded length |
+//! | 4 n | CRC-32 of each segment |
+//! | rest | the entries, as [`Stream::export`] gives them |
+//!
+//! Numbers are little-endian.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{Demand, MemoryPermit, SEGMENT, Shared, State, Stream};
+use crate::codec::index_store::{Fields, IndexSlot};
+use crate::error::{Error, Place, Result};
+use crate::source::len_u64;
+
+/// Blocks of fewer segments have no index: decoding them is as fast as loading one.
+const LEAST_SEGMENTS: u64 = 4;
+
+/// Checksums of the segments, where they are known.
+type BySegment = Vec<Option<u32>>;
+
+/// Bytes of memory for each byte of an index while it is loaded: its own, and what [`Stream::import`] makes of it.
+const LOAD_NEED: u64 = 6;
+
+/// What is known of the segments, and of the index that is made of it.
+#[derive(Default)]
+pub(super) struct SegmentSums {
+    /// Checksums of the segments that have been decoded, as far as the last of them.
+    by_segment: BySegment,
+    /// How many these are.
+    known: u64,
+    /// Whether the stream in use has entries of a loaded index.
+    pub(super) imported: bool,
+    /// Whether the index is stored, or a job to store it is queued.
+    stored: bool,
+    /// The slot's key when the block was first read or the file last saved; `None` once another program has changed the file.
+    key: Option<Vec<u8>>,
+}
+
+impl SegmentSums {
+    /// Records the checksum of a decoded segment, or finds that it contradicts the loaded index.
+    fn note(&mut self, index: u64, sum: u32) -> Result<()> {
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        // Bounded by the decoded length, because the segment was decoded.
+        let len = self.by_segment.len().max(index.saturating_add(1));
+        self.by_segment.resize(len, None);
+        match self.by_segment.get_mut(index) {
+            Some(Some(known)) if self.imported && *known != sum => Err(wrong_index()),
+            Some(unknown @ None) => {
+                *unknown = Some(sum);
+                self.known = self.known.saturating_add(1);
+                Ok(())
+            }
+            Some(Some(_)) | None => Ok(()),
+        }
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn held(&self) -> u64 {
+        sums_len(self.by_segment.capacity())
+    }
+}
+
+impl Shared {
+    /// The slot, if an index of this stream is worth storing.
+    pub(super) fn worth_indexing(
+        slot: Option<IndexSlot>,
+        stream: &dyn Stream,
+        len: u64,
+    ) -> Option<IndexSlot> {
+        slot.filter(|_| stream.learns() && segments(len) >= LEAST_SEGMENTS)
+    }
+
+    /// The stream in use.
+    pub(super) fn stream(&self) -> Arc<dyn Stream> {
+        let imported = self.imported.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(imported.as_ref().unwrap_or(&self.first))
+    }
+
+    /// Loads the index that another mount has stored, if there is one: once, before anything is decoded.
+    pub(super) fn load_index(&self) {
+        if let Some(slot) = &self.slot {
+            self.index_loaded.get_or_init(|| {
+                let key = slot.key();
+                if let Some(key) = &key {
+                    self.load_index_from(slot, key);
+                }
+                self.lock().sums.key = key;
+            });
+        }
+    }
+
+    fn load_index_from(&self, slot: &IndexSlot, key: &[u8]) -> Option<()> {
+        let found = slot.find(key)?;
+        let need = found.len().saturating_mul(LOAD_NEED);
+        let _slot = self.cache.scheduler().enter(true, need).ok()?;
+        let _memory = MemoryPermit::counted(&self.cache, need, self.whose(Demand::AHEAD));
+        let bytes = found.read(key)?;
+        let Some((stream, by_segment)) = self.parse(&bytes) else {
+            log::warn!("a stored index does not fit its block, and is not used");
+            return None;
+        };
+        let mut state = self.lock();
+        state.sums = SegmentSums {
+            known: segments(self.len),
+            by_segment,
+            imported: true,
+            stored: true,
+            key: None,
+        };
+        *self
+            .imported
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Some(stream);
+        self.recount(&state, self.whose(Demand::AHEAD));
+        Some(())
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Option<(Arc<dyn Stream>, BySegment)> {
+        let mut fields = Fields(bytes);
+        if fields.u64()? != self.len {
+            return None;
+        }
+        let len = usize::try_from(segments(self.len)).ok()?;
+        let (sums, _) = fields.bytes(len.checked_mul(4)?)?.as_chunks();
+        if !self.cache.may_hold(sums_len(len)) {
+            return None;
+        }
+        let sums = sums
+            .iter()
+            .map(|sum| Some(u32::from_le_bytes(*sum)))
+            .collect();
+        Some((self.first.import(fields.0)?, sums))
+    }
+
+    /// Compares the checksum of a decoded segment with the known one, or records it, and stores the index after the last one.
+    ///
+    /// # Errors
+    /// If the decoder was `imported` and its index is wrong.
+    pub(super) fn check_sum(
+        &self,
+        state: &mut State,
+        index: u64,
+        sum: u32,
+        imported: bool,
+    ) -> Result<()> {
+        if imported && !state.sums.imported {
+            return Err(wrong_index());
+        }
+        state.sums.note(index, sum)?;
+        self.store_index(state);
+        Ok(())
+    }
+
+    /// Drops a loaded index, and the segments and decoders that came from it. Running decoders notice at their next segment.
+    pub(super) fn drop_index(&self, state: &mut State) {
+        if state.sums.imported {
+            state.sums = SegmentSums {
+                key: state.sums.key.take(),
+                ..SegmentSums::default()
+            };
+            log::warn!("a stored index does not lead to the right bytes, and is not used");
+            *self
+                .imported
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = None;
+            self.cache.forget(self.key);
+            self.recount(state, self.whose(Demand::AHEAD));
+        }
+    }
+
+    /// Queues a job that stores the index, once all segments are known.
+    pub(super) fn store_index(&self, state: &mut State) {
+        let sums = &state.sums;
+        let all = sums.known == segments(self.len);
+        if self.slot.is_some() && sums.key.is_some() && all && !sums.stored {
+            let shared = self.this.clone();
+            state.sums.stored = self.cache.scheduler().later(Box::new(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.tidy();
+                    shared.write_index();
+                }
+            }));
+        }
+    }
+
+    /// Stores the index for the file as it is now: this program has changed it, but not this block.
+    pub(super) fn store_index_anew(&self) {
+        if let Some(slot) = &self.slot
+            && self.index_loaded.get().is_some()
+        {
+            let key = slot.key();
+            let mut state = self.lock();
+            state.sums.key = key;
+            state.sums.stored = false;
+            self.store_index(&mut state);
+        }
+    }
+
+    fn write_index(&self) -> Option<()> {
+        let slot = self.slot.as_ref()?;
+        let count = segments(self.len);
+        let need = sums_len(usize::try_from(count).ok()?).saturating_add(self.stream().held());
+        let _slot = self.cache.scheduler().enter(false, need).ok()?;
+        let _memory = MemoryPermit::counted(&self.cache, need, self.whose(Demand::AHEAD));
+        let mut index = Vec::with_capacity(usize::try_from(need).ok()?.checked_add(16)?);
+        let (stream, key) = {
+            let sums = &self.lock().sums;
+            if len_u64(sums.by_segment.len()) != count {
+                return None;
+            }
+            index.extend(self.len.to_le_bytes());
+            for sum in &sums.by_segment {
+                index.extend((*sum)?.to_le_bytes());
+            }
+            (self.stream(), sums.key.clone()?)
+        };
+        stream.export(&mut index)?;
+        if slot.key().as_ref() == Some(&key) {
+            slot.store(&key, &index);
+        } else {
+            // Another program has changed the file: what was decoded may not be what it holds now.
+            let sums = &mut self.lock().sums;
+            if sums.key == Some(key) {
+                (sums.key, sums.stored) = (None, false);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Memory for the checksums of so many segments.
+fn sums_len(segments: usize) -> u64 {
+    len_u64(segments.saturating_mul(size_of::<Option<u32>>()))
+}
+
+fn segments(len: u64) -> u64 {
+    len.div_ceil(len_u64(SEGMENT))
+}
+
+fn wrong_index() -> Error {
+    Error::corrupt(
+        Place::File,
+        "a stored index does not lead to the right bytes",
+    )
+}
+
+#[cfg(test)]
+mod tests;
