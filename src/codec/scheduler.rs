@@ -210,11 +210,11 @@ impl Scheduler {
         mut must: impl FnMut(&State) -> bool,
     ) -> (MutexGuard<'a, State>, bool) {
         while must(&state) {
+            let woken = self.changed.wait_timeout(state, LOOK_EVERY);
+            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
             if !self.is_wanted() {
                 return (state, false);
             }
-            let woken = self.changed.wait_timeout(state, LOOK_EVERY);
-            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
         }
         (state, true)
     }
@@ -542,7 +542,10 @@ mod tests {
             while scheduler.lock().short == 0 {
                 thread::yield_now();
             }
-            scope.spawn(|| sender.send(scheduler.enter(false, 0).map(drop)).unwrap());
+            scope.spawn(|| sender.send(scheduler.enter(true, 0).map(drop)).unwrap());
+            while scheduler.lock().waiting < 2 {
+                thread::yield_now();
+            }
             wanted.store(false, Ordering::Relaxed);
             for _ in 0..2 {
                 assert!(matches!(outcome.recv().unwrap(), Err(Error::Io { .. })));
