@@ -29,6 +29,8 @@ pub struct Buffers {
     arrays: AtomicU64,
     /// Those of the next level.
     beneath: OnceLock<Arc<Self>>,
+    /// Those of arrays that decoders read.
+    beneath_decoders: OnceLock<Arc<Self>>,
 }
 
 struct Bands {
@@ -73,16 +75,26 @@ impl Buffers {
             freed: Condvar::new(),
             arrays: AtomicU64::new(0),
             beneath: OnceLock::new(),
+            beneath_decoders: OnceLock::new(),
         })
     }
 
     /// Buffers for the arrays that those of these buffers are gathered from, with half their budget: no thread waits here for
     /// room that it holds above.
     pub(super) fn beneath(&self) -> Arc<Self> {
-        let beneath = self
-            .beneath
-            .get_or_init(|| Self::with_grain(&self.cache, self.budget / 2, self.grain));
-        Arc::clone(beneath)
+        self.part(&self.beneath, 2)
+    }
+
+    /// Buffers for the arrays that decoders read, with a quarter of the budget. A thread that decodes waits here for room, so a
+    /// thread that holds room here must not wait for a decode: arrays that are gathered from decoded bytes use other buffers.
+    pub(super) fn beneath_decoders(&self) -> Arc<Self> {
+        self.part(&self.beneath_decoders, 4)
+    }
+
+    fn part(&self, level: &OnceLock<Arc<Self>>, parts: usize) -> Arc<Self> {
+        let budget = self.budget.checked_div(parts).unwrap_or(0);
+        let part = || Self::with_grain(&self.cache, budget, self.grain);
+        Arc::clone(level.get_or_init(part))
     }
 
     /// Buffers with a cache of their own.

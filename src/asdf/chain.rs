@@ -142,9 +142,13 @@ impl Around {
 
     /// For a step whose bytes a decoder reads.
     fn beneath_decoder(&self) -> Self {
+        if self.beneath_decoder {
+            return self.clone();
+        }
         Self {
+            cache: Arc::clone(&self.cache),
+            buffers: self.buffers.beneath_decoders(),
             beneath_decoder: true,
-            ..self.clone()
         }
     }
 

@@ -335,3 +335,35 @@ fn tiles_of_tiles_do_not_wait_for_their_own_memory() {
         }
     }
 }
+
+/// Arrays above decoders and arrays beneath them were gathered in the same memory: threads that held it waited for a decode to
+/// end, and the threads that decoded waited for that memory.
+#[test]
+fn a_decoder_waits_for_no_memory_of_arrays_above_decoders() {
+    const COLUMNS: usize = 1024;
+    let want = noise(2 << 20);
+    let mut packed = zlib(want.clone());
+    let rows = packed.len().div_ceil(COLUMNS);
+    packed.resize(rows * COLUMNS, 0);
+    let (shape, tile) = ([rows as u64, COLUMNS as u64], [rows as u64, 1]);
+    let data = tiles(&packed, &shape, &tile);
+    let tiling = format!("[tile, {{shape: {tile:?}, original_shape: {shape:?}, item_size: 1}}]");
+    let chain = format!("[zlib, {tiling}]\n...\n");
+
+    let around = around();
+    let above = [Arc::clone(&around.buffers), around.buffers.beneath()];
+    let _held: Vec<_> = above
+        .iter()
+        .map(|buffers| buffers.room(buffers.budget))
+        .collect();
+    let (chain, data) = Chain::read(memory(&[chain.as_bytes(), &data].concat())).unwrap();
+    let source = Encoded::new(chain, data, len_u64(want.len()), around).unwrap();
+    let (sender, done) = mpsc::channel();
+    thread::spawn(move || {
+        sender
+            .send(read_all(&source, u64::MAX).unwrap() == want)
+            .unwrap();
+    });
+    let right = done.recv_timeout(WATCHDOG);
+    assert!(right.expect("the decoder waits for their memory"));
+}
