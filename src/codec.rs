@@ -13,6 +13,7 @@ mod cache;
 #[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 mod chunked;
 mod decoded;
+mod deflate;
 mod index_store;
 mod inflate;
 mod lz4;

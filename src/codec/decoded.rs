@@ -17,8 +17,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, 
 use self::decode::{Decode, DecodeGuard};
 use self::segment_sums::SegmentSums;
 use super::cache::{Buffer, For, SEGMENT};
+use super::deflate::crc32;
 use super::index_store::IndexSlot;
-use super::inflate::crc32;
 use super::readers::Readers;
 use super::{Cache, Cursor, MemoryPermit, Stream, misplaced};
 use crate::error::{Error, Place, Result};

@@ -30,7 +30,7 @@ use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-use super::inflate::crc32;
+use super::deflate::crc32;
 use crate::error::{Error, Result};
 
 /// First bytes of a file; the last is the version of the format.

@@ -1,14 +1,13 @@
-//! The DEFLATE engine: what of libz-rs-sys is needed, behind safe functions.
+//! The DEFLATE decoder: what random access needs of libz-rs-sys, behind safe functions.
 //!
-//! The crate's own safe interface can neither stop where a DEFLATE block ends nor begin in the middle of a stream, and both
-//! are what random access is made of. The C interface can: `Z_BLOCK`, `inflatePrime` and `inflateSetDictionary`.
+//! The safe interface of zlib-rs does not tell where a DEFLATE block ends and can't begin within a byte, and random access needs
+//! both. The C interface offers them: `data_type` after a call with `Z_BLOCK`, and `inflatePrime`.
 #![allow(
     unsafe_code,
     reason = "the C interface of zlib is called with pointers; each call says why they are valid"
 )]
 
 use std::ffi::{CStr, c_int};
-use std::mem::MaybeUninit;
 
 use libz_rs_sys as z;
 
@@ -17,22 +16,16 @@ use crate::error::{Error, Place, Result};
 /// What may be given to zlib at once: its lengths are 32-bit.
 const AT_ONCE: usize = 1 << 30;
 
-/// Base 2 logarithm of the window, with a zlib header expected.
+/// Base 2 logarithm of the window; the stream has a zlib header.
 const ZLIB_WINDOW: c_int = 15;
 
-/// The same, without header: zlib's way to say so is the sign.
+/// The same without header: zlib marks that by the sign.
 const RAW_WINDOW: c_int = -ZLIB_WINDOW;
-
-/// How much memory the compressor takes: zlib's default.
-const MEM_LEVEL: c_int = 8;
 
 /// Bits of `data_type` after a call that was to stop at blocks.
 const UNUSED_BITS: c_int = 7;
 const LAST_BLOCK: c_int = 64;
 const AT_BOUNDARY: c_int = 128;
-
-/// The initial value of an Adler-32 checksum.
-pub(super) const ADLER_START: u32 = 1;
 
 /// A running decoder.
 pub(super) struct Inflate(Box<z::z_stream>);
@@ -173,95 +166,6 @@ impl Drop for Inflate {
     }
 }
 
-/// A piece of a DEFLATE stream that refers to nothing before it.
-///
-/// It ends with the whole stream if it is the `last` one, else on a byte boundary where the next can be appended.
-pub(super) fn deflate(plain: &[u8], level: i32, last: bool) -> Result<Vec<u8>> {
-    let mut stream = Box::new(z::z_stream::default());
-    let len = short(plain.len());
-    if long(len) != plain.len() {
-        return Err(Error::corrupt(Place::File, "a piece beyond 4 GiB"));
-    }
-    // SAFETY: the stream is a valid one with the default allocator; version and size are those it was compiled with.
-    let code = unsafe {
-        z::deflateInit2_(
-            &raw mut *stream,
-            level,
-            z::Z_DEFLATED,
-            RAW_WINDOW,
-            MEM_LEVEL,
-            z::Z_DEFAULT_STRATEGY,
-            z::zlibVersion(),
-            stream_size(),
-        )
-    };
-    if code != z::Z_OK {
-        return Err(no_memory());
-    }
-    let stream = Deflate(stream);
-    run_deflate(stream, plain, len, last)
-}
-
-/// A running compressor.
-struct Deflate(Box<z::z_stream>);
-
-impl Drop for Deflate {
-    fn drop(&mut self) {
-        // SAFETY: the stream is initialised, and not used after this.
-        unsafe { z::deflateEnd(&raw mut *self.0) };
-    }
-}
-
-fn run_deflate(mut deflate: Deflate, plain: &[u8], len: z::uInt, last: bool) -> Result<Vec<u8>> {
-    let stream = &mut *deflate.0;
-    // SAFETY: the stream is initialised.
-    let bound = unsafe { z::deflateBound(&raw mut *stream, len.into()) };
-    let mut out = Vec::with_capacity(usize::try_from(bound).unwrap_or(plain.len()));
-    stream.next_in = plain.as_ptr();
-    stream.avail_in = len;
-    let flush = if last { z::Z_FINISH } else { z::Z_FULL_FLUSH };
-    loop {
-        // An end mark of a flush may come on top of the bound.
-        out.reserve(64);
-        let room: &mut [MaybeUninit<u8>] = out.spare_capacity_mut();
-        stream.next_out = room.as_mut_ptr().cast();
-        stream.avail_out = short(room.len());
-        let before = long(stream.avail_out);
-        // SAFETY: `next_in` is valid for `avail_in` bytes of `plain`, `next_out` for `avail_out` bytes of `out`'s room.
-        let code = unsafe { z::deflate(&raw mut *stream, flush) };
-        let written = before.saturating_sub(long(stream.avail_out));
-        let filled = out.len().saturating_add(written);
-        // SAFETY: zlib has written that many bytes behind those that were there, within the capacity.
-        unsafe { out.set_len(filled) };
-        match code {
-            z::Z_STREAM_END => return Ok(out),
-            z::Z_OK | z::Z_BUF_ERROR if stream.avail_out > 0 && !last => return Ok(out),
-            z::Z_OK | z::Z_BUF_ERROR if stream.avail_out == 0 => {}
-            _ => return Err(Error::corrupt(Place::File, format!("zlib: error {code}"))),
-        }
-    }
-}
-
-/// The Adler-32 checksum of what `before` is the checksum of, followed by `bytes`.
-pub(super) fn adler32(before: u32, bytes: &[u8]) -> u32 {
-    // SAFETY: the pointer is valid for the length given with it.
-    let sum = unsafe { z::adler32_z(before.into(), bytes.as_ptr(), bytes.len()) };
-    u32::try_from(sum).unwrap_or(0)
-}
-
-/// The CRC-32 checksum of what `before` is the checksum of, followed by `bytes`; of nothing it is 0.
-pub(super) fn crc32(before: u32, bytes: &[u8]) -> u32 {
-    // SAFETY: the pointer is valid for the length given with it.
-    let sum = unsafe { z::crc32_z(before.into(), bytes.as_ptr(), bytes.len()) };
-    u32::try_from(sum).unwrap_or(0)
-}
-
-/// The checksum of two pieces together, of which the second has `len` bytes.
-pub(super) fn adler32_combine(first: u32, second: u32, len: usize) -> u32 {
-    let len = i64::try_from(len).unwrap_or(i64::MAX);
-    u32::try_from(z::adler32_combine(first.into(), second.into(), len)).unwrap_or(0)
-}
-
 fn stream_size() -> c_int {
     c_int::try_from(size_of::<z::z_stream>()).unwrap_or(0)
 }
@@ -279,24 +183,4 @@ fn no_memory() -> Error {
         "setting up zlib",
         std::io::Error::from(std::io::ErrorKind::OutOfMemory),
     )
-}
-
-/// A zlib stream as everybody else writes it, for tests.
-#[cfg(test)]
-pub(super) fn ordinary_stream(plain: &[u8], level: i32) -> Vec<u8> {
-    let mut len = z::compressBound(plain.len() as z::uLong);
-    let mut out = vec![0; len as usize];
-    // SAFETY: both pointers are valid for the lengths given with them.
-    let code = unsafe {
-        z::compress2(
-            out.as_mut_ptr(),
-            &raw mut len,
-            plain.as_ptr(),
-            plain.len() as z::uLong,
-            level,
-        )
-    };
-    assert_eq!(code, z::Z_OK);
-    out.truncate(len as usize);
-    out
 }

@@ -24,7 +24,6 @@
 mod content;
 mod frame;
 mod index;
-mod xxh32;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use lzma_rust2::{Action, XzStream};
 
 use super::chunked::{Entries, Headers, Input, array_at, corrupt, read_whole, unsupported};
+use super::deflate::crc32;
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Lasting, Result};
 use crate::source::{Source, checked_end, len_u64};
@@ -312,7 +313,7 @@ fn read_index(stored: &dyn Source, data_size: u64) -> Result<Index> {
     let sum = u32::from_le_bytes([c0, c1, c2, c3]);
     let [s0, s1, s2, s3, f0, f1] = body;
     let [.., h0, h1, _, _, _, _] = array_at::<12>(stored, 0)?;
-    if [y, z] != FOOTER_MAGIC || [f0, f1] != [h0, h1] || crc32(&body) != sum {
+    if [y, z] != FOOTER_MAGIC || [f0, f1] != [h0, h1] || crc32(0, &body) != sum {
         return Err(corrupt("xz footer"));
     }
     let size = u64::from(u32::from_le_bytes([s0, s1, s2, s3]))
@@ -325,7 +326,7 @@ fn read_index(stored: &dyn Source, data_size: u64) -> Result<Index> {
     let mut records = Records {
         headers,
         at,
-        crc: Crc32::default(),
+        crc: 0,
     };
     let [zero] = [records.byte()?];
     let count = records.number()?;
@@ -343,7 +344,7 @@ fn read_index(stored: &dyn Source, data_size: u64) -> Result<Index> {
     while !records.at.saturating_sub(at).is_multiple_of(4) {
         records.byte()?;
     }
-    let computed = records.crc.sum();
+    let computed = records.crc;
     let sum = u32::from_le_bytes(records.headers.array(records.at)?);
     let whole = records.at.saturating_add(4) == footer;
     if zero != 0 || !whole || sum != computed || block != at || decoded != data_size {
@@ -371,14 +372,14 @@ fn footer_offset(stored: &dyn Source) -> Result<u64> {
 struct Records<'a> {
     headers: Headers<'a>,
     at: u64,
-    crc: Crc32,
+    crc: u32,
 }
 
 impl Records<'_> {
     fn byte(&mut self) -> Result<u8> {
         let [byte] = self.headers.array(self.at)?;
         self.at = self.at.saturating_add(1);
-        self.crc.update(byte);
+        self.crc = crc32(self.crc, &[byte]);
         Ok(byte)
     }
 
@@ -394,37 +395,6 @@ impl Records<'_> {
         }
         Err(corrupt("xz index with a number beyond 2^63"))
     }
-}
-
-/// CRC-32 of IEEE 802.3, bit by bit: indexes are short.
-struct Crc32(u32);
-
-impl Default for Crc32 {
-    fn default() -> Self {
-        Self(u32::MAX)
-    }
-}
-
-impl Crc32 {
-    fn update(&mut self, byte: u8) {
-        self.0 ^= u32::from(byte);
-        for _ in 0..8 {
-            let carry = self.0 & 1;
-            self.0 = (self.0 >> 1) ^ (0xEDB8_8320 & carry.wrapping_neg());
-        }
-    }
-
-    fn sum(&self) -> u32 {
-        !self.0
-    }
-}
-
-fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = Crc32::default();
-    for &byte in bytes {
-        crc.update(byte);
-    }
-    crc.sum()
 }
 
 #[cfg(test)]
@@ -493,7 +463,7 @@ mod tests {
             .position(|w| w == [0x21, 1])
             .unwrap();
         stored[12 + property + 2] = 38;
-        let sum = crc32(&stored[12..12 + header - 4]).to_le_bytes();
+        let sum = crc32(0, &stored[12..12 + header - 4]).to_le_bytes();
         stored[12 + header - 4..12 + header].copy_from_slice(&sum);
         let error = decode(&Xz, &stored, SIZE as u64, SIZE).unwrap_err();
         assert_eq!(
@@ -533,7 +503,7 @@ mod tests {
         fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
             let backward = u32::try_from((self.len() - 24) / 4 - 1).unwrap();
             let body = [&backward.to_le_bytes()[..], &[0, 0]].concat();
-            let footer = [&crc32(&body).to_le_bytes()[..], &body, b"YZ"].concat();
+            let footer = [&crc32(0, &body).to_le_bytes()[..], &body, b"YZ"].concat();
             let start = [&MAGIC[..], &[0; 7], &[0xFF, 0xFF, 0xFF, 0xFF, 0x7F]].concat();
             for (at, byte) in (offset..).zip(buf.iter_mut()) {
                 let known = match at.checked_sub(self.len() - FOOTER) {

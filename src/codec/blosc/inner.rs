@@ -1,12 +1,15 @@
 //! The codecs inside Blosc chunks.
 
-use flate2::{Decompress, FlushDecompress, Status};
+use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
 
 use super::blosclz;
 use crate::codec::chunked::{corrupt, unsupported};
 use crate::codec::lz4f::{decode_block, decode_block_with};
 use crate::codec::zstd::Decoder;
 use crate::error::Result;
+
+/// Base 2 logarithm of the largest window of a zlib stream.
+const WINDOW: u8 = 15;
 
 /// A codec that a chunk's header names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +39,7 @@ impl Inner {
 #[derive(Default)]
 pub(super) struct Decoders {
     zstd: Option<Decoder>,
-    zlib: Option<Decompress>,
+    zlib: Option<Inflate>,
 }
 
 impl Decoders {
@@ -77,12 +80,12 @@ impl Decoders {
     }
 
     fn inflate(&mut self, packed: &[u8], out: &mut [u8]) -> Result<usize> {
-        let zlib = self.zlib.get_or_insert_with(|| Decompress::new(true));
+        let zlib = self.zlib.get_or_insert_with(|| Inflate::new(true, WINDOW));
         zlib.reset(true);
-        match zlib.decompress(packed, out, FlushDecompress::Finish) {
+        match zlib.decompress(packed, out, InflateFlush::Finish) {
             Ok(Status::StreamEnd) => Ok(usize::try_from(zlib.total_out()).unwrap_or(usize::MAX)),
             Ok(_) => Err(corrupt("zlib stream that does not end")),
-            Err(cause) => Err(corrupt(format!("zlib: {cause}"))),
+            Err(cause) => Err(corrupt(format!("zlib: {}", InflateError::as_str(cause)))),
         }
     }
 }

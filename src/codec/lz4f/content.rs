@@ -1,8 +1,11 @@
 //! What a decoder has seen of the content of a frame.
 
+use std::hash::Hasher;
+
+use twox_hash::XxHash32;
+
 use super::super::chunked::{array_at, corrupt};
 use super::frame::{Block, Frame};
-use super::xxh32::Xxh32;
 use crate::error::Result;
 use crate::source::Source;
 
@@ -13,7 +16,7 @@ const SUM_LEN: u64 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Content {
     /// Of all of it, if the frame has a checksum and was seen from its start on.
-    sum: Option<Xxh32>,
+    sum: Option<XxHash32>,
     /// Whether the last block was not full.
     short: bool,
 }
@@ -22,7 +25,7 @@ impl Content {
     /// None yet, of a frame that begins.
     pub(super) fn of(frame: Frame) -> Self {
         Self {
-            sum: frame.content_checksum.then(Xxh32::default),
+            sum: frame.content_checksum.then(XxHash32::default),
             short: false,
         }
     }
@@ -31,7 +34,7 @@ impl Content {
     pub(super) fn take(&mut self, block: &Block, bytes: &[u8]) {
         self.short = bytes.len() < block.frame.block_max;
         if let Some(sum) = &mut self.sum {
-            sum.update(bytes);
+            sum.write(bytes);
         }
     }
 
@@ -55,7 +58,7 @@ impl Content {
             return Ok(());
         };
         let wanted = u32::from_le_bytes(array_at(stored, end.saturating_sub(SUM_LEN))?);
-        if sum.value() != wanted {
+        if sum.finish_32() != wanted {
             return Err(corrupt("LZ4 frame does not match its content checksum"));
         }
         Ok(())

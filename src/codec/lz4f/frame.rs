@@ -1,7 +1,8 @@
 //! The headers of LZ4 frames: a walk from block to block, and the decoding of one.
 
+use twox_hash::XxHash32;
+
 use super::super::chunked::{Headers, array_at, corrupt, read_into, unsupported};
-use super::xxh32::xxh32;
 use super::{decode_block, decode_block_with};
 use crate::error::Result;
 use crate::source::{Source, len_u64};
@@ -217,6 +218,12 @@ pub(super) fn first_frame(stored: &dyn Source) -> Result<Option<Frame>> {
     }
 }
 
+/// The checksum of LZ4 frames: XXH32 with seed 0.
+fn xxh32(bytes: &[u8]) -> u32 {
+    XxHash32::oneshot(0, bytes)
+}
+
+/// The checksum of a frame descriptor.
 pub(super) fn header_checksum(descriptor: &[u8]) -> u8 {
     xxh32(descriptor).to_le_bytes()[1]
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::thread;
 
 use super::super::SEGMENT;
-use super::super::inflate::{ADLER_START, adler32, adler32_combine, deflate};
+use super::super::deflate::{ADLER_START, adler32, adler32_combine, deflate};
 use super::super::scheduler::on_all_cores;
 use super::super::splice::{Edited, write};
 use super::len_u64;
@@ -154,7 +154,7 @@ impl<'a> Encoder<'a> {
         for (piece, (segment, last)) in pieces.into_iter().zip(plain) {
             let (deflated, adler) = piece?;
             write(self.out, &deflated)?;
-            self.adler = adler32_combine(self.adler, adler, segment.len());
+            self.adler = adler32_combine(self.adler, adler, len_u64(segment.len()));
             self.ended |= last;
         }
         Ok(())
@@ -162,7 +162,7 @@ impl<'a> Encoder<'a> {
 
     /// Takes account of a segment that was copied.
     fn count(&mut self, segment: &Segment) {
-        self.adler = adler32_combine(self.adler, segment.adler, segment.len);
+        self.adler = adler32_combine(self.adler, segment.adler, len_u64(segment.len));
         self.ended |= segment.last;
     }
 
@@ -177,7 +177,7 @@ impl<'a> Encoder<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::inflate::ordinary_stream;
+    use super::super::super::deflate::ordinary_stream;
     use super::super::super::testing::{
         EditCase, edits, encoded, image, numbers, python, python_agrees,
     };

@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::thread;
 
 use super::super::SEGMENT;
-use super::super::inflate::{ADLER_START, Inflate, Stop, adler32, adler32_combine};
+use super::super::deflate::{ADLER_START, adler32, adler32_combine};
+use super::super::inflate::{Inflate, Stop};
 use super::super::scheduler::on_all_cores;
 use super::{HEADER_LEN, INPUT_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
@@ -71,7 +72,7 @@ pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Seg
             };
             next = segment.stored.end;
             decoded = decoded.saturating_add(len_u64(segment.len));
-            adler = adler32_combine(adler, segment.adler, segment.len);
+            adler = adler32_combine(adler, segment.adler, len_u64(segment.len));
             let last = segment.last;
             segments.push(segment);
             if last {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::codec::inflate::{crc32, ordinary_stream};
+use crate::codec::deflate::{crc32, ordinary_stream};
 use crate::codec::testing::{
     EditCase, assert_harmless, assert_reads_like, encoded, image, open, python, python_agrees,
     python_encodes, read_all,

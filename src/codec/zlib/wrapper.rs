@@ -16,7 +16,7 @@
 //!
 //! Numbers of gzip are little-endian; the three rows in the middle are there if a flag says so.
 
-use super::super::inflate::{ADLER_START, adler32, crc32};
+use super::super::deflate::{ADLER_START, adler32, crc32};
 use super::segments::checksum;
 use super::{FRAMING, GZIP_FRAMING, HEADER_LEN, INPUT_LEN, PRESET_DICTIONARY, len_u64};
 use crate::codec::index_store::Fields;

@@ -7,7 +7,7 @@
 //! memory of the caller: the context, its input buffer and the window lie in one allocation, and the library neither grows it
 //! nor allocates anything else. Its pointers lead into that allocation and to constants of the library. So a copy of the
 //! allocation is a snapshot, and copying it back to the same address restores it. A snapshot is therefore bound to the
-//! [`Running`] it was taken from. The library's version is pinned by `Cargo.lock`; the tests read on from restored snapshots.
+//! [`Running`] it was taken from. `Cargo.toml` pins the library's version; the tests read on from restored snapshots.
 #![expect(
     unsafe_code,
     reason = "a decoder can be copied only where its memory is known"
@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 #[cfg(feature = "blosc")]
 use zstd_safe::DCtx;
-use zstd_safe::zstd_sys;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
 use crate::codec::chunked::corrupt;

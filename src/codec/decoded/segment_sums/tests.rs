@@ -1,7 +1,7 @@
 use super::super::decode::{Decode, DecodeGuard};
 use super::*;
 use crate::codec::bzp2::Bzp2;
-use crate::codec::inflate::{crc32, ordinary_stream};
+use crate::codec::deflate::{crc32, ordinary_stream};
 use crate::codec::testing::{encoded, image, numbers, read_all};
 use crate::codec::zlib::Zlib;
 use crate::codec::{Cache, Codec, Decoded};

@@ -1,0 +1,61 @@
+//! The DEFLATE encoder, and the checksums of zlib and gzip.
+
+pub(super) use zlib_rs::adler32::{adler32, adler32_combine};
+pub(super) use zlib_rs::crc32::crc32;
+use zlib_rs::{Deflate, DeflateFlush, Status, compress_bound};
+
+use crate::error::{Error, Place, Result};
+
+/// The initial value of an Adler-32 checksum.
+pub(super) const ADLER_START: u32 = 1;
+
+/// Base 2 logarithm of the window.
+const WINDOW: u8 = 15;
+
+/// Bytes that the end mark of a flush may take beyond the bound.
+const MARK_ROOM: usize = 64;
+
+/// A piece of a DEFLATE stream that refers to nothing before it.
+///
+/// The `last` piece ends the stream. Any other ends on a byte boundary, where the next piece can be appended.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the encoder refuses `level`.
+pub(super) fn deflate(plain: &[u8], level: i32, last: bool) -> Result<Vec<u8>> {
+    let mut deflate = Deflate::new(level, false, WINDOW);
+    let flush = if last {
+        DeflateFlush::Finish
+    } else {
+        DeflateFlush::FullFlush
+    };
+    let (mut used, mut filled) = (0, 0);
+    let mut out = Vec::new();
+    loop {
+        let left = plain.get(used..).unwrap_or_default();
+        let room = compress_bound(left.len()).saturating_add(MARK_ROOM);
+        out.resize(room.saturating_add(filled), 0);
+        let free = out.get_mut(filled..).unwrap_or_default();
+        let status = deflate
+            .compress(left, free, flush)
+            .map_err(|cause| Error::corrupt(Place::File, format!("zlib: {cause:?}")))?;
+        (used, filled) = (length(deflate.total_in()), length(deflate.total_out()));
+        if status == Status::StreamEnd || (!last && filled < out.len()) {
+            out.truncate(filled);
+            return Ok(out);
+        }
+    }
+}
+
+fn length(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// A zlib stream as other programs write it, for tests.
+#[cfg(test)]
+pub(super) fn ordinary_stream(plain: &[u8], level: i32) -> Vec<u8> {
+    let mut out = vec![0; compress_bound(plain.len())];
+    let config = zlib_rs::DeflateConfig::new(level);
+    let (written, code) = zlib_rs::compress_slice(&mut out, plain, config);
+    assert_eq!(code, zlib_rs::ReturnCode::Ok);
+    written.to_vec()
+}
