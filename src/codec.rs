@@ -5,6 +5,56 @@
 //! offsets and then runs forward. Chunked framings can be entered at every chunk, one long stream only at its start or where
 //! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers, what is kept of an index
 //! for the next mount) is the work of [`Decoded`], the same for all codecs.
+//!
+//! # Locks and threads
+//!
+//! These threads decode:
+//!
+//! - The readers: threads that read a [`Decoded`]. In a mount they are those that answer the kernel's requests, and those that
+//!   save.
+//! - Up to two threads `asdf-ahead` for each [`Cache`]. The first job starts them, and dropping the cache joins them. They
+//!   decode ahead of sequential readers, make the checkpoints of streams smaller and store seek indexes.
+//! - Threads that one call starts and joins before it returns: for the blocks of a bzip2 batch, and for the pieces of zlib and
+//!   bzip2 that a save encodes or compares. Of the locks below they take only that of the buffer pool.
+//!
+//! A thread takes locks in this order, and may leave some out:
+//!
+//! | lock | guards | while it is held |
+//! |---|---|---|
+//! | `Shared::index_loaded` | loading the index of a block, once | all below; waits for a run slot. Other readers of the block wait |
+//! | `Shared::state` (in `decoded`) | running decodes, known damage, readers, queued jobs and checksums of a block | all below; asks streams for entries, never decodes a segment |
+//! | `Shared::imported` | the stream with the entries of a loaded index | copies or replaces one pointer |
+//! | those of a stream | entries and what its decoders share | may read stored bytes |
+//! | `Scheduler::state` | run slots, granted memory, jobs | may start a thread; calls `wanted`, which takes no lock |
+//! | `Cache::ledger` | segments, parked decoders, what counts | nothing else |
+//! | `POOL` (in `source::pooled_buf`) | idle buffers | nothing else |
+//!
+//! `Scheduler::state` and `Cache::ledger` are never held together. A stream has one lock, but for two codecs: Blosc takes
+//! `BloscStream::walk` before `Cframe::piece`, and Zstandard `Turns`, then `ZstdStream::snapshots`, then `frames`; it takes
+//! `ZstdStream::slot` alone. A stream finds entries under its lock, which takes reads of stored headers, for LZ4 frames the
+//! decoding of one LZ4 block per frame, and for the offsets of a Blosc2 frame that of one Blosc block. A Zstandard decoder that
+//! several cursors use is locked (`Turns`) while one of them decodes.
+//!
+//! A thread waits for another in these places:
+//!
+//! - On `Shared::moved`, for a running decode of the same block. It has no run slot and has given back its [`MemoryPermit`].
+//!   The thread that decodes never waits for the one that waits: its `DecodeGuard` signals at each segment, and when it is
+//!   dropped.
+//! - On `Scheduler::changed`, for a run slot or memory, with no lock but `Shared::index_loaded`. A thread with a run slot does
+//!   not wait here. One that has been granted memory waits for a run slot only, and goes before those that wait for memory. It
+//!   wakes at least four times a second to see whether the mount has ended.
+//! - On `Scheduler::changed`, a thread `asdf-ahead` without a job, with nothing.
+//! - On `GIVEN_BACK` (in `bzp2::batch`), for one of the tables of bzip2, with a run slot. A thread that has tables waits only
+//!   for threads that it has started.
+//! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
+//!   chain, but only for threads that wait for no run slot (`Buffers::beneath_decoders`).
+//! - When it drops the last reference to a cache: for the jobs that run. It must hold none of these locks.
+//!
+//! So a decoder that reads the output of another must not read it from a [`Decoded`], where its thread would wait with a run
+//! slot. It reads it by [`decode_beneath`], which waits for no other thread.
+//!
+//! A function that needs one of these locks held takes what it guards as a parameter, `&State` or `&mut Ledger`: a thread has
+//! such a reference only while it holds the lock.
 
 #[cfg(feature = "blosc")]
 mod blosc;
