@@ -463,6 +463,27 @@ mod tests {
         }
     }
 
+    /// A save of the tree parsed the one before, too, and looked for its arrays and for what in it breaks the rules.
+    #[test]
+    fn a_text_without_a_fault_is_not_compared_with_the_one_before() {
+        let old = snapshot(&format!("a: {ARRAY}\nm: {{source: 1, shape: []}}"), b"abc");
+        let check = |body: &str| {
+            let text = format!("{HEAD}{body}\n...\n");
+            check_text(&old, &Arc::new(text.into_bytes()), Validate::Warn)
+        };
+        assert!(check(&format!("a: {ARRAY}\nb: {{source: 1, shape: []}}")).is_ok());
+        assert!(old.tree.get().is_none() && old.found.get().is_none());
+        let bare = ARRAY.split_once(' ').unwrap().1;
+        for lost in [
+            format!("a: {bare}"),
+            format!("b: !x &b {bare}\na: {{<<: *b}}"),
+        ] {
+            let why = check(&lost).err().unwrap().to_string();
+            assert!(why.contains("array a has lost its tag"), "{why}");
+        }
+        assert!(old.tree.get().is_some());
+    }
+
     /// A save of the tree parsed it twice: to check it, and to show it.
     #[test]
     fn a_save_of_the_tree_keeps_what_was_checked() {

@@ -23,6 +23,9 @@ use crate::source::{Memory, len_u64};
 /// The tag that the top of a tree has, without its version.
 const ROOT_TAG: &str = "tag:stsci.edu:asdf/core/asdf-";
 
+/// Keys that tell an array in a block, even without its tag.
+const ARRAY_KEYS: [&str; 3] = ["source", "datatype", "shape"];
+
 /// How much is asked of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Validate {
@@ -51,7 +54,8 @@ impl CheckedText {
     }
 }
 
-/// Checks a text that is to replace that of `old`.
+/// Checks a text that is to replace that of `old`. The old tree is only looked into where the new one has a fault that the old one
+/// may have had: most texts have none, and then the old one is not even parsed.
 ///
 /// # Errors
 /// [`Error::Rejected`] with line and column, the reason, and what to do.
@@ -66,19 +70,18 @@ pub fn check_text(old: &Snapshot, text: &Arc<Vec<u8>>, validate: Validate) -> Re
     check_readers(&known, text)?;
     let tree = Tree::of(Arc::clone(text)).map_err(|error| rejected(error, "correct the YAML"))?;
     let tree = Arc::new(tree);
-    let old_tree = old.tree().and_then(Result::ok);
-    check_subset(old_tree.filter(|_| !strict), &tree)?;
+    let before = (!strict).then_some(old);
+    check_subset(before, &tree)?;
     let found = old.find_in(&tree);
-    let old_arrays = if strict { &[] } else { old.arrays() };
-    check_arrays(old_arrays, &found)?;
+    check_arrays(before, &found)?;
     if validate != Validate::Off {
-        check_externals(old, old_arrays, &found)?;
+        check_externals(old, strict, &found)?;
     }
-    check_tags(old_tree, old.arrays(), &tree)?;
+    check_tags(old, &tree)?;
     let faults = (validate != Validate::Off).then(|| rules::check(&tree));
-    if let Some(faults) = &faults {
+    if let Some(faults) = faults.as_ref().filter(|faults| !faults.list.is_empty()) {
         let none = Faults::default();
-        check_rules(if strict { &none } else { old.faults() }, faults)?;
+        check_rules(before.map_or(&none, Snapshot::faults), faults)?;
     }
     Ok(CheckedText {
         tree,
@@ -212,7 +215,11 @@ fn place_of_end(text: &[u8]) -> Place {
 }
 
 /// What ASDF's subset of YAML forbids and readers put up with: no more of it than before.
-fn check_subset(old: Option<&Tree>, tree: &Tree) -> Result<()> {
+fn check_subset(old: Option<&Snapshot>, tree: &Tree) -> Result<()> {
+    if tree.warnings().list().is_empty() {
+        return Ok(());
+    }
+    let old = old.and_then(|old| old.tree()?.ok());
     let known: HashSet<&str> = old
         .into_iter()
         .flat_map(|old| old.warnings().list())
@@ -227,15 +234,21 @@ fn check_subset(old: Option<&Tree>, tree: &Tree) -> Result<()> {
 }
 
 /// Arrays: those that were in order must be so still, and new ones must be.
-fn check_arrays(old: &[Array], found: &Found) -> Result<()> {
+fn check_arrays(old: Option<&Snapshot>, found: &Found) -> Result<()> {
+    let faulty = found.arrays.iter();
+    let faulty = faulty.filter_map(|array| Some((array, array.problem()?)));
+    let mut faulty = faulty.peekable();
+    if faulty.peek().is_none() {
+        return Ok(());
+    }
     let known: HashSet<(String, String)> = old
+        .map(Snapshot::arrays)
+        .unwrap_or_default()
         .iter()
         .filter_map(|array| Some((array.brief_path(), reason(array)?)))
         .collect();
-    for array in &found.arrays {
-        if let Some(error) = array.problem()
-            && !known.contains(&(array.brief_path(), reason(array).unwrap_or_default()))
-        {
+    for (array, error) in faulty {
+        if !known.contains(&(array.brief_path(), reason(array).unwrap_or_default())) {
             return Err(rejected(
                 error.clone(),
                 "correct it, or the number of the block",
@@ -247,12 +260,17 @@ fn check_arrays(old: &[Array], found: &Found) -> Result<()> {
 
 /// Arrays in files that the text before did not name: those files must be there, and hold them. Where none may be looked into, nothing
 /// is asked.
-fn check_externals(old: &Snapshot, old_arrays: &[Array], found: &Found) -> Result<()> {
+fn check_externals(old: &Snapshot, strict: bool, found: &Found) -> Result<()> {
+    let outside = found.arrays.iter();
+    let mut outside = outside
+        .filter_map(|array| Some((array, external_uri(array)?)))
+        .peekable();
+    if outside.peek().is_none() {
+        return Ok(());
+    }
+    let old_arrays = if strict { &[] } else { old.arrays() };
     let known: HashSet<&str> = old_arrays.iter().filter_map(external_uri).collect();
-    for array in &found.arrays {
-        if external_uri(array).is_none_or(|uri| known.contains(uri)) {
-            continue;
-        }
+    for (array, _) in outside.filter(|(_, uri)| !known.contains(uri)) {
         old.look_for(array);
         if let Some(error @ Error::Corrupt { .. }) = array.problem() {
             let advice = "put the file there first, or correct the source; -o validate=off saves it all the same";
@@ -279,7 +297,7 @@ fn reason(array: &Array) -> Option<String> {
 
 /// That the tree is still a mapping, and what tags have been lost: programs that know no tags drop all of them, and every array
 /// with them.
-fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
+fn check_tags(old: &Snapshot, tree: &Tree) -> Result<()> {
     let has_root_tag = |tree: &Tree| {
         tree.root()
             .and_then(Node::tag)
@@ -287,7 +305,8 @@ fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
     };
     let root = || tree.root().map_or(Place::File, Node::place);
     let is_mapping = |tree: &Tree| tree.root().is_some_and(|root| root.kind() == Kind::Mapping);
-    if old.is_some_and(is_mapping) && !is_mapping(tree) {
+    let was = |has: &dyn Fn(&Tree) -> bool| old.tree().and_then(Result::ok).is_some_and(has);
+    if !is_mapping(tree) && was(&is_mapping) {
         return refuse(
             root(),
             "the tree is not a mapping any more",
@@ -295,17 +314,18 @@ fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
         );
     }
     let advice = "keep the tags (!core/...): the program that wrote this has dropped them";
-    if old.is_some_and(has_root_tag) && !has_root_tag(tree) {
+    if !has_root_tag(tree) && was(&has_root_tag) {
         return refuse(root(), "the tree has lost its tag !core/asdf", advice);
     }
+    if !tree.all().any(may_be_untagged) {
+        return Ok(());
+    }
     let mut children = Children::new(tree);
-    for array in arrays {
+    for array in old.arrays() {
         if let Some(node) = node_at(tree, &mut children, &array.steps())
             && node.kind() == Kind::Mapping
             && !node.tag().is_some_and(is_ndarray)
-            && ["source", "datatype", "shape"]
-                .iter()
-                .all(|key| node.get(key).is_some())
+            && ARRAY_KEYS.iter().all(|key| node.get(key).is_some())
         {
             let path = array.brief_path();
             let why = format!("array {path} has lost its tag {}", array.tag());
@@ -313,6 +333,18 @@ fn check_tags(old: Option<&Tree>, arrays: &[Array], tree: &Tree) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a node may be an array without its tag: whether it has the keys of one, or merges mappings that may have them.
+fn may_be_untagged(node: Node<'_>) -> bool {
+    if node.kind() != Kind::Mapping || node.tag().is_some_and(is_ndarray) {
+        return false;
+    }
+    let mut left = ARRAY_KEYS.to_vec();
+    node.entries().any(|(key, _)| {
+        left.retain(|name| key.text() != Some(name));
+        left.is_empty() || key.is_merge()
+    })
 }
 
 /// The rules of the core tags: no more may be broken than before. A fault may have moved within a list.

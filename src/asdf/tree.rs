@@ -160,6 +160,11 @@ impl Tree {
         Node::new(self, id)
     }
 
+    /// All nodes, in document order.
+    pub(in crate::asdf) fn all(&self) -> impl Iterator<Item = Node<'_>> {
+        (0..).map_while(|id| self.node(NodeId(id)))
+    }
+
     /// How many nodes there are.
     #[must_use]
     pub fn len(&self) -> usize {
