@@ -249,6 +249,12 @@ impl Snapshot {
         found.is_some_and(|(mine, others)| Arc::ptr_eq(mine, others))
     }
 
+    /// Whether arrays, and what leads to them, have the same names as in another snapshot, each for the array of the same index.
+    #[must_use]
+    pub fn has_names_of(&self, other: &Self) -> bool {
+        self.has_arrays_of(other) || self.found().has_names_of(other.found())
+    }
+
     /// The snapshot of this file, or of the one that took its place, as it is now.
     ///
     /// # Errors

@@ -94,6 +94,17 @@ impl Found {
         }
     }
 
+    /// Whether the same names lead to arrays of the same index, and the same links and references to the same places.
+    pub(super) fn has_names_of(&self, other: &Self) -> bool {
+        let places = match (&self.places, &other.places) {
+            (Some(mine), Some(others)) => mine.are_like(others),
+            (mine, others) => mine.is_none() && others.is_none(),
+        };
+        let files = self.arrays.iter().map(Array::has_files);
+        let others = other.arrays.iter().map(Array::has_files);
+        places && self.links == other.links && files.eq(others)
+    }
+
     /// Whether a place is shown as a directory, with something in it.
     pub(super) fn is_directory(&self, places: &Places, id: PlaceId) -> bool {
         let filled = self.filled.get(id.index()).copied();

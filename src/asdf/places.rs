@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::names::{Name, Names, escape};
 use super::outline::pointer::reference;
 use super::outline::{Component, Outline, PlaceId, What};
-use super::tree::{Node, Tree};
+use super::tree::{Node, NodeId, Tree};
 use crate::source::len_u64;
 
 /// Most bytes that the paths of all arrays and references may have together; of more than that, long ones are cut.
@@ -83,13 +83,25 @@ impl Places {
     /// The key or index of a place in the one above it, as the tree spells it.
     fn step(&self, id: PlaceId) -> Cow<'_, str> {
         match self.outline.place(id).map(|place| place.component) {
-            Some(Component::Key(key)) => {
-                let text = self.tree.node(key).and_then(Node::text);
-                text.unwrap_or_default().into()
-            }
+            Some(Component::Key(node)) => key(&self.tree, node).into(),
             Some(Component::Index(index)) => index.to_string().into(),
             Some(Component::Top) | None => "".into(),
         }
+    }
+
+    /// Whether the places of another tree have the same numbers, steps and meanings, so that they are called the same, too.
+    pub(super) fn are_like(&self, other: &Self) -> bool {
+        let (mine, others) = (self.outline.places(), other.outline.places());
+        mine.len() == others.len()
+            && mine.iter().zip(others).all(|(a, b)| {
+                let step = match (a.component, b.component) {
+                    (Component::Key(a), Component::Key(b)) => {
+                        key(&self.tree, a) == key(&other.tree, b)
+                    }
+                    (a, b) => a == b,
+                };
+                step && (a.parent, a.what) == (b.parent, b.what)
+            })
     }
 
     /// The place that a place is in.
@@ -184,6 +196,11 @@ impl Places {
         }));
         parts.join("/")
     }
+}
+
+/// A key, as the tree spells it.
+fn key(tree: &Tree, id: NodeId) -> &str {
+    tree.node(id).and_then(Node::text).unwrap_or_default()
 }
 
 /// Steps as a path, see [`Places::path`], without their middle if they are too long for a message. Of a step that is not shown

@@ -170,6 +170,9 @@ impl Catalogue {
     #[must_use]
     pub(super) fn missing_in(&self, other: &Self) -> Vec<(u32, OsString)> {
         let mut out = Vec::new();
+        if std::ptr::eq(self, other) {
+            return out;
+        }
         for (&number, directory) in &self.directories {
             for (name, node) in &directory.entries {
                 if other.lookup(number, name) != Some(*node) {

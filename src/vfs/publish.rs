@@ -104,9 +104,8 @@ impl Vfs {
         let meta = snapshot.metadata();
         let timed = meta.is_ok();
         let meta = meta.unwrap_or_else(|_| old.meta.clone());
-        let new = State::new(Arc::new(snapshot), meta, &self.numbers, old.epoch).keeping(&old);
+        let new = State::new(Arc::new(snapshot), meta, &self.numbers, old.epoch);
         let new = if timed { new } else { new.untimed() };
-        let changes = changes(&old, &new);
         self.show(new, changes);
         let what = format!("{what} {how}, {} bytes written", committed.written);
         let what = match &unfinished {
@@ -155,7 +154,7 @@ fn unfinished(left: Unfinished) -> (Arc<dyn Source>, Error) {
 /// What the kernel knows of the old state that is not so in the new one.
 fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     let mut out = old.names_gone_in(new);
-    let same = new.snapshot.has_arrays_of(&old.snapshot);
+    let same = !old.is_named() || new.snapshot.has_arrays_of(&old.snapshot);
     let arrays = (!same).then(|| new.catalogue().arrays());
     for (number, i) in arrays.into_iter().flatten() {
         let before = old.array(number).ok().zip(new.snapshot.arrays().get(i));

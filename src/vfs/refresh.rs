@@ -109,10 +109,11 @@ impl Vfs {
         if changed {
             info!("{} was changed by another program", self.path.display());
         }
-        let gone = old.names_gone_in(&new).into_iter();
-        let forgotten = gone.chain(everything(&new)).collect();
         let facts = new.facts(&self.options, modified(&new.meta));
-        self.show(new, forgotten);
+        self.show(new, |old, new| {
+            let gone = old.names_gone_in(new).into_iter();
+            gone.chain(everything(old, new)).collect()
+        });
         if let Some(number) = locked(&self.root).reloaded(text, facts) {
             self.tell_tree(number);
         }
@@ -140,7 +141,7 @@ impl Vfs {
                 warn!("{}: {error}", self.path.display());
                 let snapshot = Arc::clone(&old.snapshot);
                 let new = State::new(snapshot, old.meta.clone(), &self.numbers, old.epoch);
-                self.show(new.untimed(), Vec::new());
+                self.show(new.untimed(), |_, _| Vec::new());
             }
         }
     }
@@ -149,14 +150,24 @@ impl Vfs {
     fn take_times(&self, old: &State, meta: Metadata) {
         let snapshot = Arc::clone(&old.snapshot);
         let new = State::new(snapshot, meta, &self.numbers, old.epoch);
-        self.show(new, Vec::new());
+        self.show(new, |_, _| Vec::new());
     }
 
-    /// Makes a state the one that is shown, and has the kernel told what that changes.
-    pub(super) fn show(&self, new: State, changes: Vec<Invalidation>) {
+    /// Makes a state the one that is shown, and has the kernel told what that `changes` of the one before.
+    pub(super) fn show(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
         let before = self.state();
-        let _announced = self.announce(changes, Some(&before));
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        let mut announced = Vec::new();
+        loop {
+            let named = before.is_named();
+            new.keep_names(&before);
+            announced.push(self.announce(changes(&before, &new), Some(&before)));
+            let mut shown = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            // a lookup may have made the names of `before` meanwhile; after this it sees that another state is shown, and looks again
+            if before.is_named() == named {
+                *shown = Arc::new(new);
+                break;
+            }
+        }
         self.drafts.changed();
     }
 
@@ -206,12 +217,13 @@ impl Vfs {
     }
 }
 
-/// The pages of every file that shows bytes of FILE.
-fn everything(state: &State) -> impl Iterator<Item = Invalidation> {
-    let arrays = state.catalogue().arrays();
+/// The pages of every file that shows bytes of FILE, of arrays if the kernel may know them.
+fn everything(old: &State, new: &State) -> impl Iterator<Item = Invalidation> {
+    let arrays = old.is_named().then(|| new.catalogue().arrays());
+    let arrays = arrays.into_iter().flatten();
     let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
-    let blocks = (0..).take(state.snapshot.layout().blocks.len());
-    let units = hdus::entries(&state.snapshot).into_iter();
+    let blocks = (0..).take(new.snapshot.layout().blocks.len());
+    let units = hdus::entries(&new.snapshot).into_iter();
     arrays
         .chain(blocks.map(Node::Block))
         .chain(units.map(|(_, node)| node))

@@ -75,12 +75,19 @@ impl State {
         }
     }
 
-    /// The same, with the names of the state before if it has the same arrays.
-    pub(super) fn keeping(mut self, before: &Self) -> Self {
-        if self.snapshot.has_arrays_of(&before.snapshot) {
-            self.catalogue.clone_from(&before.catalogue);
+    /// Whether names below `arrays/` have been made. If not, the kernel knows none of them: not of this state, nor of those before,
+    /// from each of which the next has taken them over or made its own.
+    pub(super) fn is_named(&self) -> bool {
+        self.catalogue.get().is_some()
+    }
+
+    /// Takes over the names of the state before, if it has the same.
+    pub(super) fn keep_names(&self, before: &Self) {
+        if let Some(names) = before.catalogue.get()
+            && self.snapshot.has_names_of(&before.snapshot)
+        {
+            let _ = self.catalogue.set(Arc::clone(names));
         }
-        self
     }
 
     /// Owner and group of FILE, or those that the user asked for.
@@ -136,8 +143,8 @@ impl State {
     /// The names that lead to something here, and to nothing or to something else in the state that follows: the kernel must forget
     /// them. With those of blocks, that of a new one that was begun here but never written.
     pub(super) fn names_gone_in(&self, next: &Self) -> Vec<Invalidation> {
-        let same = next.snapshot.has_arrays_of(&self.snapshot);
-        let arrays = (!same).then(|| self.catalogue().missing_in(next.catalogue()));
+        let known = self.catalogue.get();
+        let arrays = known.map(|names| names.missing_in(next.catalogue()));
         let arrays = arrays.into_iter().flatten();
         let arrays = arrays.map(|(directory, name)| (Node::ArrayDir(directory), name));
         let blocks = |state: &Self| state.snapshot.layout().blocks.len();

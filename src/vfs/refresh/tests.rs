@@ -10,8 +10,8 @@ use crate::asdf::check::Validate;
 use crate::asdf::sample::Sample;
 use crate::codec::Cache;
 use crate::save::open_read_only;
-use crate::vfs::Options;
 use crate::vfs::testing::writable;
+use crate::vfs::{Access, Options};
 
 /// What another program does, with times that tell it from what was before, whatever the clock is.
 fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
@@ -72,4 +72,90 @@ fn what_a_save_that_failed_finds_is_shown() {
     vfs.forgive(&mut writer);
     drop(writer);
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
+}
+
+/// The file system of a file with this tree, over a block of three bytes.
+fn with_tree(body: &str) -> (tempfile::TempDir, Vfs) {
+    let text = tree(body);
+    writable(&Sample::new().text(text.as_bytes()).block(b"abc"))
+}
+
+fn tree(body: &str) -> String {
+    let array = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}";
+    let body = body.replace("ARRAY", array);
+    let head = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n";
+    format!("{head}{body}\n...\n")
+}
+
+fn save(vfs: &Vfs, body: &str) {
+    let access = Access {
+        write: true,
+        truncate: true,
+        ..Access::default()
+    };
+    let fh = vfs.open(Node::TREE.ino(), access).unwrap().fh;
+    vfs.write(fh, 0, tree(body).as_bytes(), false).unwrap();
+    vfs.flush(fh, 0).unwrap();
+    vfs.release(fh).unwrap();
+}
+
+fn ino_of(vfs: &Vfs, name: &str) -> Option<u64> {
+    let found = vfs.lookup(Node::ARRAYS.ino(), name.as_ref());
+    found.ok().map(|attr| attr.ino)
+}
+
+/// Each save made the names of all arrays, before and after, though neither was ever asked for.
+#[test]
+fn a_save_makes_no_names_that_it_can_do_without() {
+    let (_dir, vfs) = with_tree("a: ARRAY\nl: [1, &x ARRAY]\nm: *x");
+    save(&vfs, "a: ARRAY\nl: [2, &x ARRAY]\nm: *x");
+    assert!(!vfs.state().is_named(), "nobody has asked for a name");
+    let a = ino_of(&vfs, "a.bin");
+    let before = vfs.state();
+    save(&vfs, "a: ARRAY\nl: [3, &x ARRAY]\nm: *x\nz: 1");
+    assert!(std::ptr::eq(before.catalogue(), vfs.state().catalogue()));
+    for body in [
+        "b: ARRAY\nl: [3, &x ARRAY]\nm: *x",
+        "a: ARRAY\nl: [&x ARRAY]\nm: *x",
+    ] {
+        save(&vfs, body);
+        assert!(!std::ptr::eq(before.catalogue(), vfs.state().catalogue()));
+        assert_eq!(ino_of(&vfs, "a.bin").is_some(), body.starts_with('a'));
+    }
+    assert_eq!(ino_of(&vfs, "a.bin"), a);
+}
+
+#[test]
+fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
+    let (_dir, vfs) = with_tree("a: ARRAY\nb: ARRAY");
+    let size = |name| vfs.lookup(Node::ARRAYS.ino(), name).unwrap().size;
+    assert_eq!(size("b.bin".as_ref()), 3);
+    let (sender, changes) = std::sync::mpsc::channel();
+    vfs.on_change(sender);
+    let shorter = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [2]}";
+    save(&vfs, &format!("a: ARRAY\nb: {shorter}"));
+    let changes: Vec<_> = changes.try_iter().collect();
+    changes.iter().for_each(|change| vfs.told(change));
+    assert_eq!(size("b.bin".as_ref()), 2);
+    let told = |name| changes.contains(&Invalidation::Inode(ino_of(&vfs, name).unwrap()));
+    assert_eq!(
+        [told("a.bin"), told("b.bin"), told("b.npy")],
+        [false, true, true]
+    );
+}
+
+/// A lookup that was answered by the state before may have made its names after a save had seen that there were none.
+#[test]
+fn names_made_while_another_state_comes_are_not_overlooked() {
+    let (_dir, vfs) = with_tree("a: ARRAY");
+    let old = vfs.state();
+    let new = State::new(Arc::clone(&old.snapshot), old.meta.clone(), &vfs.numbers, 0);
+    let seen = std::cell::RefCell::new(Vec::new());
+    vfs.show(new, |before, new| {
+        seen.borrow_mut().push(new.is_named());
+        before.catalogue();
+        Vec::new()
+    });
+    assert_eq!(seen.into_inner(), [false, true]);
+    assert!(std::ptr::eq(old.catalogue(), vfs.state().catalogue()));
 }
