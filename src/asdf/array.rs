@@ -17,7 +17,7 @@ use crate::error::{Error, Place, Result};
 use crate::source::{Joined, Memory, Source, len_u64};
 
 /// Where the elements of an array are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// In this block.
     Block(usize),
@@ -34,9 +34,22 @@ pub enum Origin {
 /// An array that the tree declares.
 #[derive(Debug)]
 pub struct Array {
-    pub(super) places: Arc<Places>,
-    pub(super) home: PlaceId,
-    pub(super) unit: Option<NodeId>,
+    places: Arc<Places>,
+    home: PlaceId,
+    unit: Option<NodeId>,
+    form: Arc<Form>,
+    offset: u64,
+    inline: Option<Box<Elements>>,
+    problem: Option<Box<Error>>,
+    /// None of an array in this file.
+    absence: Option<Box<Absence>>,
+    /// Every look at a file's size asks for it.
+    npy_header_len: OnceLock<u32>,
+}
+
+/// What an array is, but for its place in the tree and in its block: a tree of many arrays has few forms of them.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
     pub(super) origin: Origin,
     pub(super) counted_back: bool,
     pub(super) to_end: bool,
@@ -44,14 +57,23 @@ pub struct Array {
     pub(super) byteorder: Option<ByteOrder>,
     pub(super) shape: Option<Vec<u64>>,
     pub(super) strides: Option<Vec<i64>>,
-    pub(super) offset: u64,
     pub(super) fortran: bool,
     pub(super) len: u64,
-    pub(super) inline: Option<Box<Elements>>,
-    pub(super) problem: Option<Box<Error>>,
-    pub(super) absence: Absence,
-    /// Every look at a file's size asks for it.
-    pub(super) npy_header_len: OnceLock<u32>,
+}
+
+impl Form {
+    /// Nothing is known yet.
+    pub(super) const UNKNOWN: Self = Self {
+        origin: Origin::Unknown,
+        counted_back: false,
+        to_end: false,
+        datatype: None,
+        byteorder: None,
+        shape: None,
+        strides: None,
+        fortran: false,
+        len: 0,
+    };
 }
 
 /// Why the other file that an array lies in can't be read, as far as it is known.
@@ -82,6 +104,34 @@ impl Absence {
 }
 
 impl Array {
+    /// The array at `home`: of that form, with these elements if they are in the tree, or else `offset` bytes into its block.
+    pub(super) fn new(
+        places: &Arc<Places>,
+        home: PlaceId,
+        unit: Option<NodeId>,
+        form: Arc<Form>,
+        offset: u64,
+        located: Result<Option<Elements>>,
+    ) -> Self {
+        let outside = matches!(form.origin, Origin::External(_));
+        let mut array = Self {
+            places: Arc::clone(places),
+            home,
+            unit,
+            form,
+            offset,
+            inline: None,
+            problem: None,
+            absence: outside.then(Box::default),
+            npy_header_len: OnceLock::new(),
+        };
+        match located {
+            Ok(elements) => array.inline = elements.map(Box::new),
+            Err(error) => array.problem = Some(array.named(error).into()),
+        }
+        array
+    }
+
     /// Its path in the tree, components joined by `/`. If the paths of all arrays are too long together, a long one is cut.
     #[must_use]
     pub fn path(&self) -> String {
@@ -133,25 +183,26 @@ impl Array {
     /// Where its elements are.
     #[must_use]
     pub fn origin(&self) -> &Origin {
-        &self.origin
+        &self.form.origin
     }
 
     /// Type of its elements, if the declaration says.
     #[must_use]
     pub fn datatype(&self) -> Option<&Datatype> {
-        self.datatype.as_ref()
+        self.form.datatype.as_ref()
     }
 
     /// Its shape, slowest axis first, with `*` resolved.
     #[must_use]
     pub fn shape(&self) -> Option<&[u64]> {
-        self.shape.as_deref()
+        self.form.shape.as_deref()
     }
 
     /// Why it has no files, if it has none; else why the other file that it lies in could not be read, when that was tried last.
     #[must_use]
     pub fn problem(&self) -> Option<&Error> {
-        self.problem.as_deref().or_else(|| self.absence.why())
+        let absent = || self.absence.as_ref()?.why();
+        self.problem.as_deref().or_else(absent)
     }
 
     /// Whether it has files.
@@ -162,8 +213,9 @@ impl Array {
 
     /// Takes down how reading the other file went that it lies in.
     pub(super) fn learn(&self, error: Option<&Error>) {
-        self.absence
-            .learn(error.map(|error| self.named(error.clone())));
+        if let Some(absence) = &self.absence {
+            absence.learn(error.map(|error| self.named(error.clone())));
+        }
     }
 
     /// The error, with the line and the path of the array that has it.
@@ -179,13 +231,13 @@ impl Array {
     /// Bytes of its elements.
     #[must_use]
     pub fn bin_len(&self) -> u64 {
-        self.len
+        self.form.len
     }
 
     /// Bytes of its elements with an NPY header in front.
     #[must_use]
     pub fn npy_len(&self) -> u64 {
-        self.len.saturating_add(self.npy_header_len().into())
+        self.form.len.saturating_add(self.npy_header_len().into())
     }
 
     /// Bytes of the NPY header; none of one that can't be made.
@@ -198,19 +250,20 @@ impl Array {
 
     /// Bytes of the NPY header.
     fn npy_header(&self) -> Result<Vec<u8>> {
-        let (Some(datatype), Some(shape)) = (&self.datatype, &self.shape) else {
+        let (Some(datatype), Some(shape)) = (&self.form.datatype, &self.form.shape) else {
             return Err(Error::corrupt(
                 self.place(),
                 "an array without datatype or shape",
             ));
         };
-        npy::header(datatype, shape, self.fortran)
+        npy::header(datatype, shape, self.form.fortran)
     }
 
     /// The datatype in one line; where its fields have different byte orders, with a mark at each.
     #[must_use]
     pub fn datatype_text(&self) -> Option<String> {
-        self.datatype
+        self.form
+            .datatype
             .as_ref()
             .map(|datatype| match datatype.orders() {
                 Orders::Mixed => format!("{datatype:#}"),
@@ -221,23 +274,26 @@ impl Array {
     /// The shape as `[2, 3]`.
     #[must_use]
     pub fn shape_text(&self) -> Option<String> {
-        self.shape.as_ref().map(|shape| format!("{shape:?}"))
+        self.form.shape.as_ref().map(|shape| format!("{shape:?}"))
     }
 
     /// The byte order of the elements, `mixed` if fields differ. Where it makes no difference, what the tree declares.
     #[must_use]
     pub fn byteorder_text(&self) -> Option<String> {
-        match self.datatype.as_ref().map(Datatype::orders) {
+        match self.form.datatype.as_ref().map(Datatype::orders) {
             Some(Orders::All(order)) => Some(order.to_string()),
             Some(Orders::Mixed) => Some("mixed".to_owned()),
-            Some(Orders::None) | None => self.byteorder.map(|order| order.to_string()),
+            Some(Orders::None) | None => self.form.byteorder.map(|order| order.to_string()),
         }
     }
 
     /// The strides in bytes that the tree declares, as `[8, -16]`.
     #[must_use]
     pub fn strides_text(&self) -> Option<String> {
-        self.strides.as_ref().map(|strides| format!("{strides:?}"))
+        self.form
+            .strides
+            .as_ref()
+            .map(|strides| format!("{strides:?}"))
     }
 
     /// Byte offset of its first element in the block.
@@ -249,7 +305,7 @@ impl Array {
     /// Where its elements are, as the tree says it: a block index, `inline`, or a URI.
     #[must_use]
     pub fn source_text(&self) -> String {
-        match &self.origin {
+        match &self.form.origin {
             Origin::Block(n) => n.to_string(),
             Origin::Inline => "inline".to_owned(),
             Origin::External(uri) => uri.clone(),
@@ -261,30 +317,30 @@ impl Array {
     /// Whether its source is a negative number: which block that is depends on how many there are.
     #[must_use]
     pub fn counts_from_the_end(&self) -> bool {
-        self.counted_back
+        self.form.counted_back
     }
 
     /// Whether its shape begins with `*`: it has as many rows as its block holds.
     #[must_use]
     pub fn goes_to_the_end(&self) -> bool {
-        self.to_end
+        self.form.to_end
     }
 
     /// Whether its `.npy` has the elements in Fortran order, as they lie in the block.
     #[must_use]
     pub fn is_fortran(&self) -> bool {
-        self.fortran
+        self.form.fortran
     }
 
     /// Whether the files of two arrays show the same, as long as the block does; of inline elements that is not known.
     #[must_use]
     pub fn shows_the_same(a: &Self, b: &Self) -> bool {
-        a.origin != Origin::Inline
-            && a.origin == b.origin
-            && a.datatype == b.datatype
-            && a.shape == b.shape
-            && a.strides == b.strides
-            && (a.offset, a.fortran, a.len) == (b.offset, b.fortran, b.len)
+        a.form.origin != Origin::Inline
+            && a.form.origin == b.form.origin
+            && a.form.datatype == b.form.datatype
+            && a.form.shape == b.form.shape
+            && a.form.strides == b.form.strides
+            && (a.offset, a.form.fortran, a.form.len) == (b.offset, b.form.fortran, b.form.len)
     }
 
     /// Whether its elements lie in a block of that length.
@@ -297,12 +353,17 @@ impl Array {
 
     /// How its elements lie in a block of that length.
     fn view(&self, block_len: u64) -> Result<View> {
-        let itemsize = self.datatype.as_ref().and_then(Datatype::size).unwrap_or(0);
-        let shape = self.shape.as_deref().unwrap_or_default();
+        let itemsize = self
+            .form
+            .datatype
+            .as_ref()
+            .and_then(Datatype::size)
+            .unwrap_or(0);
+        let shape = self.form.shape.as_deref().unwrap_or_default();
         View::new(
             itemsize,
             shape,
-            self.strides.as_deref(),
+            self.form.strides.as_deref(),
             self.offset,
             block_len,
         )
@@ -338,7 +399,7 @@ impl Snapshot {
     /// [`Array::problem`]; else of the block or file that holds the elements.
     pub fn array_bin(&self, i: usize) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let block = match &array.origin {
+        let block = match &array.form.origin {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
             Origin::Fits(_, elements) => self.fits_elements(*elements)?,
@@ -364,7 +425,7 @@ impl Snapshot {
     /// As [`Snapshot::array_bin`].
     pub fn array_npy(&self, i: usize) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let block = match &array.origin {
+        let block = match &array.form.origin {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
             Origin::Fits(_, elements) => self.fits_elements(*elements)?,
@@ -386,7 +447,7 @@ impl Snapshot {
     pub fn npy_over(&self, i: usize, block: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
         let header = Memory::new(array.npy_header()?);
-        let data = if array.fortran {
+        let data = if array.form.fortran {
             // the bytes lie in the block as NPY's Fortran order has them
             let view = array
                 .view(block.len())

@@ -100,7 +100,7 @@ impl Scalar {
 }
 
 /// The type of one element.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Datatype {
     /// A number or truth value.
     Scalar(Scalar, ByteOrder),
@@ -113,7 +113,7 @@ pub enum Datatype {
 }
 
 /// A field of a structured datatype.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Field {
     /// Its name, if the tree gives one.
     pub name: Option<String>,

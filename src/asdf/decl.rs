@@ -23,23 +23,10 @@ const TEXT_UNIT: u64 = 64;
 pub struct ArrayDecl {
     /// Its node.
     pub node: NodeId,
-    /// How missing values are marked.
-    pub mask: Mask,
     /// The unit that the quantity or column around it gives.
     pub unit: Option<NodeId>,
     /// The declaration, or why it makes no sense.
     pub declared: Result<Declared>,
-}
-
-/// How missing values are marked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mask {
-    /// Not at all.
-    None,
-    /// By a value.
-    Value(NodeId),
-    /// By an array of truth values, which stands at `mask` below this one.
-    Array,
 }
 
 /// What is declared.
@@ -125,24 +112,12 @@ impl ArrayDecl {
     /// Reads the declaration at an ndarray node.
     pub(super) fn read(node: Node<'_>, unit: Option<NodeId>, allowance: &mut Allowance) -> Self {
         let properties = Properties::read(node, allowance);
-        let mask = match properties.as_ref().ok().and_then(|p| p.mask) {
-            None => Mask::None,
-            Some(mask) if mask.kind() == Kind::Scalar => Mask::Value(mask.id()),
-            Some(_) => Mask::Array,
-        };
         let declared = properties.and_then(|properties| properties.declared(allowance));
         Self {
             node: node.id(),
-            mask,
             unit,
             declared: declared.map_err(|why| why.at(node.place())),
         }
-    }
-
-    /// The tag of its node.
-    #[must_use]
-    pub fn tag<'t>(&self, tree: &'t Tree) -> Option<&'t str> {
-        tree.node(self.node)?.tag()
     }
 }
 
@@ -190,7 +165,6 @@ struct Properties<'t> {
     shape: Option<Node<'t>>,
     offset: Option<Node<'t>>,
     strides: Option<Node<'t>>,
-    mask: Option<Node<'t>>,
 }
 
 impl<'t> Properties<'t> {
@@ -243,12 +217,11 @@ impl<'t> Properties<'t> {
             "shape" => &mut self.shape,
             "offset" => &mut self.offset,
             "strides" => &mut self.strides,
-            "mask" => &mut self.mask,
             _ => return None,
         })
     }
 
-    fn all(&mut self) -> [&mut Option<Node<'t>>; 9] {
+    fn all(&mut self) -> [&mut Option<Node<'t>>; 8] {
         [
             &mut self.name,
             &mut self.data,
@@ -258,7 +231,6 @@ impl<'t> Properties<'t> {
             &mut self.shape,
             &mut self.offset,
             &mut self.strides,
-            &mut self.mask,
         ]
     }
 

@@ -1,9 +1,10 @@
 //! From the declarations of a tree to arrays: each proved against its block, with the names of its files.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::Snapshot;
-use super::array::{Absence, Array, Link, Origin};
+use super::array::{Array, Form, Link, Origin};
 use super::datatype::Datatype;
 use super::decl::{ArrayDecl, Declared, Dim, Inline, Storage, Stored};
 use super::fits::Elements;
@@ -116,8 +117,9 @@ impl Found {
 pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
     let places = Arc::new(Places::new(tree, Outline::new(tree)));
     let declared = places.outline().declared(tree);
+    let mut forms = HashSet::new();
     let arrays = declared
-        .map(|(home, decl)| array(&places, home, &decl, blocks))
+        .map(|(home, decl)| array(&places, home, &decl, blocks, &mut forms))
         .collect();
     let mut found = Found {
         arrays,
@@ -129,60 +131,56 @@ pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
     found
 }
 
-fn array(places: &Arc<Places>, home: PlaceId, decl: &ArrayDecl, blocks: &dyn Blocks) -> Array {
-    let tree = places.tree();
-    let mut array = Array {
-        places: Arc::clone(places),
-        home,
-        unit: decl.unit,
-        origin: Origin::Unknown,
-        counted_back: false,
-        to_end: false,
-        datatype: None,
-        byteorder: None,
-        shape: None,
-        strides: None,
-        offset: 0,
-        fortran: false,
-        len: 0,
-        inline: None,
-        problem: None,
-        absence: Absence::default(),
-        npy_header_len: OnceLock::new(),
+fn array(
+    places: &Arc<Places>,
+    home: PlaceId,
+    decl: &ArrayDecl,
+    blocks: &dyn Blocks,
+    forms: &mut HashSet<Arc<Form>>,
+) -> Array {
+    let mut form = Form::UNKNOWN;
+    let (offset, located) = match &decl.declared {
+        Err(error) => (0, Err(error.clone())),
+        Ok(Declared::Stored(stored)) => {
+            let located = fill_stored(&mut form, stored, blocks);
+            (stored.offset, located.map(|()| None))
+        }
+        Ok(Declared::Inline(inline)) => {
+            let located = fill_inline(&mut form, places.tree(), inline);
+            (0, located.map(Some))
+        }
     };
-    let filled = match &decl.declared {
-        Err(error) => Err(error.clone()),
-        Ok(Declared::Stored(stored)) => fill_stored(&mut array, stored, blocks),
-        Ok(Declared::Inline(inline)) => fill_inline(&mut array, tree, inline),
+    let form = if let Some(known) = forms.get(&form) {
+        Arc::clone(known)
+    } else {
+        let form = Arc::new(form);
+        forms.insert(Arc::clone(&form));
+        form
     };
-    if let Err(error) = filled {
-        array.problem = Some(array.named(error).into());
-    }
-    array
+    Array::new(places, home, decl.unit, form, offset, located)
 }
 
-fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Result<()> {
-    array.byteorder = Some(stored.byteorder);
-    array.strides.clone_from(&stored.strides);
-    array.offset = stored.offset;
-    array.datatype = Some(stored.datatype.clone());
-    array.to_end = stored.shape.first() == Some(&Dim::Rest);
+fn fill_stored(form: &mut Form, stored: &Stored, blocks: &dyn Blocks) -> Result<()> {
+    form.byteorder = Some(stored.byteorder);
+    form.strides.clone_from(&stored.strides);
+    form.datatype = Some(stored.datatype.clone());
+    form.to_end = stored.shape.first() == Some(&Dim::Rest);
     let corrupt = |why: String| Error::corrupt(Place::File, why);
     let block_len = match &stored.storage {
         Storage::Block(source) => {
-            array.counted_back = *source < 0;
+            form.counted_back = *source < 0;
             let n = blocks.index(*source)?;
-            array.origin = Origin::Block(n);
+            form.origin = Origin::Block(n);
             Some(blocks.data_size(n)?)
         }
         Storage::External(uri) => {
-            array.origin = Origin::External(uri.clone());
+            form.origin = Origin::External(uri.clone());
             None
         }
         Storage::Fits(name) => {
-            array.origin = Origin::External(format!("fits:{name}"));
+            form.origin = Origin::External(format!("fits:{name}"));
             let elements = blocks.fits_elements(name, &stored.datatype)?;
-            array.origin = Origin::Fits(name.clone(), elements);
+            form.origin = Origin::Fits(name.clone(), elements);
             Some(elements.len)
         }
     };
@@ -191,7 +189,7 @@ fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Resul
         .size()
         .ok_or_else(|| corrupt("the elements are too large".to_owned()))?;
     let shape = resolved_shape(stored, size, block_len, blocks)?;
-    array.shape = Some(shape.clone());
+    form.shape = Some(shape.clone());
     // the block of another file is only looked at when the array is read; its length is then checked
     let view = View::new(
         size,
@@ -200,15 +198,15 @@ fn fill_stored(array: &mut Array, stored: &Stored, blocks: &dyn Blocks) -> Resul
         stored.offset,
         block_len.unwrap_or(u64::MAX),
     )?;
-    if let (Origin::Fits(..), Some(len)) = (&array.origin, block_len)
+    if let (Origin::Fits(..), Some(len)) = (&form.origin, block_len)
         && view.extent() != (0..len)
     {
         let reached = view.extent().end;
         let why = format!("the array reaches over {reached} bytes, but the FITS unit has {len}");
         return Err(corrupt(why));
     }
-    array.fortran = view.is_fortran_dense() && !view.is_dense();
-    array.len = view.len();
+    form.fortran = view.is_fortran_dense() && !view.is_dense();
+    form.len = view.len();
     Ok(())
 }
 
@@ -258,15 +256,14 @@ fn resolved_shape(
     Ok([&[rows][..], &row].concat())
 }
 
-fn fill_inline(array: &mut Array, tree: &Tree, declared: &Inline) -> Result<()> {
-    array.origin = Origin::Inline;
-    array.datatype.clone_from(&declared.datatype);
+fn fill_inline(form: &mut Form, tree: &Tree, declared: &Inline) -> Result<inline::Elements> {
+    form.origin = Origin::Inline;
+    form.datatype.clone_from(&declared.datatype);
     let elements = inline::Elements::new(tree, declared)?;
-    array.len = elements.len();
-    array.datatype = Some(elements.datatype().clone());
-    array.shape = Some(elements.shape().to_vec());
-    array.inline = Some(elements.into());
-    Ok(())
+    form.len = elements.len();
+    form.datatype = Some(elements.datatype().clone());
+    form.shape = Some(elements.shape().to_vec());
+    Ok(elements)
 }
 
 impl Blocks for Snapshot {

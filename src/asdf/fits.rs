@@ -65,7 +65,7 @@ pub struct Fits {
 }
 
 /// Elements of an array of the tree, in a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Elements {
     /// Index of the unit.
     pub hdu: usize,
