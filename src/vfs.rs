@@ -198,6 +198,18 @@ impl Vfs {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The state of the moment with the names below `arrays/`: all that follow it have names, too, so that the kernel is told of
+    /// those that change while a listing goes on.
+    fn named_state(&self) -> Arc<State> {
+        loop {
+            let state = self.state();
+            state.catalogue();
+            if Arc::ptr_eq(&state, &self.state()) {
+                return state;
+            }
+        }
+    }
+
     /// The attributes of a name in a directory.
     ///
     /// # Errors
@@ -390,6 +402,7 @@ impl Vfs {
                 Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }
             Node::ArrayDir(number) => {
+                let state = self.named_state();
                 state.catalogue().entries(number).ok_or(Error::NotFound)?;
                 Names::Arrays(state, number)
             }
