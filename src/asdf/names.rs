@@ -85,8 +85,18 @@ pub struct Entry<'k> {
     pub directory: bool,
 }
 
-/// The name of an entry.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+impl<'k> Entry<'k> {
+    /// Its key as part of a file name.
+    fn encoded(&self) -> Cow<'k, str> {
+        match &self.key {
+            Cow::Borrowed(key) => encode(key),
+            Cow::Owned(key) => encode(key).into_owned().into(),
+        }
+    }
+}
+
+/// The name of an entry that is not just its encoded key.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     stem: Box<str>,
     /// Where the directory's name has its last dot, if that must be encoded.
@@ -114,41 +124,65 @@ impl Name {
     }
 }
 
-/// The names of all entries of one directory, each file and directory its own.
+/// The names in one directory that are not just an encoded key, by the index of the entry: each file and directory has its own.
 #[must_use]
-pub fn assign(entries: &[Entry<'_>]) -> Vec<Name> {
+pub fn odd_names<'k, I>(entries: I) -> HashMap<usize, Name>
+where
+    I: DoubleEndedIterator<Item = Entry<'k>> + ExactSizeIterator + Clone,
+{
+    let mut odd = HashMap::new();
     let mut taken = HashSet::with_capacity(entries.len());
     let mut again: HashMap<Cow<'_, str>, u32> = HashMap::new();
-    let mut stems: Vec<Box<str>> = Vec::with_capacity(entries.len());
     // of a key that is there twice, readers take the last value: that has the plain name
-    for entry in entries.iter().rev() {
-        let encoded = encode(&entry.key);
-        let mut stem = encoded.clone();
-        while !taken.insert(stem.clone()) {
-            let count = again.entry(encoded.clone()).or_insert(1);
-            *count = count.saturating_add(1);
-            stem = numbered(&encoded, *count).into();
+    for (at, entry) in entries.clone().enumerate().rev() {
+        let encoded = entry.encoded();
+        if taken.insert(encoded.clone()) {
+            continue;
         }
-        stems.push(stem.into());
+        let count = again.entry(encoded.clone()).or_insert(1);
+        let stem = loop {
+            *count = count.saturating_add(1);
+            let stem = numbered(&encoded, *count);
+            if taken.insert(stem.clone().into()) {
+                break stem.into();
+            }
+        };
+        odd.insert(at, Name { stem, dot: None });
     }
-    stems.reverse();
-    let any_directory = entries.iter().any(|entry| entry.directory);
-    let arrays: HashSet<&str> = entries
-        .iter()
-        .zip(&stems)
-        .filter_map(|(entry, stem)| (any_directory && entry.array).then_some(&**stem))
-        .collect();
-    let dot = |entry: &Entry<'_>, stem: &str| {
-        let (array, _) = stem.rsplit_once('.').filter(|_| entry.directory)?;
-        let file = SUFFIXES
-            .iter()
-            .any(|suffix| stem.strip_suffix(suffix) == Some(array));
-        let clash = file && arrays.contains(array);
-        clash.then(|| u8::try_from(array.len()).ok())?
+    drop(taken);
+    give_way(entries, &mut odd);
+    odd
+}
+
+/// Has directories give way to arrays with a file of the same name.
+fn give_way<'k>(entries: impl Iterator<Item = Entry<'k>> + Clone, odd: &mut HashMap<usize, Name>) {
+    let stem = |(at, entry): (usize, Entry<'k>)| match odd.get(&at) {
+        Some(name) => name.stem.to_string().into(),
+        None => entry.encoded(),
     };
-    let dots: Vec<_> = entries.iter().zip(&stems).map(|(e, s)| dot(e, s)).collect();
-    let names = stems.into_iter().zip(dots);
-    names.map(|(stem, dot)| Name { stem, dot }).collect()
+    let array = |stem: &str| {
+        let mut suffixes = SUFFIXES.iter();
+        suffixes.find_map(|suffix| Some(stem.strip_suffix(suffix)?.to_owned()))
+    };
+    let directories = entries.clone().enumerate();
+    let directories = directories.filter(|(_, entry)| entry.directory);
+    let like_files = directories.filter_map(|(at, entry)| {
+        let stem = stem((at, entry));
+        Some((at, array(&stem)?, stem))
+    });
+    let like_files: Vec<_> = like_files.collect();
+    if like_files.is_empty() {
+        return;
+    }
+    let arrays = entries.enumerate().filter(|(_, entry)| entry.array);
+    let arrays: HashSet<Cow<'_, str>> = arrays.map(stem).collect();
+    for (at, array, stem) in like_files {
+        if arrays.contains(array.as_str()) {
+            let stem = stem.into();
+            let name = odd.entry(at).or_insert(Name { stem, dot: None });
+            name.dot = u8::try_from(array.len()).ok();
+        }
+    }
 }
 
 /// The name of a key that a later one of its directory has taken.
@@ -161,10 +195,11 @@ fn numbered(encoded: &str, count: u32) -> String {
     format!("{short}{number}")
 }
 
-/// The names of all places of an outline, and what each directory holds.
+/// The names of all places of an outline, and what each directory holds. A name that is just an encoded key is made when it is
+/// asked for.
 #[derive(Debug)]
 pub struct Names {
-    given: Vec<Name>,
+    odd: HashMap<PlaceId, Name>,
     /// The places ordered by the one that they are in.
     children: Vec<PlaceId>,
     /// Where each place's children start among them, with an end behind the last.
@@ -176,20 +211,18 @@ impl Names {
     #[must_use]
     pub fn new(tree: &Tree, outline: &Outline) -> Self {
         let mut named = Self::group(outline);
+        let mut odd = HashMap::new();
         for (id, _) in outline.ids() {
-            let children = named.children(id).to_vec();
+            let children = named.children(id);
             let entry = |&child: &PlaceId| Entry {
                 key: key(tree, outline, child),
                 array: has_files(outline, child),
                 directory: named.is_directory(outline, child),
             };
-            let entries: Vec<_> = children.iter().map(entry).collect();
-            for (child, name) in children.iter().zip(assign(&entries)) {
-                if let Some(slot) = named.given.get_mut(child.index()) {
-                    *slot = name;
-                }
-            }
+            let names = odd_names(children.iter().map(entry)).into_iter();
+            odd.extend(names.filter_map(|(at, name)| Some((*children.get(at)?, name))));
         }
+        named.odd = odd;
         named
     }
 
@@ -205,12 +238,11 @@ impl Names {
             .map(|(id, place)| (place.parent, id))
             .collect();
         children.sort_unstable();
-        let count = outline.places().len();
         let start = |(id, _)| children.partition_point(|(parent, _)| *parent < id);
         let mut starts: Vec<usize> = outline.ids().map(start).collect();
         starts.push(children.len());
         Self {
-            given: vec![Name::default(); count],
+            odd: HashMap::new(),
             children: children.into_iter().map(|(_, id)| id).collect(),
             starts,
         }
@@ -246,30 +278,40 @@ impl Names {
         what == Some(What::Directory) || !self.children(id).is_empty()
     }
 
-    /// The name of a place in the one that it is in; that of the top is empty.
+    /// The name of an array's files without their suffix, or of a directory before it gives way to an array.
     #[must_use]
-    pub fn name(&self, place: PlaceId) -> Option<&Name> {
-        self.given.get(place.index())
+    pub fn stem<'a>(&'a self, tree: &'a Tree, outline: &Outline, id: PlaceId) -> Cow<'a, str> {
+        match self.odd.get(&id) {
+            Some(name) => name.stem().into(),
+            None => plain(tree, outline, id),
+        }
+    }
+
+    /// The name of a directory; that of the top is empty.
+    #[must_use]
+    pub fn directory<'a>(&'a self, tree: &'a Tree, outline: &Outline, id: PlaceId) -> Cow<'a, str> {
+        match self.odd.get(&id) {
+            Some(name) => name.directory(),
+            None => plain(tree, outline, id),
+        }
     }
 
     /// The path of a place from the top: of an array, that of its files without the suffix; else that of the directory.
     #[must_use]
-    pub fn path(&self, outline: &Outline, id: PlaceId) -> String {
+    pub fn path(&self, tree: &Tree, outline: &Outline, id: PlaceId) -> String {
         if !has_files(outline, id) {
-            return self.directory_path(outline, id);
+            return self.directory_path(tree, outline, id);
         }
-        let stem = self.name(id).map(Name::stem).unwrap_or_default();
-        self.join(outline, id, stem.into())
+        self.join(tree, outline, id, self.stem(tree, outline, id))
     }
 
     /// The path of a place from the top as a directory.
     #[must_use]
-    pub fn directory_path(&self, outline: &Outline, id: PlaceId) -> String {
-        let last = self.name(id).map(Name::directory).unwrap_or_default();
-        self.join(outline, id, last)
+    pub fn directory_path(&self, tree: &Tree, outline: &Outline, id: PlaceId) -> String {
+        self.join(tree, outline, id, self.directory(tree, outline, id))
     }
 
-    fn join(&self, outline: &Outline, id: PlaceId, last: Cow<'_, str>) -> String {
+    fn join(&self, tree: &Tree, outline: &Outline, id: PlaceId, last: Cow<'_, str>) -> String {
         let above = |id| {
             outline
                 .place(id)
@@ -278,12 +320,27 @@ impl Names {
         let mut parts = vec![last];
         let mut at = above(id);
         while at != PlaceId::ROOT {
-            parts.push(self.name(at).map(Name::directory).unwrap_or_default());
+            parts.push(self.directory(tree, outline, at));
             at = above(at);
         }
         parts.reverse();
         parts.join("/")
     }
+}
+
+/// The encoded key of a place.
+fn plain<'t>(tree: &'t Tree, outline: &Outline, id: PlaceId) -> Cow<'t, str> {
+    if id == PlaceId::ROOT {
+        return "".into();
+    }
+    let (array, directory) = (false, false);
+    let key = key(tree, outline, id);
+    Entry {
+        key,
+        array,
+        directory,
+    }
+    .encoded()
 }
 
 /// Whether a place appears as the files of an array, as that which a reference to another file leads to may.
@@ -364,8 +421,17 @@ mod tests {
             directory,
         };
         let entries: Vec<_> = entries.iter().map(entry).collect();
-        let both = |name: Name| (name.stem().to_owned(), name.directory().into_owned());
-        assign(&entries).into_iter().map(both).collect()
+        assigned(&entries)
+    }
+
+    /// The names of all entries: of the files without their suffix, and of the directory.
+    fn assigned(entries: &[Entry<'_>]) -> Vec<(String, String)> {
+        let odd = odd_names(entries.iter().cloned());
+        let name = |(at, entry): (usize, &Entry<'_>)| match odd.get(&at) {
+            Some(name) => (name.stem().to_owned(), name.directory().into_owned()),
+            None => (entry.encoded().into_owned(), entry.encoded().into_owned()),
+        };
+        entries.iter().enumerate().map(name).collect()
     }
 
     #[test]
@@ -402,7 +468,7 @@ mod tests {
         let named = Names::new(&tree, &outline);
         let paths: Vec<_> = outline
             .ids()
-            .map(|(id, _)| named.path(&outline, id))
+            .map(|(id, _)| named.path(&tree, &outline, id))
             .collect();
         assert_eq!(
             paths,
@@ -421,8 +487,11 @@ mod tests {
         let tree = Tree::parse(format!("--- {array}\n")).unwrap();
         let outline = Outline::new(&tree);
         let named = Names::new(&tree, &outline);
-        assert_eq!(named.path(&outline, outline.home(0).unwrap()), "%");
-        assert_eq!(named.path(&outline, outline.home(1).unwrap()), "%/mask");
+        assert_eq!(named.path(&tree, &outline, outline.home(0).unwrap()), "%");
+        assert_eq!(
+            named.path(&tree, &outline, outline.home(1).unwrap()),
+            "%/mask"
+        );
     }
 
     proptest! {
@@ -440,10 +509,10 @@ mod tests {
                 .map(|(key, array, directory)| Entry { key: key.into(), array, directory })
                 .collect();
             let mut all = HashSet::new();
-            for (entry, name) in entries.iter().zip(assign(&entries)) {
-                let files = SUFFIXES.map(|suffix| format!("{}{suffix}", name.stem()));
+            for (entry, (stem, directory)) in entries.iter().zip(assigned(&entries)) {
+                let files = SUFFIXES.map(|suffix| format!("{stem}{suffix}"));
                 let files = files.into_iter().filter(|_| entry.array);
-                for file in files.chain(entry.directory.then(|| name.directory().into_owned())) {
+                for file in files.chain(entry.directory.then_some(directory)) {
                     prop_assert!((1..=255).contains(&file.len()) && !file.contains(['/', '\0']), "{}", file);
                     prop_assert!(file != "." && file != ".." && all.insert(file));
                 }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::names::{Name, Names, escape};
+use super::names::{Names, escape};
 use super::outline::pointer::reference;
 use super::outline::{Component, Outline, PlaceId, What};
 use super::tree::{Node, NodeId, Tree};
@@ -147,26 +147,26 @@ impl Places {
 
     /// The name of an array's files without `.bin` or `.npy`.
     #[must_use]
-    pub fn stem(&self, id: PlaceId) -> &str {
-        self.names.name(id).map(Name::stem).unwrap_or_default()
+    pub fn stem(&self, id: PlaceId) -> Cow<'_, str> {
+        self.names.stem(&self.tree, &self.outline, id)
     }
 
     /// The name as a directory.
     #[must_use]
     pub fn directory_name(&self, id: PlaceId) -> Cow<'_, str> {
-        self.names.name(id).map(Name::directory).unwrap_or_default()
+        self.names.directory(&self.tree, &self.outline, id)
     }
 
     /// The path below `arrays/` of an array's files, without `.bin` or `.npy`.
     #[must_use]
     pub fn file_path(&self, id: PlaceId) -> String {
-        self.names.path(&self.outline, id)
+        self.names.path(&self.tree, &self.outline, id)
     }
 
     /// The path below `arrays/` of a directory.
     #[must_use]
     pub fn directory_path(&self, id: PlaceId) -> String {
-        self.names.directory_path(&self.outline, id)
+        self.names.directory_path(&self.tree, &self.outline, id)
     }
 
     /// Whether a place appears as a directory.
@@ -191,7 +191,7 @@ impl Places {
             if is_directory {
                 self.directory_name(id)
             } else {
-                self.stem(id).into()
+                self.stem(id)
             }
         }));
         parts.join("/")

@@ -199,7 +199,7 @@ impl Maker<'_> {
         match item {
             Item::Array(index) => {
                 let stem = self.places.stem(place);
-                let number = self.numbers.of(parent, stem)?;
+                let number = self.numbers.of(parent, &*stem)?;
                 for format in Format::ALL {
                     let name = format!("{stem}{}", format.suffix());
                     self.enter(parent, name, Node::Array(number, format))?;

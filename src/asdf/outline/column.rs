@@ -144,8 +144,8 @@ mod tests {
         let link = |(id, place): (_, &crate::asdf::outline::Place)| match place.what {
             What::Link { to, .. } => Some(format!(
                 "{} -> {}",
-                names.path(&outline, id),
-                names.path(&outline, to)
+                names.path(&tree, &outline, id),
+                names.path(&tree, &outline, to)
             )),
             _ => None,
         };
