@@ -163,7 +163,7 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
             } else {
                 Exit::Ok
             };
-            // without a terminal there is nobody to tell
+            // without a terminal there is no reader
             let _ = error.print();
             return status.into();
         }
@@ -280,7 +280,7 @@ fn resolve(file: &Path) -> Result<PathBuf, Failure> {
 
 /// One line on standard error, whatever it takes.
 fn complain(message: &str) {
-    // if standard error is gone there is nobody left to tell
+    // if standard error is gone nothing can be said
     let _ = writeln!(
         std::io::stderr().lock(),
         "asdf-mount: {}",
@@ -292,7 +292,7 @@ fn complain(message: &str) {
 fn say_bytes(text: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
-        // whoever reads no further has seen enough
+        // a reader that closes the pipe has seen enough
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
             Exit::Other,
             format!("standard output: {error}"),

@@ -46,11 +46,11 @@
 //!
 //! - **Every file of the mount is a [`Source`](source::Source)**: a length and positional reads, shared between threads; all but
 //!   streamed blocks and edits never change. A file, a window on it, a decoded block, a strided array, inline elements, an NPY
-//!   header in front of another source, edits on top of one: they stack, and nobody above knows which it is. A source that is
+//!   header in front of another source, edits on top of one: they stack, and the code above knows only a source. A source that is
 //!   plain bytes of the file lends the kernel its mapped pages; our own code never touches these, so that a file that shrinks
 //!   is an I/O error and no signal.
 //! - **A [`Snapshot`](asdf::Snapshot) never changes.** Opening one reads headers and tree, never block data. A save publishes a
-//!   new one. It says where in the file the bytes are; so a save that changes stored bytes in place waits until nobody reads
+//!   new one. It says where in the file the bytes are; so a save that changes stored bytes in place waits until no thread reads
 //!   any, and open handles then look for theirs in the new one.
 //! - **A save is data**: a plan of kept extents and new bytes, computed by pure code. One module executes plans, and is the only
 //!   one that writes the file; its documentation is the save protocol, and why it is right.

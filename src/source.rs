@@ -26,7 +26,7 @@ pub use spool::{Part, Spool};
 /// Bytes of known length, readable at any offset, shared between threads.
 ///
 /// They never change, with two exceptions, and whatever stands on these: a [`Tail`] grows with its file, and an [`Overlay`] is
-/// written into. That nobody changes the file below while its bytes are read is up to whoever reads.
+/// written into. The reader must see to it that the file below does not change meanwhile.
 pub trait Source: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> u64;
@@ -64,7 +64,7 @@ pub enum Borrower {
 
 /// Bytes in memory that a source lends for one reply.
 pub enum Loan {
-    /// Pages of a mapped file. They may vanish when somebody truncates the file, so that only the kernel may look at them.
+    /// Pages of a mapped file. They vanish when a program truncates the file, so only the kernel may look at them.
     Mapped(MapSlice),
     /// A part of a buffer that does not change.
     Shared(Arc<Vec<u8>>, Range<usize>),
@@ -257,7 +257,7 @@ impl Source for Short {
 
 /// The rest of a file from an offset on, as long as the file is at the moment: a streamed block.
 ///
-/// The one source whose length changes: it grows when somebody appends to the file.
+/// The one source whose length changes: it grows when a program appends to the file.
 pub struct Tail {
     file: Arc<FileSource>,
     offset: u64,

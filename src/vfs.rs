@@ -105,7 +105,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 enum Handle {
     /// A block, an array or a part of a FITS file.
     Data(DataHandle),
-    /// Bytes that nobody changes: a text under `info/`, as it was when it was opened.
+    /// Bytes that do not change: a text under `info/`, as it was when it was opened.
     Fixed(Arc<dyn Source>),
     /// A file of the root.
     Text(Mutex<TextHandle>),
@@ -124,7 +124,7 @@ pub struct Vfs {
     drafts: Drafts,
     /// What is written into blocks and not saved yet.
     spool: Arc<Spool>,
-    /// Held for reading by whoever reads stored bytes, and for writing while they change in place.
+    /// Held for reading by threads that read stored bytes, and for writing while a save changes some in place.
     stored: RwLock<()>,
     writer: Option<Mutex<Writer>>,
     history: Mutex<History>,
@@ -315,7 +315,7 @@ impl Vfs {
             Node::Block(_) | Node::Array(..) | Node::HduHeader(_) | Node::HduBin(_) => {
                 let handle = self.open_data(&state, node, access)?;
                 let fh = self.handles.insert(Handle::Data(handle));
-                // nobody tells of what becomes of other files
+                // no notice comes of changes of other files
                 let keep_cache = !access.truncate && !edit::is_elsewhere(&state, node);
                 return Ok(Opened {
                     fh,

@@ -125,7 +125,7 @@ impl Snapshot {
         Ok((state, Some(after)))
     }
 
-    /// Takes in what is known of the checksum of block `n` by whoever has just written it.
+    /// Takes in what is known of the checksum of block `n` by the save that has just written it.
     pub fn note_checksum(&self, n: usize, state: ChecksumState) {
         if let Some(slot) = self.checksums.get(n) {
             // another thread that was faster has found the same

@@ -321,7 +321,7 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
     let fail = |error| Failure::reading(path, &error);
     let meta = opened.writer.file().metadata();
     let meta = meta.map_err(|cause| fail(Error::io("reading the file's attributes", cause)))?;
-    // whoever has changed it since it was scanned may have done so before `meta`
+    // a program that has changed it since it was scanned may have done so before `meta`
     let scan = match opened.writer.reload().map_err(fail)? {
         Reload::Changed(scan) => scan,
         Reload::Same | Reload::Touched => opened.scan,
@@ -416,7 +416,7 @@ fn check_device() -> Result<(), Failure> {
     ))
 }
 
-/// Reads the tree while the mount is made: a large one takes longer, and whoever wants its arrays waits for it then.
+/// Reads the tree while the mount is made: a large one takes longer, and the first look at its arrays waits for that.
 fn prepare_from_thread(vfs: &Arc<Vfs>) -> Result<(), Failure> {
     let vfs = Arc::clone(vfs);
     std::thread::Builder::new()
@@ -464,7 +464,7 @@ fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Fai
         .and_then(|()| out.flush())
         .map_err(fail)?;
     sink.detach();
-    // a daemon of an interactive shell belongs to nobody's terminal; in a session of its own already, that is so
+    // a daemon must not keep the terminal of the shell; in a session of its own it does not
     let _ = rustix::process::setsid();
     rustix::stdio::dup2_stdout(&null).map_err(|error| fail(error.into()))?;
     rustix::stdio::dup2_stderr(&null).map_err(|error| fail(error.into()))

@@ -75,7 +75,7 @@ pub(super) fn start(
 
 impl Sink {
     /// Goes on to syslog, if messages go to standard error now. Without a syslog they are dropped: a daemon's standard error
-    /// is nobody's terminal.
+    /// is no terminal.
     pub(super) fn detach(&self) {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*place, Place::Stderr)

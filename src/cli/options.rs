@@ -63,7 +63,7 @@ impl Action<'_> {
         }
     }
 
-    /// The refusal of an option that makes no difference to it: whoever gives it expects one.
+    /// The refusal of an option that makes no difference to it: its user expects one.
     pub(super) fn idle(self, option: &str) -> Failure {
         let why = format!("{option}: has no effect with {}; leave it out", self.name());
         Failure::new(Exit::Usage, why)

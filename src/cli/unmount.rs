@@ -167,7 +167,7 @@ fn without_links(path: &Path) -> PathBuf {
     whole.unwrap_or_else(|| path.to_owned())
 }
 
-/// Whether a call on a mount says that nobody serves it any more; one that was on its way when the daemon died is aborted.
+/// Whether a call on a mount says that no process serves it any more; one that was on its way when the daemon died is aborted.
 pub(super) fn daemon_is_gone(error: Errno) -> bool {
     matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
 }

@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// Whoever read an array while its block was emptied and written had an error until the save.
+    /// A read of an array whose block was emptied and was being written failed until the save.
     #[test]
     fn an_array_of_an_emptied_block_is_what_was_saved_until_it_is_written() {
         let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));

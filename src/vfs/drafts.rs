@@ -19,7 +19,7 @@ pub(super) struct Draft {
     files: Mutex<HashSet<Node>>,
     /// Why it could not be saved, if nothing was written since: the process that asked was told.
     refused: Mutex<Option<Error>>,
-    /// Whether it has been saved: what is written now belongs in another draft. Held for reading by whoever writes, and for
+    /// Whether it has been saved: what is written now belongs in another draft. Held for reading by threads that write, and for
     /// writing by a save, so that a save has all of a write or nothing of it.
     pub(super) saved: RwLock<bool>,
 }
@@ -64,7 +64,7 @@ impl Draft {
 }
 
 impl Slot {
-    /// Whether this is a new block, behind `count` others, that was made and that nobody has opened for writing.
+    /// Whether this is a new block, behind `count` others, that was made and that no handle has open for writing.
     fn is_unopened(&self, block: usize, count: usize) -> bool {
         let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
         block >= count && self.writers == 0 && !touched
@@ -168,7 +168,7 @@ impl Drafts {
         Ok(Some(draft))
     }
 
-    /// Forgets new blocks, behind the `count` that there are, which nobody has opened for writing; whether there were any.
+    /// Forgets new blocks, behind the `count` that there are, which no handle has open for writing; whether there were any.
     pub(super) fn forget_unopened(&self, count: usize) -> bool {
         let mut drafts = locked(&self.by_block);
         let before = drafts.len();
@@ -203,7 +203,7 @@ impl Drafts {
         self.remove_if(draft, |_| true);
     }
 
-    /// Forgets a draft that nobody has open for writing.
+    /// Forgets a draft of a block that no handle has open for writing.
     pub(super) fn remove_unattended(&self, draft: &Arc<Draft>) {
         self.remove_if(draft, |slot| slot.writers == 0);
     }
@@ -261,7 +261,7 @@ impl Drafts {
         left.is_some()
     }
 
-    /// One writer less. After the last one nobody is left to save the draft: it is given back, and forgotten.
+    /// One writer less. After the last one no close follows that saves the draft: it is given back, and forgotten.
     pub(super) fn remove_writer(&self, block: usize) -> Option<Arc<Draft>> {
         let mut drafts = locked(&self.by_block);
         let slot = drafts.get_mut(&block)?;

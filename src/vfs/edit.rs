@@ -1,6 +1,6 @@
 //! Edits of blocks, through `blocks/N.bin` or through the arrays that lie in them.
 //!
-//! A block that is written to has one draft, whoever writes: its decoded bytes with the edits on top. It is saved when a
+//! A block that is written to has one draft for all handles: its decoded bytes with the edits on top. It is saved when a
 //! descriptor is closed or synced, and then gone. A file that `open` emptied is not saved until something is written, so that
 //! `cat x > blocks/0.bin` does not first make the block empty.
 
@@ -93,7 +93,7 @@ impl Vfs {
         }
         let block = handle.writable_block()?;
         check_encodable(&state.snapshot, block)?;
-        // from here on, a new block that nobody has opened yet is not forgotten
+        // from here on, `forget_unopened` leaves a new block alone
         self.drafts.add_writer(block);
         let made = block < state.snapshot.layout().blocks.len() || self.drafts.get(block).is_some();
         let begun = if !made {
@@ -222,7 +222,8 @@ impl Vfs {
         }
     }
 
-    /// That the bytes of a handle are still those that were opened: whoever writes a part of them has seen the others, or their places.
+    /// That the bytes of a handle are still those that were opened: a program that writes a part of them has seen the others, or their
+    /// places.
     fn check_current(&self, open: &DataHandle) -> Result<()> {
         let Some(before) = &open.opened else {
             return Ok(());
@@ -297,7 +298,7 @@ impl Vfs {
         if let Some(open) = open {
             return self.resize_block(open, size);
         }
-        // nobody will close this: it is saved now or not at all
+        // no close follows: it is saved now or not at all
         let resized = self.edit(index(n), |draft| {
             if draft.overlay.len() != size {
                 Self::check_resize(&self.state().snapshot, draft.block, size)?;
@@ -366,7 +367,7 @@ impl Vfs {
         if *saved {
             return Ok(());
         }
-        // if the bytes were changed in place, nobody reads any before all know that the draft is saved
+        // if the bytes were changed in place, no thread reads any before `saved` is set
         let outcome = self.commit_block(draft);
         let announced = match &outcome {
             Ok(_) => {
@@ -465,7 +466,7 @@ impl Vfs {
         self.commit_removal(n)
     }
 
-    /// That block `n` is the last one, and that nobody uses it.
+    /// That block `n` is the last one, that no array uses it, and that no draft is of it or behind it.
     pub(super) fn check_removable(&self, state: &State, n: usize) -> Result<()> {
         let count = state.snapshot.layout().blocks.len();
         if n >= count {

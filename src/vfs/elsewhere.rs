@@ -83,7 +83,7 @@ impl Known {
         if !self.mounts.as_ref().is_some_and(|(at, _)| fresh(at)) {
             let user = rustix::process::geteuid().as_raw();
             let mut mounts = Mounted::all();
-            // anybody may mount something that says it is a file of somebody else
+            // any user may mount something that says it is a file of another user
             mounts.retain(|mount| mount.may_be_ours() && (mount.is_by(0) || mount.is_by(user)));
             self.mounts = Some((Instant::now(), mounts));
         }

@@ -45,7 +45,7 @@ impl Vfs {
         let text = self.made(state, node);
         let before = state.info_lens.of(node).swap(text.len(), Ordering::Relaxed);
         if before != text.len() {
-            // whoever looks at the size of what it has opened
+            // a program that asks for the size of what it has opened
             self.tell(Invalidation::Attributes(node.ino()));
         }
         text.into_string()

@@ -2,7 +2,7 @@
 //! could not be answered; until then an inode is stale: its pages may be older than what is shown.
 //!
 //! A page that holds the end of a file has zeros behind it. If the kernel learnt of a larger size before it has forgotten that page,
-//! it would give those zeros to whoever reads on there. So of a stale inode the attributes of before are told.
+//! it would give those zeros to programs that read on there. So of a stale inode the attributes of before are told.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -129,7 +129,7 @@ impl Kernel {
         mut changes: Vec<Invalidation>,
         before: Option<&Arc<State>>,
     ) -> Announced<'_> {
-        // a name is forgotten when nobody looks into its directory, and who does may wait for pages
+        // the kernel forgets a name when no process looks into its directory, and one that does may wait for pages
         changes.sort_by_key(|change| with_pages(change).is_none());
         let is_entry = |change: &Invalidation| matches!(change, Invalidation::Entry(..));
         if !changes.iter().all(is_entry) {
@@ -153,7 +153,7 @@ impl Kernel {
     }
 
     fn send(&self, changes: Vec<Invalidation>) {
-        // without a kernel there is nobody to tell
+        // without a mount nothing is to be told
         let Some(sender) = self.changes.get() else {
             return;
         };
@@ -195,7 +195,7 @@ fn with_pages(change: &Invalidation) -> Option<u64> {
 }
 
 impl Vfs {
-    /// Whoever tells the kernel what changed; the first call counts.
+    /// Where to send what the kernel is to be told; the first call counts.
     pub fn on_change(&self, sender: Sender<Invalidation>) {
         let _ = self.kernel.changes.set(Mutex::new(sender));
     }
@@ -242,7 +242,7 @@ impl Vfs {
         }
     }
 
-    /// Replies when the kernel has forgotten what has changed so far, so that whoever has saved sees what he has saved: its size, too.
+    /// Replies when the kernel has forgotten what has changed so far, so that the program that saved finds the new sizes.
     pub fn reply_when_settled(&self, reply: impl FnOnce() + Send + 'static) {
         let Some((after, answers)) = self.kernel.untold().zip(self.kernel.answers.get()) else {
             return reply();

@@ -1,7 +1,7 @@
-//! Other people's hands on FILE: noticing that somebody else has changed it, and showing what it is now.
+//! FILE in the hands of other programs: noticing that one has changed it, and showing what it is now.
 //!
 //! FILE's times are compared when something is looked at or read, at most once a second, and whether another file has taken its
-//! name. Then all of it is shown anew, and whoever has something open for writing can't save any more what he made of the state
+//! name. Then all of it is shown anew, and a handle that is open for writing can't save any more what was made of the state
 //! before (`ESTALE`): each state has an epoch, and so has each handle. While a block has edits that are not saved, or FILE can't
 //! be read, the state stays; its places in FILE mean nothing any more, so nothing is read by them.
 
@@ -24,7 +24,7 @@ use crate::save::{Reload, Writer};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Vfs {
-    /// Shows FILE as it is now, if somebody else has changed it. Whether that was so.
+    /// Shows FILE as it is now, if another program has changed it. Whether that was so.
     pub(super) fn refresh(&self) -> bool {
         let Ok(mut checked) = self.checked.try_lock() else {
             return false;
@@ -42,7 +42,7 @@ impl Vfs {
         !Arc::ptr_eq(&before, &self.state())
     }
 
-    /// The same at once, for a save: what follows publishes new times of FILE, which would hide what somebody else has changed.
+    /// The same at once, for a save: what follows publishes new times of FILE, which would hide what another program has changed.
     pub(super) fn catch_up(&self, mut writer: Option<&mut Writer>) {
         let state = self.state();
         let Some(meta) = self.metadata_now(&state) else {
@@ -129,7 +129,7 @@ impl Vfs {
 
     /// Takes the times that FILE has now for those of the state: a save of ours has moved them and then failed.
     ///
-    /// Not if FILE differs in anything that a save depends on: then somebody else has changed it, too.
+    /// Not if FILE differs in anything that a save depends on: then another program has changed it, too.
     pub(super) fn forgive(&self, writer: &mut Writer) {
         let old = self.state();
         let meta = old.snapshot.metadata();

@@ -12,6 +12,7 @@
 //!   again; any other is refused then.
 
 mod editors;
+mod file;
 mod limit;
 mod open;
 mod refused;
@@ -22,6 +23,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use self::file::{Content, File, Shown};
 use self::open::Draft;
 pub(super) use self::open::TextHandle;
 use self::refused::Pending;
@@ -35,49 +37,6 @@ use crate::source::len_u64;
 pub(super) const TREE_NAME: &str = "tree.yaml";
 /// Number of a file in the root.
 pub(super) type Number = u32;
-
-/// What a file in the root is.
-#[derive(Debug, Clone)]
-enum Content {
-    /// Bytes; those shown to every reader.
-    Bytes(Arc<Vec<u8>>),
-    /// A symlink, as emacs makes to lock a file.
-    Link(OsString),
-}
-
-#[derive(Debug)]
-struct File {
-    content: Content,
-    facts: FileFacts,
-    /// Names that it has.
-    names: u32,
-    /// Handles that are open.
-    handles: u32,
-    /// Bytes of the limit that it takes, see [`Root::cost`].
-    charged: u64,
-    /// Whether it was `tree.yaml` once, and was not written to since: what an editor puts back when a save fails.
-    backup: bool,
-    /// The root's when it was made.
-    epoch: u64,
-    /// Whether it was `tree.yaml`, and open, when another program changed FILE: what its handles write is a text that is refused.
-    superseded: bool,
-}
-
-impl File {
-    /// A file with one name, that no handle has open.
-    fn new(content: Content, facts: FileFacts, epoch: u64) -> Self {
-        Self {
-            content,
-            facts,
-            names: 1,
-            handles: 0,
-            charged: 0,
-            backup: false,
-            epoch,
-            superseded: false,
-        }
-    }
-}
 
 /// The names and files of the root.
 #[derive(Debug)]
@@ -94,19 +53,6 @@ pub(super) struct Root {
     epoch: u64,
     /// To whom the name `tree.yaml` is free, though it shows FILE's tree to all others.
     vacancy: Option<Vacancy>,
-}
-
-/// What a file in the root is, for attributes.
-#[derive(Debug, Clone)]
-pub(super) struct Shown {
-    /// Length in bytes; of a link, of its target.
-    pub(super) len: u64,
-    /// Whether it is a symlink.
-    pub(super) link: bool,
-    /// Owner, mode, times.
-    pub(super) facts: FileFacts,
-    /// Number of names.
-    pub(super) names: u32,
 }
 
 impl Root {
@@ -427,7 +373,7 @@ impl Root {
         }
     }
 
-    /// Writes at an offset, filling a hole with zeros; or behind all that is shown, whoever has written it, if the file was opened
+    /// Writes at an offset, filling a hole with zeros; or behind all that is shown, by any handle, if the file was opened
     /// for that.
     ///
     /// # Errors

@@ -96,7 +96,7 @@ impl State {
         (uid, options.gid.unwrap_or(self.meta.gid()))
     }
 
-    /// What `tree.yaml` has of FILE, whoever made it.
+    /// What `tree.yaml` has of FILE, also when an editor has made it anew.
     pub(super) fn facts(&self, options: &Options, mtime: SystemTime) -> FileFacts {
         let (uid, gid) = self.owner(options);
         FileFacts {

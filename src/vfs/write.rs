@@ -145,7 +145,7 @@ impl Vfs {
         }
     }
 
-    /// Notes that a file is `tree.yaml` now: that has FILE's owner, group and mode, whoever made the file that got the name.
+    /// Notes that a file is `tree.yaml` now: it gets FILE's owner, group and mode instead of those of the process that made it.
     fn take_facts_of_file(&self, number: Number) -> Result<()> {
         let state = self.state();
         let mut root = locked(&self.root);
@@ -383,7 +383,7 @@ impl Vfs {
         }
     }
 
-    /// `fsync(2)`: as a flush, but whoever asks wants to know.
+    /// `fsync(2)`: as a flush, but a process that inherited the descriptor is told of a refusal, too.
     ///
     /// # Errors
     /// As [`Vfs::flush`].
@@ -396,8 +396,8 @@ impl Vfs {
         }
     }
 
-    /// Closes a handle for good. What a map wrote after the last flush is saved now; a fault reaches nobody but the log and
-    /// `info/status`.
+    /// Closes a handle for good. What a map wrote after the last flush is saved now; only the log and `info/status` tell of
+    /// a fault.
     ///
     /// # Errors
     /// [`Error::BadHandle`].

@@ -42,7 +42,7 @@ impl Root {
     }
 
     /// The text that closing this handle would lose: a draft in which something was written, but no document has begun. With it,
-    /// whether the file shows it, rather than what somebody else has written since.
+    /// whether the file shows it, rather than what another handle has written since.
     #[must_use]
     pub(in crate::vfs) fn unfinished(&self, handle: &TextHandle) -> Option<(Arc<Vec<u8>>, bool)> {
         let draft = handle.draft.as_ref().filter(|draft| draft.touched)?;

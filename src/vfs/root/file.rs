@@ -1,0 +1,63 @@
+//! A file in the root: what is known of it, whatever its names.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use crate::vfs::attr::FileFacts;
+
+/// What a file in the root is.
+#[derive(Debug, Clone)]
+pub(super) enum Content {
+    /// Bytes; those shown to every reader.
+    Bytes(Arc<Vec<u8>>),
+    /// A symlink, as emacs makes to lock a file.
+    Link(OsString),
+}
+
+/// A file in the root.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) content: Content,
+    pub(super) facts: FileFacts,
+    /// Names that it has.
+    pub(super) names: u32,
+    /// Handles that are open.
+    pub(super) handles: u32,
+    /// Bytes of the limit that it takes, see `limit`.
+    pub(super) charged: u64,
+    /// Whether it was `tree.yaml` once, and was not written to since: what an editor puts back when a save fails.
+    pub(super) backup: bool,
+    /// The root's when it was made.
+    pub(super) epoch: u64,
+    /// Whether it was `tree.yaml`, and open, when another program changed FILE: what its handles write is a text that is refused.
+    pub(super) superseded: bool,
+}
+
+impl File {
+    /// A file with one name, that no handle has open.
+    pub(super) fn new(content: Content, facts: FileFacts, epoch: u64) -> Self {
+        Self {
+            content,
+            facts,
+            names: 1,
+            handles: 0,
+            charged: 0,
+            backup: false,
+            epoch,
+            superseded: false,
+        }
+    }
+}
+
+/// What a file in the root is, for attributes.
+#[derive(Debug, Clone)]
+pub(in crate::vfs) struct Shown {
+    /// Length in bytes; of a link, of its target.
+    pub(in crate::vfs) len: u64,
+    /// Whether it is a symlink.
+    pub(in crate::vfs) link: bool,
+    /// Owner, mode, times.
+    pub(in crate::vfs) facts: FileFacts,
+    /// Number of names.
+    pub(in crate::vfs) names: u32,
+}
