@@ -21,6 +21,9 @@
 //! 4. Otherwise, if all that changes and moves fits into a journal, J again.
 //! 5. Otherwise [`NoRoom`](Error::NoRoom), with FILE untouched. `grow=never` comes here as soon as a block would move.
 //!
+//! Space is never inserted into FILE (`FALLOC_FL_INSERT_RANGE`), although that takes no time for any length: after a crash in the
+//! middle of it, the gap was found at another place of a fragmented file, on ext4 and on xfs.
+//!
 //! Data of raw blocks are written without a journal, as those of any file; but their checksum is set to "not verified" first,
 //! through J, and set again at the end. A crash leaves a valid file and never a false checksum.
 //!
@@ -54,7 +57,7 @@
 //!   had. R8 Was FILE written in that moment? Then they exchange them back. R9 The directory is synced. R10 The old file is
 //!   unlinked.
 //!
-//! The name means the old file or a new one that is wholly durable, at any moment and for everybody.
+//! For every process and at any moment, the name means the old file or a new one that is wholly durable.
 //!
 //! # Recovery
 //!
@@ -62,10 +65,10 @@
 //! writing them ([`open_read_only`]).
 //! - A whole record that explains FILE (each sector of its ranges old, new, or cut from both): J3 to J5 again.
 //! - A whole record that does not, while FILE does not parse: the same, because nothing that can be read is lost by it.
-//! - A whole record that does not, while FILE parses: somebody else has changed FILE. Nothing is touched, a record in the tail
+//! - A whole record that does not, while FILE parses: another program has changed FILE. Nothing is touched, a record in the tail
 //!   is copied to `NAME.asdf-mount-rescued`, and FILE can only be read.
 //! - Parts of a record behind everything that belongs to FILE: cut off.
-//! - Temporary files of R that nobody has locked: removed, if FILE parses.
+//! - Temporary files of R that no process has locked: removed, if FILE parses.
 //!
 //! # When things fail
 //!
@@ -84,10 +87,10 @@
 //! as well, is done before the next save. Everything else that fails at or after the commit makes the writer
 //! [broken](Writer::broken): nothing more is written, each further save is told the same error, and the next mount finds old or new.
 //!
-//! Only what says so is taken for a change of FILE: another inode under its name, no such name, other content. An error of the
-//! system says nothing of FILE.
+//! FILE counts as changed by another program if its name is gone or means another inode, or if its content differs. A system call
+//! that fails says nothing of FILE.
 //!
-//! # Other hands
+//! # Other programs
 //!
 //! FILE is locked (`flock`) for as long as it is open for writing. Before each save a lease is asked for, which tells whether
 //! another program has it open for writing (`EBUSY`), and FILE is compared with what was read: name, length, and SHA-256 of

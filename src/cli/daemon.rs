@@ -305,7 +305,7 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
             );
             return Err(Failure::new(Exit::Locked, why));
         }
-        // whatever prevents reading as well is found out, and told, there
+        // what prevents reading too is found and told when it is opened for reading
         Err(Refusal::Unwritable(error)) => {
             return Ok(Err(match error {
                 // of the version, and the advice is what was followed
@@ -321,7 +321,7 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
     let fail = |error| Failure::reading(path, &error);
     let meta = opened.writer.file().metadata();
     let meta = meta.map_err(|cause| fail(Error::io("reading the file's attributes", cause)))?;
-    // a program that has changed it since it was scanned may have done so before `meta`
+    // another program may have changed it after the scan and before `meta`
     let scan = match opened.writer.reload().map_err(fail)? {
         Reload::Changed(scan) => scan,
         Reload::Same | Reload::Touched => opened.scan,

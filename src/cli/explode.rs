@@ -9,14 +9,14 @@ use std::sync::Arc;
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::progress::Progress;
-use super::resolve;
+use super::report::open;
+use crate::asdf::Snapshot;
 use crate::asdf::decl::Storage;
 use crate::asdf::external::Sandbox;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::Severity;
 use crate::asdf::sources::{block_index, storages, with_sources};
 use crate::asdf::tree::Tree;
-use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result};
 use crate::save::{self, WholeBlock};
@@ -33,19 +33,11 @@ impl Original {
     fn open(path: &Path, options: &Options) -> Result<Self, Failure> {
         let fail = |error: &Error| Failure::reading(path, error);
         let io = |cause| Failure::reading(path, &Error::io("opening it", cause));
-        let full = resolve(path)?;
-        let opened = save::open_read_only(&full).map_err(|error| fail(&error))?;
+        let (full, opened, reading) = open(path, options)?;
         if opened.locked {
             let why = format!("{}: a mount has it for writing; unmount it", path.display());
             return Err(Failure::new(Exit::Locked, why));
         }
-        let sandbox = Sandbox::new(&full, options.allow_external.as_deref());
-        let reading = OpenOptions {
-            force: options.force,
-            sandbox: Some(Arc::new(sandbox.map_err(|error| fail(&error))?)),
-            verify: options.verify,
-            index_cache: None,
-        };
         let cache = Cache::new(options.cache);
         let snapshot = opened.snapshot(cache, reading);
         let snapshot = snapshot.map_err(|error| fail(&error))?;

@@ -1,7 +1,7 @@
 //! `--list`: what a mount would show. (`--check` is in `check`.)
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
@@ -13,7 +13,7 @@ use crate::asdf::names::encode;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
 use crate::error::printable;
-use crate::save::{self, Recovery};
+use crate::save::{self, ReadOnly, Recovery};
 
 /// Bytes of a list that are put together before they are printed.
 const MAX_UNSAID: usize = 1 << 20;
@@ -27,20 +27,29 @@ pub(super) struct Looked {
 
 /// Reads a file without changing it. An interrupted save is shown finished.
 pub(super) fn read(path: &Path, options: &Options) -> Result<Looked, Failure> {
+    let (_, opened, reading) = open(path, options)?;
+    let recovery = opened.recovery.clone();
+    let snapshot = opened.snapshot(Cache::new(options.cache), reading);
+    let snapshot = snapshot.map_err(|error| Failure::reading(path, &error))?;
+    Ok(Looked { snapshot, recovery })
+}
+
+/// Opens a file to be read: where it is, the file, and how it is to be read.
+pub(super) fn open(
+    path: &Path,
+    options: &Options,
+) -> Result<(PathBuf, ReadOnly, OpenOptions), Failure> {
     let fail = |error| Failure::reading(path, &error);
     let full = resolve(path)?;
     let sandbox = Sandbox::new(&full, options.allow_external.as_deref()).map_err(fail)?;
-    let open = OpenOptions {
+    let opened = save::open_read_only(&full).map_err(fail)?;
+    let reading = OpenOptions {
         force: options.force,
         sandbox: Some(Arc::new(sandbox)),
         verify: options.verify,
         index_cache: None,
     };
-    let opened = save::open_read_only(&full).map_err(fail)?;
-    let cache = Cache::new(options.cache);
-    let recovery = opened.recovery.clone();
-    let snapshot = opened.snapshot(cache, open).map_err(fail)?;
-    Ok(Looked { snapshot, recovery })
+    Ok((full, opened, reading))
 }
 
 /// Prints the files of a mount with their sizes, one a line.

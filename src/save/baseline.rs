@@ -1,4 +1,7 @@
-//! What FILE was when it was read, to notice that somebody else has changed it.
+//! What FILE was when it was read. Compared with what it is, it tells whether another program has changed FILE.
+//!
+//! Digests decide, not times: some filesystems have clocks too coarse to tell two writes apart, and a change of times alone must
+//! not cost the user a save.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -14,17 +17,17 @@ use crate::source::Source;
 
 /// Identity, length and times of FILE, and the SHA-256 of all that its layout hangs on.
 ///
-/// Block data are not looked at: they may be larger than can be read at each save, and no save depends on what they are.
+/// Block data are not read: they may be too long to be read at each save, and no save depends on what they are.
 #[derive(Debug, Clone)]
 pub(super) struct Baseline {
     pub(super) stat: Stat,
     head: Digest,
     headers: Digest,
-    /// The byte that the space between the text and the first block is filled with; zero if it is empty or has several.
+    /// The byte that fills the space between the text and the first block; zero if that is empty or holds several values.
     pub(super) padding: u8,
-    /// Whether what was scanned may be something else, as FILE was changed meanwhile.
+    /// Whether FILE was changed while it was scanned, so that scan and digests may be of different bytes.
     pub(super) torn: bool,
-    /// Whether the times of `stat` are FILE's: not if the system did not tell them after a save of ours.
+    /// Whether the times of `stat` are FILE's. False if `fstat` failed after a save.
     pub(super) timed: bool,
 }
 
@@ -40,9 +43,9 @@ pub(super) enum Drift {
 /// What [`Writer::reload`](super::Writer::reload) finds of FILE.
 #[derive(Debug)]
 pub enum Reload {
-    /// Nobody has touched it.
+    /// It has not been touched.
     Same,
-    /// Somebody has, but its text and block headers are what they were. The data of blocks may have changed.
+    /// Its times have changed, but its text and block headers have not. The data of blocks may have.
     Touched,
     /// It has other bytes, or another file has its name.
     Changed(Scan),
@@ -50,7 +53,7 @@ pub enum Reload {
 
 /// FILE as it was scanned.
 pub(super) struct Scanned {
-    /// What the system said of it before.
+    /// Its `stat` from before the scan.
     pub(super) before: Stat,
     pub(super) scan: Scan,
 }
@@ -102,7 +105,7 @@ impl Baseline {
         })
     }
 
-    /// Takes in which file it is, and its times, after a save of ours. If the system does not tell, the content decides.
+    /// Takes in which file it is, and its times, after a save. If `fstat` fails, the next comparison goes by content alone.
     pub(super) fn renew<S: Store>(&mut self, store: &Arc<S>, file: &S::File) {
         self.timed = match store.stat(file) {
             Ok(stat) => {
@@ -116,9 +119,8 @@ impl Baseline {
         };
     }
 
-    /// Compares with FILE as it is now, by its name and by its content, which is `view`.
-    ///
-    /// The content is read in any case, because the clocks of some filesystems are too coarse to tell two writes apart.
+    /// Compares with FILE as it is now, by its name and by its content, which is `view`. The content is read even if the times are
+    /// the same.
     pub(super) fn drift<S: Store>(
         &self,
         store: &Arc<S>,
@@ -151,17 +153,17 @@ impl Baseline {
         Ok(Drift::Same(now))
     }
 
-    /// Whether nobody has touched the file since.
+    /// Whether the file has not been touched since.
     pub(super) fn same_moment(&self, stat: &Stat) -> bool {
         let moment = |stat: &Stat| (stat.id, stat.size, stat.mtime, stat.ctime);
         !self.torn && self.timed && moment(&self.stat) == moment(stat)
     }
 }
 
-/// What the system says about the file of that name; `None` if there is none.
+/// The `stat` of the file of that name; `None` if there is none.
 ///
 /// # Errors
-/// [`Error::Io`] if it does not tell: that says nothing of the file.
+/// [`Error::Io`] if the call fails for another reason: the file may be there.
 pub(super) fn named<S: Store>(store: &S, name: &OsStr) -> Result<Option<Stat>> {
     match store.stat_name(name) {
         Ok(stat) => Ok(Some(stat)),
@@ -170,7 +172,7 @@ pub(super) fn named<S: Store>(store: &S, name: &OsStr) -> Result<Option<Stat>> {
     }
 }
 
-/// What the system says about FILE now.
+/// The `stat` of FILE now.
 pub(super) fn stat<S: Store>(store: &Arc<S>, file: &S::File) -> Result<Stat> {
     let found = store.stat(file);
     found.map_err(|cause| Error::io("reading the file's state", cause))

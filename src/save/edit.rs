@@ -1,7 +1,7 @@
 //! What a save changes, in the words of the format: text, blocks, headers.
 //!
-//! An edit says nothing of offsets. Stored bytes are given as they are to lie on disk: whoever makes an edit has encoded them
-//! and knows their MD5, so that planning and committing never decode.
+//! An edit says nothing of offsets. Stored bytes are given as they are to lie on disk, encoded and with their MD5, so planning and
+//! committing never decode.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub struct Stored {
     pub data_size: u64,
     /// MD5 of the stored bytes, all zero for "not verified".
     pub checksum: [u8; 16],
-    /// Whether to give up allocated space that the bytes do not need, for which everything behind the block moves.
+    /// Whether to give up allocated space that the bytes do not need. Everything behind the block moves then.
     pub shrink: bool,
 }
 

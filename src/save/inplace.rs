@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 
-use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record, len_of};
+use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record};
 use super::name;
 use super::rope::Segment;
 use super::sector::SECTOR;
@@ -17,7 +17,7 @@ use super::store::{Stat, Store, impossible};
 use super::view::{Appender, write_all};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Result};
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// How a save failed, by what is to be thought of FILE.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> 
     let mut added = 0u64;
     let mut at = 0;
     while at < new.len() {
-        let here = offset.saturating_add(u64::try_from(at).unwrap_or(0));
+        let here = offset.saturating_add(len_u64(at));
         let room = SECTOR.saturating_sub(here.checked_rem(SECTOR).unwrap_or(0));
         let end = at
             .saturating_add(usize::try_from(room).unwrap_or(1))
@@ -102,9 +102,9 @@ fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> 
             .get(at.min(old.len())..end.min(old.len()))
             .unwrap_or_default();
         if wanted != found {
-            added = added.saturating_add(len_of(wanted));
+            added = added.saturating_add(len_u64(wanted.len()));
             match ranges.last_mut() {
-                Some(last) if last.offset.saturating_add(len_of(&last.new)) == here => {
+                Some(last) if last.offset.saturating_add(len_u64(last.new.len())) == here => {
                     last.old.extend_from_slice(found);
                     last.new.extend_from_slice(wanted);
                 }

@@ -25,7 +25,7 @@
 //! | | 32 | SHA-256 of the first 24 bytes of a sector and the body without padding and footer |
 //!
 //! The footer ends the file that it is in. Old bytes are fewer than new ones only where the range reaches beyond the old end
-//! of FILE. They are there to tell a save that was interrupted from a file that somebody else has changed since: a sector that
+//! of FILE. They are there to tell an interrupted save from a file that another program has changed since: a sector that
 //! power failed under is old, or new, or cut from both.
 //!
 //! The witness is for a record that is not whole. Either it was never completed, and FILE is old; or it was being removed, which
@@ -63,7 +63,7 @@ impl Range {
     pub fn extent(&self) -> Extent {
         Extent {
             start: self.offset,
-            end: self.offset.saturating_add(len_of(&self.new)),
+            end: self.offset.saturating_add(len_u64(self.new.len())),
         }
     }
 }
@@ -138,7 +138,7 @@ impl Witness {
             .unwrap_or(new);
         Self {
             offset: first.map_or(0, |range| range.offset),
-            len: len_of(seen),
+            len: len_u64(seen.len()),
             digest: Digest::of(seen),
         }
     }
@@ -206,17 +206,17 @@ impl Record {
         self.ranges.iter().fold(HEAD_LEN, |total, range| {
             total
                 .saturating_add(24)
-                .saturating_add(len_of(&range.old))
-                .saturating_add(len_of(&range.new))
+                .saturating_add(len_u64(range.old.len()))
+                .saturating_add(len_u64(range.new.len()))
         })
     }
 
     /// Bytes to be written into FILE.
     #[must_use]
     pub fn new_bytes(&self) -> u64 {
-        self.ranges
-            .iter()
-            .fold(0, |total, range| total.saturating_add(len_of(&range.new)))
+        self.ranges.iter().fold(0, |total, range| {
+            total.saturating_add(len_u64(range.new.len()))
+        })
     }
 
     /// Hands out the record, in pieces.
@@ -250,7 +250,11 @@ impl Record {
         put(&head)?;
         for range in &self.ranges {
             let mut head = Vec::with_capacity(24);
-            for number in [range.offset, len_of(&range.old), len_of(&range.new)] {
+            for number in [
+                range.offset,
+                len_u64(range.old.len()),
+                len_u64(range.new.len()),
+            ] {
                 head.extend(number.to_be_bytes());
             }
             put(&head)?;
@@ -310,7 +314,7 @@ impl Record {
         let mut fields = Fields(body);
         let head = Head::parse(&mut fields)?;
         let count = usize::try_from(head.count).ok()?;
-        if head.body_len != len_of(body) || count > RANGE_LIMIT {
+        if head.body_len != len_u64(body.len()) || count > RANGE_LIMIT {
             return None;
         }
         let mut ranges = Vec::new();
@@ -380,11 +384,6 @@ fn cut_from_both(found: &[u8], a: &[u8], b: &[u8]) -> bool {
     let common = |with: &[u8]| found.iter().zip(with).take_while(|(x, y)| x == y).count();
     let tail = |with: &[u8], from: usize| found.get(from..) == with.get(from..);
     tail(b, common(a)) || tail(a, common(b))
-}
-
-/// `usize` is never wider than 64 bits.
-pub(super) fn len_of(bytes: &[u8]) -> u64 {
-    len_u64(bytes.len())
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub fn short_enough(name: &OsStr, ending: usize) -> OsString {
     OsString::from_vec(stem(name, NAME_MAX.saturating_sub(ending)))
 }
 
-/// `NAME.ENDING`: a file that is there to be found by people.
+/// `NAME.ENDING`: a file for the user to find.
 pub(super) fn beside(file: &OsStr, ending: &str) -> OsString {
     let room = NAME_MAX.saturating_sub(ending.len()).saturating_sub(1);
     OsString::from_vec([&stem(file, room)[..], b".", ending.as_bytes()].concat())

@@ -151,7 +151,7 @@ fn check_text(text: &[u8]) -> Result<()> {
             advice: advice.to_owned(),
         })
     };
-    let len = len_of(text);
+    let len = len_u64(text.len());
     if len > TEXT_LIMIT {
         let why = format!("the tree has {len} bytes, at most {TEXT_LIMIT} are read");
         return reject(0, why, "move inline data into blocks");
@@ -328,7 +328,7 @@ impl Assembly<'_> {
         let Some(text) = &edit.text else {
             return self.kept_head(edit, blocks);
         };
-        let mut text_end = len_of(text);
+        let mut text_end = len_u64(text.len());
         self.out.push(Segment::Write(Arc::clone(text)))?;
         if blocks.is_empty() {
             return Ok(text_end);
@@ -538,9 +538,4 @@ fn has_tree(text: &[u8]) -> bool {
 fn round_up(n: u64, unit: u64) -> Result<u64> {
     n.checked_next_multiple_of(unit)
         .ok_or_else(|| Error::unsupported(Place::File, "a file of more than 2^63 bytes"))
-}
-
-/// `usize` is never wider than 64 bits.
-fn len_of(bytes: &[u8]) -> u64 {
-    len_u64(bytes.len())
 }

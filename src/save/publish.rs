@@ -1,7 +1,7 @@
 //! A new file under a name that is still free: whole, or not at all.
 //!
-//! The bytes go to a temporary file in the same directory, which takes the name when they are on disk. Whatever happens before,
-//! the name stays free; nothing that has it already is ever replaced.
+//! The bytes go to a temporary file in the same directory, which takes the name when they are on disk. Until then the name stays
+//! free. A file that has it already is never replaced.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -30,19 +30,11 @@ pub fn publish(
     progress: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let failed = |cause| Error::io(path.display().to_string(), cause);
-    let (Some(parent), Some(own)) = (path.parent(), path.file_name()) else {
-        return Err(failed(io::ErrorKind::IsADirectory.into()));
-    };
-    let parent = if parent.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        parent
-    };
-    let disk = Disk::open_dir(parent).map_err(failed)?;
+    let (disk, own) = place(path).map_err(failed)?;
     if disk.stat_name(own).is_ok() {
         return Err(failed(io::ErrorKind::AlreadyExists.into()));
     }
-    // those of a run that was killed; of one that goes on they are locked
+    // leftovers of a run that was killed; a run that goes on has its own locked
     recovery::remove_temporaries(&disk, own);
     let (temporary, file) = locked_temporary(&disk, own).map_err(failed)?;
     let done = fill(&disk, &file, bytes, progress).and_then(|()| {
@@ -58,12 +50,26 @@ pub fn publish(
     disk.sync_dir().map_err(failed)
 }
 
-/// A temporary file that is locked before anybody can take it for a leftover: another run may look at it in between.
+/// The directory of a path, open, and the name there.
+fn place(path: &Path) -> io::Result<(Disk, &OsStr)> {
+    let (Some(parent), Some(own)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::IsADirectory.into());
+    };
+    let parent = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
+    Ok((Disk::open_dir(parent)?, own))
+}
+
+/// A temporary file, made and locked. Another run may see it before it is locked, take it for a leftover and remove it: then
+/// another one is made.
 fn locked_temporary(disk: &Disk, own: &OsStr) -> io::Result<(OsString, Arc<File>)> {
     loop {
         let temporary = name::temporary(own);
         let file = disk.create(&temporary, None)?;
-        // where there are no locks nothing is ever taken for a leftover
+        // on a filesystem without locks no file is taken for a leftover
         let free = disk.lock(&file).unwrap_or(true);
         let id = disk.stat(&file)?.id;
         if free && disk.stat_name(&temporary).is_ok_and(|named| named.id == id) {
@@ -78,10 +84,7 @@ fn locked_temporary(disk: &Disk, own: &OsStr) -> io::Result<(OsString, Arc<File>
 /// [`Error::Io`]; of reading `bytes`.
 pub fn is_published(path: &Path, bytes: &dyn Source) -> Result<bool> {
     let failed = |cause| Error::io(path.display().to_string(), cause);
-    let (Some(parent), Some(own)) = (path.parent(), path.file_name()) else {
-        return Ok(false);
-    };
-    let disk = Disk::open_dir(parent).map_err(failed)?;
+    let (disk, own) = place(path).map_err(failed)?;
     if !disk.stat_name(own).map_err(failed)?.is_regular() {
         return Ok(false);
     }

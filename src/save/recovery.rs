@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use super::baseline::{Scanned, stat};
+use super::baseline::{Scanned, named, stat};
 use super::inplace::{InPlace, is_ours};
 use super::journal::{Head, Record};
 use super::name;
@@ -30,8 +30,7 @@ pub enum Recovery {
     /// A save was interrupted before it was committed, or when all was done but tidying up. What was left of its journal has
     /// been removed, or is not shown.
     Dropped,
-    /// A save is pending for a file that somebody else has changed since: why that is thought. Read only, FILE is shown as it
-    /// is.
+    /// A save is pending, but another program has changed FILE since: why that is thought. Read only, FILE is shown as it is.
     Foreign(String),
 }
 
@@ -70,7 +69,7 @@ fn find<S: Store>(
     }
 }
 
-/// Looks at what has the name of a sidecar. It may be anything: what is no record that explains FILE is only told of.
+/// Looks at what has the name of a sidecar. It may be anything: a record that explains FILE counts, all else is only logged.
 fn find_sidecar<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
@@ -88,10 +87,8 @@ fn find_sidecar<S: Store>(
     };
     let failed = |cause| Error::io(sidecar.display().to_string(), cause);
     let its = store.stat(file).map_err(failed)?;
-    let found = match store.stat_name(&sidecar) {
-        Ok(found) => found,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(failed(cause)),
+    let Some(found) = named(&**store, &sidecar)? else {
+        return Ok(None);
     };
     if !found.is_regular() {
         return ignore("not a file");

@@ -1,7 +1,8 @@
-//! A text that was refused, kept in a file of its own until a save succeeds.
+//! A text that was refused, kept in a file of its own until a save succeeds. An editor has closed it by then, so the file may be
+//! the only copy.
 //!
-//! `FILE.rejected.yaml`; if that fails for any reason, the same name in `$XDG_STATE_HOME/asdf-mount/`, else in `$TMPDIR`. A file
-//! that is there already is somebody's text from an earlier mount: it stays, and the next free number is taken.
+//! The file is `FILE.rejected.yaml`; if that fails for any reason, it has the same name in `$XDG_STATE_HOME/asdf-mount/`, else in
+//! `$TMPDIR`. A file that is there already holds a text from an earlier mount: it stays, and the next free number is taken.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -35,8 +36,8 @@ struct Kept {
     place: Option<usize>,
 }
 
-/// A directory that is made when it is needed. What there is of its path is held open from before the mount, as the mountpoint may
-/// hide it: a text that is kept in the mount itself is not kept.
+/// A directory that is made when it is needed. The part of its path that exists is held open from before the mount: the mountpoint
+/// may hide it, and a text written into the mount itself would be lost.
 #[derive(Debug)]
 struct Elsewhere {
     path: PathBuf,

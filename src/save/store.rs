@@ -95,9 +95,9 @@ pub trait Store: Send + Sync + 'static {
         offset: u64,
     ) -> io::Result<u64>;
     fn stat(&self, file: &Self::File) -> io::Result<Stat>;
-    /// Takes the lock for the life of the open file; whether it could be had.
+    /// Takes the exclusive lock for the life of the open file; `false` if another process has it.
     fn lock(&self, file: &Self::File) -> io::Result<bool>;
-    /// The process that has the lock, as far as the system tells.
+    /// The process that has the lock, if `/proc` tells.
     fn lock_holder(&self, file: &Self::File) -> Option<u32>;
     /// Whether another process has `file`, which we have open for reading only, open for writing. Unknown is no.
     fn written_elsewhere(&self, file: &Self::File) -> io::Result<bool>;
@@ -126,7 +126,7 @@ pub(super) fn busy() -> io::Error {
     Errno::BUSY.into()
 }
 
-/// Whether an error says that there is nothing of that name; any other says nothing of the file.
+/// Whether an error says that there is no file of that name. After any other error the file may be there.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::NOENT | Errno::NOTDIR))
@@ -193,7 +193,7 @@ impl Disk {
     }
 }
 
-/// Takes a lock that others may share; whether nobody holds one that may not be shared.
+/// Takes a lock that other processes may share; `false` if one of them holds an exclusive lock.
 ///
 /// # Errors
 /// Of the system.
@@ -344,7 +344,7 @@ impl Store for Disk {
             .get(..read)
             .filter(|bytes| !bytes.is_empty())
             .ok_or(io::ErrorKind::UnexpectedEof)?;
-        Ok(u64::try_from(to.write_at(bytes, offset)?).unwrap_or(0))
+        Ok(len_u64(to.write_at(bytes, offset)?))
     }
 
     fn stat(&self, file: &Arc<File>) -> io::Result<Stat> {
@@ -367,7 +367,7 @@ impl Store for Disk {
         const F_SETSIG: libc::c_int = 10;
         let fd = file.as_raw_fd();
         // SAFETY: these commands of fcntl take an integer and touch no memory. A lease that is broken while we hold it, for
-        // these two calls, sends SIGURG instead of SIGIO, as that is ignored where nobody asked for it.
+        // these two calls, sends SIGURG instead of SIGIO: that is ignored by default.
         let taken = unsafe {
             libc::fcntl(fd, F_SETSIG, libc::SIGURG);
             libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK)
@@ -377,7 +377,7 @@ impl Store for Disk {
             unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
             return Ok(false);
         }
-        // not our file, or a filesystem without leases: nothing is known
+        // a file of another user, or a filesystem without leases: nothing is known
         Ok(io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock)
     }
 

@@ -9,10 +9,17 @@ mod reference;
 mod scenarios;
 mod skip_along;
 
+use std::sync::Arc;
+
 use super::edit::Edit;
 use super::store::Store;
 use super::{Committed, Writer};
 use crate::error::Result;
+use crate::source::{Memory, Source};
+
+fn source(bytes: &[u8]) -> Arc<dyn Source> {
+    Arc::new(Memory::new(bytes.to_vec()))
+}
 
 impl<S: Store> Writer<S> {
     /// A save with nothing to observe.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::store::Store;
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, checked_end};
+use crate::source::{Source, checked_end, len_u64};
 
 /// An open file of known length.
 pub(super) struct View<S: Store> {
@@ -54,7 +54,7 @@ impl<S: Store> Source for View<S> {
                 Err(cause) => return Err(Error::io(format!("reading at {at}"), cause)),
             };
             rest = rest.get_mut(read..).unwrap_or_default();
-            at = at.saturating_add(u64::try_from(read).unwrap_or(0));
+            at = at.saturating_add(len_u64(read));
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ pub(super) fn write_fully<S: Store>(
             other => other?,
         };
         rest = rest.get(written..).unwrap_or_default();
-        at = at.saturating_add(u64::try_from(written).unwrap_or(0));
+        at = at.saturating_add(len_u64(written));
     }
     Ok(())
 }
@@ -125,9 +125,7 @@ impl<'a, S: Store> Appender<'a, S> {
     /// Writes what has been gathered. To be called at the end.
     pub(super) fn flush(&mut self) -> Result<()> {
         write_all(self.store, self.file, &self.buf, self.at)?;
-        self.at = self
-            .at
-            .saturating_add(u64::try_from(self.buf.len()).unwrap_or(0));
+        self.at = self.at.saturating_add(len_u64(self.buf.len()));
         self.buf.clear();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The one that writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
+//! [`Writer`] writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
 mod ahead;
 mod raw_write;
@@ -59,7 +59,7 @@ impl Default for Options {
 /// Why a file can't be had for writing.
 #[derive(Debug)]
 pub enum Refusal {
-    /// Another mount has it: its process, where the system tells.
+    /// Another mount has it: its process, if `/proc` tells.
     Locked {
         /// Process id.
         holder: Option<u32>,
@@ -115,12 +115,12 @@ pub struct Committed<F> {
 pub struct Writer<S: Store = Disk> {
     store: Arc<S>,
     name: OsString,
-    /// FILE, open for reading, so that a lease can be asked for; holds the lock.
+    /// FILE, open for reading; holds the lock. No lease could be had if it were open for writing.
     file: S::File,
     layout: Layout,
     baseline: Baseline,
     options: Options,
-    /// The filesystem's block if files may share them, once that has been tried.
+    /// The filesystem's block, if files may share blocks. Empty until that has been tried.
     grain: OnceCell<Option<u64>>,
     /// Why nothing may be written any more.
     broken: Option<Error>,
@@ -315,7 +315,7 @@ impl<S: Store> Writer<S> {
         self.broken.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether no other process has FILE open for writing, as far as can be told.
+    /// That no other process has FILE open for writing, as far as a lease can tell.
     fn alone(&self) -> Result<()> {
         if self.raw.is_some() {
             return Ok(());
@@ -493,7 +493,7 @@ impl<S: Store> Writer<S> {
         self.rejected.clear(&self.store)
     }
 
-    /// FILE, open for writing. It is opened for each save anew, because while it is, no lease can be had.
+    /// FILE, open for writing. Each save opens it anew: no lease can be had while it is open.
     fn open_writable(&self) -> Result<S::File> {
         let failed = |cause| self.error("opening it for writing", cause);
         let file = self.store.open(&self.name, Access::Write).map_err(failed)?;
@@ -513,7 +513,7 @@ impl<S: Store> Writer<S> {
 fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
     /// How often the name may come to mean another file while it is being locked.
     const ATTEMPTS: usize = 10;
-    /// How long a lock is waited for: after `umount`, or when it is killed, a mount has it until its process has ended.
+    /// How long a lock is waited for: a mount that was unmounted or killed holds it until its process has ended.
     const PATIENCE: Duration = Duration::from_secs(1);
     /// Between two attempts at the lock.
     const PAUSE: Duration = Duration::from_millis(5);

@@ -306,7 +306,7 @@ impl Vfs {
 
     /// Removes the last block, if no array uses it.
     pub(super) fn commit_removal(&self, n: usize) -> Result<()> {
-        // what the save that is going on leaves decides
+        // the lock is taken first: a save under way may begin to use the block
         let mut writer = locked(self.writer()?);
         self.catch_up(Some(&mut writer));
         self.check_up_to_date()?;

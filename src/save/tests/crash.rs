@@ -8,7 +8,8 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::disk::{Fault, Sim, Trouble};
-use super::scenarios::{NAME, Saved, Scenario, Story, scenarios, source};
+use super::scenarios::{NAME, Saved, Scenario, Story, scenarios};
+use super::source;
 use crate::asdf::layout::Severity;
 use crate::asdf::sample::Sample;
 use crate::save::name;
@@ -422,7 +423,7 @@ fn write_block(disk: &Arc<Sim>, cut: usize, md5: [u8; 16]) -> bool {
     let write = RawWrite {
         n: 1,
         data: &Memory::new(data),
-        ranges: &[100..700],
+        ranges: &[100..400, 400..700],
         md5: &|| Ok(md5),
     };
     writer.write_raw(&write).is_ok()

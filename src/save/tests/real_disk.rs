@@ -354,7 +354,7 @@ fn raw_data_are_written_with_the_checksum_taken_back() {
     };
     let fails = || Err(Error::corrupt(Place::File, "no checksum"));
     let write = |writer: &mut Writer, n, end, md5: &dyn Fn() -> Result<[u8; 16]>| {
-        let ranges = &[4990..end];
+        let ranges = &[4990..4995, 4995..end];
         let data = &data;
         writer.write_raw(&RawWrite {
             n,

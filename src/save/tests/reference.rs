@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::source;
 use crate::asdf::layout::{Extent, Index, Layout, index_text};
 use crate::asdf::sample::{Sample, header};
 use crate::asdf::scan::scan;
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
 use crate::save::plan::{PADDING_MIN, Padding, Plan};
 use crate::save::rope::Segment;
-use crate::source::{Memory, Source, read_all};
+use crate::source::{Memory, read_all};
 
 /// A block as people think of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -185,10 +186,6 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         bytes(300).prop_map(Change::Append),
         Just(Change::RemoveLast),
     ]
-}
-
-fn source(bytes: &[u8]) -> Arc<dyn Source> {
-    Arc::new(Memory::new(bytes.to_vec()))
 }
 
 fn stored(pieces: Vec<Piece>, data_size: usize, shrink: bool) -> Stored {

@@ -4,13 +4,14 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::disk::{Sim, Trouble};
+use super::source;
 use crate::asdf::layout::Extent;
 use crate::asdf::sample::{Sample, block_with};
 use crate::error::Result;
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
 use crate::save::plan::Pad;
 use crate::save::writer::{Options, Writer};
-use crate::source::{Memory, Source, read_all};
+use crate::source::read_all;
 
 /// The name of the file that is saved.
 pub(super) const NAME: &str = "f.asdf";
@@ -137,10 +138,6 @@ pub(super) struct Story {
 fn text(len: usize) -> Edit {
     let text = format!("#ASDF 1.0.0\n---\nnote: {}\n...\n", "x".repeat(len));
     Edit::text(Arc::new(text.into_bytes()))
-}
-
-pub(super) fn source(bytes: &[u8]) -> Arc<dyn Source> {
-    Arc::new(Memory::new(bytes.to_vec()))
 }
 
 fn stored(bytes: &[u8]) -> Stored {

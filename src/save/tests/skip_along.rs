@@ -6,16 +6,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::reference::{Case, Model, case, layout, model, text};
+use super::source;
 use crate::asdf::layout::{Extent, Index, Layout, Severity, index_text};
 use crate::asdf::sample::{Sample, block, header};
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
 use crate::save::plan::{Padding, Plan};
 use crate::save::rope::Segment;
-use crate::source::{Memory, Source, read_all};
-
-fn source(bytes: &[u8]) -> Arc<dyn Source> {
-    Arc::new(Memory::new(bytes.to_vec()))
-}
+use crate::source::read_all;
 
 /// The file that the edit makes of `old`.
 fn edited(old: &[u8], edit: &Edit) -> (Plan, Vec<u8>) {

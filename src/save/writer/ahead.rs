@@ -1,4 +1,5 @@
-//! Whether there is room for an edit, from lengths alone: before anybody reads, encodes or digests what it would store.
+//! Whether there is room for an edit, from lengths alone, before its bytes are read, encoded or digested: a long hole in an edit
+//! costs nothing to make, but would keep all other saves waiting while it is read.
 
 use super::Writer;
 use crate::error::{Error, Result};
@@ -10,7 +11,7 @@ impl<S: Store> Writer<S> {
     /// By how many bytes `edit` would make FILE longer. Checksums of what it stores do not matter here.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if a save of it would end with that whatever the bytes are; those of [`Plan::new`](crate::save::plan::Plan::new).
+    /// [`Error::NoRoom`] if a save of it would give that for any bytes of these lengths; those of [`Plan::new`](crate::save::plan::Plan::new).
     pub fn growth(&self, edit: &Edit) -> Result<u64> {
         let plan = self.plan(edit)?;
         let growth = plan.layout().len.saturating_sub(self.layout.len);

@@ -1,4 +1,4 @@
-//! Whether somebody else has changed FILE, and what it is then.
+//! Whether another program has changed FILE, and what it is then.
 
 use super::{Refusal, Writer, locked, writable};
 use crate::asdf::scan::Scan;
@@ -7,11 +7,12 @@ use crate::save::baseline::{Baseline, Drift, Reload, Scanned, named};
 use crate::save::store::{Store, busy};
 
 impl<S: Store> Writer<S> {
-    /// Whether somebody else has changed FILE, to be asked now and then. Times alone are compared first, so that this is cheap.
+    /// Whether another program has changed FILE. Cheap enough to be asked at each look-up: if its times are the same, nothing is
+    /// read.
     ///
     /// # Errors
-    /// [`Error::Stale`] if it has been changed, and can't be read at the moment or is no file that is written. It may be so again
-    /// the next time it is asked for; until then each save is refused. [`Error::Io`] if the system does not tell.
+    /// [`Error::Stale`] if it has been changed and can't be read now, or is not a file that can be written. Each save is refused until
+    /// a later call succeeds. [`Error::Io`] of looking at it.
     pub fn reload(&mut self) -> Result<Reload> {
         let named = named(&*self.store, &self.name)?;
         if named.is_some_and(|stat| self.baseline.same_moment(&stat)) {
@@ -39,18 +40,18 @@ impl<S: Store> Writer<S> {
             .drift(store, &self.name, file, &*view, &self.layout)
     }
 
-    /// Has [`Writer::reload`] read FILE once more: nothing was made of what it found last.
+    /// Has [`Writer::reload`] read FILE once more, because the caller did not show what it found last.
     pub fn distrust(&mut self) {
         self.baseline.torn = true;
     }
 
-    /// As after a save that the system did not tell the times of.
+    /// As after a save whose `fstat` failed.
     #[cfg(test)]
     pub(in crate::save) fn forget_times(&mut self) {
         self.baseline.timed = false;
     }
 
-    /// Opens whatever has FILE's name now.
+    /// Opens the file that has FILE's name now.
     fn reopen(&mut self) -> Result<Scan> {
         let named = named(&*self.store, &self.name)?;
         let same = named.is_some_and(|stat| stat.id == self.baseline.stat.id);

@@ -1,4 +1,4 @@
-//! What a save that failed has left in FILE: seen through by all that reads FILE here, and settled before the next save.
+//! What a save that failed has left in FILE. Reads here go through it, and the next save settles it first.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Unsettled {
 }
 
 impl<S: Store> Writer<S> {
-    /// What came of a save in place: what is left of it, if anything, is remembered.
+    /// What came of a save in place. What it has left to do, if anything, is kept for [`Writer::settle`].
     pub(super) fn outcome(
         &mut self,
         done: Result<(), Failure>,
@@ -103,13 +103,13 @@ impl<S: Store> Writer<S> {
         })
     }
 
-    /// Notes what a save has left. Unless it was for want of room, none may follow.
+    /// Notes what a save has left. No other may follow, unless this one failed for want of room.
     pub(super) fn leave(&mut self, left: Unsettled, error: &Error) {
         self.unsettled = Some(left);
         self.note_failure(error);
     }
 
-    /// Notes that something could not be done that any further save depends on.
+    /// Notes a failure on which any further save depends.
     pub(super) fn note_failure(&mut self, error: &Error) {
         if !error.is_no_room() {
             self.broken = Some(error.clone());
@@ -128,7 +128,7 @@ impl<S: Store> Writer<S> {
         self.unsettled.is_none()
     }
 
-    /// FILE as it is to be read, whatever the last save has left in it.
+    /// FILE as it is to be read, without what the last save has left in it.
     pub(in crate::save) fn view(&self) -> Result<Arc<dyn Source>> {
         let file: Arc<dyn Source> = Arc::new(View::open(&self.store, &self.file)?);
         self.seen(file)
