@@ -39,33 +39,21 @@ pub(super) struct Replace<'a, S: Store> {
     pub(super) grain: Option<u64>,
 }
 
-/// What has been done.
-pub(super) struct Replaced<F> {
-    /// The new FILE, open for reading and locked.
+/// A finished copy.
+pub(super) struct Copy<F> {
+    /// The name that it was made under.
+    name: OsString,
+    /// The copy, open for reading and locked.
     pub(super) file: F,
     /// The same, open for writing.
     pub(super) writer: F,
     /// Bytes written, those that are shared not counted.
     pub(super) written: u64,
-    /// Why it is not known to keep its name through a crash, if that is so.
-    pub(super) unsynced: Option<Error>,
-}
-
-/// A name was given, but may be lost in a crash.
-struct Unsynced;
-
-/// A finished copy that does not have FILE's name yet.
-struct Copy<F> {
-    name: OsString,
-    /// The copy, open for reading and locked.
-    file: F,
-    /// The same, open for writing.
-    writer: F,
-    written: u64,
 }
 
 impl<S: Store> Replace<'_, S> {
-    pub(super) fn run(&self) -> Result<Replaced<S::File>, Failure> {
+    /// Has a copy take FILE's name. With it, why that is not known to last, if the directory can't be synced.
+    pub(super) fn run(&self) -> Result<(Copy<S::File>, Option<Error>), Failure> {
         let stat = self.stat(self.file)?;
         if stat.links > 1 {
             let why = format!("{} has {} names", self.name.display(), stat.links);
@@ -76,12 +64,7 @@ impl<S: Store> Replace<'_, S> {
         if let Err(Failure::Impossible(_) | Failure::Refused(_)) = &done {
             self.remove(&copy.name);
         }
-        Ok(Replaced {
-            unsynced: done?,
-            file: copy.file,
-            writer: copy.writer,
-            written: copy.written,
-        })
+        Ok((copy, done?))
     }
 
     /// R1 to R5, again if FILE changes meanwhile.
@@ -301,7 +284,7 @@ impl<S: Store> Replace<'_, S> {
             let error = self.failed("writing to disk", cause);
             return match swapped.then(|| self.swap_back(copy)) {
                 Some(Ok(true)) => Err(Failure::Refused(error)),
-                Some(Err(Unsynced)) => Err(Failure::Unsure(error)),
+                Some(Err(_)) => Err(Failure::Unsure(error)),
                 Some(Ok(false)) | None => Ok(Some(error)),
             };
         }
@@ -311,13 +294,15 @@ impl<S: Store> Replace<'_, S> {
         Ok(None)
     }
 
-    /// Gives FILE its name back: whether it has it.
-    fn swap_back(&self, copy: &Copy<S::File>) -> Result<bool, Unsynced> {
+    /// Gives FILE its name back: whether it has it. An error says that it has, but that a crash may undo this.
+    fn swap_back(&self, copy: &Copy<S::File>) -> Result<bool> {
         let back = self.store.exchange(&copy.name, self.name);
         if !back.unwrap_or(false) {
             return Ok(false);
         }
-        self.store.sync_dir().map(|()| true).map_err(|_| Unsynced)
+        let synced = self.store.sync_dir();
+        synced.map_err(|cause| self.failed("writing to disk", cause))?;
+        Ok(true)
     }
 
     /// Removes a temporary file; one that stays is removed at the next mount.

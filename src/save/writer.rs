@@ -18,7 +18,7 @@ use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::plan::{Pad, Padding, Plan};
 use super::recovery::{self, Recovery};
 use super::rejected::{RejectedText, other_directories};
-use super::replace::{Replace, Replaced, bytes_to_copy};
+use super::replace::{Replace, bytes_to_copy};
 use super::store::{Access, Disk, Store, busy};
 use super::view::View;
 use crate::asdf::header::BlockHeader;
@@ -99,10 +99,8 @@ pub enum Method {
 pub struct Committed<F> {
     /// FILE, open for reading: the one from before, or the one that took its place.
     pub file: F,
-    /// Its layout.
-    pub layout: Layout,
-    /// Its text.
-    pub text: Vec<u8>,
+    /// Its layout and text.
+    pub scan: Scan,
     /// How it was done.
     pub method: Method,
     /// Bytes that were written, the journal included.
@@ -411,12 +409,7 @@ impl<S: Store> Writer<S> {
     /// R.
     fn replace(&mut self, plan: &Plan) -> Result<Done, Failure> {
         let grain = self.grain();
-        let Replaced {
-            file,
-            writer,
-            written,
-            unsynced,
-        } = Replace {
+        let replace = Replace {
             store: &self.store,
             file: &self.file,
             name: &self.name,
@@ -424,16 +417,16 @@ impl<S: Store> Writer<S> {
             layout: &self.layout,
             plan,
             grain,
-        }
-        .run()?;
-        self.file = file;
-        self.raw = self.raw.take().map(|_| writer);
+        };
+        let (copy, unsynced) = replace.run()?;
+        self.file = copy.file;
+        self.raw = self.raw.take().map(|_| copy.writer);
         if let Some(error) = &unsynced {
             self.leave(Unsettled::Name, error);
         }
         Ok(Done {
             unfinished: unsynced,
-            ..Done::whole(Method::Replaced, written)
+            ..Done::whole(Method::Replaced, copy.written)
         })
     }
 
@@ -457,8 +450,7 @@ impl<S: Store> Writer<S> {
         let unfinished = done.unfinished.map(|why| Unfinished { why, lasts, bytes });
         Ok(Committed {
             file: self.file.clone(),
-            layout: next.layout,
-            text: next.text,
+            scan: next,
             method: done.method,
             written: done.written,
             unfinished,
@@ -469,8 +461,7 @@ impl<S: Store> Writer<S> {
     fn nothing(&self, next: Scan) -> Committed<S::File> {
         Committed {
             file: self.file.clone(),
-            layout: next.layout,
-            text: next.text,
+            scan: next,
             method: Method::Nothing,
             written: 0,
             unfinished: None,

@@ -11,7 +11,6 @@ use super::{Error, Invalidation, Result, State, Vfs, index, locked};
 use crate::asdf::Array;
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
-use crate::asdf::scan::Scan;
 use crate::error::Error as Library;
 use crate::save::edit::{BlockEdit, Edit};
 use crate::save::{Committed, Method, Unfinished, Writer};
@@ -91,13 +90,9 @@ impl Vfs {
             Method::InPlace => "in place",
         };
         let (bytes, unfinished) = committed.unfinished.map(unfinished).unzip();
-        let scan = Scan {
-            layout: committed.layout,
-            text: committed.text,
-        };
-        let snapshot = old
-            .snapshot
-            .succeeded_by(committed.file, bytes, scan, replaced, known.text);
+        let snapshot =
+            old.snapshot
+                .succeeded_by(committed.file, bytes, committed.scan, replaced, known.text);
         if let Some((n, state)) = known.sum {
             snapshot.note_checksum(n, state);
         }

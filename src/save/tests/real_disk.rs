@@ -100,7 +100,7 @@ fn a_text_that_fits_is_saved_in_the_same_inode() {
     let inode = fs::metadata(folder.path()).unwrap().ino();
     let mut writer = folder.open().writer;
     let done = writer.save(&edit(20)).unwrap();
-    assert_eq!((done.method, done.text), (Method::InPlace, text(20)));
+    assert_eq!((done.method, done.scan.text), (Method::InPlace, text(20)));
     assert_eq!(
         content(&folder.bytes()),
         (text(20), vec![b"abc".to_vec(), vec![7; 5000]])
@@ -369,11 +369,11 @@ fn raw_data_are_written_with_the_checksum_taken_back() {
         assert_eq!(folder.bytes(), padded());
     }
     let done = write(&mut writer, 1, 5000, &written).ok().unwrap();
-    assert_eq!(done.layout.blocks[1].checksum, [3; 16]);
+    assert_eq!(done.scan.layout.blocks[1].checksum, [3; 16]);
     assert_eq!(block().checksum, [3; 16]);
     let failed = write(&mut writer, 1, 5000, &fails).err().unwrap();
     let begun = failed.begun.unwrap();
-    assert!(!begun.layout.blocks[1].has_checksum() && !block().has_checksum());
+    assert!(!begun.scan.layout.blocks[1].has_checksum() && !block().has_checksum());
     writer.save(&edit(9000)).unwrap();
     assert!(!block().has_checksum());
 }
