@@ -64,6 +64,7 @@ mod cache;
 mod chunked;
 mod decoded;
 mod deflate;
+mod entries;
 mod index_store;
 mod inflate;
 mod lz4;

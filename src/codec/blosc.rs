@@ -23,7 +23,8 @@ mod single;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::chunked::{Entries, Headers, Pending, array_at, corrupt, unsupported};
+use super::chunked::{Headers, Pending, array_at, corrupt, unsupported};
+use super::entries::Entries;
 use super::{Codec, Cursor, Dialect, Edited, Opened, Stream, splice};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
@@ -306,7 +307,7 @@ impl Stream for BloscStream {
 
     fn held(&self) -> u64 {
         let walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
-        let entries = len_u64(size_of_val(walk.entries.rest()));
+        let entries = walk.entries.held();
         match &self.layout {
             Layout::Frame(frame) => entries.saturating_add(frame.held()),
             _ => entries,

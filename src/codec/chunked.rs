@@ -1,7 +1,6 @@
 //! What the codecs that walk along the chunks of a payload have in common.
 //!
-//! Knows no format: a table of entries that stays small whatever the payload is, the decoded bytes that a read left over,
-//! and bounded reads of headers.
+//! Knows no format: the decoded bytes that a read left over, and bounded reads of headers.
 
 #[cfg(any(feature = "xz", feature = "zstd"))]
 use super::Cursor;
@@ -9,102 +8,6 @@ use crate::error::{Error, Place, Result};
 #[cfg(any(feature = "blosc", feature = "lz4f"))]
 use crate::source::PooledBuf;
 use crate::source::{Peek, Source, len_u64};
-
-/// The most entries that one table keeps.
-const MAX_ENTRIES: u64 = 1 << 15;
-
-/// The least distance of entries in decoded bytes, also where chunks are smaller.
-const MIN_SPACING: u64 = 64 << 10;
-
-/// Decoded offsets at which a stream can be entered, each with what a decoder needs to start there.
-///
-/// Invariant: the first is at 0, and no two are closer than `spacing`. So a payload of a million tiny chunks costs no more
-/// memory than one of large chunks; a cursor then walks from the entry before.
-pub(super) struct Entries<T> {
-    spacing: u64,
-    first: T,
-    rest: Vec<(u64, T)>,
-}
-
-impl<T: Clone> Entries<T> {
-    /// A table for `data_size` decoded bytes with the entry at 0, for entries as dense as its memory allows.
-    pub(super) fn new(data_size: u64, first: T) -> Self {
-        let spacing = data_size.div_ceil(MAX_ENTRIES).max(MIN_SPACING);
-        Self::spaced(spacing, first)
-    }
-
-    /// A table with the entry at 0 that keeps entries at least `spacing` decoded bytes apart.
-    pub(super) fn spaced(spacing: u64, first: T) -> Self {
-        Self {
-            spacing: spacing.max(1),
-            first,
-            rest: Vec::new(),
-        }
-    }
-
-    /// Whether an entry at `offset` would be kept.
-    pub(super) fn wants(&self, offset: u64) -> bool {
-        let next = self.rest.partition_point(|&(at, _)| at <= offset);
-        let before = next
-            .checked_sub(1)
-            .and_then(|before| self.rest.get(before))
-            .map_or(0, |&(at, _)| at);
-        let after = self.rest.get(next).map_or(u64::MAX, |&(at, _)| at);
-        offset.saturating_sub(before) >= self.spacing
-            && after.saturating_sub(offset) >= self.spacing
-    }
-
-    /// Keeps the entry at `offset`, unless there is one nearby.
-    pub(super) fn add(&mut self, offset: u64, entry: T) {
-        if self.wants(offset) {
-            let next = self.rest.partition_point(|&(at, _)| at <= offset);
-            self.rest.insert(next, (offset, entry));
-        }
-    }
-
-    /// Gives up those that are the nearest to each other, and keeps the others' distance from now on.
-    #[cfg(any(feature = "lz4f", feature = "zstd"))]
-    pub(super) fn thin_out(&mut self) {
-        let before = self.rest.len();
-        for _ in 0..u64::BITS {
-            self.spacing = self.spacing.saturating_mul(2);
-            let spacing = self.spacing;
-            let mut last = 0;
-            self.rest.retain(|&(at, _)| {
-                let kept = at.saturating_sub(last) >= spacing;
-                if kept {
-                    last = at;
-                }
-                kept
-            });
-            if self.rest.len() < before || before == 0 {
-                break;
-            }
-        }
-        self.rest.shrink_to_fit();
-    }
-
-    /// The last entry at or before `offset`.
-    pub(super) fn at(&self, offset: u64) -> (u64, T) {
-        let next = self.rest.partition_point(|&(at, _)| at <= offset);
-        next.checked_sub(1)
-            .and_then(|before| self.rest.get(before))
-            .cloned()
-            .unwrap_or_else(|| (0, self.first.clone()))
-    }
-
-    /// The first entry behind `offset`.
-    #[cfg(feature = "xz")]
-    pub(super) fn after(&self, offset: u64) -> Option<&(u64, T)> {
-        let next = self.rest.partition_point(|&(at, _)| at <= offset);
-        self.rest.get(next)
-    }
-
-    /// The entries behind the one at 0.
-    pub(super) fn rest(&self) -> &[(u64, T)] {
-        &self.rest
-    }
-}
 
 /// Decoded bytes that did not fit into the buffer of the read that decoded them.
 #[cfg(any(feature = "blosc", feature = "lz4f"))]
@@ -118,7 +21,7 @@ pub(super) struct Pending {
 impl Pending {
     /// A buffer of `len` bytes to decode into; what was left over before is dropped.
     ///
-    /// Whoever decodes says with [`Pending::keep`] how many of them count; until then none do.
+    /// The caller says with [`Pending::keep`] how many of them count; until then none do.
     pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.capacity() < len {
             self.bytes = PooledBuf::with_room(len);
@@ -397,43 +300,5 @@ pub(super) mod tests {
     pub(in crate::codec) fn recorded(name: &str) -> Vec<u8> {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/codec");
         std::fs::read(dir.join(name)).unwrap()
-    }
-
-    #[test]
-    fn entries_keep_their_distance() {
-        let mut entries = Entries::spaced(10, 'a');
-        for (offset, name) in [(5, 'b'), (10, 'c'), (15, 'd'), (30, 'e'), (20, 'f')] {
-            entries.add(offset, name);
-        }
-        assert_eq!(entries.at(9), (0, 'a'));
-        assert_eq!(entries.at(15), (10, 'c'));
-        assert_eq!(entries.at(29), (20, 'f'));
-        assert_eq!(entries.at(u64::MAX), (30, 'e'));
-        assert_eq!(entries.rest().len(), 3);
-    }
-
-    #[cfg(any(feature = "lz4f", feature = "zstd"))]
-    #[test]
-    fn entries_thin_out_to_none() {
-        let mut entries = Entries::spaced(10, 0);
-        for offset in (64..=640).step_by(64) {
-            entries.add(offset, offset);
-        }
-        for len in [5, 2, 1, 0, 0] {
-            entries.thin_out();
-            assert_eq!(entries.rest().len(), len);
-            let (at, entry) = entries.at(600);
-            assert!(at == entry && at <= 600);
-        }
-        assert!(!entries.wants(600));
-    }
-
-    #[test]
-    fn a_table_of_a_huge_block_is_no_larger_than_that_of_a_big_one() {
-        let mut entries = Entries::new(1 << 40, ());
-        for n in 0..(1u64 << 17) {
-            entries.add(n << 23, ());
-        }
-        assert!(entries.rest().len() <= 1 << 15);
     }
 }

@@ -18,7 +18,7 @@
 //!
 //! Independent blocks are entries at once, if every block but the last of a frame is full. That follows, by walking the
 //! headers to the end and decoding the last block (see [`Frames::scan`]), from the sizes that the frames and the ASDF block
-//! say they have; a decoder that meets a short block all the same ends there, and so does whoever comes after it. Linked
+//! say they have; a decoder that meets a short block all the same ends there, and so does each later one. Linked
 //! blocks need the 64 KiB before them: checkpoints with that dictionary are left behind while decoding.
 
 mod content;
@@ -30,7 +30,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lz4_flex::block;
 
-use super::chunked::{Entries, Headers, Pending, corrupt, read_into, unsupported};
+use super::chunked::{Headers, Pending, corrupt, read_into, unsupported};
+use super::entries::Entries;
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
@@ -307,12 +308,12 @@ impl Stream for Frames {
 
     fn export(&self, index: &mut Vec<u8>) -> Option<()> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        index::export(&table.entries, index)
+        table.entries.export(index)
     }
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
         let first = checkpoints(self.data_size);
-        let entries = index::import(first, entries, self.data_size, self.stored.len())?;
+        let entries = first.import(entries, self.data_size, self.stored.len())?;
         let table = Table {
             scanned: true,
             full: false,

@@ -1,4 +1,4 @@
-//! An edited block, and how the codecs of chunks encode it: chunks that nobody touched are copied as they are stored.
+//! An edited block, and how the codecs of chunks encode it: chunks that the edit does not touch are copied as stored.
 //!
 //! What is copied is not decoded. A damaged chunk stays as damaged as it was, and a save of what others hold goes through.
 

@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use lzma_rust2::{Action, XzStream};
 
-use super::chunked::{Entries, Headers, Input, array_at, corrupt, read_whole, unsupported};
+use super::chunked::{Headers, Input, array_at, corrupt, read_whole, unsupported};
 use super::deflate::crc32;
+use super::entries::Entries;
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Lasting, Result};
 use crate::source::{Source, checked_end, len_u64};
@@ -144,7 +145,7 @@ impl Stream for XzPayload {
 
     fn held(&self) -> u64 {
         let index = self.index.get().and_then(Option::as_ref);
-        index.map_or(0, |index| len_u64(size_of_val(index.blocks.rest())))
+        index.map_or(0, |index| index.blocks.held())
     }
 }
 

@@ -17,7 +17,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::chunked::{Entries, Input, PIECE, corrupt, read_into, read_whole};
+use super::chunked::{Input, PIECE, corrupt, read_into, read_whole};
+use super::entries::Entries;
 use super::{Codec, Cursor, Opened, SEGMENT, Stream};
 use crate::error::{Error, Result};
 use crate::source::{Source, checked_end, len_u64};
@@ -246,7 +247,7 @@ impl Stream for ZstdStream {
         slots.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let slots: usize = slots.iter().map(|slot| slot.bytes()).sum();
         let frames = lock(&self.frames).held();
-        len_u64(states.saturating_add(slots).saturating_add(frames))
+        len_u64(states.saturating_add(slots)).saturating_add(frames)
     }
 
     fn thin_out(&self) {

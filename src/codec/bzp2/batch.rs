@@ -11,7 +11,7 @@ use super::{block_len, damaged};
 use crate::error::{Error, Place, Result};
 use crate::source::{PooledBuf, Source, len_u64};
 
-/// Blocks decoded at once in the whole program; each takes 3.6 MB of memory while it is. Whoever finds none left waits.
+/// Blocks decoded at once in the whole program; each takes 3.6 MB of memory meanwhile. A thread that finds none left waits.
 const TABLES: usize = 8;
 
 /// Stored bytes read at once in search of marks: few at first, as there may be thousands of tiny blocks.
@@ -138,7 +138,7 @@ static TAKEN: Mutex<usize> = Mutex::new(0);
 /// Signalled when fewer are.
 static GIVEN_BACK: Condvar = Condvar::new();
 
-/// Leave to decode so many blocks at once; given back when dropped. Nobody who has some waits for more.
+/// The right to decode so many blocks at once, until dropped. A thread that has it must not wait for more.
 struct Tables(usize);
 
 impl Tables {

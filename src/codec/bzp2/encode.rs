@@ -2,7 +2,7 @@
 //!
 //! The blocks of a stream know nothing of each other, but they do not end on a byte, and readers such as Python's know one
 //! stream only. So each block is made as a stream of its own by the library, and its bits are put behind those of the one before.
-//! So are those of the blocks that an edit leaves as they are, whoever has written them.
+//! So are those of the blocks that an edit leaves as they are, whichever program has written them.
 
 use std::io::Write;
 use std::ops::Range;

@@ -38,7 +38,7 @@ pub(super) fn find(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Ve
 
 fn walk(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<Found>>> {
     let blocks = Arc::new(Blocks::new(Arc::clone(stored), data_size)?);
-    let next = blocks.entries().before(0);
+    let (_, next) = blocks.entries().at(0);
     let mut cursor = BlockCursor {
         next,
         blocks,

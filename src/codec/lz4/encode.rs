@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_chunk_that_nobody_touches_stays_as_it_is() {
+    fn a_damaged_chunk_that_no_edit_touches_stays_as_it_is() {
         let before = image(300_000);
         let mut damaged = stored(&before, 100_000);
         let second = chunks(&damaged)[0].1.len();

@@ -1,5 +1,6 @@
-//! Where the chunks of Python's framing are: found by their lengths, as far as anybody has asked.
+//! Where the chunks of Python's framing are: found by their lengths, as far as a reader has asked.
 
+use crate::codec::entries::Entries;
 use crate::error::{Error, Place, Result};
 use crate::source::{Peek, Source};
 
@@ -8,9 +9,6 @@ pub(super) const MAX_RATIO: u64 = 255;
 
 /// Bytes that an LZ4 block may take beyond the decoded ones, and a 255th of these: only literals can make it longer.
 const MAX_OVERHEAD: u64 = 16;
-
-/// Rows of the table of chunks; a table that grows beyond forgets every second row.
-pub(super) const TABLE_ROWS: usize = 1 << 15;
 
 /// Length of both lengths before a chunk's LZ4 block.
 const HEADER_LEN: u8 = 8;
@@ -95,26 +93,21 @@ impl Chunk {
     }
 }
 
-/// What is known of where the chunks are.
+/// The chunks whose lengths have been read.
 pub(super) struct Table {
-    /// Each `stride`th chunk, up to `next`.
-    rows: Vec<Row>,
-    stride: u64,
+    /// Where chunks begin among the stored bytes.
+    chunks: Entries<u64>,
     /// The first chunk not looked at yet.
     next: Row,
-    /// Its number.
-    count: u64,
     headers: Peek,
 }
 
 impl Table {
-    /// A table of nothing yet.
-    pub(super) fn new() -> Self {
+    /// The table of a payload of which no length has been read.
+    pub(super) fn new(data_size: u64) -> Self {
         Self {
-            rows: Vec::new(),
-            stride: 1,
+            chunks: Entries::new(data_size, 0),
             next: Row::default(),
-            count: 0,
             headers: Peek::default(),
         }
     }
@@ -124,14 +117,14 @@ impl Table {
         while self.next.decoded <= offset
             && let Ok(chunk) = Chunk::read(stored, &mut self.headers, self.next)
         {
-            self.advance(chunk.next());
+            self.chunks.add(self.next.decoded, self.next.stored);
+            self.next = chunk.next();
         }
-        let behind = self.rows.partition_point(|row| row.decoded <= offset);
-        let mut row = behind
-            .checked_sub(1)
-            .and_then(|last| self.rows.get(last))
-            .copied()
-            .unwrap_or_default();
+        let (decoded, at) = self.chunks.at(offset);
+        let mut row = Row {
+            decoded,
+            stored: at,
+        };
         while let Ok(chunk) = Chunk::read(stored, &mut self.headers, row)
             && chunk.next().decoded <= offset
         {
@@ -141,26 +134,7 @@ impl Table {
     }
 
     /// Bytes of memory held.
-    pub(super) fn held(&self) -> usize {
-        self.rows.capacity().saturating_mul(size_of::<Row>())
-    }
-
-    /// Appends `next`, and goes on to the chunk after it.
-    fn advance(&mut self, next: Row) {
-        if self.count.checked_rem(self.stride) == Some(0) {
-            if self.rows.len() >= TABLE_ROWS {
-                let mut keep = false;
-                self.rows.retain(|_| {
-                    keep = !keep;
-                    keep
-                });
-                self.stride = self.stride.saturating_mul(2);
-            }
-            if self.count.checked_rem(self.stride) == Some(0) {
-                self.rows.push(self.next);
-            }
-        }
-        self.count = self.count.saturating_add(1);
-        self.next = next;
+    pub(super) fn held(&self) -> u64 {
+        self.chunks.held()
     }
 }

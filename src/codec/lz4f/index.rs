@@ -1,8 +1,8 @@
-//! The checkpoints of linked blocks as bytes, to be kept for another mount. Each is:
+//! The checkpoints of linked blocks as bytes of a seek index. Each is:
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 + 8 | decoded offset, offset in the payload |
+//! | 8 | offset in the payload |
 //! | 1 | 0 between frames; else bit 7, the block size code of BD in bits 6-4, linked, block and content checksum in bits 0-2 |
 //! | 4 + n | length of the decoded bytes before it, and these |
 //!
@@ -11,7 +11,8 @@
 use std::sync::Arc;
 
 use super::frame::{Frame, Walker, block_max};
-use super::{DICTIONARY, Entries, Spot};
+use super::{DICTIONARY, Spot};
+use crate::codec::entries::Stored;
 use crate::codec::index_store::Fields;
 
 const LINKED: u8 = 1;
@@ -19,47 +20,32 @@ const BLOCK_CHECKSUM: u8 = 2;
 const CONTENT_CHECKSUM: u8 = 4;
 const IN_FRAME: u8 = 0x80;
 
-/// Appends the entries behind the one at 0; `None` if there are none.
-pub(super) fn export(entries: &Entries<Spot>, bytes: &mut Vec<u8>) -> Option<()> {
-    for (offset, spot) in entries.rest() {
-        bytes.extend(offset.to_le_bytes());
-        bytes.extend(spot.walker.at.to_le_bytes());
-        bytes.push(spot.walker.frame.map_or(Some(0), frame_byte)?);
-        bytes.extend(u32::try_from(spot.before.len()).ok()?.to_le_bytes());
-        bytes.extend(spot.before.iter());
+impl Stored for Spot {
+    fn position(&self) -> u64 {
+        self.walker.at
     }
-    (!entries.rest().is_empty()).then_some(())
-}
 
-/// Adds the entries to those at 0; `None` if they can't be those of a payload of so many decoded and stored bytes.
-pub(super) fn import(
-    mut entries: Entries<Spot>,
-    bytes: &[u8],
-    decoded_len: u64,
-    stored_len: u64,
-) -> Option<Entries<Spot>> {
-    let mut fields = Fields(bytes);
-    let mut last = 0;
-    while !fields.0.is_empty() {
-        let (offset, at) = (fields.u64()?, fields.u64()?);
+    fn export(&self, bytes: &mut Vec<u8>) -> Option<()> {
+        bytes.extend(self.walker.at.to_le_bytes());
+        bytes.push(self.walker.frame.map_or(Some(0), frame_byte)?);
+        bytes.extend(u32::try_from(self.before.len()).ok()?.to_le_bytes());
+        bytes.extend(self.before.iter());
+        Some(())
+    }
+
+    fn import(_decoded: u64, fields: &mut Fields<'_>) -> Option<Self> {
+        let at = fields.u64()?;
         let frame = match fields.u8()? {
             0 => None,
             byte => Some(frame(byte)?),
         };
         let len = usize::try_from(fields.u32()?).ok()?;
-        let before = fields.bytes(len)?;
-        let forward = offset < decoded_len && at > last && at < stored_len;
-        if !forward || len > DICTIONARY || !entries.wants(offset) {
-            return None;
-        }
-        last = at;
-        let spot = Spot {
+        let before = fields.bytes(len).filter(|_| len <= DICTIONARY)?;
+        Some(Self {
             walker: Walker { at, frame, idle: 0 },
             before: Arc::new(before.to_vec()),
-        };
-        entries.add(offset, spot);
+        })
     }
-    Some(entries)
 }
 
 fn frame_byte(frame: Frame) -> Option<u8> {
@@ -89,54 +75,37 @@ fn frame(byte: u8) -> Option<Frame> {
 mod tests {
     use super::*;
 
-    fn spots(spots: &[(u64, u64, usize)]) -> Entries<Spot> {
-        let mut entries = Entries::spaced(10, Spot::default());
-        for &(offset, at, len) in spots {
-            let frame = Frame {
-                linked: true,
-                block_checksum: at % 2 == 0,
-                content_checksum: at % 2 == 1,
-                content_size: None,
-                block_max: 256 << 10,
-            };
-            let walker = Walker {
-                at,
-                frame: (at > 7).then_some(frame),
-                idle: 0,
-            };
-            let before = Arc::new(vec![3; len]);
-            entries.add(offset, Spot { walker, before });
-        }
-        entries
+    fn spot(at: u64, len: usize) -> Spot {
+        let frame = Frame {
+            linked: true,
+            block_checksum: at.is_multiple_of(2),
+            content_checksum: !at.is_multiple_of(2),
+            content_size: None,
+            block_max: 256 << 10,
+        };
+        let walker = Walker {
+            at,
+            frame: (at > 7).then_some(frame),
+            idle: 0,
+        };
+        let before = Arc::new(vec![3; len]);
+        Spot { walker, before }
     }
 
     #[test]
     fn what_is_exported_is_imported_if_it_can_be() {
-        let import_from = |found: &[(u64, u64, usize)]| {
+        for (at, len) in [(7, 20), (300, DICTIONARY), (999, 0)] {
+            let spot = spot(at, len);
             let mut bytes = Vec::new();
-            export(&spots(found), &mut bytes).unwrap();
-            let first = || Entries::spaced(10, Spot::default());
-            assert!(import(first(), &bytes[..bytes.len() - 1], 100, 1000).is_none());
-            import(first(), &bytes, 100, 1000)
-        };
-        let good = [(20, 7, 20), (40, 300, DICTIONARY), (99, 999, 0)];
-        let found = import_from(&good).unwrap();
-        for ((offset, spot), (want, at, len)) in found.rest().iter().zip(good) {
-            assert_eq!(
-                (*offset, spot.walker.at, spot.before.len()),
-                (want, at, len)
-            );
-            let frame = spot.walker.frame;
-            assert_eq!(frame, spots(&good).at(*offset).1.walker.frame);
+            spot.export(&mut bytes).unwrap();
+            let found = Spot::import(0, &mut Fields(&bytes)).unwrap();
+            assert_eq!((found.walker.at, found.before.len()), (at, len));
+            assert_eq!(found.walker.frame, spot.walker.frame);
+            let cut = &bytes[..bytes.len() - 1];
+            assert!(Spot::import(0, &mut Fields(cut)).is_none());
         }
-        for bad in [
-            (100, 500, 0),
-            (50, 1000, 0),
-            (50, 300, 0),
-            (50, 301, DICTIONARY + 1),
-        ] {
-            assert!(import_from(&[(40, 300, 1), bad]).is_none(), "{bad:?}");
-        }
-        assert!(export(&spots(&[]), &mut Vec::new()).is_none());
+        let mut bytes = Vec::new();
+        spot(301, DICTIONARY + 1).export(&mut bytes).unwrap();
+        assert!(Spot::import(0, &mut Fields(&bytes)).is_none());
     }
 }

@@ -4,7 +4,10 @@
 //! may refer to. Of these only the bytes are kept that the next 32 KiB do refer to, often a few hundred: beyond, no match
 //! reaches back over the point.
 //!
-//! As bytes, to be kept for another mount, an index is its stride (8 bytes) and the points, each with:
+//! This is no table of [`Entries`](crate::codec::entries::Entries): points lie before the starts of segments, their number is
+//! limited by the bytes of their windows, and windows are made smaller later.
+//!
+//! As bytes of a seek index, these are the stride (8 bytes) and the points, each with:
 //!
 //! | bytes | what |
 //! |---|---|

@@ -3,7 +3,8 @@
 //! Written from RFC 8878 §3.1.1 (frames), §3.1.1.2 (blocks), §3.1.2 (skippable frames), and for the seek table from facebook/zstd,
 //! contrib/seekable_format/zstd_seekable_compression_format.md 0.1.0.
 
-use crate::codec::chunked::{Entries, Headers, array_at, corrupt, read_into, unsupported};
+use crate::codec::chunked::{Headers, array_at, corrupt, read_into, unsupported};
+use crate::codec::entries::Entries;
 use crate::error::{Error, Result};
 use crate::source::{Source, len_u64};
 
@@ -192,8 +193,8 @@ impl Frames {
     }
 
     /// Bytes of memory held.
-    pub(super) fn held(&self) -> usize {
-        size_of_val(self.entries.rest())
+    pub(super) fn held(&self) -> u64 {
+        self.entries.held()
     }
 }
 

@@ -150,7 +150,7 @@ impl Turns {
     }
 }
 
-/// A decoder with the right state in it; nobody else has it meanwhile.
+/// A decoder with the state of one cursor in it, locked for that cursor.
 pub(super) struct Turn<'a>(MutexGuard<'a, Turns>);
 
 impl Turn<'_> {

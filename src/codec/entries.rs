@@ -1,0 +1,249 @@
+//! A table of the places at which a stream can be entered, by decoded offset. It stays small whatever the payload is.
+//!
+//! As bytes, for a seek index, it is the spacing of entries (8 bytes), and for each entry its decoded offset (8 bytes) and what
+//! [`Stored::export`] appends. Numbers are little-endian.
+
+use super::index_store::Fields;
+use crate::source::len_u64;
+
+/// The most entries that one table keeps.
+const MAX_ENTRIES: u64 = 1 << 15;
+
+/// The least distance of entries in decoded bytes, also where chunks are smaller.
+const MIN_SPACING: u64 = 64 << 10;
+
+/// What a decoder needs to start at an entry, where a seek index stores it.
+pub(super) trait Stored: Clone {
+    /// Position among the stored bytes or bits, which rises from entry to entry.
+    fn position(&self) -> u64;
+
+    /// Appends the entry as bytes, no more than it takes of memory.
+    fn export(&self, bytes: &mut Vec<u8>) -> Option<()>;
+
+    /// The entry at a decoded offset from these bytes, which are not trusted.
+    fn import(decoded: u64, fields: &mut Fields<'_>) -> Option<Self>;
+}
+
+/// Decoded offsets at which a stream can be entered, each with what a decoder needs to start there.
+///
+/// Invariant: the first is at 0, and no two are closer than `spacing`. So a payload of a million tiny chunks costs no more
+/// memory than one of large chunks; a cursor then walks from the entry before.
+pub(super) struct Entries<T> {
+    spacing: u64,
+    first: T,
+    rest: Vec<(u64, T)>,
+}
+
+impl<T: Clone> Entries<T> {
+    /// A table for `data_size` decoded bytes with the entry at 0, for entries as dense as its memory allows.
+    pub(super) fn new(data_size: u64, first: T) -> Self {
+        let spacing = data_size.div_ceil(MAX_ENTRIES).max(MIN_SPACING);
+        Self::spaced(spacing, first)
+    }
+
+    /// A table with the entry at 0 that keeps entries at least `spacing` decoded bytes apart.
+    pub(super) fn spaced(spacing: u64, first: T) -> Self {
+        Self {
+            spacing: spacing.max(1),
+            first,
+            rest: Vec::new(),
+        }
+    }
+
+    /// Whether an entry at `offset` would be kept.
+    pub(super) fn wants(&self, offset: u64) -> bool {
+        let next = self.rest.partition_point(|&(at, _)| at <= offset);
+        let before = next
+            .checked_sub(1)
+            .and_then(|before| self.rest.get(before))
+            .map_or(0, |&(at, _)| at);
+        let after = self.rest.get(next).map_or(u64::MAX, |&(at, _)| at);
+        offset.saturating_sub(before) >= self.spacing
+            && after.saturating_sub(offset) >= self.spacing
+    }
+
+    /// Keeps the entry at `offset`, unless there is one nearby.
+    pub(super) fn add(&mut self, offset: u64, entry: T) {
+        if self.wants(offset) {
+            let next = self.rest.partition_point(|&(at, _)| at <= offset);
+            self.rest.insert(next, (offset, entry));
+        }
+    }
+
+    /// Drops the entries that are nearest to others, and keeps entries as far apart from now on.
+    pub(super) fn thin_out(&mut self) {
+        let before = self.rest.len();
+        for _ in 0..u64::BITS {
+            self.spacing = self.spacing.saturating_mul(2);
+            let spacing = self.spacing;
+            let mut last = 0;
+            self.rest.retain(|&(at, _)| {
+                let kept = at.saturating_sub(last) >= spacing;
+                if kept {
+                    last = at;
+                }
+                kept
+            });
+            if self.rest.len() < before || before == 0 {
+                break;
+            }
+        }
+        self.rest.shrink_to_fit();
+    }
+
+    /// The last entry at or before `offset`.
+    pub(super) fn at(&self, offset: u64) -> (u64, T) {
+        let next = self.rest.partition_point(|&(at, _)| at <= offset);
+        next.checked_sub(1)
+            .and_then(|before| self.rest.get(before))
+            .cloned()
+            .unwrap_or_else(|| (0, self.first.clone()))
+    }
+
+    /// The first entry behind `offset`.
+    #[cfg(feature = "xz")]
+    pub(super) fn after(&self, offset: u64) -> Option<&(u64, T)> {
+        let next = self.rest.partition_point(|&(at, _)| at <= offset);
+        self.rest.get(next)
+    }
+
+    /// The entries behind the one at 0.
+    pub(super) fn rest(&self) -> &[(u64, T)] {
+        &self.rest
+    }
+
+    /// Bytes of memory held, but for what entries refer to.
+    pub(super) fn held(&self) -> u64 {
+        len_u64(self.rest.capacity().saturating_mul(size_of::<(u64, T)>()))
+    }
+}
+
+impl<T: Stored> Entries<T> {
+    /// Appends the entries behind the one at 0 as bytes; `None` if there are none.
+    pub(super) fn export(&self, bytes: &mut Vec<u8>) -> Option<()> {
+        bytes.extend(self.spacing.to_le_bytes());
+        for (offset, entry) in &self.rest {
+            bytes.extend(offset.to_le_bytes());
+            entry.export(bytes)?;
+        }
+        (!self.rest.is_empty()).then_some(())
+    }
+
+    /// Adds exported entries to the one at 0, all with positions below `end`; `None` if they contradict themselves, or are
+    /// closer to each other than those of this table may be.
+    pub(super) fn import(mut self, bytes: &[u8], data_size: u64, end: u64) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let own = self.spacing;
+        self.spacing = fields.u64().filter(|&spacing| spacing >= own)?;
+        let mut last = self.first.position();
+        while !fields.0.is_empty() {
+            let offset = fields.u64()?;
+            let entry = T::import(offset, &mut fields)?;
+            let forward =
+                entry.position() > last && self.rest.last().is_none_or(|row| row.0 < offset);
+            if !forward || entry.position() >= end || offset >= data_size || !self.wants(offset) {
+                return None;
+            }
+            last = entry.position();
+            self.rest.push((offset, entry));
+        }
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_keep_their_distance() {
+        let mut entries = Entries::spaced(10, 'a');
+        for (offset, name) in [(5, 'b'), (10, 'c'), (15, 'd'), (30, 'e'), (20, 'f')] {
+            entries.add(offset, name);
+        }
+        assert_eq!(entries.at(9), (0, 'a'));
+        assert_eq!(entries.at(15), (10, 'c'));
+        assert_eq!(entries.at(29), (20, 'f'));
+        assert_eq!(entries.at(u64::MAX), (30, 'e'));
+        assert_eq!(entries.rest().len(), 3);
+    }
+
+    #[test]
+    fn entries_thin_out_to_none() {
+        let mut entries = Entries::spaced(10, 0);
+        for offset in (64..=640).step_by(64) {
+            entries.add(offset, offset);
+        }
+        for len in [5, 2, 1, 0, 0] {
+            entries.thin_out();
+            assert_eq!(entries.rest().len(), len);
+            let (at, entry) = entries.at(600);
+            assert!(at == entry && at <= 600);
+        }
+        assert!(!entries.wants(600));
+    }
+
+    #[test]
+    fn a_table_of_a_huge_block_is_no_larger_than_that_of_a_big_one() {
+        let mut entries = Entries::new(1 << 40, ());
+        for n in 0..(1u64 << 17) {
+            entries.add(n << 23, ());
+        }
+        assert!(entries.rest().len() <= 1 << 15);
+    }
+
+    /// An entry whose position is a number of its own.
+    impl Stored for u64 {
+        fn position(&self) -> u64 {
+            *self
+        }
+
+        fn export(&self, bytes: &mut Vec<u8>) -> Option<()> {
+            bytes.extend(self.to_le_bytes());
+            Some(())
+        }
+
+        fn import(_decoded: u64, fields: &mut Fields<'_>) -> Option<Self> {
+            fields.u64()
+        }
+    }
+
+    fn exported(spacing: u64, rows: &[(u64, u64)]) -> Vec<u8> {
+        let numbers = rows.iter().flat_map(|&(offset, at)| [offset, at]);
+        [spacing]
+            .into_iter()
+            .chain(numbers)
+            .flat_map(u64::to_le_bytes)
+            .collect()
+    }
+
+    #[test]
+    fn exported_entries_are_imported_with_their_spacing() {
+        let rows = [(20, 7), (40, 300), (99, 999)];
+        let mut entries = Entries::spaced(10, 0);
+        for (offset, at) in rows {
+            entries.add(offset, at);
+        }
+        let mut bytes = Vec::new();
+        entries.export(&mut bytes).unwrap();
+        assert_eq!(bytes, exported(10, &rows));
+        assert!(len_u64(bytes.len()) <= entries.held() + 8);
+        let found = Entries::spaced(5, 0).import(&bytes, 100, 1000).unwrap();
+        assert_eq!(found.rest(), rows);
+        assert!(!found.wants(49) && found.wants(50));
+        assert!(Entries::spaced(10, 0).export(&mut Vec::new()).is_none());
+    }
+
+    #[test]
+    fn entries_that_can_not_be_are_not_imported() {
+        let import = |bytes: &[u8]| Entries::spaced(10, 0).import(bytes, 100, 1000).is_some();
+        let good = exported(10, &[(20, 7), (40, 300)]);
+        assert!(import(&good));
+        assert!((1..8).all(|cut| !import(&good[..good.len() - cut])));
+        assert!(!import(&exported(9, &[(20, 7)])), "too close");
+        for bad in [(100, 500), (50, 1000), (50, 300), (49, 500), (20, 500)] {
+            assert!(!import(&exported(10, &[(40, 300), bad])), "{bad:?}");
+        }
+        assert!(!import(&exported(10, &[(0, 7)])), "there is one at 0");
+    }
+}
