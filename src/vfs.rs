@@ -172,9 +172,13 @@ impl Vfs {
         }
     }
 
-    /// Reads the tree, which otherwise waits for the first who wants something that depends on it.
+    /// Reads the tree, which otherwise the first request does that depends on it: but not a tree so large that it takes hundreds of
+    /// megabytes, which most uses of a mount can do without. Makes no names: a save then need not look which of them it changes.
     pub fn prepare(&self) {
-        self.state().catalogue();
+        let state = self.state();
+        if state.snapshot.text().len() <= MAX_PREPARED {
+            let _ = state.snapshot.arrays();
+        }
     }
 
     /// Decodes only while `wanted`: a long decode must not keep FILE locked when the mount has ended. The first call counts.
@@ -476,6 +480,10 @@ impl Vfs {
         })
     }
 }
+
+/// Longest text whose tree is read before anything asks for it, in bytes. A tree takes four to ten times as much memory as its text,
+/// and one of this length about a second to read.
+const MAX_PREPARED: usize = 16 << 20;
 
 /// The directories of the root.
 const ROOT_DIRECTORIES: [(&str, Node); 3] = [

@@ -416,7 +416,7 @@ fn check_device() -> Result<(), Failure> {
     ))
 }
 
-/// Reads the tree while the mount is made: a large one takes longer, and the first look at its arrays waits for that.
+/// Reads the tree while the mount is made, see [`Vfs::prepare`].
 fn prepare_from_thread(vfs: &Arc<Vfs>) -> Result<(), Failure> {
     let vfs = Arc::clone(vfs);
     std::thread::Builder::new()
