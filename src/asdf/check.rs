@@ -72,13 +72,14 @@ pub fn check_text(old: &Snapshot, text: &Arc<Vec<u8>>, validate: Validate) -> Re
     let tree = Arc::new(tree);
     let before = (!strict).then_some(old);
     check_subset(before, &tree)?;
+    // before the arrays are looked for: both together would take more memory
+    let faults = (validate != Validate::Off).then(|| rules::check(&tree));
     let found = old.find_in(&tree);
     check_arrays(before, &found)?;
     if validate != Validate::Off {
         check_externals(old, strict, &found)?;
     }
     check_tags(old, &tree)?;
-    let faults = (validate != Validate::Off).then(|| rules::check(&tree));
     if let Some(faults) = faults.as_ref().filter(|faults| !faults.list.is_empty()) {
         let none = Faults::default();
         check_rules(before.map_or(&none, Snapshot::faults), faults)?;

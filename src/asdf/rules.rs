@@ -87,6 +87,20 @@ impl Want {
     }
 }
 
+/// Tells the wants of the rules from each other: the low half of the address of each. All of them are constants of the program, which
+/// is smaller than 4 GiB.
+#[derive(PartialEq, Eq, Hash)]
+struct WantId(u32);
+
+impl WantId {
+    fn of(want: &'static Want) -> Self {
+        let address = std::ptr::from_ref(want).addr();
+        let bytes = address.to_le_bytes();
+        let low = bytes.first_chunk().copied().unwrap_or_default();
+        Self(u32::from_le_bytes(low))
+    }
+}
+
 /// A rule: the end of a tag, and what the value has to be.
 struct Rule {
     name: &'static str,
@@ -220,7 +234,7 @@ enum Subject<'t> {
 struct Checker<'t> {
     allowance: Allowance,
     /// Collections that a rule has been applied to.
-    seen: HashSet<(NodeId, usize)>,
+    seen: HashSet<(NodeId, WantId)>,
     above: Vec<Level<'t>>,
     /// The steps from the tagged node to the collection that is being checked.
     trail: Vec<Step<'t>>,
@@ -293,10 +307,7 @@ impl<'t> Checker<'t> {
     /// Whether a collection has not yet been held against what is wanted. Lists that only one way leads to are not noted.
     fn is_new(&mut self, node: Node<'t>, want: &'static Want) -> bool {
         let more_ways = node.kind() != Kind::Sequence || node.tag().is_some() || self.in_merged;
-        !more_ways
-            || self
-                .seen
-                .insert((node.follow().id(), std::ptr::from_ref(want).addr()))
+        !more_ways || self.seen.insert((node.follow().id(), WantId::of(want)))
     }
 
     /// Goes on to the next item of a list that has to be looked at: an inline array may have millions of numbers.
