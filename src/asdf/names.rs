@@ -210,20 +210,20 @@ impl Names {
     /// Names all places.
     #[must_use]
     pub fn new(tree: &Tree, outline: &Outline) -> Self {
-        let mut named = Self::group(outline);
+        let mut names = Self::group(outline);
         let mut odd = HashMap::new();
         for (id, _) in outline.ids() {
-            let children = named.children(id);
+            let children = names.children(id);
             let entry = |&child: &PlaceId| Entry {
                 key: key(tree, outline, child),
                 array: has_files(outline, child),
-                directory: named.is_directory(outline, child),
+                directory: names.is_directory(outline, child),
             };
-            let names = odd_names(children.iter().map(entry)).into_iter();
-            odd.extend(names.filter_map(|(at, name)| Some((*children.get(at)?, name))));
+            let found = odd_names(children.iter().map(entry)).into_iter();
+            odd.extend(found.filter_map(|(at, name)| Some((*children.get(at)?, name))));
         }
-        named.odd = odd;
-        named
+        names.odd = odd;
+        names
     }
 
     /// Sorts the places by their parents.

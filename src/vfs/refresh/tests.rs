@@ -135,7 +135,9 @@ fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
     let shorter = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [2]}";
     save(&vfs, &format!("a: ARRAY\nb: {shorter}"));
     let changes: Vec<_> = changes.try_iter().collect();
-    changes.iter().for_each(|change| vfs.told(change));
+    for change in &changes {
+        vfs.told(change);
+    }
     assert_eq!(size("b.bin".as_ref()), 2);
     let told = |name| changes.contains(&Invalidation::Inode(ino_of(&vfs, name).unwrap()));
     assert_eq!(
