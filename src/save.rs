@@ -122,9 +122,6 @@ mod view;
 mod whole;
 mod writer;
 
-#[cfg(test)]
-mod tests;
-
 use std::fs::Metadata;
 use std::path::Path;
 use std::sync::Arc;
@@ -206,3 +203,6 @@ pub fn open_read_only(path: &Path) -> Result<ReadOnly> {
         scan: shown.scan,
     })
 }
+
+#[cfg(test)]
+mod tests;
