@@ -7,11 +7,10 @@ use super::cache::{Cache, For};
 use super::scheduler::RunSlot;
 use crate::error::Result;
 
-/// Memory that its holder may use until this is dropped: granted by the [`Scheduler`](super::scheduler::Scheduler), which
-/// makes decoders wait for it, and counted in the [`Cache`], which makes room for it.
+/// Memory that its holder may use until this is dropped: granted by the scheduler, which makes decoders wait for it, and
+/// counted in the [`Cache`], which makes room for it.
 ///
-/// A thread must [give it back](MemoryPermit::give_back) before it waits for another decoder, because that one may be waiting
-/// for this memory.
+/// A thread must give it back before it waits for another decoder, because that one may be waiting for this memory.
 pub struct MemoryPermit {
     cache: Arc<Cache>,
     /// Bytes granted by the scheduler.
