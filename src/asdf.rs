@@ -314,6 +314,12 @@ impl Snapshot {
         self.shared_tree().map(|tree| tree.map(|tree| &**tree))
     }
 
+    /// Whether nothing has asked for the tree yet.
+    #[must_use]
+    pub fn is_unread(&self) -> bool {
+        self.tree.get().is_none()
+    }
+
     /// As [`Snapshot::tree`], for those who keep it.
     fn shared_tree(&self) -> Option<Result<&Arc<Tree>, &Error>> {
         let parse = || {

@@ -17,7 +17,7 @@ use super::kernel::Announced;
 use super::node::Node;
 use super::publish::Saved;
 use super::root::Number;
-use super::{Error, Invalidation, Result, State, Vfs, locked};
+use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::{check_complete, check_text};
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::header::BlockHeader;
@@ -67,12 +67,14 @@ impl Vfs {
                 }
                 what = format!("{what}, {} put back,", healed.put_back);
             }
-            done = self.commit(
-                &mut writer,
-                &Edit::text(Arc::clone(&saved)),
-                &what,
-                checked?,
-            )?;
+            let (checked, edit) = (checked?, Edit::text(Arc::clone(&saved)));
+            done = if saved.len() > MAX_PREPARED && snapshot.is_unread() {
+                // nothing has asked for the tree so far: it need not be kept while FILE is written, and after that
+                drop(checked);
+                self.commit(&mut writer, &edit, &what, None)?
+            } else {
+                self.commit(&mut writer, &edit, &what, checked)?
+            };
         }
         let shown = healed.map(|_| Invalidation::Inode(Node::Text(number).ino()));
         let _announced = self.announce(shown.into_iter().collect(), None);

@@ -125,6 +125,21 @@ fn a_save_makes_no_names_that_it_can_do_without() {
     assert_eq!(ino_of(&vfs, "a.bin"), a);
 }
 
+/// A save of a very large tree that nothing had asked for left it in memory, twice while FILE was written.
+#[test]
+fn a_very_large_tree_stays_unread_until_something_asks_for_it() {
+    let comment = format!("# {}\n", "x".repeat(crate::vfs::MAX_PREPARED));
+    let (_dir, small) = with_tree("a: ARRAY");
+    small.prepare();
+    save(&small, "a: ARRAY\nb: ARRAY");
+    assert!(!small.state().snapshot.is_unread());
+    let (_dir, vfs) = with_tree(&format!("{comment}a: ARRAY"));
+    vfs.prepare();
+    save(&vfs, &format!("{comment}a: ARRAY\nb: ARRAY"));
+    assert!(vfs.state().snapshot.is_unread());
+    assert!(ino_of(&vfs, "b.bin").is_some());
+}
+
 #[test]
 fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
     let (_dir, vfs) = with_tree("a: ARRAY\nb: ARRAY");
