@@ -1,7 +1,7 @@
 //! A table of the places at which a stream can be entered, by decoded offset. It stays small whatever the payload is.
 //!
 //! As bytes, for a seek index, it is the spacing of entries (8 bytes), and for each entry its decoded offset (8 bytes) and what
-//! [`Stored::export`] appends. Numbers are little-endian.
+//! [`IndexEntry::export`] appends. Numbers are little-endian.
 
 use super::index_store::Fields;
 use crate::source::len_u64;
@@ -13,7 +13,7 @@ const MAX_ENTRIES: u64 = 1 << 15;
 const MIN_SPACING: u64 = 64 << 10;
 
 /// What a decoder needs to start at an entry, where a seek index stores it.
-pub(super) trait Stored: Clone {
+pub(super) trait IndexEntry: Clone {
     /// Position among the stored bytes or bits, which rises from entry to entry.
     fn position(&self) -> u64;
 
@@ -108,6 +108,7 @@ impl<T: Clone> Entries<T> {
     }
 
     /// The entries behind the one at 0.
+    #[cfg(any(test, feature = "lz4f", feature = "xz", feature = "zstd"))]
     pub(super) fn rest(&self) -> &[(u64, T)] {
         &self.rest
     }
@@ -118,7 +119,7 @@ impl<T: Clone> Entries<T> {
     }
 }
 
-impl<T: Stored> Entries<T> {
+impl<T: IndexEntry> Entries<T> {
     /// Appends the entries behind the one at 0 as bytes; `None` if there are none.
     pub(super) fn export(&self, bytes: &mut Vec<u8>) -> Option<()> {
         bytes.extend(self.spacing.to_le_bytes());
@@ -193,7 +194,7 @@ mod tests {
     }
 
     /// An entry whose position is a number of its own.
-    impl Stored for u64 {
+    impl IndexEntry for u64 {
         fn position(&self) -> u64 {
             *self
         }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::batch::Ready;
-use crate::codec::entries::Stored;
+use crate::codec::entries::IndexEntry;
 use crate::codec::index_store::Fields;
 
 /// The levels of a stream.
@@ -35,7 +35,7 @@ impl Entry {
 }
 
 /// As bytes: [`Entry::bit`], [`Entry::level`] and [`Entry::combined`], little-endian.
-impl Stored for Entry {
+impl IndexEntry for Entry {
     fn position(&self) -> u64 {
         self.bit
     }

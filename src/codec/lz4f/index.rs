@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::frame::{Frame, Walker, block_max};
 use super::{DICTIONARY, Spot};
-use crate::codec::entries::Stored;
+use crate::codec::entries::IndexEntry;
 use crate::codec::index_store::Fields;
 
 const LINKED: u8 = 1;
@@ -20,7 +20,7 @@ const BLOCK_CHECKSUM: u8 = 2;
 const CONTENT_CHECKSUM: u8 = 4;
 const IN_FRAME: u8 = 0x80;
 
-impl Stored for Spot {
+impl IndexEntry for Spot {
     fn position(&self) -> u64 {
         self.walker.at
     }
