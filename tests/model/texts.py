@@ -9,7 +9,7 @@ import yaml
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 HEAD = b"#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n"
 DIRECTIVES = b"%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n"
-NDARRAY = re.compile(r"tag:stsci\.edu:asdf/core/ndarray-\d+\.\d+\.\d+")
+NDARRAY = re.compile(r"tag:stsci\.edu:asdf/core/ndarray-\d")
 TYPES = {"uint8": "u1", "int16": "i2", "int32": "i4", "float64": "f8"}
 
 
@@ -65,9 +65,9 @@ def arrays_of(text):
         if id(node) in seen:
             return
         seen.add(id(node))
-        if isinstance(node, yaml.ScalarNode) and NDARRAY.fullmatch(node.tag):
+        if isinstance(node, yaml.ScalarNode) and NDARRAY.match(node.tag):
             raise ValueError("an array that is neither a mapping nor a list")
-        if isinstance(node, yaml.MappingNode) and NDARRAY.fullmatch(node.tag):
+        if isinstance(node, yaml.MappingNode) and NDARRAY.match(node.tag):
             if array := array_of({key.value: value for key, value in node.value}):
                 found["/".join(path)] = array
         elif isinstance(node, yaml.MappingNode):
@@ -87,7 +87,7 @@ def array_of(fields):
         raise ValueError("an array without elements")
     if "source" not in fields or not isinstance(fields["datatype"], yaml.ScalarNode):
         return None
-    order = fields["byteorder"].value if "byteorder" in fields else "big"
+    order = fields["byteorder"].value if "byteorder" in fields else None
     if order not in ("big", "little"):
         raise ValueError("neither big nor little")
     shape = tuple(None if item.value == "*" else int(item.value) for item in fields["shape"].value)

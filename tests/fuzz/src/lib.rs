@@ -149,13 +149,14 @@ pub fn tree(input: &[u8]) {
         let outline = Outline::new(&tree);
         let names = Names::new(&tree, &outline);
         for (id, _) in outline.ids().take(OPENED) {
-            let _ = names.path(&outline, id);
+            let _ = names.path(&tree, &outline, id);
         }
     }
     let blocks = [block(&[7; 64]), block(&[])].concat();
     if let Some(old) = open([TEXT, &blocks].concat()) {
+        let input = Arc::new(input.to_vec());
         for validate in [Validate::Off, Validate::Warn, Validate::Strict] {
-            let _ = check_text(&old, input, validate);
+            let _ = check_text(&old, &input, validate);
         }
     }
     if let Some(snapshot) = open([input, &blocks].concat()) {
