@@ -114,9 +114,7 @@ def names(session, by, rng):
 
 
 def attributes(session, name, file, found):
-    # for a moment the name may still lead to the file of before another program's change
-    if not session.lagging:
-        session.note_ino(file, found)
+    session.note_ino(file, found)
     length = len(file.target if file.target is not None else file.data)
     if found["nlink"] != file.names:
         raise Divergence(f"{name} has {found['nlink']} names, not {file.names}")

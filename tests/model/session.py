@@ -209,7 +209,8 @@ class Session:
 
     def note_ino(self, file, found):
         if file.ino is None:
-            file.ino = found["ino"]
+            # for a moment the name may still lead to the file of before another program's change
+            file.ino = None if self.lagging else found["ino"]
         elif file.ino != found["ino"]:
             raise Divergence(f"inode {found['ino']}, where it was {file.ino} before")
 
