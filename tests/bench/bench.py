@@ -18,6 +18,9 @@ sys.path.insert(0, str(ROOT / "tests"))
 import mounting  # noqa: E402
 
 PROGRAM = str(ROOT / "target/release/asdf-mount")
+# What a mount runs at the moment: PROGRAM, or the build that --against names.
+program = PROGRAM
+other_build = None
 MEASURE = str(ROOT / "target/release/examples/measure")
 DATA = ROOT / "target/bench"
 MIB = 1 << 20
@@ -59,11 +62,14 @@ class Served(mounting.Mount):
     """A mount whose peak memory is known afterwards."""
 
     peak = 0
+    # How many there have been.
+    count = 0
     # Seconds that the command took.
     took = 0.0
 
     def __init__(self, file, options=(), cpu=None):
-        super().__init__(PROGRAM, file, ["-r", "-o", "index-cache=off", *options])
+        Served.count += 1
+        super().__init__(program, file, ["-r", "-o", "index-cache=off", *options])
         self.cpu = cpu
 
     def __enter__(self):
@@ -89,19 +95,30 @@ class Served(mounting.Mount):
 def compare(name, unit, sides, rounds, work=None):
     """Run each side once a round. A side gives seconds, or (seconds, peak MiB). The first is ours, the ratio is each
     other's seconds by ours: above 1 we are faster."""
+    global program
     seconds, peaks = {side: [] for side in sides}, {}
+
+    def measure(side, action):
+        try:
+            got = action()
+        except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
+            print(f"{name:38} {side:38} not possible: {str(error)[:70]}")
+            sides.pop(side, None)
+            return
+        took, peak = got if isinstance(got, tuple) else (got, None)
+        seconds.setdefault(side, []).append(took)
+        if peak is not None:
+            peaks[side] = max(peaks.get(side, 0), peak)
+
     for _ in range(rounds):
-        for side in list(seconds):
-            try:
-                got = sides[side]()
-            except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
-                print(f"{name:38} {side:26} not possible: {str(error)[:70]}")
-                del seconds[side]
-                continue
-            took, peak = got if isinstance(got, tuple) else (got, None)
-            seconds[side].append(took)
-            if peak is not None:
-                peaks[side] = max(peaks.get(side, 0), peak)
+        for side, action in list(sides.items()):
+            mounts = Served.count
+            measure(side, action)
+            if other_build and Served.count > mounts:
+                program = other_build
+                measure(f"{side}, other build", action)
+                program = PROGRAM
+    seconds = {side: values for side, values in seconds.items() if values}
     if not seconds:
         return
     medians = {side: statistics.median(values) for side, values in seconds.items()}
@@ -112,7 +129,7 @@ def compare(name, unit, sides, rounds, work=None):
                "seconds": [round(s, 6) for s in seconds[side]], "peak_mib": peaks.get(side)}
         rows.append(row)
         peak = f"{row['peak_mib']:8}" if row["peak_mib"] is not None else " " * 8
-        print(f"{name if side == next(iter(medians)) else '':38} {side:26} {value:10.2f} {unit:6} {row['ratio']:8.2f} {peak}", flush=True)
+        print(f"{name if side == next(iter(medians)) else '':38} {side:38} {value:10.2f} {unit:6} {row['ratio']:8.2f} {peak}", flush=True)
 
 
 def python(action, path):
@@ -337,7 +354,10 @@ def main():
     parser.add_argument("--only", default="*", help="glob on the names of the comparisons")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--codec-mib", type=int, help="decoded size of the compressed blocks, 256 if not given")
+    parser.add_argument("--against", metavar="PROGRAM", help="another build, which every comparison measures as well")
     args = parser.parse_args()
+    global other_build
+    other_build = args.against and str(pathlib.Path(args.against).resolve(strict=True))
     sizes = {"raw": 1024 * MIB, "codec": 256 * MIB, "reads": 50_000, "codec_reads": 200, "blocks": 10_000, "tree": 20 * MIB}
     if args.quick:
         sizes = {"raw": 64 * MIB, "codec": 16 * MIB, "reads": 2_000, "codec_reads": 20, "blocks": 1_000, "tree": 2 * MIB}
@@ -345,7 +365,7 @@ def main():
         sizes["codec"] = args.codec_mib * MIB
     rounds = args.rounds or (2 if args.quick else 5)
     DATA.mkdir(parents=True, exist_ok=True)
-    print(f"{'what':38} {'side':26} {'median':>10} {'':6} {'time/ours':>8} {'peak MiB':>8}")
+    print(f"{'what':38} {'side':38} {'median':>10} {'':6} {'time/ours':>8} {'peak MiB':>8}")
     for group in (raw_reads, codecs, memory, opening):
         for name, comparison in group(sizes, rounds):
             if fnmatch.fnmatch(name, args.only):
