@@ -68,11 +68,11 @@ def arrays_of(text):
         if isinstance(node, yaml.ScalarNode) and NDARRAY.match(node.tag):
             raise ValueError("an array that is neither a mapping nor a list")
         if isinstance(node, yaml.MappingNode) and NDARRAY.match(node.tag):
-            if array := array_of({key.value: value for key, value in node.value}):
+            if array := array_of({plain(key): value for key, value in node.value}):
                 found["/".join(path)] = array
         elif isinstance(node, yaml.MappingNode):
             for key, value in node.value:
-                walk(value, [*path, key.value])
+                walk(value, [*path, plain(key)])
         elif isinstance(node, yaml.SequenceNode):
             for index, value in enumerate(node.value):
                 walk(value, [*path, str(index)])
@@ -106,10 +106,17 @@ def problem(text, blocks):
     return None
 
 
+def plain(node):
+    """A node as a value that can be compared: of a mapping or sequence the values in it."""
+    if isinstance(node, yaml.ScalarNode):
+        return node.value
+    return tuple(plain(part) for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
+
+
 def repeated_key(node):
     """Whether a mapping has a key twice."""
     if isinstance(node, yaml.MappingNode):
-        keys = [key.value for key, _ in node.value]
+        keys = [plain(key) for key, _ in node.value]
         return len(set(keys)) < len(keys) or any(repeated_key(value) for _, value in node.value)
     return isinstance(node, yaml.SequenceNode) and any(map(repeated_key, node.value))
 
