@@ -28,6 +28,7 @@ mod lines;
 mod moment;
 pub mod names;
 pub mod npy;
+mod other_formats;
 pub mod outline;
 mod percent;
 mod places;

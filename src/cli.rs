@@ -1,29 +1,34 @@
 //! The command line: what it accepts, what it prints, how it ends. The manual is its contract.
 
+mod advice;
 mod check;
+mod completions;
 #[cfg(feature = "fuse")]
 mod daemon;
 mod exit;
 mod explode;
+mod files;
 mod limits;
 #[cfg(feature = "fuse")]
 mod log;
 #[cfg(feature = "fuse")]
 mod memory;
+#[cfg(feature = "fuse")]
+mod mountpoint;
 mod options;
 mod progress;
 mod report;
 mod unmount;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
-use clap_complete::Shell;
+use clap::{CommandFactory, Parser, ValueHint};
 
+use completions::Shell;
 use exit::{Exit, Failure};
 use options::{Action, Options};
 
@@ -33,15 +38,18 @@ use crate::error::{Error, printable};
 const USAGE: &str = "\
 asdf-mount [OPTIONS] FILE [MOUNTPOINT]
        asdf-mount -u MOUNTPOINT...
-       asdf-mount --check [--repair] [-o OPT[,OPT...]] FILE...
-       asdf-mount --list [-o OPT[,OPT...]] FILE
+       asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...
+       asdf-mount --list [--json] [-o OPT[,OPT...]] FILE|DIR...
        asdf-mount --explode DIR [-o OPT[,OPT...]] FILE
        asdf-mount --implode OUT [-o OPT[,OPT...]] FILE";
+
+/// The manual, as mdoc(7) has it.
+const MANUAL: &[u8] = include_bytes!("../man/asdf-mount.1");
 
 /// What `--help` says behind the options.
 const AFTER_HELP: &str = "\
 Unmount with `umount MOUNTPOINT`, `fusermount3 -u MOUNTPOINT` or `asdf-mount -u MOUNTPOINT`.
-The manual, asdf-mount(1), has all -o options, the layout of the mount and the exit statuses.";
+The manual, asdf-mount(1), has the layout of the mount, how saves work and the exit statuses.";
 
 /// Mounts an ASDF file as a directory: the tree as a text file, blocks and arrays as data files.
 #[derive(Debug, Parser)]
@@ -50,6 +58,7 @@ The manual, asdf-mount(1), has all -o options, the layout of the mount and the e
     version,
     override_usage = USAGE,
     after_help = AFTER_HELP,
+    after_long_help = format!("{}\n\n{AFTER_HELP}", options::table::help()),
     max_term_width = 100
 )]
 #[expect(
@@ -61,7 +70,7 @@ struct Args {
     #[arg(short, value_name = "OPT[,OPT...]")]
     options: Vec<String>,
     /// Mount read-only; the same as -o ro
-    #[arg(short, long)]
+    #[arg(short, long, alias = "ro", short_alias = 'R')]
     read_only: bool,
     /// Stay in the foreground
     #[arg(short, long)]
@@ -69,7 +78,7 @@ struct Args {
     /// Stay in the foreground and log each request
     #[arg(short, long)]
     debug: bool,
-    /// Say nothing but errors
+    /// Say nothing but errors; with --check: only of files that are not in order
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
     /// Log more
@@ -89,17 +98,20 @@ struct Args {
     /// With --unmount: even if a refused tree is in memory only, which is lost then
     #[arg(long, requires = "unmount")]
     discard: bool,
-    /// Verify structure, block index, checksums and tree of each FILE
+    /// Verify structure, block index, checksums and tree of each FILE, or all *.asdf below DIR
     #[arg(long, group = "action")]
     check: bool,
     /// With --check: finish interrupted saves, and write a wrong block index anew
     #[arg(long, requires = "check")]
     repair: bool,
-    /// Print what a mount of FILE would show, with sizes
+    /// Print what a mount of each FILE would show, with sizes
     #[arg(long, group = "action")]
     list: bool,
+    /// With --list and --check: print one JSON object a line for each FILE
+    #[arg(long)]
+    json: bool,
     /// Write FILE to DIR as a tree and one file for each block
-    #[arg(long, value_name = "DIR", group = "action")]
+    #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
     explode: Option<PathBuf>,
     /// Write FILE to OUT with the blocks that it names in other files
     #[arg(long, value_name = "OUT", group = "action")]
@@ -111,8 +123,11 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
     /// Print a completion script
-    #[arg(long, value_name = "SHELL", group = "action", value_parser = ["bash", "zsh", "fish"])]
-    completions: Option<String>,
+    #[arg(long, value_name = "SHELL", group = "action")]
+    completions: Option<Shell>,
+    /// Show the manual; to a file or pipe, its source for man(1)
+    #[arg(long, group = "action")]
+    man: bool,
     /// The ASDF file, and the directory to mount on; without that, one named after FILE is made here
     #[arg(value_name = "FILE] [MOUNTPOINT")]
     paths: Vec<PathBuf>,
@@ -124,26 +139,31 @@ impl Args {
             Self { unmount: true, .. } => Action::Unmount,
             Self { check: true, .. } => Action::Check,
             Self { list: true, .. } => Action::List,
+            Self { man: true, .. } => Action::Man,
             _ => (self.explode.as_deref().map(Action::Explode))
                 .or_else(|| self.implode.as_deref().map(Action::Implode))
-                .or_else(|| self.completions.as_deref().map(Action::Completions))
+                .or_else(|| self.completions.map(Action::Completions))
                 .unwrap_or(Action::Mount),
         }
     }
 
-    /// The first flag that only a mount takes heed of.
-    fn flag_of_mounts(&self) -> Option<&'static str> {
+    /// The first flag that makes no difference to that action.
+    fn idle_flag(&self, action: Action<'_>) -> Option<&'static str> {
+        let mounts = matches!(action, Action::Mount);
+        let checks = matches!(action, Action::Check);
+        let looks = checks || matches!(action, Action::List);
         let flags = [
-            ("--read-only", self.read_only),
-            ("--foreground", self.foreground),
-            ("--debug", self.debug),
-            ("--quiet", self.quiet),
-            ("--verbose", self.verbose),
-            ("--pid-file", self.pid_file.is_some()),
-            ("--log-file", self.log_file.is_some()),
+            ("--read-only", self.read_only, mounts),
+            ("--foreground", self.foreground, mounts),
+            ("--debug", self.debug, mounts),
+            ("--quiet", self.quiet, mounts || checks),
+            ("--verbose", self.verbose, mounts),
+            ("--pid-file", self.pid_file.is_some(), mounts),
+            ("--log-file", self.log_file.is_some(), mounts),
+            ("--json", self.json, looks),
         ];
-        let given = flags.iter().find(|(_, given)| *given);
-        given.map(|(flag, _)| *flag)
+        let idle = flags.iter().find(|(_, given, heeded)| *given && !heeded);
+        idle.map(|(flag, ..)| *flag)
     }
 }
 
@@ -165,6 +185,9 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
             };
             // without a terminal there is no reader
             let _ = error.print();
+            for advice in advice::for_arguments(arguments) {
+                complain(&advice);
+            }
             return status.into();
         }
     };
@@ -180,47 +203,67 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
 
 fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     let action = args.action();
-    let idle = args
-        .flag_of_mounts()
-        .filter(|_| !matches!(action, Action::Mount));
-    if let Some(flag) = idle {
+    if let Some(flag) = args.idle_flag(action) {
         return Err(action.idle(flag));
+    }
+    if args.options.iter().any(|list| list == "help") {
+        say_bytes(format!("{}\n", options::table::help()).as_bytes())?;
+        return Ok(Exit::Ok);
     }
     let options = Options::parse(&args.options, action)?;
     let which =
         |what: &str| Failure::new(Exit::Usage, format!("which {what}? Try asdf-mount --help"));
-    let too_many = |path: &Path| {
-        let why = format!("{}: one argument too many", path.display());
-        Err(Failure::new(Exit::Usage, why))
-    };
     match (action, args.paths.as_slice()) {
-        (Action::Completions(shell), []) => completions(shell),
+        (Action::Man, []) => show_manual(),
+        (Action::Completions(shell), []) => {
+            let script = completions::script(shell, &Args::command());
+            say_bytes(script.as_bytes())?;
+            Ok(Exit::Ok)
+        }
         (Action::Unmount, []) => Err(which("MOUNTPOINT")),
         (Action::Unmount, mountpoints) => {
             let limit = Duration::from_secs(args.timeout.into());
             Ok(unmount::all(mountpoints, limit, args.discard))
         }
         (_, []) => Err(which("FILE")),
-        (Action::Check, files) => Ok(check::check(files, &options, args.repair)),
-        (Action::List, [file]) => report::list(file, &options),
+        (Action::Check, files) => {
+            let how = check::How {
+                repair: args.repair,
+                quiet: args.quiet,
+                json: args.json,
+            };
+            check::check(files, &options, how)
+        }
+        (Action::List, files) => report::list(files, &options, args.json),
+        (Action::Explode(file), [directory]) if file.is_file() && !directory.is_file() => {
+            let (file, directory) = (file.display(), directory.display());
+            let why = format!("{file}: a file; did you mean --explode {directory} {file}?");
+            Err(Failure::new(Exit::Usage, why))
+        }
         (Action::Explode(directory), [file]) => explode::explode(directory, file, &options),
         (Action::Implode(out), [file]) => explode::implode(out, file, &options),
         (Action::Mount, [file]) => mount(args, options, file, None, arguments),
+        (Action::Mount, [directory, file]) if directory.is_dir() && file.is_file() => {
+            let (file, directory) = (file.display(), directory.display());
+            let why =
+                format!("{directory}: a directory; did you mean asdf-mount {file} {directory}?");
+            Err(Failure::new(Exit::Usage, why))
+        }
         (Action::Mount, [file, mountpoint]) => {
             mount(args, options, file, Some(mountpoint), arguments)
         }
-        (_, [.., last]) => too_many(last),
+        (Action::Mount, [files @ .., last]) if last.is_dir() => {
+            let (count, last) = (files.len(), last.display());
+            let why = format!(
+                "{last}: one MOUNTPOINT for {count} FILEs; mount each: for f in FILE...; do asdf-mount \"$f\"; done"
+            );
+            Err(Failure::new(Exit::Usage, why))
+        }
+        (_, [.., last]) => {
+            let why = format!("{}: one argument too many", last.display());
+            Err(Failure::new(Exit::Usage, why))
+        }
     }
-}
-
-fn completions(shell: &str) -> Result<Exit, Failure> {
-    let shell: Shell = shell
-        .parse()
-        .map_err(|error: String| Failure::new(Exit::Usage, error))?;
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "asdf-mount", &mut script);
-    say_bytes(&script)?;
-    Ok(Exit::Ok)
 }
 
 #[cfg(not(feature = "fuse"))]
@@ -267,15 +310,43 @@ fn mount(
     daemon::serve(&request, &sink)
 }
 
+/// Shows the manual with man(1), or prints its source where no terminal is or no man.
+fn show_manual() -> Result<Exit, Failure> {
+    if std::io::stdout().is_terminal() {
+        let man = Command::new("man")
+            .args(["-l", "-"])
+            .stdin(Stdio::piped())
+            .spawn();
+        if let Ok(mut man) = man {
+            if let Some(mut input) = man.stdin.take() {
+                // a reader that leaves early has seen enough
+                let _ = input.write_all(MANUAL);
+            }
+            if man.wait().is_ok_and(|status| status.success()) {
+                return Ok(Exit::Ok);
+            }
+        }
+    }
+    say_bytes(MANUAL)?;
+    Ok(Exit::Ok)
+}
+
 /// The whole path of FILE.
 fn resolve(file: &Path) -> Result<PathBuf, Failure> {
     let fail = |cause| Failure::reading(file, &Error::io(file.display().to_string(), cause));
-    let path = file.canonicalize().map_err(fail)?;
+    let refuse = |why: &str| Failure::new(Exit::File, format!("{}: {why}", file.display()));
+    let path = match file.canonicalize() {
+        Err(cause) if cause.kind() == ErrorKind::NotFound => {
+            return Err(
+                advice::instead_of_missing(file).map_or_else(|| fail(cause), |why| refuse(&why))
+            );
+        }
+        path => path.map_err(fail)?,
+    };
     if path.metadata().map_err(fail)?.is_file() {
         return Ok(path);
     }
-    let why = format!("{}: not a file; name the ASDF file itself", file.display());
-    Err(Failure::new(Exit::File, why))
+    Err(refuse("not a file; name the ASDF file itself"))
 }
 
 /// One line on standard error, whatever it takes.
@@ -288,12 +359,28 @@ fn complain(message: &str) {
     );
 }
 
+/// An object as one line of JSON on standard output.
+fn print_line(object: &impl serde::Serialize) -> Result<(), Failure> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let written = serde_json::to_writer(&mut out, object).map_err(std::io::Error::from);
+    printed(
+        written
+            .and_then(|()| out.write_all(b"\n"))
+            .and_then(|()| out.flush()),
+    )
+}
+
 /// Text on standard output.
 fn say_bytes(text: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text).and_then(|()| out.flush()) {
+    printed(out.write_all(text).and_then(|()| out.flush()))
+}
+
+/// What became of writing to standard output.
+fn printed(written: std::io::Result<()>) -> Result<(), Failure> {
+    match written {
         // a reader that closes the pipe has seen enough
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(
             Exit::Other,
             format!("standard output: {error}"),
         )),

@@ -4,6 +4,7 @@
 //! [`Vfs::refused`]. What the operations mean is `vfs`'s.
 
 mod invalidate;
+mod mounting;
 mod options;
 
 use std::ffi::OsStr;
@@ -11,13 +12,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use fuser::{
     BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
     INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, Session, TimeOrNow, WriteFlags,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use log::debug;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,6 +39,24 @@ const MAX_REQUEST: u32 = 1 << 20;
 /// A mounted file system that is being served in the background.
 pub struct Mount {
     session: BackgroundSession,
+    made: mounting::Made,
+    requests: Requests,
+}
+
+/// How many requests a mount has answered.
+#[derive(Debug, Clone, Default)]
+pub struct Requests(Arc<AtomicU64>);
+
+impl Requests {
+    /// Those of files and directories until now.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Mount {
@@ -45,16 +65,28 @@ impl Mount {
     /// # Errors
     /// What the kernel or `fusermount3` says.
     pub fn new(vfs: &Arc<Vfs>, mountpoint: &Path, options: &MountOptions) -> io::Result<Self> {
+        let requests = Requests::default();
         let shim = Shim {
             vfs: Arc::clone(vfs),
+            requests: requests.clone(),
         };
-        let session = Session::new(shim, mountpoint, &options.config())?;
+        let (session, made) = mounting::session(shim, mountpoint, options)?;
         let device = session.as_fd().try_clone_to_owned()?;
         vfs.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
         invalidate::from_thread(vfs, session.notifier())?;
         vfs.answer_from_thread()?;
-        Ok(Self { session })
+        Ok(Self {
+            session,
+            made,
+            requests,
+        })
+    }
+
+    /// Counts its requests from now on.
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
     }
 
     /// Serves until the file system is unmounted.
@@ -62,7 +94,9 @@ impl Mount {
     /// # Errors
     /// What ended the session, if it was not an unmount.
     pub fn join(self) -> io::Result<()> {
-        self.session.join()
+        self.session.join()?;
+        self.made.forget();
+        Ok(())
     }
 }
 
@@ -79,6 +113,7 @@ fn is_connected(device: &OwnedFd) -> bool {
 /// The trait's implementation.
 struct Shim {
     vfs: Arc<Vfs>,
+    requests: Requests,
 }
 
 fn file_attr(attr: &Attr) -> FileAttr {
@@ -179,6 +214,7 @@ fn xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
 impl Shim {
     /// What became of a request for a file; of a failed one the errno, once the log has it.
     fn done<T>(&self, call: Call, ino: INodeNo, done: Result<T, Error>) -> Result<T, Errno> {
+        self.requests.add_one();
         done.map_err(|error| Errno::from_i32(self.vfs.refused(call, ino.0, None, &error)))
     }
 
@@ -189,6 +225,7 @@ impl Shim {
         (parent, name): (INodeNo, &OsStr),
         done: Result<T, Error>,
     ) -> Result<T, Errno> {
+        self.requests.add_one();
         done.map_err(|error| Errno::from_i32(self.vfs.refused(call, parent.0, Some(name), &error)))
     }
 }

@@ -10,6 +10,7 @@
 //! history of the asdf-standard repository holds (commits b85b73e6 and f0891e35).
 
 use super::header::Shape;
+use super::other_formats::why_not_asdf;
 use crate::error::{Error, Place, Result};
 
 /// How a block begins since the ASDF drafts.
@@ -163,12 +164,7 @@ impl FirstLine {
     /// # Errors
     /// [`Error::Corrupt`] if this is no ASDF file, [`Error::Unsupported`] for a newer major version.
     pub fn parse(start: &[u8], force: bool) -> Result<Self> {
-        let not_asdf = || {
-            Error::corrupt(
-                Place::Byte(0),
-                "not an ASDF file: no `#ASDF` in the first line",
-            )
-        };
+        let not_asdf = || Error::corrupt(Place::File, why_not_asdf(start));
         let window = start.get(..FIRST_LINE_LIMIT).unwrap_or(start);
         let len = window
             .iter()

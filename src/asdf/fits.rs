@@ -154,7 +154,7 @@ impl Fits {
             .skip(1)
             .find(|hdu| hdu.name.eq_ignore_ascii_case(ASDF))
             .ok_or_else(|| {
-                let why = "a FITS file without an ASDF extension";
+                let why = "a FITS file without an ASDF extension: nothing to mount; astropy.io.fits reads it";
                 Error::corrupt(Place::File, why)
             })?;
         let bytes = Arc::clone(&self.bytes);

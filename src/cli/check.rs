@@ -1,6 +1,5 @@
 //! `--check`: verifies structure, block index, checksums and tree, and says what it finds, a line each.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::progress::Progress;
 use super::report::{self, Looked};
-use super::say_bytes;
+use super::{files, say_bytes};
 use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
 use crate::asdf::checksum::{ChecksumState, md5};
@@ -33,24 +32,67 @@ enum Verdict {
     Damaged,
 }
 
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Clean => "ok",
+            Self::Suspicious => "suspicious",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
 /// The findings of one file.
 struct Findings<'a> {
     path: &'a Path,
     verdict: Verdict,
-    lines: Vec<u8>,
+    list: Vec<(Verdict, String)>,
 }
 
 impl Findings<'_> {
     fn note(&mut self, verdict: Verdict, text: &str) {
         self.verdict = self.verdict.max(verdict);
-        let word = match verdict {
-            Verdict::Clean => "ok",
-            Verdict::Suspicious => "suspicious",
-            Verdict::Damaged => "damaged",
+        self.list.push((verdict, text.to_owned()));
+    }
+
+    /// A line for each.
+    fn lines(&self) -> Vec<u8> {
+        let path = self.path.display();
+        let line = |(verdict, text): &(Verdict, String)| {
+            let line = format!("{path}: {}: {text}", verdict.word());
+            format!("{}\n", printable(&line)).into_bytes()
         };
-        let line = format!("{}: {word}: {text}", self.path.display());
-        // writing to a vector can't fail
-        let _ = writeln!(self.lines, "{}", printable(&line));
+        self.list.iter().flat_map(line).collect()
+    }
+
+    fn object(self, blocks: usize, arrays: usize) -> FileObject {
+        let finding = |(verdict, text): (Verdict, String)| FindingObject {
+            verdict: verdict.word(),
+            text,
+        };
+        FileObject {
+            file: self.path.display().to_string(),
+            verdict: self.verdict.word(),
+            blocks: Some(blocks),
+            arrays: Some(arrays),
+            findings: self.list.into_iter().map(finding).collect(),
+        }
+    }
+}
+
+impl FileObject {
+    /// Of a file that could not be checked.
+    fn unreadable(path: &Path, why: String) -> Self {
+        Self {
+            file: path.display().to_string(),
+            verdict: "not checked",
+            blocks: None,
+            arrays: None,
+            findings: vec![FindingObject {
+                verdict: "not checked",
+                text: why,
+            }],
+        }
     }
 }
 
@@ -65,29 +107,81 @@ const SEVERITY: [Exit; 7] = [
     Exit::Damaged,
 ];
 
-/// Checks each file, after repairing what can be if that is wanted. The status is that of the worst.
-pub(super) fn check(paths: &[PathBuf], options: &Options, repair: bool) -> Exit {
-    let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
-    let status = |path: &PathBuf| match check_file(path, options, repair) {
-        Ok(Verdict::Clean) => Exit::Ok,
-        Ok(Verdict::Suspicious) => Exit::Other,
-        Ok(Verdict::Damaged) => Exit::Damaged,
-        Err(failure) => {
-            super::complain(&failure.message);
-            failure.exit
-        }
-    };
-    let worst = paths.iter().map(status).max_by_key(severity);
-    worst.unwrap_or(Exit::Ok)
+/// What a check is to do beside checking.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// Repair what can be, first.
+    pub(super) repair: bool,
+    /// Say nothing of files that are in order.
+    pub(super) quiet: bool,
+    /// Print an object for each file.
+    pub(super) json: bool,
 }
 
-fn check_file(path: &Path, options: &Options, repair: bool) -> Result<Verdict, Failure> {
+/// What a check found in one file, for programs.
+#[derive(serde::Serialize)]
+struct FileObject {
+    file: String,
+    verdict: &'static str,
+    blocks: Option<usize>,
+    arrays: Option<usize>,
+    findings: Vec<FindingObject>,
+}
+
+/// A finding, for programs.
+#[derive(serde::Serialize)]
+struct FindingObject {
+    verdict: &'static str,
+    text: String,
+}
+
+/// Checks each file, and all in each directory. With several, a last line counts them. The status is that of the worst.
+pub(super) fn check(paths: &[PathBuf], options: &Options, how: How) -> Result<Exit, Failure> {
+    let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
+    let files = files::all(paths);
+    let mut counts = [0_usize; 4];
+    let mut worst = Exit::Ok;
+    for file in &files {
+        let checked = file.as_ref().map_err(Failure::clone);
+        let checked = checked.and_then(|path| check_file(path, options, how));
+        let (kind, exit) = match checked {
+            Ok(Verdict::Clean) => (0, Exit::Ok),
+            Ok(Verdict::Suspicious) => (1, Exit::Other),
+            Ok(Verdict::Damaged) => (2, Exit::Damaged),
+            Err(failure) => {
+                super::complain(&failure.message);
+                if let (true, Ok(path)) = (how.json, file) {
+                    super::print_line(&FileObject::unreadable(path, failure.message))?;
+                }
+                (3, failure.exit)
+            }
+        };
+        if let Some(count) = counts.get_mut(kind) {
+            *count = count.saturating_add(1);
+        }
+        worst = [worst, exit]
+            .into_iter()
+            .max_by_key(severity)
+            .unwrap_or(exit);
+    }
+    let [ok, suspicious, damaged, unreadable] = counts;
+    if files.len() > 1 && !how.json && !how.quiet {
+        let line = format!(
+            "{} files: {ok} ok, {suspicious} suspicious, {damaged} damaged, {unreadable} not checked\n",
+            files.len()
+        );
+        say_bytes(line.as_bytes())?;
+    }
+    Ok(worst)
+}
+
+fn check_file(path: &Path, options: &Options, how: How) -> Result<Verdict, Failure> {
     let mut findings = Findings {
         path,
         verdict: Verdict::Clean,
-        lines: Vec::new(),
+        list: Vec::new(),
     };
-    if repair {
+    if how.repair {
         mend(path, &mut findings)?;
     }
     let Looked { snapshot, recovery } = report::read(path, options)?;
@@ -98,17 +192,17 @@ fn check_file(path: &Path, options: &Options, repair: bool) -> Result<Verdict, F
         check_rules(&snapshot, &mut findings);
     }
     check_blocks(&snapshot, options, &mut findings);
-    if findings.verdict == Verdict::Clean {
-        let layout = snapshot.layout();
-        let text = format!(
-            "{} blocks, {} arrays",
-            layout.blocks.len(),
-            snapshot.arrays().len()
-        );
-        findings.note(Verdict::Clean, &text);
+    let (blocks, arrays) = (snapshot.layout().blocks.len(), snapshot.arrays().len());
+    let verdict = findings.verdict;
+    if how.json {
+        super::print_line(&findings.object(blocks, arrays))?;
+    } else if verdict != Verdict::Clean || !how.quiet {
+        if verdict == Verdict::Clean {
+            findings.note(Verdict::Clean, &format!("{blocks} blocks, {arrays} arrays"));
+        }
+        say_bytes(&findings.lines())?;
     }
-    say_bytes(&findings.lines)?;
-    Ok(findings.verdict)
+    Ok(verdict)
 }
 
 /// Finishes an interrupted save, and writes a block index that is wrong anew. Checksums are never changed: one that does not

@@ -12,7 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use log::{debug, info, warn};
 use rustix::io::Errno;
@@ -22,14 +23,15 @@ use signal_hook::iterator::Signals;
 
 use super::exit::{Exit, Failure, error_of};
 use super::log::Sink;
+use super::mountpoint::{Mountpoint, unusable};
 use super::options::{Options, SaveMode};
-use super::{complain, memory, on_terminal, unmount};
+use super::{complain, limits, memory, on_terminal, unmount};
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place};
-use crate::fuse::{Mount, MountOptions};
+use crate::fuse::{Mount, MountOptions, Requests};
 use crate::save::{self, Recovery, Refusal, Reload, Writer};
 use crate::source::{FileSource, Source};
 use crate::vfs::{self, Vfs};
@@ -38,6 +40,11 @@ use crate::vfs::{self, Vfs};
 const DAEMON: &str = "ASDF_MOUNT_DAEMON";
 /// What the daemon says when the mount can be read.
 const READY: &str = "ready\n";
+
+/// How long the first answer of a mount may take.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// The longest that a mount with `-o idle` is not looked at.
+const IDLE_STEP: Duration = Duration::from_secs(10);
 
 /// What is mounted through.
 const FUSE_DEVICE: &str = "/dev/fuse";
@@ -85,6 +92,7 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     memory::keep_low();
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
+    limits::check_room(request.options.threads)?;
     let path = super::resolve(request.file)?;
     let mountpoint = Mountpoint::prepare(request.mountpoint, &path)?;
     let options = Options {
@@ -101,7 +109,11 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
         mountpoint.path.display()
     );
     info!("{message}");
+    wait_for_an_answer(&mountpoint.path)?;
     set_read_ahead(&mountpoint.path);
+    if let Some(limit) = request.options.idle {
+        unmount_when_idle(&vfs, mount.requests(), mountpoint.path.clone(), limit)?;
+    }
     let pid_file = request.pid_file.map(PidFile::write).transpose()?;
     unmount_on_signal(signals, mountpoint.path.clone())?;
     announce(request, sink, if request.quiet { "" } else { &message })?;
@@ -111,70 +123,6 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     ended.map_err(|error| Failure::new(Exit::Other, format!("serving the mount: {error}")))?;
     info!("unmounted {}", path.display());
     Ok(if vfs.end() { Exit::Ok } else { Exit::Pending })
-}
-
-/// The directory to mount on; removed at the end if it was made for this mount.
-struct Mountpoint {
-    path: PathBuf,
-    made: bool,
-}
-
-impl Mountpoint {
-    fn prepare(wanted: Option<&Path>, file: &Path) -> Result<Self, Failure> {
-        let path = match wanted {
-            Some(path) => path.to_owned(),
-            None => PathBuf::from(file.file_stem().unwrap_or_default()),
-        };
-        let fail =
-            |why: String| Failure::new(Exit::Mountpoint, format!("{}: {why}", path.display()));
-        if wanted.is_none() {
-            std::fs::create_dir(&path)
-                .map_err(|error| fail(format!("{error}; name a MOUNTPOINT behind FILE")))?;
-        }
-        let mut mountpoint = Self {
-            path: path.clone(),
-            made: wanted.is_none(),
-        };
-        let meta = path.metadata();
-        let meta = meta.map_err(|error| fail(unusable(&path, &error)))?;
-        if !meta.is_dir() {
-            return Err(fail("not a directory; name one to mount on".to_owned()));
-        }
-        mountpoint.path = path
-            .canonicalize()
-            .map_err(|error| fail(unusable(&path, &error)))?;
-        if file.starts_with(&mountpoint.path) {
-            let why = format!(
-                "{} lies under the mountpoint {}",
-                file.display(),
-                path.display()
-            );
-            return Err(Failure::new(Exit::Overlap, why));
-        }
-        Ok(mountpoint)
-    }
-}
-
-/// Why nothing can be mounted at `path`, and what to do.
-fn unusable(path: &Path, error: &std::io::Error) -> String {
-    match Errno::from_io_error(error) {
-        Some(error) if unmount::daemon_is_gone(error) => format!(
-            "a mount whose daemon is gone is there; asdf-mount -u {} takes it away",
-            path.display()
-        ),
-        Some(Errno::NOENT) => format!("no such directory; mkdir {} makes it", path.display()),
-        _ => error.to_string(),
-    }
-}
-
-impl Drop for Mountpoint {
-    fn drop(&mut self) {
-        if self.made
-            && let Err(error) = std::fs::remove_dir(&self.path)
-        {
-            warn!("{}: {error}", self.path.display());
-        }
-    }
 }
 
 /// Where indexes are kept; nowhere if that lies under the mountpoint, because the daemon can't wait for itself.
@@ -442,6 +390,60 @@ fn unmount_on_signal(mut signals: Signals, mountpoint: PathBuf) -> Result<(), Fa
     Ok(())
 }
 
+/// Waits until the mount has answered a request, so that a caller finds it serving.
+fn wait_for_an_answer(mountpoint: &Path) -> Result<(), Failure> {
+    let fail = |why: String| {
+        let why = format!("{}: the mount does not answer: {why}", mountpoint.display());
+        Failure::new(Exit::Other, why)
+    };
+    let (answer, answered) = mpsc::channel();
+    let path = mountpoint.to_owned();
+    let asking = std::thread::Builder::new().name("first".to_owned());
+    asking
+        .spawn(move || answer.send(rustix::fs::statfs(&path).map(drop)))
+        .map_err(|error| fail(error.to_string()))?;
+    match answered.recv_timeout(FIRST_ANSWER) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(fail(error.to_string())),
+        Err(_) => Err(fail(format!(
+            "nothing came in {} s",
+            FIRST_ANSWER.as_secs()
+        ))),
+    }
+}
+
+/// Unmounts when no request has come for `limit`, if nothing of the mount is open and nothing would be lost.
+fn unmount_when_idle(
+    vfs: &Arc<Vfs>,
+    requests: Requests,
+    mountpoint: PathBuf,
+    limit: Duration,
+) -> Result<(), Failure> {
+    let vfs = Arc::downgrade(vfs);
+    let step = limit.checked_div(4).unwrap_or(limit).min(IDLE_STEP);
+    std::thread::Builder::new()
+        .name("idle".to_owned())
+        .spawn(move || {
+            let (mut last, mut since) = (requests.count(), Instant::now());
+            loop {
+                std::thread::sleep(step);
+                let Some(vfs) = vfs.upgrade() else { return };
+                let now = requests.count();
+                if now != last || !vfs.unsaved().is_empty() || !vfs.scratch().is_empty() {
+                    (last, since) = (now, Instant::now());
+                } else if since.elapsed() >= limit {
+                    // while something is open in it, it is busy and stays
+                    match unmount::unmount(&mountpoint, UnmountFlags::empty()) {
+                        Ok(()) => return info!("unused for {limit:?}: unmounted"),
+                        Err(_) => since = Instant::now(),
+                    }
+                }
+            }
+        })
+        .map(drop)
+        .map_err(|error| Failure::new(Exit::Other, format!("-o idle: {error}")))
+}
+
 /// Tells parent, service manager and terminal that the mount can be read, and lets go of them.
 fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::new(Exit::Other, format!("detaching: {error}"));
@@ -545,15 +547,6 @@ fn set_read_ahead(mountpoint: &Path) {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
-
-    #[test]
-    fn a_mount_without_a_daemon_is_known_by_two_errors() {
-        let why = |errno: Errno| unusable(Path::new("mnt"), &errno.into());
-        for errno in [Errno::NOTCONN, Errno::CONNABORTED] {
-            assert!(why(errno).ends_with("; asdf-mount -u mnt takes it away"));
-        }
-        assert!(!why(Errno::ACCESS).contains("asdf-mount -u"));
-    }
 
     #[test]
     fn an_index_directory_under_the_mountpoint_is_told_from_others() {

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::error::Error;
+use crate::error::{Error, Place};
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl From<Exit> for ExitCode {
 }
 
 /// A failure: one line for people, and the exit status.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Failure {
     /// The status.
     pub(super) exit: Exit,
@@ -129,7 +129,13 @@ pub(super) fn error_of(path: &Path, error: &Error) -> String {
             ErrorKind::NotFound => "no such file".to_owned(),
             _ => cause.to_string(),
         },
-        _ => error.to_string(),
+        // the path that stands in front is that of the file
+        _ => {
+            let text = error.to_string();
+            let place = format!("{}: ", Place::File);
+            text.strip_prefix(&place)
+                .map_or(text.clone(), str::to_owned)
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
@@ -108,7 +109,10 @@ impl Write for Sink {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *place {
             Place::Stderr => writeln!(io::stderr().lock(), "{IDENT}: {text}")?,
-            Place::File(file) => writeln!(file, "{IDENT}[{}]: {text}", std::process::id())?,
+            Place::File(file) => {
+                let now = humantime::format_rfc3339_millis(SystemTime::now());
+                writeln!(file, "{now} {IDENT}[{}]: {text}", std::process::id())?;
+            }
             Place::Syslog(socket) => {
                 let header = FACILITY_DAEMON | severity;
                 // a full syslog queue costs a message, never the mount

@@ -1,8 +1,12 @@
 //! The options behind `-o`.
 
+pub(super) mod table;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use super::completions::Shell;
 use super::exit::{Exit, Failure};
 use crate::asdf::check::Validate;
 use crate::save::Pad;
@@ -33,8 +37,9 @@ pub(super) enum Action<'a> {
     Explode(&'a Path),
     /// To this file.
     Implode(&'a Path),
+    Man,
     /// For this shell.
-    Completions(&'a str),
+    Completions(Shell),
 }
 
 impl Action<'_> {
@@ -47,6 +52,7 @@ impl Action<'_> {
             Self::List => "--list",
             Self::Explode(_) => "--explode",
             Self::Implode(_) => "--implode",
+            Self::Man => "--man",
             Self::Completions(_) => "--completions",
         }
     }
@@ -55,7 +61,7 @@ impl Action<'_> {
     fn heeds(self, name: &str) -> bool {
         match self {
             Self::Mount => name != "max-check",
-            Self::Unmount | Self::Completions(_) => false,
+            Self::Unmount | Self::Man | Self::Completions(_) => false,
             Self::Check if matches!(name, "max-check" | "validate") => true,
             Self::Check | Self::List | Self::Explode(_) | Self::Implode(_) => {
                 matches!(name, "allow_external" | "cache" | "force")
@@ -126,6 +132,8 @@ pub(crate) struct Options {
     pub(crate) validate: Validate,
     /// `allow_external=`
     pub(crate) allow_external: Option<PathBuf>,
+    /// `idle=`
+    pub(crate) idle: Option<Duration>,
     /// `fsname=`
     pub(crate) fsname: Option<String>,
     /// `subtype=`
@@ -157,6 +165,7 @@ impl Default for Options {
             max_check: u64::MAX,
             validate: Validate::default(),
             allow_external: None,
+            idle: None,
             fsname: None,
             subtype: "asdf-mount".to_owned(),
             kernel: Vec::new(),
@@ -202,6 +211,11 @@ impl Options {
             ("verify", None) => self.verify = true,
             ("uid", Some(text)) => self.uid = Some(number(text)?),
             ("gid", Some(text)) => self.gid = Some(number(text)?),
+            ("idle", Some(text)) => {
+                let time = humantime::parse_duration(text);
+                let time = time.map_err(|_| "a time such as 10m or 2h is needed")?;
+                self.idle = (!time.is_zero()).then_some(time);
+            }
             ("umask", Some(text)) => {
                 let octal = u32::from_str_radix(text, 8)
                     .ok()
@@ -224,24 +238,24 @@ impl Options {
             }
             ("save", Some("inplace")) => self.save = SaveMode::InPlace,
             ("save", Some("replace")) => self.save = SaveMode::Replace,
-            ("save", _) => return Err("inplace or replace?".to_owned()),
+            ("save", Some(_)) => return Err("inplace or replace?".to_owned()),
             ("grow", Some("auto")) => self.grow = true,
             ("grow", Some("never")) => self.grow = false,
-            ("grow", _) => return Err("auto or never?".to_owned()),
+            ("grow", Some(_)) => return Err("auto or never?".to_owned()),
             ("pad", Some("nul")) => self.pad = Pad::Filled(0),
             ("pad", Some("blank")) => self.pad = Pad::Filled(b' '),
             ("pad", Some("none")) => self.pad = Pad::Absent,
-            ("pad", _) => return Err("nul, blank or none?".to_owned()),
+            ("pad", Some(_)) => return Err("nul, blank or none?".to_owned()),
             ("validate", Some("off")) => self.validate = Validate::Off,
             ("validate", Some("warn")) => self.validate = Validate::Warn,
             ("validate", Some("strict")) => self.validate = Validate::Strict,
-            ("validate", _) => return Err("off, warn or strict?".to_owned()),
+            ("validate", Some(_)) => return Err("off, warn or strict?".to_owned()),
             ("allow_external", Some(text)) => self.allow_external = Some(directory(text)?),
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
             ("sync" | "async" | "dirsync", None) => self.kernel.push(name.to_owned()),
             (name, value) if is_ignored(name, value) => {}
-            _ => return Err("unknown option; see the manual, asdf-mount(1)".to_owned()),
+            _ => return Err(table::unknown(name, value)),
         }
         Ok(())
     }
@@ -357,6 +371,7 @@ fn default_index_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<Pa
 /// [`DEFAULT_CACHE`], or less on a machine or in a control group with little memory.
 fn default_cache() -> u64 {
     let limits = [
+        rustix::process::getrlimit(rustix::process::Resource::As).current,
         std::fs::read_to_string("/sys/fs/cgroup/memory.max")
             .ok()
             .and_then(|text| text.trim().parse().ok()),
@@ -424,6 +439,27 @@ mod tests {
                 .unwrap_err()
                 .starts_with("-o colour=red: unknown option")
         );
+    }
+
+    #[test]
+    fn what_is_listed_is_accepted() {
+        for known in table::OPTIONS
+            .iter()
+            .filter(|known| known.name != "max-check")
+        {
+            for option in known.beginnings() {
+                let option = if option.ends_with('=') {
+                    format!("{option}{}", known.example)
+                } else {
+                    option
+                };
+                // /data may be missing, and auto_unmount does not stand alone
+                let refused = parse(&option).err().unwrap_or_default();
+                let known_why = refused.contains("a directory is needed")
+                    || refused.contains("auto_unmount needs");
+                assert!(refused.is_empty() || known_why, "{option}: {refused}");
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! `--list`: what a mount would show. (`--check` is in `check`.)
+//! `--list`: what a mount would show, for people or as JSON. (`--check` is in `check`.)
+
+mod json;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -6,7 +8,7 @@ use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
 use super::options::Options;
-use super::{resolve, say_bytes};
+use super::{files, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
 use crate::asdf::fits::Fits;
 use crate::asdf::names::encode;
@@ -52,9 +54,41 @@ pub(super) fn open(
     Ok((full, opened, reading))
 }
 
+/// Lists each file, those of directories too, for people or with `json` as one object a line. The status is that of the last
+/// that can't be read.
+pub(super) fn list(paths: &[PathBuf], options: &Options, json: bool) -> Result<Exit, Failure> {
+    let files = files::all(paths);
+    let mut status = Exit::Ok;
+    for (n, file) in files.iter().enumerate() {
+        let looked = match file
+            .as_ref()
+            .map_err(Failure::clone)
+            .and_then(|file| read(file, options))
+        {
+            Ok(looked) => looked,
+            Err(failure) => {
+                super::complain(&failure.message);
+                status = failure.exit;
+                continue;
+            }
+        };
+        let Ok(path) = file else { continue };
+        if json {
+            json::print(path, &looked.snapshot)?;
+            continue;
+        }
+        if files.len() > 1 {
+            let gap = if n > 0 { "\n" } else { "" };
+            let name = path.display().to_string();
+            say_bytes(format!("{gap}{}:\n", printable(&name)).as_bytes())?;
+        }
+        list_file(&looked.snapshot)?;
+    }
+    Ok(status)
+}
+
 /// Prints the files of a mount with their sizes, one a line.
-pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
-    let Looked { snapshot, .. } = read(path, options)?;
+fn list_file(snapshot: &Snapshot) -> Result<(), Failure> {
     let mut out = String::new();
     let mut said = Ok(());
     let mut line = |size: u64, name: &str, note: &str| {
@@ -100,6 +134,5 @@ pub(super) fn list(path: &Path, options: &Options) -> Result<Exit, Failure> {
         line(0, &name, &format!("(refers to {})", reference.uri()));
     }
     said?;
-    say_bytes(out.as_bytes())?;
-    Ok(Exit::Ok)
+    say_bytes(out.as_bytes())
 }

@@ -1,6 +1,8 @@
 //! Unmounting, and waiting until the daemon is gone.
 
 mod ask;
+mod find;
+mod users;
 mod wait;
 
 use std::os::fd::OwnedFd;
@@ -43,9 +45,9 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     let say = |why: &str| format!("{}: {why}", mountpoint.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
     let not_ours = || fail("not a mounted ASDF file");
-    let path = without_links(mountpoint);
-    let mounted = Mounted::at(&path).filter(Mounted::is_fuse);
-    let mounted = mounted.ok_or_else(not_ours)?;
+    let mounted = find::mount_of(mountpoint).map_err(|why| fail(&why))?;
+    let path = mounted.directory().to_owned();
+    check_owner(&mounted).map_err(|why| fail(&why))?;
     let mut wait = Wait::new(limit);
     let answers = ask::ask(&path, &mut wait, || {
         say(&format!("waiting: {}", silence(&mounted)))
@@ -72,7 +74,7 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     if answers.unkept && !discard {
         let why = format!(
             "not unmounted: the tree that was refused is in memory only; copy {}/tree.yaml elsewhere, or unmount with --discard",
-            mountpoint.display()
+            path.display()
         );
         return Err(Failure::new(Exit::Unkept, say(&why)));
     }
@@ -104,6 +106,18 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     }
     let why = format!("unmounted, but {}", still_serves(daemon, &mounted));
     Err(Failure::new(Exit::Serving, say(&why)))
+}
+
+/// That this user may unmount it, if it is a mount of ours.
+fn check_owner(mounted: &Mounted) -> Result<(), String> {
+    let me = rustix::process::geteuid().as_raw();
+    match mounted.owner().filter(|_| mounted.looks_ours() && me != 0) {
+        Some(0) => Err("mounted by root; only root can unmount it".to_owned()),
+        Some(user) if user != me => Err(format!(
+            "mounted by user {user}; only that user and root can unmount it"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Why nothing is heard of the daemon of a mount.
@@ -152,21 +166,6 @@ fn is_stopped(process: u32) -> bool {
     matches!(state, Some(b'T' | b't'))
 }
 
-/// The path as the table of mounts has it. A mountpoint whose daemon is gone can't be looked at, but its parent can.
-fn without_links(path: &Path) -> PathBuf {
-    let through_parent = || {
-        let parent = path.parent()?;
-        let parent = if parent.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            parent
-        };
-        Some(parent.canonicalize().ok()?.join(path.file_name()?))
-    };
-    let whole = path.canonicalize().ok().or_else(through_parent);
-    whole.unwrap_or_else(|| path.to_owned())
-}
-
 /// Whether a call on a mount says that no process serves it any more; one that was on its way when the daemon died is aborted.
 pub(super) fn daemon_is_gone(error: Errno) -> bool {
     matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
@@ -177,11 +176,16 @@ pub(super) fn unmount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), Stri
     match rustix::mount::unmount(mountpoint, flags) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => fusermount(mountpoint, flags),
-        Err(Errno::BUSY) => {
-            Err("busy: close what is open in it and leave its directories".to_owned())
-        }
+        Err(Errno::BUSY) => Err(busy(mountpoint)),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// That a mount is in use, by which processes, and what to do.
+fn busy(mountpoint: &Path) -> String {
+    let users = users::name_users(mountpoint);
+    let users = users.map_or_else(String::new, |users| format!("in use by {users}: "));
+    format!("busy: {users}close what is open in it and leave its directories")
 }
 
 fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), String> {
@@ -197,7 +201,13 @@ fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), String> {
         .output();
     match done {
         Ok(done) if done.status.success() => Ok(()),
-        Ok(done) => Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()),
+        Ok(done) => {
+            let said = String::from_utf8_lossy(&done.stderr);
+            if said.contains("busy") {
+                return Err(busy(mountpoint));
+            }
+            Err(said.trim().to_owned())
+        }
         Err(error) => Err(format!("fusermount3: {error}; install the package fuse3")),
     }
 }

@@ -106,13 +106,18 @@ impl Mounted {
         self.may_be_ours() && (self.kind != TYPES[0] || self.source().is_file())
     }
 
+    /// The user who made it.
+    #[must_use]
+    pub fn owner(&self) -> Option<u32> {
+        let mut options = self.options.split(|&byte| byte == b',');
+        let user = options.find_map(|option| option.strip_prefix(b"user_id="))?;
+        str::from_utf8(user).ok()?.parse().ok()
+    }
+
     /// Whether that user made it.
     #[must_use]
     pub fn is_by(&self, user: u32) -> bool {
-        let wanted = format!("user_id={user}");
-        self.options
-            .split(|&byte| byte == b',')
-            .any(|option| option == wanted.as_bytes())
+        self.owner() == Some(user)
     }
 }
 

@@ -43,10 +43,13 @@ fn a_directory_as_file_exits_with_11() {
 }
 
 #[test]
-fn a_missing_mountpoint_exits_with_10() {
-    let place = Place::new();
-    fs::remove_dir(&place.mnt).unwrap();
-    let advice = format!("mkdir {} makes it", place.mnt.display());
+fn a_mountpoint_whose_parent_is_missing_exits_with_10() {
+    let mut place = Place::new();
+    place.mnt = place.mnt.join("a/b");
+    let advice = format!(
+        "mkdir -p {} makes it",
+        place.mnt.parent().unwrap().display()
+    );
     assert_refused(&place.mount(&[]), 10, &advice);
 }
 

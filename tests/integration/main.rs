@@ -35,6 +35,8 @@ mod elsewhere;
 #[cfg(feature = "fuse")]
 mod endless;
 #[cfg(feature = "fuse")]
+mod first_hour;
+#[cfg(feature = "fuse")]
 mod follow;
 #[cfg(feature = "fuse")]
 mod interop;

@@ -1,0 +1,88 @@
+//! What a file is that is no ASDF file, as far as its first bytes tell, and what to do with it.
+
+/// First bytes, what begins with them, and what reads it.
+const SIGNATURES: &[(&[u8], &str)] = &[
+    (b"\x1f\x8b", "a gzip-compressed one: gunzip -k FILE first"),
+    (b"BZh", "a bzip2-compressed one: bunzip2 -k FILE first"),
+    (b"\xfd7zXZ\0", "an xz-compressed one: unxz -k FILE first"),
+    (
+        b"\x28\xb5\x2f\xfd",
+        "a zstd-compressed one: unzstd FILE first",
+    ),
+    (b"\x89HDF\r\n\x1a\n", "HDF5: h5ls lists it"),
+    (b"\x93NUMPY", "a NumPy array: numpy.load reads it"),
+    (
+        b"PK\x03\x04",
+        "a zip archive, as .npz files are: unzip or numpy.load reads it",
+    ),
+    (
+        b"version https://git-lfs",
+        "a Git LFS pointer: git lfs pull gets the data",
+    ),
+    (
+        b"\xef\xbb\xbf#ASDF",
+        "one with a byte order mark in front of #ASDF: remove these 3 bytes, as tail -c +4 does",
+    ),
+    (
+        b"\xff\xfe",
+        "UTF-16 text: iconv -f UTF-16 -t UTF-8 makes it UTF-8",
+    ),
+    (
+        b"\xfe\xff",
+        "UTF-16 text: iconv -f UTF-16 -t UTF-8 makes it UTF-8",
+    ),
+    (b"SIMPLE  =", "FITS: astropy.io.fits reads it"),
+];
+
+/// How HTML begins, in lower case.
+const HTML: [&[u8]; 2] = [b"<!doctype html", b"<html"];
+
+/// Why the file with these first bytes is no ASDF file.
+pub(super) fn why_not_asdf(start: &[u8]) -> String {
+    let what = SIGNATURES
+        .iter()
+        .find(|(signature, _)| start.starts_with(signature));
+    if let Some((_, what)) = what {
+        return format!("not an ASDF file but {what}");
+    }
+    let begins = start.trim_ascii_start();
+    let is_html = HTML.iter().any(|html| {
+        begins
+            .get(..html.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(html))
+    });
+    let text = std::str::from_utf8(start).is_ok_and(|text| !text.contains('\0'));
+    let what = match () {
+        () if start.is_empty() => "empty: 0 bytes",
+        () if is_html => "not an ASDF file but an HTML page, as of a failed download: get it again",
+        () if text => {
+            "not an ASDF file but text: put a line `#ASDF 1.0.0` in front, if it is a tree"
+        }
+        () => "not an ASDF file: no `#ASDF` in the first line",
+    };
+    what.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_is_instead_is_told() {
+        for (start, want) in [
+            (&b""[..], "empty: 0 bytes"),
+            (b"\x1f\x8b\x08\0", "gunzip -k"),
+            (b"  <!DOCTYPE HTML>", "failed download"),
+            (
+                b"version https://git-lfs.github.com/spec/v1\n",
+                "git lfs pull",
+            ),
+            (b"\xef\xbb\xbf#ASDF 1.0.0\n", "byte order mark"),
+            (b"a: 1\n", "if it is a tree"),
+            (b"\x7fELF\0", "no `#ASDF` in the first line"),
+        ] {
+            let why = why_not_asdf(start);
+            assert!(why.contains(want), "{why}");
+        }
+    }
+}

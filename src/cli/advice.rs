@@ -1,0 +1,51 @@
+//! What to do about arguments that are something else than they were taken for.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Words that are commands of other programs, and what does that here.
+const COMMANDS: [(&str, &str); 9] = [
+    ("check", "--check"),
+    ("explode", "--explode"),
+    ("help", "--help"),
+    ("implode", "--implode"),
+    ("list", "--list"),
+    ("mount", "asdf-mount FILE MOUNTPOINT"),
+    ("umount", "-u"),
+    ("unmount", "-u"),
+    ("version", "--version"),
+];
+
+/// What a FILE that is not there may have been meant as.
+pub(super) fn instead_of_missing(file: &Path) -> Option<String> {
+    let text = file.as_os_str().as_bytes();
+    if text.windows(3).any(|window| window == b"://") {
+        return Some("a URL; nothing is read over the network: download it first".to_owned());
+    }
+    let command = COMMANDS.iter().find(|(word, _)| word.as_bytes() == text);
+    command.map(|(word, way)| format!("no such file, and no command `{word}`; {way} does that"))
+}
+
+/// Names of files among arguments that were taken for flags because they begin with a dash.
+pub(super) fn for_arguments(arguments: &[OsString]) -> impl Iterator<Item = String> {
+    let names = arguments.iter().skip(1);
+    let names = names.filter(|name| name.as_bytes().starts_with(b"-") && Path::new(name).is_file());
+    names.map(|name| {
+        let name = name.display();
+        format!("{name}: a file of that name is here; ./{name} names it")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_and_commands_are_known() {
+        let advice = |file| instead_of_missing(Path::new(file));
+        assert!(advice("https://x.org/a.asdf").is_some_and(|why| why.contains("download")));
+        assert!(advice("list").is_some_and(|why| why.ends_with("--list does that")));
+        assert_eq!(advice("nope.asdf"), None);
+    }
+}

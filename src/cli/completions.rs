@@ -1,0 +1,105 @@
+//! Completion scripts: flags and mount options, files named `*.asdf`, and what is mounted.
+
+use clap::{Arg, Command, ValueHint};
+
+use super::options::table::{Known, OPTIONS};
+
+/// A shell that there is a script for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// The script for a shell, of a command whose flags are `command`'s.
+pub(super) fn script(shell: Shell, command: &Command) -> String {
+    let (script, mount_options, flags): (_, Vec<String>, _) = match shell {
+        Shell::Bash => (include_str!("completions/bash.sh"), beginnings(), " "),
+        Shell::Zsh => (include_str!("completions/zsh.sh"), zsh_options(), "\n"),
+        Shell::Fish => (include_str!("completions/fish.sh"), beginnings(), "\n"),
+    };
+    let named = command.get_arguments().filter(|arg| {
+        let mount_options = arg.get_short() == Some('o');
+        !arg.is_positional() && !mount_options
+    });
+    let words: Vec<String> = match shell {
+        Shell::Bash => named.flat_map(spellings).collect(),
+        Shell::Zsh => named.map(zsh_flag).collect(),
+        Shell::Fish => named.map(fish_flag).collect(),
+    };
+    script
+        .replace("@MOUNT_OPTIONS@", &mount_options.join(" "))
+        .replace("@FLAGS@", &words.join(flags))
+}
+
+fn beginnings() -> Vec<String> {
+    OPTIONS.iter().flat_map(Known::beginnings).collect()
+}
+
+/// `-u` and `--unmount`.
+fn spellings(arg: &Arg) -> Vec<String> {
+    let short = arg.get_short().map(|short| format!("-{short}"));
+    let long = arg.get_long().map(|long| format!("--{long}"));
+    short.into_iter().chain(long).collect()
+}
+
+fn text(arg: &Arg) -> String {
+    arg.get_help().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Whether a value follows the flag.
+fn has_value(arg: &Arg) -> bool {
+    arg.get_action().takes_values()
+}
+
+fn zsh_options() -> Vec<String> {
+    let option = |known: &Known| match known.value {
+        None => known.name.to_owned(),
+        Some(value) if value.contains('|') => {
+            format!("{}:value:({})", known.name, value.replace('|', " "))
+        }
+        Some(value) => format!("{}:{value}: ", known.name),
+    };
+    OPTIONS
+        .iter()
+        .map(|known| format!("\"{}\"", option(known)))
+        .collect()
+}
+
+fn zsh_flag(arg: &Arg) -> String {
+    let names = spellings(arg);
+    let names = match names.as_slice() {
+        [short, long] => format!("'({short} {long})'{{{short},{long}}}"),
+        [one] => one.clone(),
+        _ => String::new(),
+    };
+    let files = match arg.get_value_hint() {
+        ValueHint::DirPath => "_files -/",
+        ValueHint::AnyPath | ValueHint::FilePath => "_files",
+        _ => "",
+    };
+    let value = if has_value(arg) {
+        format!(":value:{files}")
+    } else {
+        String::new()
+    };
+    format!(
+        "        {names}'[{}]{value}' \\",
+        text(arg).replace('\'', "").replace([':', '[', ']'], " ")
+    )
+}
+
+fn fish_flag(arg: &Arg) -> String {
+    let short = arg
+        .get_short()
+        .map_or_else(String::new, |short| format!(" -s {short}"));
+    let long = arg
+        .get_long()
+        .map_or_else(String::new, |long| format!(" -l {long}"));
+    let value = if has_value(arg) { " -r -F" } else { "" };
+    format!(
+        "complete -c asdf-mount{short}{long}{value} -d '{}'",
+        text(arg).replace('\'', "")
+    )
+}

@@ -1,0 +1,180 @@
+//! The directory to mount on: found, made if it is missing, and refused where a mount would hide something.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use log::{info, warn};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use super::exit::{Exit, Failure};
+use super::unmount;
+use crate::vfs::Mounted;
+
+/// The directory to mount on; removed at the end if it was made for this mount.
+pub(super) struct Mountpoint {
+    /// Its whole path, without links in it.
+    pub(super) path: PathBuf,
+    made: bool,
+}
+
+impl Mountpoint {
+    /// Prepares `wanted`, or else the directory that is named after `file`. A missing one is made. What is in it is out of sight
+    /// while it is mounted on: the one named after `file` must be empty, and of the other one a message tells.
+    pub(super) fn prepare(wanted: Option<&Path>, file: &Path) -> Result<Self, Failure> {
+        let path = match wanted {
+            Some(path) => path.to_owned(),
+            None => named_after(file)?,
+        };
+        let fail =
+            |why: String| Failure::new(Exit::Mountpoint, format!("{}: {why}", path.display()));
+        if wanted.is_none() {
+            take_away_dead(&path);
+        }
+        let made = match std::fs::create_dir(&path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+            // a directory where none may be made, or a mount whose daemon is gone, says more when it is looked at
+            Err(error) => match path.symlink_metadata() {
+                Ok(_) => false,
+                Err(_) if wanted.is_none() => {
+                    return Err(fail(format!("{error}; name a MOUNTPOINT behind FILE")));
+                }
+                Err(_) => return Err(fail(unusable(&path, &error))),
+            },
+        };
+        let mut mountpoint = Self {
+            path: path.clone(),
+            made,
+        };
+        let looked = |error: std::io::Error| fail(unusable(&path, &error));
+        if !path.metadata().map_err(looked)?.is_dir() {
+            return Err(fail("not a directory; name one to mount on".to_owned()));
+        }
+        mountpoint.path = path.canonicalize().map_err(looked)?;
+        if file.starts_with(&mountpoint.path) {
+            let why = format!(
+                "{} lies under the mountpoint {}",
+                file.display(),
+                path.display()
+            );
+            return Err(Failure::new(Exit::Overlap, why));
+        }
+        mountpoint.check_what_is_there(wanted).map_err(fail)?;
+        Ok(mountpoint)
+    }
+
+    /// That nothing of ours is mounted there, and that what else is there may be hidden.
+    fn check_what_is_there(&self, wanted: Option<&Path>) -> Result<(), String> {
+        let path = wanted.unwrap_or(&self.path);
+        let there = Mounted::at(&self.path);
+        if let Some(mounted) = there.as_ref().filter(|mounted| mounted.looks_ours()) {
+            // the kernel may still know the attributes of the root of a mount whose daemon is gone
+            rustix::fs::statfs(&self.path).map_err(|error| unusable(path, &error.into()))?;
+            let (path, source) = (path.display(), mounted.source().display());
+            return Err(format!(
+                "{source} is mounted there; asdf-mount -u {path} first"
+            ));
+        }
+        // a mount of another kind may take any time to list
+        let hidden = if there.is_some() {
+            0
+        } else {
+            std::fs::read_dir(&self.path).map_or(0, Iterator::count)
+        };
+        match hidden {
+            0 => {}
+            _ if wanted.is_none() => {
+                return Err("there already and not empty; name a MOUNTPOINT behind FILE".to_owned());
+            }
+            hidden => {
+                let plural = if hidden == 1 {
+                    "entry is"
+                } else {
+                    "entries are"
+                };
+                let path = path.display();
+                warn!("{path}: not empty; its {hidden} {plural} out of sight until the unmount");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The directory that is mounted on if none is given: `file`'s name without its extension, in the working directory.
+fn named_after(file: &Path) -> Result<PathBuf, Failure> {
+    match (file.file_stem(), file.extension()) {
+        (Some(stem), Some(_)) => Ok(PathBuf::from(stem)),
+        _ => Err(Failure::new(
+            Exit::Mountpoint,
+            format!(
+                "{}: without an extension there is no other name for a directory; name a MOUNTPOINT behind FILE",
+                file.display()
+            ),
+        )),
+    }
+}
+
+/// Unmounts what a daemon that is gone has left at `path`.
+fn take_away_dead(path: &Path) {
+    let dead = rustix::fs::statfs(path).err();
+    let whole = std::path::absolute(path).unwrap_or_default();
+    let ours = Mounted::at(&whole).is_some_and(|mounted| mounted.looks_ours());
+    if !ours || !dead.is_some_and(unmount::daemon_is_gone) {
+        return;
+    }
+    // if that fails, the mount is refused with the reason
+    if unmount::unmount(&whole, UnmountFlags::DETACH).is_ok() {
+        info!(
+            "{}: a mount whose daemon is gone was taken away",
+            path.display()
+        );
+    }
+}
+
+/// Why nothing can be mounted at `path`, and what to do.
+pub(super) fn unusable(path: &Path, error: &std::io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(error) if unmount::daemon_is_gone(error) => format!(
+            "a mount whose daemon is gone is there; asdf-mount -u {} takes it away",
+            path.display()
+        ),
+        Some(Errno::NOENT) => format!(
+            "no such directory; mkdir -p {} makes it",
+            path.parent().unwrap_or(path).display()
+        ),
+        _ => error.to_string(),
+    }
+}
+
+impl Drop for Mountpoint {
+    fn drop(&mut self) {
+        if self.made
+            && let Err(error) = std::fs::remove_dir(&self.path)
+        {
+            warn!("{}: {error}", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_without_a_daemon_is_known_by_two_errors() {
+        let why = |errno: Errno| unusable(Path::new("mnt"), &errno.into());
+        for errno in [Errno::NOTCONN, Errno::CONNABORTED] {
+            assert!(why(errno).ends_with("; asdf-mount -u mnt takes it away"));
+        }
+        assert!(!why(Errno::ACCESS).contains("asdf-mount -u"));
+    }
+
+    #[test]
+    fn a_directory_named_after_a_file_needs_an_extension_to_take_away() {
+        let stem = named_after(Path::new("/data/galaxy.v2.asdf")).unwrap();
+        assert_eq!(stem, Path::new("galaxy.v2"));
+        let refused = named_after(Path::new("/data/galaxy")).unwrap_err();
+        assert!(refused.message.ends_with("name a MOUNTPOINT behind FILE"));
+    }
+}

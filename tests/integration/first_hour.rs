@@ -1,0 +1,327 @@
+//! What a new user meets first: where a mount goes, what is said of mistakes, and what programs get without one.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{
+    Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
+    is_root, is_running, mounted_at, run,
+};
+use crate::sample::Sample;
+
+/// The program in the directory of a place.
+fn here(place: &Place, args: &[&str]) -> Outcome {
+    run(Command::new(PROGRAM)
+        .args(args)
+        .current_dir(place.dir.path()))
+}
+
+#[test]
+fn a_missing_mountpoint_is_made_and_removed() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    fs::remove_dir(&place.mnt).unwrap();
+    assert_eq!(place.mount(&[]).code, 0);
+    assert!(place.mnt.join("tree.yaml").exists());
+    place.unmount();
+    assert!(!place.mnt.exists());
+}
+
+#[test]
+fn the_directory_named_after_the_file_is_used_if_it_is_empty_or_dead() {
+    if !can_mount() {
+        return;
+    }
+    let mut place = Place::new();
+    place.mnt = place.mnt.with_file_name("sample");
+    fs::create_dir(&place.mnt).unwrap();
+    assert_eq!(here(&place, &["sample.asdf"]).code, 0);
+    let mut pid = [0; 10];
+    let len = rustix::fs::getxattr(&place.mnt, "user.asdf.pid", &mut pid[..]).unwrap();
+    let daemon = str::from_utf8(&pid[..len]).unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(daemon).unwrap(), Signal::KILL).unwrap();
+    eventually("gone", || !is_running(daemon));
+    assert_eq!(here(&place, &["sample.asdf"]).code, 0);
+    place.unmount();
+    assert!(place.mnt.exists(), "it was there before");
+    fs::write(place.mnt.join("mine"), "").unwrap();
+    let said = here(&place, &["sample.asdf"]);
+    assert_refused(
+        &said,
+        10,
+        "sample: there already and not empty; name a MOUNTPOINT",
+    );
+    fs::rename(&place.file, place.dir.path().join("noext")).unwrap();
+    assert_refused(
+        &here(&place, &["noext"]),
+        10,
+        "name a MOUNTPOINT behind FILE",
+    );
+}
+
+#[test]
+fn a_second_mount_on_the_same_directory_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let said = place.mount(&["-r"]);
+    let (file, mnt) = (fs::canonicalize(&place.file).unwrap(), place.mnt.display());
+    let words = format!(
+        "{} is mounted there; asdf-mount -u {mnt} first",
+        file.display()
+    );
+    assert_refused(&said, 10, &words);
+    place.unmount();
+}
+
+#[test]
+fn what_a_mount_hides_is_told() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.mnt.join("mine"), "").unwrap();
+    let said = place.mount(&[]);
+    let words = "not empty; its 1 entry is out of sight until the unmount";
+    assert!(said.stderr.contains(words), "{}", said.stderr);
+    assert_eq!(said.code, 0);
+    place.unmount();
+}
+
+#[test]
+fn a_mount_has_a_type_of_its_own_for_root_too() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mnt = place.mnt.to_str().unwrap();
+    let line = table.lines().find(|line| line.contains(mnt)).unwrap();
+    assert_eq!(line.split(' ').nth(2), Some("fuse.asdf-mount"), "{line}");
+    place.unmount();
+}
+
+/// A program that ends with the test.
+struct Sleeping(Child);
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_mount_is_named_by_its_file_and_by_what_is_inside() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    for name in [
+        place.file.clone(),
+        place.mnt.join("arrays"),
+        place.mnt.join("tree.yaml"),
+    ] {
+        assert_eq!(place.mount(&[]).code, 0);
+        let said = run(Command::new(PROGRAM).arg("-u").arg(&name));
+        assert_eq!(
+            (said.code, said.stderr.as_str()),
+            (0, ""),
+            "{}",
+            name.display()
+        );
+        assert!(mounted_at(&place.mnt).is_none());
+    }
+    assert_refused(
+        &asdf_mount(["-u", "/nonexist"]),
+        10,
+        "no such file or directory",
+    );
+    assert_refused(&asdf_mount(["-u", "/proc"]), 10, "not a mounted ASDF file");
+}
+
+#[test]
+fn what_keeps_a_mount_busy_is_named() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let mut sleep = Command::new("sleep");
+    let sleep = Sleeping(sleep.arg("600").current_dir(&place.mnt).spawn().unwrap());
+    let said = here(&place, &["-u", "mnt"]);
+    let words = format!("busy: in use by sleep ({}): close", sleep.0.id());
+    assert_refused(&said, 10, &words);
+    drop(sleep);
+    place.unmount();
+}
+
+#[test]
+fn a_file_that_is_something_else_is_called_by_its_name() {
+    for (bytes, words) in [
+        (&b"\x1f\x8b\x08\0\0\0\0\0"[..], "gunzip -k"),
+        (b"\x89HDF\r\n\x1a\n\0", "HDF5"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\n",
+            "git lfs pull",
+        ),
+        (b"", "empty: 0 bytes"),
+    ] {
+        let place = Place::of(&Sample::of_text(bytes));
+        assert_refused(&place.mount(&[]), 20, words);
+    }
+    assert_refused(
+        &asdf_mount(["https://x.org/a.asdf"]),
+        11,
+        "download it first",
+    );
+    assert_refused(&asdf_mount(["list"]), 11, "--list does that");
+    let place = Place::new();
+    let said = here(&place, &["mnt", "sample.asdf"]);
+    assert_refused(&said, 2, "did you mean asdf-mount sample.asdf mnt?");
+    let said = here(&place, &["sample.asdf", "sample.asdf", "mnt"]);
+    assert_refused(&said, 2, "one MOUNTPOINT for 2 FILEs");
+    let said = here(&place, &["--explode", "sample.asdf", "out"]);
+    assert_refused(&said, 2, "did you mean --explode out sample.asdf?");
+}
+
+#[test]
+fn mount_options_are_found_without_the_manual() {
+    for args in [["-o", "help"].as_slice(), &["--help"]] {
+        let said = asdf_mount(args);
+        assert_eq!(said.code, 0);
+        assert!(
+            said.stdout.contains("allow_external=DIR"),
+            "{}",
+            said.stdout
+        );
+    }
+    assert!(!asdf_mount(["-h"]).stdout.contains("allow_external"));
+    let said = asdf_mount(["-o", "verfy", "x.asdf", "m"]);
+    assert_refused(&said, 2, "-o verfy: unknown option; did you mean verify?");
+    let said = asdf_mount(["-o", "cache", "x.asdf", "m"]);
+    assert_refused(&said, 2, "-o cache: needs a size, as in cache=256M");
+    let mut narrow = Command::new(PROGRAM);
+    let help = run(narrow.arg("--help").env("COLUMNS", "80")).stdout;
+    let long = help.lines().find(|line| line.len() > 80);
+    assert_eq!(long, None);
+}
+
+#[test]
+fn lists_and_checks_of_directories_are_for_programs_too() {
+    let place = Place::new();
+    fs::write(place.dir.path().join("bad.asdf"), "hello").unwrap();
+    let said = here(&place, &["--list", "--json", "."]);
+    assert_eq!(said.code, 20);
+    assert!(said.stderr.contains("bad.asdf: not an ASDF file but text"));
+    let listed: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(listed["file"], "./sample.asdf");
+    assert_eq!(listed["arrays"][0]["path"], "flux");
+    assert_eq!(listed["arrays"][0]["shape"], serde_json::json!([5]));
+    assert_eq!(listed["blocks"][0]["used_size"], 20);
+    let said = here(&place, &["--check", "."]);
+    assert_eq!(said.code, 20);
+    let last = "2 files: 1 ok, 0 suspicious, 0 damaged, 1 not checked";
+    assert_eq!(said.stdout.lines().last(), Some(last));
+    let said = here(&place, &["--check", "-q", "sample.asdf"]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, ""));
+    let said = here(&place, &["--check", "--json", "."]);
+    let verdicts: Vec<serde_json::Value> = said
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let verdicts: Vec<_> = verdicts.iter().map(|object| &object["verdict"]).collect();
+    assert_eq!(verdicts, ["not checked", "ok"]);
+}
+
+#[test]
+fn a_log_file_has_the_time_of_each_line() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let log = place.dir.path().join("log");
+    let said = place.mount(&["-v", "--log-file", log.to_str().unwrap()]);
+    assert_eq!(said.code, 0);
+    place.unmount();
+    let log = fs::read_to_string(log).unwrap();
+    let year = |line: &str| line.get(..2) == Some("20") && line.get(10..11) == Some("T");
+    assert!(log.lines().count() >= 2 && log.lines().all(year), "{log}");
+}
+
+#[test]
+fn a_mount_that_is_not_used_goes_if_that_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&["-o", "idle=100ms"]).code, 0);
+    let held = fs::File::open(place.mnt.join("tree.yaml")).unwrap();
+    let daemon = daemons_of(&place.mnt)[0];
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    assert!(mounted_at(&place.mnt).is_some(), "a file of it is open");
+    drop(held);
+    eventually("unmounted", || mounted_at(&place.mnt).is_none());
+    eventually("ended", || !is_running(daemon));
+}
+
+#[test]
+fn a_mount_that_would_lack_descriptors_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    for limit in ["8", "12", "20"] {
+        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        let mut shell = Command::new("bash");
+        let shell = shell.args(["-c", &script, PROGRAM]);
+        let said = run(shell.arg(&place.file).arg(&place.mnt).stdin(Stdio::null()));
+        assert_eq!(said.code, 1, "{limit}: {}", said.stderr);
+        assert!(mounted_at(&place.mnt).is_none());
+    }
+}
+
+#[test]
+fn bash_completes_files_options_and_mounts() {
+    let place = Place::new();
+    let script = r#"
+        eval "$("$0" --completions bash)"
+        complete_line() {
+            COMP_LINE=$1 COMP_POINT=${#1} COMPREPLY=()
+            _asdf_mount 2>/dev/null
+            echo "${COMPREPLY[*]}"
+        }
+        complete_line "asdf-mount sa"
+        complete_line "asdf-mount -o ro,gr"
+        complete_line "asdf-mount --che"
+    "#;
+    let said = run(Command::new("bash")
+        .args(["-c", script, PROGRAM])
+        .current_dir(place.dir.path()));
+    let want = ["sample.asdf", "ro,grow=auto ro,grow=never", "--check"];
+    assert_eq!(said.stdout.lines().collect::<Vec<_>>(), want);
+    for shell in ["zsh", "fish"] {
+        let said = asdf_mount(["--completions", shell]);
+        assert!(
+            said.code == 0 && !said.stdout.contains("@FLAGS@"),
+            "{}",
+            said.stdout
+        );
+    }
+}
+
+#[test]
+fn the_manual_is_in_the_program() {
+    let said = asdf_mount(["--man"]);
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/asdf-mount.1");
+    assert_eq!(said.stdout, fs::read_to_string(page).unwrap());
+}
