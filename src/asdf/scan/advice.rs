@@ -42,6 +42,13 @@ impl Advice {
         }
     }
 
+    /// Where each block begins, and where something else does behind it.
+    pub(super) fn places(&self) -> impl Iterator<Item = (u64, u64)> {
+        let limits = self.offsets.iter().skip(1).copied();
+        let limits = limits.chain([self.extent.start]);
+        self.offsets.iter().copied().zip(limits)
+    }
+
     fn parse(text: &[u8], start: u64, text_end: u64) -> Option<Self> {
         let (offsets, len) = parse_index(text)?;
         let behind = text.get(len..)?;

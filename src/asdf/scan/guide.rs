@@ -4,6 +4,7 @@
 //! what stands there fits: a header of a block that ends where the next one begins, or the end of the block in front. It does, too,
 //! if all that it says is borne out by whole headers: then what else was found are headers that an update has left behind.
 
+use super::BLOCK_LIMIT;
 use super::advice::Advice;
 use super::walk::{Ended, LONGEST_HEADER, Walk};
 use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
@@ -17,7 +18,10 @@ const LOST_LIMIT: usize = 1000;
 /// What is at a place where the block index says that a block begins.
 struct Entry {
     header: BlockHeader,
-    state: State,
+    /// What is wrong with it.
+    flaw: Option<String>,
+    /// Whether nothing of it can be believed.
+    lost: bool,
     /// Whether skipping along has come here.
     found: bool,
     /// Where the next block or the index begins.
@@ -26,22 +30,10 @@ struct Entry {
     used_end: u64,
 }
 
-/// How much of a header can be believed.
-enum State {
-    /// All of it.
-    Sound,
-    /// All of it but what a block can be recognised without; the index and the sizes say so.
-    Mended(String),
-    /// All of it but the allocated size, which reaches over what lies behind the block.
-    Cut(String),
-    /// Nothing.
-    Lost(String),
-}
-
 impl Entry {
     /// Whether the header is whole, and the block behind it has no other business there.
     fn sound(&self) -> bool {
-        matches!(self.state, State::Sound)
+        self.flaw.is_none()
     }
 }
 
@@ -63,15 +55,14 @@ impl Walk<'_> {
             return Ok(helps);
         };
         let known = entries.iter().filter(|entry| entry.found).count();
-        let lost = entries
-            .iter()
-            .filter(|entry| matches!(entry.state, State::Lost(_)));
-        if lost.count() > LOST_LIMIT {
+        if entries.iter().filter(|entry| entry.lost).count() > LOST_LIMIT {
             return Ok(false);
         }
-        let helps = match ended {
-            Ended::Whole => known < entries.len() && skipped_over(&entries),
-            Ended::Nothing => self.room_for_blocks(&advice),
+        let helps = match (ended, self.layout.blocks.last()) {
+            (Ended::Complete, None) => self.room_for_blocks(&advice),
+            (Ended::Complete, Some(last)) if self.end_in_file(last).is_some() => {
+                known < entries.len() && skipped_over(&entries)
+            }
             _ => leads_on(&entries, advice.extent.start),
         };
         if helps {
@@ -85,41 +76,33 @@ impl Walk<'_> {
         let Some(last) = self.layout.blocks.last() else {
             return true;
         };
-        match ended {
-            Ended::Limit(_) => false,
-            Ended::Whole => match self.layout.index {
-                Index::Valid(_) => false,
-                Index::Wrong(..) => true,
-                // the last block may reach over the index
-                Index::Absent => last.allocated > last.used,
-            },
+        match (ended, &self.layout.index) {
+            (Ended::Unreadable(..), _) => self.layout.blocks.len() < BLOCK_LIMIT,
+            (Ended::Stuck(_), _) => true,
             // the sizes and the checksum of a block that is streamed are zero
-            Ended::Streamed => {
+            _ if last.streamed() => {
                 last.allocated > 0 || last.used > 0 || last.data_size > 0 || last.has_checksum()
             }
-            _ => true,
+            _ if self.end_in_file(last).is_none() => true,
+            (Ended::Complete, Index::Valid(_)) => false,
+            (Ended::Complete, Index::Wrong(..)) => true,
+            // the last block may reach over the index
+            (Ended::Complete, Index::Absent) => last.allocated > last.used,
         }
     }
 
     /// What is where the index says that blocks are; `None` if it does not list the blocks that were found.
     fn entries(&mut self, advice: &Advice) -> Result<Option<Vec<Entry>>> {
-        let found = std::mem::take(&mut self.layout.blocks);
-        let mut known = found.iter().map(|block| block.offset).peekable();
-        let mut listed = Vec::with_capacity(advice.offsets.len());
-        for &offset in &advice.offsets {
-            listed.push(known.next_if_eq(&offset).is_some());
+        let is_listed = |block: &BlockHeader| advice.offsets.binary_search(&block.offset).is_ok();
+        if !self.layout.blocks.iter().all(is_listed) {
+            return Ok(None);
         }
-        let all_listed = known.peek().is_none();
-        let mut entries = Vec::with_capacity(advice.offsets.len());
-        if all_listed {
-            let limits = advice.offsets.iter().skip(1).copied();
-            let limits = limits.chain(std::iter::once(advice.extent.start));
-            for ((&offset, limit), found) in advice.offsets.iter().zip(limits).zip(listed) {
-                entries.push(self.entry(offset, limit, found)?);
-            }
-        }
-        self.layout.blocks = found;
-        Ok(all_listed.then_some(entries))
+        let entries = advice.places().map(|(offset, limit)| {
+            let blocks = &self.layout.blocks;
+            let found = blocks.binary_search_by_key(&offset, |block| block.offset);
+            self.entry(offset, limit, found.is_ok())
+        });
+        entries.collect::<Result<_>>().map(Some)
     }
 
     /// The blocks of the index, if it does not list all that were found, but passes the tests by which asdf-python takes it for
@@ -132,11 +115,9 @@ impl Walk<'_> {
         if first != advice.offsets.first().copied() || !self.sources().fit_in(count) {
             return Ok(None);
         }
-        let limits = advice.offsets.iter().skip(1).copied();
-        let limits = limits.chain(std::iter::once(advice.extent.start));
         let mut entries = Vec::with_capacity(count);
         let mut end = None;
-        for (&offset, limit) in advice.offsets.iter().zip(limits) {
+        for (offset, limit) in advice.places() {
             let header = self.header(offset)?.ok();
             let Some(header) = header.filter(|header| {
                 !header.streamed()
@@ -149,7 +130,8 @@ impl Walk<'_> {
             entries.push(Entry {
                 used_end: header.data_offset().saturating_add(header.used),
                 header,
-                state: State::Sound,
+                flaw: None,
+                lost: false,
                 found: true,
                 limit,
             });
@@ -162,15 +144,18 @@ impl Walk<'_> {
         let mended = self.mended(offset, limit)?;
         let used = |header: &BlockHeader| header.data_offset().saturating_add(header.used);
         let used_end = header.as_ref().map_or(offset, used);
-        let (header, state) = match (header, mended) {
-            (Ok(header), _) if self.fits(&header, limit, found)? => (header, State::Sound),
+        let mut is_lost = false;
+        let (header, flaw) = match (header, mended) {
+            (Ok(header), _) if self.fits(&header, limit, found)? => (header, None),
             (header, Some(mended)) => {
                 let why = match header {
                     Ok(header) if header.streamed() => "it says that it is streamed".to_owned(),
                     Ok(header) => format!("it says that it has {} bytes", header.header_size),
                     Err(error) => reason(error),
                 };
-                (mended, State::Mended(why))
+                let why =
+                    format!("its header is damaged: {why}; read as the block index places it");
+                (mended, Some(why))
             }
             (Ok(header), None) if can_be_cut(&header, limit) => {
                 let why = format!(
@@ -178,19 +163,24 @@ impl Walk<'_> {
                     header.allocated,
                     limit.saturating_sub(header.data_offset())
                 );
-                (header, State::Cut(why))
+                (header, Some(why))
             }
             (header, None) => {
                 let why = match header {
                     Ok(_) => "its sizes reach over what lies behind it".to_owned(),
                     Err(error) => reason(error),
                 };
-                (lost(offset, limit), State::Lost(why))
+                is_lost = true;
+                (
+                    lost(offset, limit),
+                    Some(format!("its header is lost: {why}")),
+                )
             }
         };
         Ok(Entry {
             header,
-            state,
+            flaw,
+            lost: is_lost,
             found,
             limit,
             used_end,
@@ -246,28 +236,18 @@ impl Walk<'_> {
         self.layout.blocks.clear();
         let last = entries.len().saturating_sub(1);
         for (n, entry) in entries.into_iter().enumerate() {
-            let corrupt = |why: String| Error::corrupt(Place::Block(n), why);
-            match entry.state {
-                State::Sound => {
-                    let end = entry.header.end().unwrap_or(entry.limit);
-                    if end < entry.limit && n < last {
-                        let gap = entry.limit.saturating_sub(end);
-                        let why = format!("{gap} bytes that belong to no block");
-                        self.layout
-                            .note(Severity::Odd, Error::corrupt(Place::Byte(end), why));
-                    }
-                }
-                State::Mended(why) => {
-                    let why =
-                        format!("its header is damaged: {why}; read as the block index places it");
-                    self.layout.note(Severity::Frozen, corrupt(why));
-                }
-                State::Cut(why) => self.layout.note(Severity::Frozen, corrupt(why)),
-                State::Lost(why) => {
-                    let error = corrupt(format!("its header is lost: {why}"));
-                    self.layout.note(Severity::Frozen, error.clone());
+            let end = entry.header.end().unwrap_or(entry.limit);
+            if let Some(why) = entry.flaw {
+                let error = Error::corrupt(Place::Block(n), why);
+                self.layout.note(Severity::Frozen, error.clone());
+                if entry.lost {
                     self.layout.lost.insert(n, error);
                 }
+            } else if end < entry.limit && n < last {
+                let gap = entry.limit.saturating_sub(end);
+                let why = format!("{gap} bytes that belong to no block");
+                let error = Error::corrupt(Place::Byte(end), why);
+                self.layout.note(Severity::Odd, error);
             }
             self.layout.blocks.push(entry.header);
         }
@@ -314,11 +294,9 @@ fn leads_on(entries: &[Entry], index: u64) -> bool {
     let Some(last) = entries.last().filter(|last| last.found) else {
         return false;
     };
-    match last.state {
-        State::Mended(_) => true,
-        State::Cut(_) | State::Lost(_) => known.count() > 0 || last.used_end == index,
-        State::Sound => last.header.end() == Some(index),
-    }
+    // one whose allocated size is wrong does not end at the index, and one that is lost has no end
+    let ends_there = !last.lost && last.header.end() == Some(index);
+    ends_there || !last.sound() && (known.count() > 0 || last.used_end == index)
 }
 
 /// Whether nothing but the allocated size of a block is wrong.

@@ -26,20 +26,12 @@ pub(super) struct Walk<'a> {
 
 /// How skipping along has ended.
 pub(super) enum Ended {
-    /// At the end of the file, or where a block index begins.
-    Whole,
-    /// There is no block at all.
-    Nothing,
-    /// The last block says that it is streamed, so that nothing can follow.
-    Streamed,
-    /// The last block says that it ends behind the end of the file.
-    Beyond,
+    /// Nothing can follow: there is no block at all, or the last one reaches to a block index, to the end of the file or further.
+    Complete,
     /// Something else is behind the last block, which ends at this offset.
     Stuck(u64),
-    /// What should be the next header, at this offset, is none.
+    /// What should be the next header, at this offset, is none, or one too many.
     Unreadable(u64, Error),
-    /// There are more blocks than are read.
-    Limit(Error),
 }
 
 impl<'a> Walk<'a> {
@@ -59,7 +51,7 @@ impl<'a> Walk<'a> {
         let mut may_ask = true;
         loop {
             let ended = self.skip_along(next)?;
-            if matches!(ended, Ended::Whole) {
+            if matches!(ended, Ended::Complete) {
                 self.find_index()?;
             }
             // an index that did not help once is not asked again
@@ -113,7 +105,7 @@ impl<'a> Walk<'a> {
     /// Takes in the block whose magic is at `next`, and those that lie one behind the other from there on.
     fn skip_along(&mut self, next: Option<u64>) -> Result<Ended> {
         let Some(mut at) = next else {
-            return Ok(Ended::Nothing);
+            return Ok(Ended::Complete);
         };
         loop {
             let header = match self.header(at)? {
@@ -122,21 +114,17 @@ impl<'a> Walk<'a> {
             };
             if self.layout.blocks.len() >= BLOCK_LIMIT {
                 let why = format!("more than {BLOCK_LIMIT} blocks; the rest is not shown");
-                return Ok(Ended::Limit(Error::unsupported(Place::Byte(at), why)));
+                let error = Error::unsupported(Place::Byte(at), why);
+                return Ok(Ended::Unreadable(at, error));
             }
-            let end = header.end().filter(|&end| end <= self.layout.len);
-            let streamed = header.streamed();
+            let end = self.end_in_file(&header);
             self.layout.blocks.push(header);
-            let Some(end) = end.filter(|_| !streamed) else {
-                return Ok(if streamed {
-                    Ended::Streamed
-                } else {
-                    Ended::Beyond
-                });
+            let Some(end) = end else {
+                return Ok(Ended::Complete);
             };
             let here = self.peek.read(self.source, end, INDEX_HEADER.len())?;
             if here.is_empty() || here.starts_with(INDEX_HEADER) {
-                return Ok(Ended::Whole);
+                return Ok(Ended::Complete);
             }
             let mut magics = self.layout.dialect.magics.iter();
             if !magics.any(|magic| here.starts_with(magic)) {
@@ -144,6 +132,12 @@ impl<'a> Walk<'a> {
             }
             at = end;
         }
+    }
+
+    /// Where a block ends that is not streamed, unless that is behind the end of the file.
+    pub(super) fn end_in_file(&self, header: &BlockHeader) -> Option<u64> {
+        let end = header.end().filter(|&end| end <= self.layout.len);
+        end.filter(|_| !header.streamed())
     }
 
     /// The block header at `at`, or why there is none.
@@ -176,8 +170,8 @@ impl<'a> Walk<'a> {
     /// Where to skip along from again, if blocks can be behind the place where that has ended.
     fn go_on(&mut self, ended: Ended) -> Result<Option<u64>> {
         let (end, next) = match ended {
-            Ended::Whole | Ended::Nothing | Ended::Streamed | Ended::Beyond => return Ok(None),
-            Ended::Unreadable(_, error) | Ended::Limit(error) => {
+            Ended::Complete => return Ok(None),
+            Ended::Unreadable(_, error) => {
                 self.doubt(self.layout.blocks.len(), error);
                 return Ok(None);
             }
@@ -211,9 +205,8 @@ impl<'a> Walk<'a> {
 
     /// The block header at `at`, if there is one that fits into the file: a magic alone may be chance.
     pub(super) fn plausible(&mut self, at: u64) -> Result<Option<BlockHeader>> {
-        let len = self.layout.len;
         let header = self.header(at)?.ok();
-        Ok(header.filter(|header| header.streamed() || header.end().is_some_and(|end| end <= len)))
+        Ok(header.filter(|header| header.streamed() || self.end_in_file(header).is_some()))
     }
 
     /// Notes headers whose sizes contradict each other or the file.
