@@ -350,4 +350,5 @@ fn inside(error: &Error) -> Error {
 }
 
 #[cfg(test)]
+#[path = "tests/chain.rs"]
 mod tests;

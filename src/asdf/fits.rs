@@ -404,4 +404,5 @@ impl Source for Flipped {
 }
 
 #[cfg(test)]
+#[path = "tests/fits.rs"]
 mod tests;

@@ -317,4 +317,5 @@ fn done(copied: bool) -> Result<()> {
 }
 
 #[cfg(test)]
+#[path = "tests/gather.rs"]
 mod tests;

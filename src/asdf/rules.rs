@@ -568,4 +568,5 @@ fn scalar_fault(want: &Want, node: Node<'_>, found: Sort) -> Option<String> {
 }
 
 #[cfg(test)]
+#[path = "tests/rules.rs"]
 mod tests;

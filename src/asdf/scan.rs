@@ -9,14 +9,10 @@
 //! accepted, with a finding.
 
 mod advice;
-#[cfg(test)]
-mod damage;
 mod doubt;
 mod ending;
 mod guide;
 mod sources;
-#[cfg(test)]
-mod updated;
 mod walk;
 
 use std::collections::BTreeMap;

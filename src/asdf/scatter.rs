@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::asdf::buffers::Buffers;
     use crate::asdf::gather::Strided;
-    use crate::asdf::view::model::cases;
+    use crate::asdf::tests::view_cases::cases;
     use crate::source::{Memory, Source};
     use proptest::prelude::*;
     use std::sync::Arc;

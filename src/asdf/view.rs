@@ -413,7 +413,5 @@ fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<
 }
 
 #[cfg(test)]
-pub(super) mod model;
-
-#[cfg(test)]
+#[path = "tests/view.rs"]
 mod tests;

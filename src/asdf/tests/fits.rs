@@ -66,7 +66,7 @@ fn open(bytes: &[u8]) -> Result<Snapshot> {
     Snapshot::open(
         Arc::new(file),
         Cache::new(1 << 24),
-        super::super::OpenOptions::default(),
+        crate::asdf::OpenOptions::default(),
     )
 }
 

@@ -1,6 +1,6 @@
 use super::*;
+use crate::asdf::tests::view_cases::{Case, cases};
 use crate::asdf::tile::Grain;
-use crate::asdf::view::model::{Case, cases};
 use crate::codec::Cache;
 use crate::source::Memory;
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Arrays of any shape and strides in small blocks, and where their bytes are, element by element.
 
-use super::View;
+use crate::asdf::view::View;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use super::scan;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Index, Layout, Severity};
 use crate::asdf::sample::{Sample, block, block_with};
+use crate::asdf::scan::scan;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::source::{Memory, read_all};
@@ -220,7 +220,7 @@ fn a_block_over_the_next_without_an_index_puts_numbers_in_doubt() {
 
 #[test]
 fn a_large_lost_block_is_jumped() {
-    let large = vec![7; (super::GAP_LIMIT + 100) as usize];
+    let large = vec![7; (crate::asdf::scan::GAP_LIMIT + 100) as usize];
     let bytes = Sample::new()
         .block(b"abc")
         .block(&large)

@@ -1,9 +1,9 @@
 //! Tests of files as the `update()` of asdf-python leaves them: headers of blocks that are gone stay where nothing says so but the
 //! block index, and that may be missing.
 
-use super::scan;
 use crate::asdf::layout::{Index, Layout, Severity, index_text};
 use crate::asdf::sample::{Sample, block, block_with};
+use crate::asdf::scan::scan;
 use crate::source::Memory;
 
 fn layout(bytes: &[u8]) -> Layout {

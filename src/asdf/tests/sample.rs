@@ -1,6 +1,6 @@
 //! A small writer of ASDF files for unit tests, made from the standard's text and not from the code under test.
 
-use super::layout::index_text;
+use crate::asdf::layout::index_text;
 
 /// A file that is put together piece by piece.
 #[derive(Clone)]

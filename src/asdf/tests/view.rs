@@ -1,5 +1,5 @@
-use super::model::cases;
 use super::*;
+use crate::asdf::tests::view_cases::cases;
 use proptest::prelude::*;
 
 fn dense(itemsize: u64, shape: &[u64], block_len: u64) -> Result<View> {
