@@ -160,7 +160,6 @@ impl Snapshot {
         options: OpenOptions,
     ) -> Self {
         let Scan { layout, text } = scan;
-        let text = Arc::new(text);
         Self {
             blocks: layout.blocks.iter().map(|_| Lasting::new()).collect(),
             checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
@@ -272,10 +271,9 @@ impl Snapshot {
         let file = Arc::clone(self.file.file());
         let scan = Scan {
             layout: self.layout.clone(),
-            text: Vec::new(),
+            text: Arc::clone(&self.text),
         };
         let mut next = self.replaced_by(file, scan)?;
-        next.text = Arc::clone(&self.text);
         next.tree = self.tree.clone();
         next.faults = self.faults.clone();
         Ok(next)

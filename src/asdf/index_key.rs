@@ -125,7 +125,7 @@ mod tests {
         file.as_ref().write_all(b"\n").unwrap();
         let scan = Scan {
             layout: snapshot.layout().clone(),
-            text: snapshot.text().to_vec(),
+            text: Arc::clone(snapshot.text()),
         };
         let _next = snapshot.succeeded_by(file, None, scan, &[], None);
         eventually_kept(2);

@@ -16,6 +16,7 @@ mod sources;
 mod walk;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::dialect::{FIRST_LINE_LIMIT, FirstLine};
 use super::layout::{Finding, Index, Layout, Severity};
@@ -39,7 +40,7 @@ pub struct Scan {
     /// Where everything lies.
     pub layout: Layout,
     /// The bytes `0..layout.text_end`.
-    pub text: Vec<u8>,
+    pub text: Arc<Vec<u8>>,
 }
 
 /// Finds text, blocks and index of the file that `source` is.
@@ -117,7 +118,7 @@ mod tests {
     fn a_plain_file_is_text_blocks_and_index() {
         let bytes = Sample::new().block(b"abc").block(b"").bytes();
         let Scan { layout, text } = scanned(&bytes);
-        assert_eq!(text, Sample::TREE);
+        assert_eq!(**text, *Sample::TREE);
         assert!(layout.has_tree && layout.findings.is_empty());
         assert!(matches!(layout.index, Index::Valid(_)));
         let regions: Vec<_> = layout.regions().iter().map(|part| part.0).collect();
@@ -255,7 +256,7 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &[head, header.to_bytes()].concat(), 0)
             .unwrap();
         file.set_len(header.end().unwrap()).unwrap();
-        let source = crate::source::FileSource::open(std::sync::Arc::new(file)).unwrap();
+        let source = crate::source::FileSource::open(Arc::new(file)).unwrap();
         assert_eq!(sizes(&scan(&source, false).unwrap()), [1 << 40]);
     }
 

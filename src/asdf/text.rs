@@ -3,65 +3,68 @@
 //! ASDF Standard, "Low-level file layout", sections "Header", "Comments" and "Tree". The first line, comment lines and the tree
 //! up to the newline of its `...` line. What the tree says is `tree`'s; here it is lines.
 
+use std::sync::Arc;
+
 use super::dialect::{Dialect, FirstLine};
 use super::layout::{Finding, Severity};
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, len_u64};
+use crate::source::{Borrower, Loan, Source, len_u64};
 
 /// The longest text of a file that is read, in bytes.
 pub const TEXT_LIMIT: u64 = 256 << 20;
 /// How much is read at a time when searching.
 pub(super) const CHUNK: u64 = 64 << 10;
 
-/// The text of a file, as far as [`classify`] can tell from the bytes read so far.
-enum Text {
-    /// It ends here, and holds a tree or not.
-    Ends {
-        at: usize,
-        has_tree: bool,
-        oddity: Option<&'static str>,
-    },
-    /// More bytes are needed.
-    Unknown,
+/// Where the text of a file ends.
+struct End {
+    at: usize,
+    has_tree: bool,
+    oddity: Option<&'static str>,
+}
+
+impl End {
+    /// The text that ends here.
+    fn of(self, bytes: Arc<Vec<u8>>) -> ReadText {
+        let findings = self.oddity.map(|why| Finding {
+            severity: Severity::Odd,
+            error: Error::corrupt(Place::Byte(len_u64(self.at)), why),
+        });
+        ReadText {
+            bytes,
+            has_tree: self.has_tree,
+            findings: findings.into_iter().collect(),
+        }
+    }
 }
 
 /// The text of a file.
 pub(super) struct ReadText {
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Arc<Vec<u8>>,
     pub(super) has_tree: bool,
     pub(super) findings: Vec<Finding>,
 }
 
-/// Reads from the start of the file, a growing piece at a time, until the end of the text is in sight.
+/// Reads from the start of the file, a growing piece at a time, until the end of the text is in sight. A text that is in memory
+/// already, as that of a file which is going to be saved, is not copied.
 pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadText> {
+    if let Some(lent) = lent_start(source) {
+        let end = classify(&lent, first, len_u64(lent.len()) == source.len());
+        if let Some(end) = end.filter(|end| end.at == lent.len()) {
+            return Ok(end.of(lent));
+        }
+    }
     let mut bytes = Vec::new();
     let mut goal = CHUNK;
     loop {
-        let have = len_u64(bytes.len());
-        let more = read_up_to(
-            source,
-            have,
-            usize::try_from(goal.saturating_sub(have)).unwrap_or(0),
-        )?;
-        bytes.extend_from_slice(&more);
-        let whole = len_u64(bytes.len()) == source.len();
-        if let Text::Ends {
-            at,
-            has_tree,
-            oddity,
-        } = classify(&bytes, first, whole)
-        {
-            bytes.truncate(at);
+        let have = bytes.len();
+        let there = goal.min(source.len());
+        bytes.resize(usize::try_from(there).unwrap_or(have), 0);
+        let new = bytes.get_mut(have..).unwrap_or_default();
+        source.read_exact_at(new, len_u64(have))?;
+        if let Some(end) = classify(&bytes, first, there == source.len()) {
+            bytes.truncate(end.at);
             bytes.shrink_to_fit();
-            let findings = oddity.map(|why| Finding {
-                severity: Severity::Odd,
-                error: Error::corrupt(Place::Byte(len_u64(at)), why),
-            });
-            return Ok(ReadText {
-                bytes,
-                has_tree,
-                findings: findings.into_iter().collect(),
-            });
+            return Ok(end.of(Arc::new(bytes)));
         }
         if goal >= TEXT_LIMIT {
             let why = format!("the tree does not end within {TEXT_LIMIT} bytes");
@@ -71,10 +74,22 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadTe
     }
 }
 
-/// Finds the end of the text in the first bytes of a file (`whole`: in all of it).
+/// The buffer that a source begins with, if it is in memory.
+fn lent_start(source: &dyn Source) -> Option<Arc<Vec<u8>>> {
+    let Loan::Shared(bytes, _) = source.lend(0, 1, Borrower::Program)? else {
+        return None;
+    };
+    let is_short = len_u64(bytes.len()) <= TEXT_LIMIT;
+    match source.lend(0, bytes.len(), Borrower::Program)? {
+        Loan::Shared(all, range) if is_short && range == (0..bytes.len()) => Some(all),
+        _ => None,
+    }
+}
+
+/// Finds the end of the text in the first bytes of a file (`whole`: in all of it), if it is in sight.
 ///
 /// A block magic is no UTF-8, so that the first one ends a text whose `...` is missing.
-fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Text {
+fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Option<End> {
     let mut at = first.len;
     let mut in_tree = false;
     let mut oddity = None;
@@ -86,18 +101,18 @@ fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Text {
             } else {
                 oddity
             };
-            return Text::Ends {
+            return Some(End {
                 at,
                 has_tree: in_tree,
                 oddity,
-            };
+            });
         }
         let line = next_line(rest, whole).or_else(|| {
             // a block may go on for long without a newline
             position_of_magic(rest, first.dialect).map(|_| rest)
         });
         let Some(line) = line else {
-            return Text::Unknown;
+            return None;
         };
         if let Some(magic) = position_of_magic(line, first.dialect) {
             // padding and a block on one line, or a tree whose end marker is missing or glued to the block
@@ -111,11 +126,11 @@ fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Text {
             } else {
                 oddity
             };
-            return Text::Ends {
+            return Some(End {
                 at,
                 has_tree: in_tree,
                 oddity,
-            };
+            });
         }
         let content = line.trim_ascii_start();
         let next = at.saturating_add(line.len());
@@ -124,11 +139,11 @@ fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Text {
                 .strip_prefix(b"...")
                 .is_some_and(|tail| tail.trim_ascii().is_empty())
             {
-                return Text::Ends {
+                return Some(End {
                     at: next,
                     has_tree: true,
                     oddity,
-                };
+                });
             }
         } else if content.starts_with(b"%") || content.starts_with(b"---") {
             in_tree = true;
@@ -195,7 +210,7 @@ mod tests {
         ];
         for (inside, behind, has_tree) in cases {
             let found = text(format!("{head}{inside}{behind}").as_bytes());
-            assert_eq!(found.bytes, format!("{head}{inside}").as_bytes());
+            assert_eq!(**found.bytes, *format!("{head}{inside}").as_bytes());
             assert_eq!(found.has_tree, has_tree, "{inside:?}");
         }
     }
@@ -203,10 +218,8 @@ mod tests {
     #[test]
     fn a_text_of_many_chunks_is_read_to_its_end() {
         let long = format!("#ASDF 1.0.0\n---\n{}...\n", "- a line\n".repeat(100_000));
-        assert_eq!(
-            text(format!("{long}\n...\n").as_bytes()).bytes,
-            long.as_bytes()
-        );
+        let found = text(format!("{long}\n...\n").as_bytes());
+        assert_eq!(**found.bytes, *long.as_bytes());
     }
 
     #[test]
@@ -215,15 +228,20 @@ mod tests {
         let bytes = [&b"#ASDF 1.0.0\n"[..], b"\xd3BLK", &data].concat();
         let first = FirstLine::parse(&bytes, false).unwrap();
         let in_sight = bytes.get(..100).unwrap();
-        assert!(matches!(
-            classify(in_sight, &first, false),
-            Text::Ends {
-                at: 12,
-                has_tree: false,
-                ..
-            }
-        ));
-        assert_eq!(text(&bytes).bytes, b"#ASDF 1.0.0\n");
+        let end = classify(in_sight, &first, false).unwrap();
+        assert_eq!((end.at, end.has_tree), (12, false));
+        assert_eq!(**text(&bytes).bytes, *b"#ASDF 1.0.0\n");
+    }
+
+    #[test]
+    fn a_text_in_memory_is_not_copied() {
+        let bytes = Arc::new(b"#ASDF 1.0.0\n---\na: 1\n...\n".to_vec());
+        let first = FirstLine::parse(&bytes, false).unwrap();
+        let found = read_text(&Memory::shared(Arc::clone(&bytes)), &first).unwrap();
+        assert!(Arc::ptr_eq(&found.bytes, &bytes));
+        let longer = Arc::new([&bytes[..], &b"# no more text"[..]].concat());
+        let found = read_text(&Memory::shared(longer), &first).unwrap();
+        assert_eq!(found.bytes, bytes);
     }
 
     #[test]

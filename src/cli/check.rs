@@ -1,7 +1,6 @@
 //! `--check`: verifies structure, block index, checksums and tree, and says what it finds, a line each.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
@@ -222,7 +221,7 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
         findings.note(Verdict::Clean, "the interrupted save has been finished");
     }
     if matches!(opened.scan.layout.index, Index::Wrong(..)) {
-        let edit = Edit::text(Arc::new(opened.scan.text));
+        let edit = Edit::text(opened.scan.text);
         let saved = opened.writer.commit(&edit, &mut || ());
         saved.map_err(|error| Failure::reading(path, &error))?;
         findings.note(Verdict::Clean, "the block index has been written anew");

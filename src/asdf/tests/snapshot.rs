@@ -20,7 +20,7 @@ fn snapshot(body: &str, data: &[u8]) -> Snapshot {
 fn after(old: &Snapshot, saved: &Snapshot, checked: Option<CheckedText>) -> Snapshot {
     let scan = Scan {
         layout: saved.layout.clone(),
-        text: saved.text.to_vec(),
+        text: Arc::clone(&saved.text),
     };
     old.succeeded_by(Arc::clone(saved.file.file()), None, scan, &[0], checked)
 }

@@ -82,7 +82,7 @@ fn content(bytes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
         bytes[at..at + found.layout.stored_len(n) as usize].to_vec()
     };
     (
-        found.text.clone(),
+        found.text.to_vec(),
         (0..found.layout.blocks.len()).map(block).collect(),
     )
 }
@@ -100,7 +100,10 @@ fn a_text_that_fits_is_saved_in_the_same_inode() {
     let inode = fs::metadata(folder.path()).unwrap().ino();
     let mut writer = folder.open().writer;
     let done = writer.save(&edit(20)).unwrap();
-    assert_eq!((done.method, done.scan.text), (Method::InPlace, text(20)));
+    assert_eq!(
+        (done.method, &**done.scan.text),
+        (Method::InPlace, &*text(20))
+    );
     assert_eq!(
         content(&folder.bytes()),
         (text(20), vec![b"abc".to_vec(), vec![7; 5000]])
@@ -538,7 +541,7 @@ fn a_size_that_means_nothing_hinders_no_save() {
                 writer.save(&edit(len)).unwrap();
                 let bytes = folder.bytes();
                 let found = scan(&Memory::new(bytes.clone()), false).unwrap();
-                assert_eq!(found.text, text(len), "{flags} {used}");
+                assert_eq!(**found.text, *text(len), "{flags} {used}");
                 assert_eq!(found.layout.blocks.len(), 1);
                 assert_eq!(found.layout.blocks[0].used, used);
                 let at = found.layout.blocks[0].data_offset() as usize;

@@ -382,7 +382,7 @@ proptest! {
         if !text.ends_with(b"\n") && !case.after.blocks.is_empty() {
             text.push(b'\n');
         }
-        prop_assert_eq!(&found.text, &text);
+        prop_assert_eq!(&**found.text, &*text);
         let (is, said) = (&found.layout, plan.layout());
         prop_assert_eq!((is.text_end, is.has_tree, is.len), (said.text_end, said.has_tree, said.len));
         prop_assert_eq!((&is.blocks, &is.index), (&said.blocks, &said.index));

@@ -57,7 +57,7 @@ fn what_is_no_journal_does_not_hinder_a_mount_or_a_save() {
             for len in [20, 30_000] {
                 opened.writer.save(&edit(len)).unwrap();
                 let bytes = Memory::new(folder.bytes());
-                assert_eq!(scan(&bytes, false).unwrap().text, text(len), "{name}");
+                assert_eq!(**scan(&bytes, false).unwrap().text, *text(len), "{name}");
             }
             drop(opened);
             assert_eq!(folder.open().recovery, Recovery::Clean, "{name}");
