@@ -30,8 +30,8 @@ pub mod names;
 pub mod npy;
 mod other_formats;
 pub mod outline;
+mod paths;
 mod percent;
-mod places;
 mod reading;
 mod reference;
 pub mod rules;
@@ -53,8 +53,8 @@ use crate::codec::Cache;
 use crate::error::{Error, Lasting, Result};
 use crate::source::{FileSource, Source};
 
-pub use array::{Array, Link, Origin};
-pub use places::Places;
+pub use array::{Array, Content, Link, Origin};
+pub use paths::Paths;
 pub use reference::{Other, Reference, Referent};
 #[cfg(test)]
 pub(crate) use tests::sample;
@@ -88,7 +88,7 @@ pub struct OpenOptions {
 pub struct Snapshot {
     file: Arc<FileSource>,
     bytes: Arc<dyn Source>,
-    fits: Option<Fits>,
+    fits: Option<Arc<Fits>>,
     layout: Layout,
     text: Arc<Vec<u8>>,
     tree: OnceLock<Option<Result<Arc<Tree>>>>,
@@ -166,7 +166,7 @@ impl Snapshot {
             buffers: Buffers::new(&cache),
             file,
             bytes,
-            fits,
+            fits: fits.map(Arc::new),
             layout,
             text,
             tree: OnceLock::new(),
@@ -245,14 +245,9 @@ impl Snapshot {
     /// Whether the arrays are known to be the same as those of another snapshot, with the same names.
     #[must_use]
     pub fn has_arrays_of(&self, other: &Self) -> bool {
+        let is_copy = Arc::ptr_eq(&self.file, &other.file) && Arc::ptr_eq(&self.text, &other.text);
         let found = self.found.get().zip(other.found.get());
-        found.is_some_and(|(mine, others)| Arc::ptr_eq(mine, others))
-    }
-
-    /// Whether arrays, and what leads to them, have the same names as in another snapshot, each for the array of the same index.
-    #[must_use]
-    pub fn has_names_of(&self, other: &Self) -> bool {
-        self.has_arrays_of(other) || self.found().has_names_of(other.found())
+        is_copy || found.is_some_and(|(mine, others)| Arc::ptr_eq(mine, others))
     }
 
     /// The snapshot of this file, or of the one that took its place, as it is now.
@@ -339,7 +334,7 @@ impl Snapshot {
     /// The FITS file around the ASDF file, if it is in one.
     #[must_use]
     pub fn fits(&self) -> Option<&Fits> {
-        self.fits.as_ref()
+        self.fits.as_deref()
     }
 
     /// What in the tree breaks the rules of the core tags. Looked for when it is first asked.
@@ -365,8 +360,8 @@ impl Snapshot {
 
     /// Where arrays, links and references stand; none without a tree.
     #[must_use]
-    pub fn places(&self) -> Option<&Places> {
-        self.found().places.as_deref()
+    pub fn paths(&self) -> Option<&Paths> {
+        self.found().paths.as_deref()
     }
 
     /// What of the tree is not shown because it reaches a limit, each once.

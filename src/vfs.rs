@@ -18,7 +18,7 @@
 //! | `Drafts::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments |
 //! | `Vfs::history` | what `info/status` says of saves |
 //! | `Vfs::root`, then the `TextHandle` of one handle | names and files of the root; one handle's draft of a text |
-//! | `Vfs::numbers` | numbers of the names under `arrays/`, while a catalogue is made |
+//! | `Vfs::numbers` | the names under `arrays/` and their numbers |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `Overlay`, `Spool`, `Handles`, `Elsewhere`, `Condition`, `Draft::{files, refused}` | their own fields; nothing is taken under them |
 //! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most |
@@ -75,7 +75,7 @@ use std::time::Instant;
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
 use crate::save::Writer;
-use crate::source::{Borrower, Memory, PooledBuf, Source, Spool};
+use crate::source::{Borrower, Memory, PooledBuf, Source, Spool, len_u64};
 
 pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
@@ -407,8 +407,9 @@ impl Vfs {
             }
             Node::ArrayDir(number) => {
                 let state = self.named_state();
-                state.catalogue().entries(number).ok_or(Error::NotFound)?;
-                Names::Arrays(state, number)
+                let entries = state.catalogue().entries(number);
+                let entries = entries.ok_or(Error::NotFound)?;
+                Names::Arrays(state, entries)
             }
             _ => return Err(Error::NotDirectory),
         };
@@ -440,16 +441,12 @@ impl Vfs {
         let Handle::Directory(listing) = &*handle else {
             return Err(Error::NotDirectory);
         };
-        let mut at = offset;
-        while let Some(name) = usize::try_from(at)
-            .ok()
-            .and_then(|at| listing.names.get(at))
-        {
-            at = at.saturating_add(1);
+        let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
+        while let Some(name) = listing.names.next(&mut at) {
             let state = self.state();
             let found = self.find(&state, listing.directory, &name);
             if let Ok(attr) = found.and_then(|node| self.attr(&state, node))
-                && add(at, &name, &attr)
+                && add(len_u64(at), &name, &attr)
             {
                 break;
             }

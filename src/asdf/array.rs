@@ -1,6 +1,7 @@
 //! The arrays of a snapshot: what the tree declares, proved against the blocks, as sources of bytes.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -9,15 +10,15 @@ use super::gather::Strided;
 use super::inline::Elements;
 use super::npy;
 use super::outline::PlaceId;
-use super::places::Places;
-use super::tree::{Node, NodeId};
+use super::paths::Paths;
+use super::tree::Node;
 use super::view::View;
 use super::{Snapshot, fits};
 use crate::error::{Error, Place, Result};
 use crate::source::{Joined, Memory, Source, len_u64};
 
 /// Where the elements of an array are.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// In this block.
     Block(usize),
@@ -28,27 +29,72 @@ pub enum Origin {
     /// In another unit of the FITS file around this one; with the reference in the tree.
     Fits(String, fits::Elements),
     /// Not known, because the declaration is broken.
+    #[default]
     Unknown,
 }
 
 /// An array that the tree declares.
 #[derive(Debug)]
 pub struct Array {
-    places: Arc<Places>,
+    paths: Arc<Paths>,
     home: PlaceId,
-    unit: Option<NodeId>,
+    content: Content,
+    /// None of an array in a block of this file.
+    detail: Option<Box<Detail>>,
+}
+
+/// What is special about an array.
+#[derive(Debug)]
+enum Detail {
+    /// Its elements are in the tree.
+    Inline(Elements),
+    /// It lies in another file.
+    Outside(Absence),
+    /// Why it has no files.
+    Problem(Error),
+}
+
+/// What the files of an array show.
+#[derive(Debug, Clone, Default)]
+pub struct Content {
     form: Arc<Form>,
     offset: u64,
-    inline: Option<Box<Elements>>,
-    problem: Option<Box<Error>>,
-    /// None of an array in this file.
-    absence: Option<Box<Absence>>,
-    /// Every look at a file's size asks for it.
-    npy_header_len: OnceLock<u32>,
+}
+
+impl Content {
+    /// Where the elements are.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        &self.form.origin
+    }
+
+    /// Bytes of the elements.
+    #[must_use]
+    pub fn bin_len(&self) -> u64 {
+        self.form.len
+    }
+
+    /// Bytes of the elements with an NPY header in front.
+    #[must_use]
+    pub fn npy_len(&self) -> u64 {
+        self.form
+            .len
+            .saturating_add(self.form.npy_header_len.into())
+    }
+
+    /// Whether the files of two arrays show the same, as long as the block does; of inline elements that is not known.
+    #[must_use]
+    pub fn shows_the_same(&self, other: &Self) -> bool {
+        let (a, b) = (&*self.form, &*other.form);
+        a.origin != Origin::Inline
+            && a.origin == b.origin
+            && (&a.datatype, &a.shape, &a.strides) == (&b.datatype, &b.shape, &b.strides)
+            && (self.offset, a.fortran, a.len) == (other.offset, b.fortran, b.len)
+    }
 }
 
 /// What an array is, but for its place in the tree and in its block: a tree of many arrays has few forms of them.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) origin: Origin,
     pub(super) counted_back: bool,
@@ -59,21 +105,33 @@ pub(super) struct Form {
     pub(super) strides: Option<Vec<i64>>,
     pub(super) fortran: bool,
     pub(super) len: u64,
+    /// Bytes of the NPY header, for which every look at a file's size asks; none of one that can't be made.
+    npy_header_len: u32,
 }
 
 impl Form {
-    /// Nothing is known yet.
-    pub(super) const UNKNOWN: Self = Self {
-        origin: Origin::Unknown,
-        counted_back: false,
-        to_end: false,
-        datatype: None,
-        byteorder: None,
-        shape: None,
-        strides: None,
-        fortran: false,
-        len: 0,
-    };
+    /// The same as one of the forms that are known, which it becomes one of.
+    pub(super) fn shared(self, known: &mut HashMap<Self, Arc<Self>>) -> Arc<Self> {
+        if let Some(form) = known.get(&self) {
+            return Arc::clone(form);
+        }
+        let len = |header: Vec<u8>| u32::try_from(header.len()).unwrap_or(u32::MAX);
+        let form = Arc::new(Self {
+            npy_header_len: self.npy_header().ok().map_or(0, len),
+            ..self.clone()
+        });
+        known.insert(self, Arc::clone(&form));
+        form
+    }
+
+    /// The NPY header.
+    fn npy_header(&self) -> Result<Vec<u8>> {
+        let (Some(datatype), Some(shape)) = (&self.datatype, &self.shape) else {
+            let why = "an array without datatype or shape";
+            return Err(Error::corrupt(Place::File, why));
+        };
+        npy::header(datatype, shape, self.fortran)
+    }
 }
 
 /// Why the other file that an array lies in can't be read, as far as it is known.
@@ -106,46 +164,44 @@ impl Absence {
 impl Array {
     /// The array at `home`: of that form, with these elements if they are in the tree, or else `offset` bytes into its block.
     pub(super) fn new(
-        places: &Arc<Places>,
+        paths: &Arc<Paths>,
         home: PlaceId,
-        unit: Option<NodeId>,
         form: Arc<Form>,
         offset: u64,
         located: Result<Option<Elements>>,
     ) -> Self {
-        let outside = matches!(form.origin, Origin::External(_));
         let mut array = Self {
-            places: Arc::clone(places),
+            paths: Arc::clone(paths),
             home,
-            unit,
-            form,
-            offset,
-            inline: None,
-            problem: None,
-            absence: outside.then(Box::default),
-            npy_header_len: OnceLock::new(),
+            content: Content { form, offset },
+            detail: None,
         };
-        match located {
-            Ok(elements) => array.inline = elements.map(Box::new),
-            Err(error) => array.problem = Some(array.named(error).into()),
-        }
+        let detail = match located {
+            Err(error) => Some(Detail::Problem(array.named(error))),
+            Ok(Some(elements)) => Some(Detail::Inline(elements)),
+            Ok(None) if matches!(array.origin(), Origin::External(_)) => {
+                Some(Detail::Outside(Absence::default()))
+            }
+            Ok(None) => None,
+        };
+        array.detail = detail.map(Box::new);
         array
     }
 
     /// Its path in the tree, components joined by `/`. If the paths of all arrays are too long together, a long one is cut.
     #[must_use]
     pub fn path(&self) -> String {
-        self.places.path(self.home)
+        self.paths.path(self.home)
     }
 
     /// Its path in the tree, cut if it is too long for a message.
     pub(super) fn brief_path(&self) -> String {
-        self.places.brief(self.home)
+        self.paths.brief(self.home)
     }
 
     /// The keys and indices that lead to it.
     pub(super) fn steps(&self) -> Vec<Cow<'_, str>> {
-        self.places.steps(self.home)
+        self.paths.steps(self.home)
     }
 
     /// Its place in the tree.
@@ -157,63 +213,72 @@ impl Array {
     /// The path of its files below `arrays/`, without `.bin` or `.npy`.
     #[must_use]
     pub fn file_path(&self) -> String {
-        self.places.file_path(self.home)
+        self.paths.file_path(self.home)
     }
 
     /// Its tag in the tree.
     #[must_use]
     pub fn tag(&self) -> &str {
-        let node = self.places.node(self.home);
+        let node = self.paths.node(self.home);
         node.and_then(Node::tag).unwrap_or_default()
     }
 
     /// The unit of the quantity that it is the value of.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
-        self.places.tree().node(self.unit?)?.text()
+        self.paths.unit(self.home)
     }
 
     /// Line and column of its declaration.
     #[must_use]
     pub fn place(&self) -> Place {
-        let node = self.places.node(self.home);
+        let node = self.paths.node(self.home);
         node.map_or(Place::File, Node::place)
+    }
+
+    /// What its files show.
+    #[must_use]
+    pub fn content(&self) -> &Content {
+        &self.content
     }
 
     /// Where its elements are.
     #[must_use]
     pub fn origin(&self) -> &Origin {
-        &self.form.origin
+        &self.content.form.origin
     }
 
     /// Type of its elements, if the declaration says.
     #[must_use]
     pub fn datatype(&self) -> Option<&Datatype> {
-        self.form.datatype.as_ref()
+        self.content.form.datatype.as_ref()
     }
 
     /// Its shape, slowest axis first, with `*` resolved.
     #[must_use]
     pub fn shape(&self) -> Option<&[u64]> {
-        self.form.shape.as_deref()
+        self.content.form.shape.as_deref()
     }
 
     /// Why it has no files, if it has none; else why the other file that it lies in could not be read, when that was tried last.
     #[must_use]
     pub fn problem(&self) -> Option<&Error> {
-        let absent = || self.absence.as_ref()?.why();
-        self.problem.as_deref().or_else(absent)
+        match self.detail.as_deref()? {
+            Detail::Problem(error) => Some(error),
+            Detail::Outside(absence) => absence.why(),
+            Detail::Inline(_) => None,
+        }
     }
 
     /// Whether it has files.
     #[must_use]
     pub fn has_files(&self) -> bool {
-        self.problem.is_none()
+        !matches!(self.detail.as_deref(), Some(Detail::Problem(_)))
     }
 
     /// Takes down how reading the other file went that it lies in.
     pub(super) fn learn(&self, error: Option<&Error>) {
-        if let Some(absence) = &self.absence {
+        if let Some(Detail::Outside(absence)) = self.detail.as_deref() {
             absence.learn(error.map(|error| self.named(error.clone())));
         }
     }
@@ -231,38 +296,26 @@ impl Array {
     /// Bytes of its elements.
     #[must_use]
     pub fn bin_len(&self) -> u64 {
-        self.form.len
+        self.content.bin_len()
     }
 
     /// Bytes of its elements with an NPY header in front.
     #[must_use]
     pub fn npy_len(&self) -> u64 {
-        self.form.len.saturating_add(self.npy_header_len().into())
+        self.content.npy_len()
     }
 
-    /// Bytes of the NPY header; none of one that can't be made.
-    fn npy_header_len(&self) -> u32 {
-        let len = |header: Vec<u8>| u32::try_from(header.len()).unwrap_or(u32::MAX);
-        *self
-            .npy_header_len
-            .get_or_init(|| self.npy_header().map_or(0, len))
-    }
-
-    /// Bytes of the NPY header.
+    /// Its NPY header.
     fn npy_header(&self) -> Result<Vec<u8>> {
-        let (Some(datatype), Some(shape)) = (&self.form.datatype, &self.form.shape) else {
-            return Err(Error::corrupt(
-                self.place(),
-                "an array without datatype or shape",
-            ));
-        };
-        npy::header(datatype, shape, self.form.fortran)
+        let header = self.content.form.npy_header();
+        header.map_err(|error| error.at(self.place()))
     }
 
     /// The datatype in one line; where its fields have different byte orders, with a mark at each.
     #[must_use]
     pub fn datatype_text(&self) -> Option<String> {
-        self.form
+        self.content
+            .form
             .datatype
             .as_ref()
             .map(|datatype| match datatype.orders() {
@@ -274,23 +327,28 @@ impl Array {
     /// The shape as `[2, 3]`.
     #[must_use]
     pub fn shape_text(&self) -> Option<String> {
-        self.form.shape.as_ref().map(|shape| format!("{shape:?}"))
+        self.content
+            .form
+            .shape
+            .as_ref()
+            .map(|shape| format!("{shape:?}"))
     }
 
     /// The byte order of the elements, `mixed` if fields differ. Where it makes no difference, what the tree declares.
     #[must_use]
     pub fn byteorder_text(&self) -> Option<String> {
-        match self.form.datatype.as_ref().map(Datatype::orders) {
+        match self.content.form.datatype.as_ref().map(Datatype::orders) {
             Some(Orders::All(order)) => Some(order.to_string()),
             Some(Orders::Mixed) => Some("mixed".to_owned()),
-            Some(Orders::None) | None => self.form.byteorder.map(|order| order.to_string()),
+            Some(Orders::None) | None => self.content.form.byteorder.map(|order| order.to_string()),
         }
     }
 
     /// The strides in bytes that the tree declares, as `[8, -16]`.
     #[must_use]
     pub fn strides_text(&self) -> Option<String> {
-        self.form
+        self.content
+            .form
             .strides
             .as_ref()
             .map(|strides| format!("{strides:?}"))
@@ -299,13 +357,13 @@ impl Array {
     /// Byte offset of its first element in the block.
     #[must_use]
     pub fn offset(&self) -> u64 {
-        self.offset
+        self.content.offset
     }
 
     /// Where its elements are, as the tree says it: a block index, `inline`, or a URI.
     #[must_use]
     pub fn source_text(&self) -> String {
-        match &self.form.origin {
+        match &self.content.form.origin {
             Origin::Block(n) => n.to_string(),
             Origin::Inline => "inline".to_owned(),
             Origin::External(uri) => uri.clone(),
@@ -317,30 +375,19 @@ impl Array {
     /// Whether its source is a negative number: which block that is depends on how many there are.
     #[must_use]
     pub fn counts_from_the_end(&self) -> bool {
-        self.form.counted_back
+        self.content.form.counted_back
     }
 
     /// Whether its shape begins with `*`: it has as many rows as its block holds.
     #[must_use]
     pub fn goes_to_the_end(&self) -> bool {
-        self.form.to_end
+        self.content.form.to_end
     }
 
     /// Whether its `.npy` has the elements in Fortran order, as they lie in the block.
     #[must_use]
     pub fn is_fortran(&self) -> bool {
-        self.form.fortran
-    }
-
-    /// Whether the files of two arrays show the same, as long as the block does; of inline elements that is not known.
-    #[must_use]
-    pub fn shows_the_same(a: &Self, b: &Self) -> bool {
-        a.form.origin != Origin::Inline
-            && a.form.origin == b.form.origin
-            && a.form.datatype == b.form.datatype
-            && a.form.shape == b.form.shape
-            && a.form.strides == b.form.strides
-            && (a.offset, a.form.fortran, a.form.len) == (b.offset, b.form.fortran, b.form.len)
+        self.content.form.fortran
     }
 
     /// Whether its elements lie in a block of that length.
@@ -354,17 +401,18 @@ impl Array {
     /// How its elements lie in a block of that length.
     fn view(&self, block_len: u64) -> Result<View> {
         let itemsize = self
+            .content
             .form
             .datatype
             .as_ref()
             .and_then(Datatype::size)
             .unwrap_or(0);
-        let shape = self.form.shape.as_deref().unwrap_or_default();
+        let shape = self.content.form.shape.as_deref().unwrap_or_default();
         View::new(
             itemsize,
             shape,
-            self.form.strides.as_deref(),
-            self.offset,
+            self.content.form.strides.as_deref(),
+            self.content.offset,
             block_len,
         )
     }
@@ -387,9 +435,9 @@ impl Snapshot {
             .arrays()
             .get(i)
             .ok_or_else(|| Error::corrupt(Place::File, "no such array"))?;
-        match &array.problem {
-            Some(error) => Err(error.as_ref().clone()),
-            None => Ok(array),
+        match array.detail.as_deref() {
+            Some(Detail::Problem(error)) => Err(error.clone()),
+            _ => Ok(array),
         }
     }
 
@@ -399,7 +447,7 @@ impl Snapshot {
     /// [`Array::problem`]; else of the block or file that holds the elements.
     pub fn array_bin(&self, i: usize) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let block = match &array.form.origin {
+        let block = match &array.content.form.origin {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
             Origin::Fits(_, elements) => self.fits_elements(*elements)?,
@@ -425,7 +473,7 @@ impl Snapshot {
     /// As [`Snapshot::array_bin`].
     pub fn array_npy(&self, i: usize) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let block = match &array.form.origin {
+        let block = match &array.content.form.origin {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
             Origin::Fits(_, elements) => self.fits_elements(*elements)?,
@@ -447,7 +495,7 @@ impl Snapshot {
     pub fn npy_over(&self, i: usize, block: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
         let header = Memory::new(array.npy_header()?);
-        let data = if array.form.fortran {
+        let data = if array.content.form.fortran {
             // the bytes lie in the block as NPY's Fortran order has them
             let view = array
                 .view(block.len())
@@ -477,15 +525,17 @@ impl Snapshot {
     /// [`Array::problem`].
     pub fn npy_header_len(&self, i: usize) -> Result<u64> {
         let array = self.array(i)?;
-        match array.npy_header_len() {
+        match array.content.form.npy_header_len {
             0 => Ok(len_u64(array.npy_header()?.len())),
             len => Ok(len.into()),
         }
     }
 
     fn inline_bytes(&self, array: &Array) -> Result<Arc<dyn Source>> {
-        match (&array.inline, self.tree()) {
-            (Some(elements), Some(Ok(tree))) => Ok(Arc::new(Memory::new(elements.bytes(tree)?))),
+        match (array.detail.as_deref(), self.tree()) {
+            (Some(Detail::Inline(elements)), Some(Ok(tree))) => {
+                Ok(Arc::new(Memory::new(elements.bytes(tree)?)))
+            }
             _ => Err(Error::corrupt(
                 array.place(),
                 "an array without source or data",

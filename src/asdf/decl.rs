@@ -23,8 +23,6 @@ const TEXT_UNIT: u64 = 64;
 pub struct ArrayDecl {
     /// Its node.
     pub node: NodeId,
-    /// The unit that the quantity or column around it gives.
-    pub unit: Option<NodeId>,
     /// The declaration, or why it makes no sense.
     pub declared: Result<Declared>,
 }
@@ -110,12 +108,11 @@ pub fn is_ndarray(tag: &str) -> bool {
 
 impl ArrayDecl {
     /// Reads the declaration at an ndarray node.
-    pub(super) fn read(node: Node<'_>, unit: Option<NodeId>, allowance: &mut Allowance) -> Self {
+    pub(super) fn read(node: Node<'_>, allowance: &mut Allowance) -> Self {
         let properties = Properties::read(node, allowance);
         let declared = properties.and_then(|properties| properties.declared(allowance));
         Self {
             node: node.id(),
-            unit,
             declared: declared.map_err(|why| why.at(node.place())),
         }
     }

@@ -1,6 +1,6 @@
 //! From the declarations of a tree to arrays: each proved against its block, with the names of its files.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Snapshot;
@@ -10,7 +10,7 @@ use super::decl::{ArrayDecl, Declared, Dim, Inline, Storage, Stored};
 use super::fits::Elements;
 use super::inline;
 use super::outline::{Outline, PlaceId, What};
-use super::places::Places;
+use super::paths::Paths;
 use super::reference::Reference;
 use super::tree::Tree;
 use super::view::View;
@@ -35,7 +35,7 @@ pub(super) trait Blocks {
 #[derive(Default)]
 pub(super) struct Found {
     /// Where they stand; none without a tree.
-    pub(super) places: Option<Arc<Places>>,
+    pub(super) paths: Option<Arc<Paths>>,
     pub(super) arrays: Vec<Array>,
     pub(super) links: Vec<Link>,
     /// The arrays that use each block, as indices by the block's index.
@@ -50,15 +50,15 @@ pub(super) struct Found {
 impl Found {
     /// Notes what there is besides the arrays: references, and the links to what is shown. What a link leads to stands in front
     /// of it, but for single arrays.
-    fn show(&mut self, places: &Arc<Places>) {
-        self.filled = vec![false; places.outline().places().len()];
-        for (id, place) in places.outline().ids() {
+    fn show(&mut self, paths: &Arc<Paths>) {
+        self.filled = vec![false; paths.outline().places().len()];
+        for (id, place) in paths.outline().ids() {
             let shown = match place.what {
                 What::Array(n) => self.has_files(n),
                 What::Link { to, whole } => {
-                    let array = places.outline().array(to);
+                    let array = paths.outline().array(to);
                     let array = array.is_some_and(|n| self.has_files(n));
-                    let directory = whole && self.is_directory(places, to);
+                    let directory = whole && self.is_directory(paths, to);
                     let kinds = [(array, true), (directory, false)];
                     let kinds = kinds.into_iter().filter(|(shown, _)| *shown);
                     self.links.extend(kinds.map(|(_, is_array)| Link {
@@ -69,13 +69,13 @@ impl Found {
                     array || directory
                 }
                 What::Elsewhere => {
-                    self.references.push(Reference::new(places, id));
+                    self.references.push(Reference::new(paths, id));
                     true
                 }
                 What::Directory | What::Nothing => false,
             };
             if shown {
-                self.fill(places, id);
+                self.fill(paths, id);
             }
         }
     }
@@ -85,9 +85,9 @@ impl Found {
     }
 
     /// Notes that the directories that a place is in hold something.
-    fn fill(&mut self, places: &Places, mut id: PlaceId) {
+    fn fill(&mut self, paths: &Paths, mut id: PlaceId) {
         while id != PlaceId::ROOT {
-            id = places.parent(id);
+            id = paths.parent(id);
             match self.filled.get_mut(id.index()) {
                 Some(filled) if !*filled => *filled = true,
                 _ => return,
@@ -95,50 +95,39 @@ impl Found {
         }
     }
 
-    /// Whether the same names lead to arrays of the same index, and the same links and references to the same places.
-    pub(super) fn has_names_of(&self, other: &Self) -> bool {
-        let places = match (&self.places, &other.places) {
-            (Some(mine), Some(others)) => mine.are_like(others),
-            (mine, others) => mine.is_none() && others.is_none(),
-        };
-        let files = self.arrays.iter().map(Array::has_files);
-        let others = other.arrays.iter().map(Array::has_files);
-        places && self.links == other.links && files.eq(others)
-    }
-
     /// Whether a place is shown as a directory, with something in it.
-    pub(super) fn is_directory(&self, places: &Places, id: PlaceId) -> bool {
+    pub(super) fn is_directory(&self, paths: &Paths, id: PlaceId) -> bool {
         let filled = self.filled.get(id.index()).copied();
-        filled.unwrap_or(false) && places.is_directory(id)
+        filled.unwrap_or(false) && paths.is_directory(id)
     }
 }
 
 /// Finds all arrays of a tree.
 pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
-    let places = Arc::new(Places::new(tree, Outline::new(tree)));
-    let declared = places.outline().declared(tree);
-    let mut forms = HashSet::new();
+    let paths = Arc::new(Paths::new(tree, Outline::new(tree)));
+    let declared = paths.outline().declared(tree);
+    let mut forms = HashMap::new();
     let arrays = declared
-        .map(|(home, decl)| array(&places, home, &decl, blocks, &mut forms))
+        .map(|(home, decl)| array(&paths, home, &decl, blocks, &mut forms))
         .collect();
     let mut found = Found {
         arrays,
-        limits: places.outline().limits().errors(tree),
+        limits: paths.outline().limits().errors(tree),
         ..Found::default()
     };
-    found.show(&places);
-    found.places = Some(places);
+    found.show(&paths);
+    found.paths = Some(paths);
     found
 }
 
 fn array(
-    places: &Arc<Places>,
+    paths: &Arc<Paths>,
     home: PlaceId,
     decl: &ArrayDecl,
     blocks: &dyn Blocks,
-    forms: &mut HashSet<Arc<Form>>,
+    forms: &mut HashMap<Form, Arc<Form>>,
 ) -> Array {
-    let mut form = Form::UNKNOWN;
+    let mut form = Form::default();
     let (offset, located) = match &decl.declared {
         Err(error) => (0, Err(error.clone())),
         Ok(Declared::Stored(stored)) => {
@@ -146,18 +135,11 @@ fn array(
             (stored.offset, located.map(|()| None))
         }
         Ok(Declared::Inline(inline)) => {
-            let located = fill_inline(&mut form, places.tree(), inline);
+            let located = fill_inline(&mut form, paths.tree(), inline);
             (0, located.map(Some))
         }
     };
-    let form = if let Some(known) = forms.get(&form) {
-        Arc::clone(known)
-    } else {
-        let form = Arc::new(form);
-        forms.insert(Arc::clone(&form));
-        form
-    };
-    Array::new(places, home, decl.unit, form, offset, located)
+    Array::new(paths, home, form.shared(forms), offset, located)
 }
 
 fn fill_stored(form: &mut Form, stored: &Stored, blocks: &dyn Blocks) -> Result<()> {
@@ -377,15 +359,15 @@ mod tests {
         let body = body.replace("BAD", &format!("{tag} {{}}"));
         let tree = Arc::new(Tree::parse(format!("---\n{body}\n...\n")).unwrap());
         let found = find(&tree, &Nothing);
-        let places = found.places.as_ref().unwrap();
+        let paths = found.paths.as_ref().unwrap();
         let links: Vec<String> = found
             .links
             .iter()
             .map(|link| {
                 format!(
                     "{} -> {} {}",
-                    places.path(link.from),
-                    places.path(link.to),
+                    paths.path(link.from),
+                    paths.path(link.to),
                     link.is_array
                 )
             })

@@ -1,4 +1,4 @@
-//! What the places of the outline are called as files and directories.
+//! What keys are called as files and directories.
 //!
 //! A key keeps its spelling as far as a file name can. What it cannot hold is percent-encoded, and so is `%` itself; hence a
 //! `%` that two hexadecimal digits do not follow is free for what keys cannot say: `%` alone is the empty key or the tree's
@@ -7,9 +7,6 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-
-use crate::asdf::outline::{Component, Outline, PlaceId, What};
-use crate::asdf::tree::{Node, Tree};
 
 /// What the files of an array end with.
 pub const SUFFIXES: [&str; 2] = [".bin", ".npy"];
@@ -76,18 +73,18 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 
 /// Something in a directory that needs a name.
 #[derive(Debug, Clone)]
-pub struct Entry<'k> {
+pub(super) struct Entry<'k> {
     /// Its key or index in the tree.
-    pub key: Cow<'k, str>,
+    pub(super) key: Cow<'k, str>,
     /// Whether it is an array, with a file for each of [`SUFFIXES`].
-    pub array: bool,
+    pub(super) array: bool,
     /// Whether it is a directory, perhaps besides.
-    pub directory: bool,
+    pub(super) directory: bool,
 }
 
 impl<'k> Entry<'k> {
     /// Its key as part of a file name.
-    fn encoded(&self) -> Cow<'k, str> {
+    pub(super) fn encoded(&self) -> Cow<'k, str> {
         match &self.key {
             Cow::Borrowed(key) => encode(key),
             Cow::Owned(key) => encode(key).into_owned().into(),
@@ -97,7 +94,7 @@ impl<'k> Entry<'k> {
 
 /// The name of an entry that is not just its encoded key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Name {
+pub(super) struct Name {
     stem: Box<str>,
     /// Where the directory's name has its last dot, if that must be encoded.
     dot: Option<u8>,
@@ -105,14 +102,12 @@ pub struct Name {
 
 impl Name {
     /// The name of the array's files without their suffix.
-    #[must_use]
-    pub fn stem(&self) -> &str {
+    pub(super) fn stem(&self) -> &str {
         &self.stem
     }
 
     /// The name of the directory.
-    #[must_use]
-    pub fn directory(&self) -> Cow<'_, str> {
+    pub(super) fn directory(&self) -> Cow<'_, str> {
         let parts = self.dot.and_then(|at| {
             let at = usize::from(at);
             Some((self.stem.get(..at)?, self.stem.get(at.checked_add(1)?..)?))
@@ -125,8 +120,7 @@ impl Name {
 }
 
 /// The names in one directory that are not just an encoded key, by the index of the entry: each file and directory has its own.
-#[must_use]
-pub fn odd_names<'k, I>(entries: I) -> HashMap<usize, Name>
+pub(super) fn odd_names<'k, I>(entries: I) -> HashMap<usize, Name>
 where
     I: DoubleEndedIterator<Item = Entry<'k>> + ExactSizeIterator + Clone,
 {
@@ -193,172 +187,6 @@ fn numbered(encoded: &str, count: u32) -> String {
     }
     let short = cut(encoded, MAX_STEM.saturating_sub(number.len()));
     format!("{short}{number}")
-}
-
-/// The names of all places of an outline, and what each directory holds. A name that is just an encoded key is made when it is
-/// asked for.
-#[derive(Debug)]
-pub struct Names {
-    odd: HashMap<PlaceId, Name>,
-    /// The places ordered by the one that they are in.
-    children: Vec<PlaceId>,
-    /// Where each place's children start among them, with an end behind the last.
-    starts: Vec<usize>,
-}
-
-impl Names {
-    /// Names all places.
-    #[must_use]
-    pub fn new(tree: &Tree, outline: &Outline) -> Self {
-        let mut names = Self::group(outline);
-        let mut odd = HashMap::new();
-        for (id, _) in outline.ids() {
-            let children = names.children(id);
-            let entry = |&child: &PlaceId| Entry {
-                key: key(tree, outline, child),
-                array: has_files(outline, child),
-                directory: names.is_directory(outline, child),
-            };
-            let found = odd_names(children.iter().map(entry)).into_iter();
-            odd.extend(found.filter_map(|(at, name)| Some((*children.get(at)?, name))));
-        }
-        names.odd = odd;
-        names
-    }
-
-    /// Sorts the places by their parents.
-    fn group(outline: &Outline) -> Self {
-        let shown = |place: PlaceId| {
-            let what = outline.place(place).map(|place| place.what);
-            place != PlaceId::ROOT && what != Some(What::Nothing)
-        };
-        let mut children: Vec<(PlaceId, PlaceId)> = outline
-            .ids()
-            .filter(|(id, _)| shown(*id))
-            .map(|(id, place)| (place.parent, id))
-            .collect();
-        children.sort_unstable();
-        let start = |(id, _)| children.partition_point(|(parent, _)| *parent < id);
-        let mut starts: Vec<usize> = outline.ids().map(start).collect();
-        starts.push(children.len());
-        Self {
-            odd: HashMap::new(),
-            children: children.into_iter().map(|(_, id)| id).collect(),
-            starts,
-        }
-    }
-
-    /// The places in a place, in document order.
-    #[must_use]
-    pub fn children(&self, place: PlaceId) -> &[PlaceId] {
-        let at = place.index();
-        let bounds = self
-            .starts
-            .get(at)
-            .zip(self.starts.get(at.saturating_add(1)));
-        bounds
-            .and_then(|(&start, &end)| self.children.get(start..end))
-            .unwrap_or_default()
-    }
-
-    /// Whether a place appears as a directory, or as a link to one.
-    #[must_use]
-    pub fn is_directory(&self, outline: &Outline, id: PlaceId) -> bool {
-        match outline.place(id).map(|place| place.what) {
-            // what it leads to, may be one
-            Some(What::Directory | What::Elsewhere) => true,
-            Some(What::Array(_)) => !self.children(id).is_empty(),
-            Some(What::Link { to, whole }) => whole && self.is_home_directory(outline, to),
-            Some(What::Nothing) | None => false,
-        }
-    }
-
-    fn is_home_directory(&self, outline: &Outline, id: PlaceId) -> bool {
-        let what = outline.place(id).map(|place| place.what);
-        what == Some(What::Directory) || !self.children(id).is_empty()
-    }
-
-    /// The name of an array's files without their suffix, or of a directory before it gives way to an array.
-    #[must_use]
-    pub fn stem<'a>(&'a self, tree: &'a Tree, outline: &Outline, id: PlaceId) -> Cow<'a, str> {
-        match self.odd.get(&id) {
-            Some(name) => name.stem().into(),
-            None => plain(tree, outline, id),
-        }
-    }
-
-    /// The name of a directory; that of the top is empty.
-    #[must_use]
-    pub fn directory<'a>(&'a self, tree: &'a Tree, outline: &Outline, id: PlaceId) -> Cow<'a, str> {
-        match self.odd.get(&id) {
-            Some(name) => name.directory(),
-            None => plain(tree, outline, id),
-        }
-    }
-
-    /// The path of a place from the top: of an array, that of its files without the suffix; else that of the directory.
-    #[must_use]
-    pub fn path(&self, tree: &Tree, outline: &Outline, id: PlaceId) -> String {
-        if !has_files(outline, id) {
-            return self.directory_path(tree, outline, id);
-        }
-        self.join(tree, outline, id, self.stem(tree, outline, id))
-    }
-
-    /// The path of a place from the top as a directory.
-    #[must_use]
-    pub fn directory_path(&self, tree: &Tree, outline: &Outline, id: PlaceId) -> String {
-        self.join(tree, outline, id, self.directory(tree, outline, id))
-    }
-
-    fn join(&self, tree: &Tree, outline: &Outline, id: PlaceId, last: Cow<'_, str>) -> String {
-        let above = |id| {
-            outline
-                .place(id)
-                .map_or(PlaceId::ROOT, |place| place.parent)
-        };
-        let mut parts = vec![last];
-        let mut at = above(id);
-        while at != PlaceId::ROOT {
-            parts.push(self.directory(tree, outline, at));
-            at = above(at);
-        }
-        parts.reverse();
-        parts.join("/")
-    }
-}
-
-/// The encoded key of a place.
-fn plain<'t>(tree: &'t Tree, outline: &Outline, id: PlaceId) -> Cow<'t, str> {
-    if id == PlaceId::ROOT {
-        return "".into();
-    }
-    let (array, directory) = (false, false);
-    let key = key(tree, outline, id);
-    Entry {
-        key,
-        array,
-        directory,
-    }
-    .encoded()
-}
-
-/// Whether a place appears as the files of an array, as that which a reference to another file leads to may.
-fn has_files(outline: &Outline, id: PlaceId) -> bool {
-    let elsewhere = outline.place(id).map(|place| place.what) == Some(What::Elsewhere);
-    elsewhere || outline.array(id).is_some()
-}
-
-/// What a place is called in the tree.
-fn key<'t>(tree: &'t Tree, outline: &Outline, id: PlaceId) -> Cow<'t, str> {
-    match outline.place(id).map(|place| place.component) {
-        Some(Component::Key(key)) => {
-            let text = tree.node(key).and_then(Node::text);
-            text.unwrap_or_default().into()
-        }
-        Some(Component::Index(index)) => index.to_string().into(),
-        Some(Component::Top) | None => "".into(),
-    }
 }
 
 #[cfg(test)]
@@ -457,41 +285,6 @@ mod tests {
         ]);
         let stems: Vec<&str> = given.iter().map(|(stem, _)| &**stem).collect();
         assert_eq!(stems, ["1%+3", "1%+2", "1", "1%25+2"]);
-    }
-
-    #[test]
-    fn places_are_named_by_the_tree() {
-        let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> {data: [1], mask: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]}";
-        let text = format!("--- \na.bin: [{{x/y: &a {array}}}]\na: *a\nb: {array}\n...\n");
-        let tree = Tree::parse(text).unwrap();
-        let outline = Outline::new(&tree);
-        let named = Names::new(&tree, &outline);
-        let paths: Vec<_> = outline
-            .ids()
-            .map(|(id, _)| named.path(&tree, &outline, id))
-            .collect();
-        assert_eq!(
-            paths,
-            [
-                "",
-                "a%2Ebin",
-                "a%2Ebin/0",
-                "a%2Ebin/0/x%2Fy",
-                "a%2Ebin/0/x%2Fy/mask",
-                "a",
-                "b",
-                "b/mask"
-            ]
-        );
-        assert_eq!(named.children(PlaceId::ROOT).len(), 3);
-        let tree = Tree::parse(format!("--- {array}\n")).unwrap();
-        let outline = Outline::new(&tree);
-        let named = Names::new(&tree, &outline);
-        assert_eq!(named.path(&tree, &outline, outline.home(0).unwrap()), "%");
-        assert_eq!(
-            named.path(&tree, &outline, outline.home(1).unwrap()),
-            "%/mask"
-        );
     }
 
     proptest! {

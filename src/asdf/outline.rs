@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use crate::asdf::decl::{Allowance, ArrayDecl, is_ndarray};
 use crate::asdf::tree::{Items, Kind, Node, NodeId, Tree};
 
-mod column;
+pub(super) mod column;
 mod limit;
 mod merge;
 pub(super) mod pointer;
@@ -83,8 +83,8 @@ pub enum What {
 #[derive(Debug)]
 pub struct Outline {
     places: Vec<Place>,
-    /// The place of each array, its node and its unit.
-    arrays: Vec<(PlaceId, NodeId, Option<NodeId>)>,
+    /// How many arrays there are.
+    arrays: usize,
     /// What the declarations may still cost.
     allowance: Allowance,
     limits: Limits,
@@ -121,9 +121,11 @@ impl Outline {
         tree: &'t Tree,
     ) -> impl Iterator<Item = (PlaceId, ArrayDecl)> + use<'_, 't> {
         let mut allowance = self.allowance.clone();
-        self.arrays.iter().filter_map(move |&(home, node, unit)| {
-            let node = tree.node(node)?;
-            Some((home, ArrayDecl::read(node, unit, &mut allowance)))
+        let is_array = |place: &Place| matches!(place.what, What::Array(_));
+        let arrays = self.ids().filter(move |(_, place)| is_array(place));
+        arrays.filter_map(move |(home, place)| {
+            let node = tree.node(place.node)?;
+            Some((home, ArrayDecl::read(node, &mut allowance)))
         })
     }
 
@@ -165,12 +167,6 @@ impl Outline {
         let mut candidates = places.get(first..)?.iter().take_while(same);
         let at = first.saturating_add(candidates.position(such)?);
         u32::try_from(at).ok().map(PlaceId)
-    }
-
-    /// The place of an array, by its number.
-    #[must_use]
-    pub fn home(&self, array: usize) -> Option<PlaceId> {
-        self.arrays.get(array).map(|&(home, ..)| home)
     }
 
     /// The limits beyond which something is left out.
@@ -264,7 +260,7 @@ impl<'t> Walk<'t> {
             tree,
             outline: Outline {
                 places: vec![root],
-                arrays: Vec::new(),
+                arrays: 0,
                 allowance: Allowance::new(tree),
                 limits: Limits::default(),
             },
@@ -339,12 +335,11 @@ impl<'t> Walk<'t> {
     }
 
     fn declare(&mut self, component: Component, node: Node<'t>) {
-        let number = self.outline.arrays.len();
+        let number = self.outline.arrays;
         let Some(place) = self.add(component, node, What::Array(number)) else {
             return;
         };
-        let unit = self.unit(component);
-        self.outline.arrays.push((place, node.id(), unit));
+        self.outline.arrays = number.saturating_add(1);
         self.name_columns(component, node);
         // The lists of an inline array hold no arrays, but a mapping may have a mask.
         if node.kind() == Kind::Mapping {
@@ -540,20 +535,6 @@ mod tests {
     fn references_in_a_circle_make_no_circle_of_links() {
         let body = "a: {x: ARRAY, b: {$ref: '#/b'}}\nb: {y: ARRAY, a: {$ref: '#/a'}, up: {$ref: '#'}}\nc: {$ref: '#/d'}\nd: {$ref: '#/c'}";
         assert_eq!(outline(body), ["a/x", "b/y", "b/a -> a"]);
-    }
-
-    #[test]
-    fn a_quantity_and_a_column_give_their_unit() {
-        let tree = parse(
-            "q: !unit/quantity-1.1.0 {value: ARRAY, unit: !unit/unit-1.0.0 Jy}\nt: [!core/column-1.0.0 {data: ARRAY, unit: m}]\nn: {value: ARRAY, unit: s}",
-        );
-        let outline = Outline::new(&tree);
-        let unit = |n: usize| {
-            outline.arrays(&tree)[n]
-                .unit
-                .map(|id| tree.node(id).unwrap().text().unwrap())
-        };
-        assert_eq!([unit(0), unit(1), unit(2)], [Some("Jy"), Some("m"), None]);
     }
 
     #[test]

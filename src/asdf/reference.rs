@@ -12,27 +12,27 @@ use std::sync::Arc;
 use super::external::{Stamp, stamp};
 use super::outline::pointer::Pointers;
 use super::outline::{PlaceId, What};
-use super::places::Places;
+use super::paths::Paths;
 use super::{Array, OpenOptions, Snapshot};
 use crate::error::{Error, Place, Result};
 
 /// A place in the tree that refers to something in another file.
 #[derive(Debug, Clone)]
 pub struct Reference {
-    places: Arc<Places>,
+    paths: Arc<Paths>,
     place: PlaceId,
 }
 
 impl Reference {
-    pub(super) fn new(places: &Arc<Places>, place: PlaceId) -> Self {
-        let places = Arc::clone(places);
-        Self { places, place }
+    pub(super) fn new(paths: &Arc<Paths>, place: PlaceId) -> Self {
+        let paths = Arc::clone(paths);
+        Self { paths, place }
     }
 
     /// Its path in the tree, components joined by `/`. If the paths of all arrays are too long together, a long one is cut.
     #[must_use]
     pub fn path(&self) -> String {
-        self.places.path(self.place)
+        self.paths.path(self.place)
     }
 
     /// Its place in the tree.
@@ -44,20 +44,20 @@ impl Reference {
     /// The path of its files below `arrays/` if it stands for an array, without `.bin` or `.npy`.
     #[must_use]
     pub fn file_path(&self) -> String {
-        self.places.file_path(self.place)
+        self.paths.file_path(self.place)
     }
 
     /// The file and the pointer within it, as the tree says them.
     #[must_use]
     pub fn uri(&self) -> &str {
-        self.places.uri(self.place).unwrap_or_default()
+        self.paths.uri(self.place).unwrap_or_default()
     }
 }
 
 /// What a reference leads to, by its names below `arrays/` in a mount of the other file.
 #[derive(Debug, Clone)]
 pub struct Referent {
-    places: Arc<Places>,
+    paths: Arc<Paths>,
     place: PlaceId,
     is_array: bool,
     is_directory: bool,
@@ -67,13 +67,13 @@ impl Referent {
     /// The array that it is, without `.bin` or `.npy`.
     #[must_use]
     pub fn array(&self) -> Option<String> {
-        self.is_array.then(|| self.places.file_path(self.place))
+        self.is_array.then(|| self.paths.file_path(self.place))
     }
 
     /// The directory with the arrays in it; empty for `arrays/` itself.
     #[must_use]
     pub fn directory(&self) -> Option<String> {
-        let path = || self.places.directory_path(self.place);
+        let path = || self.paths.directory_path(self.place);
         self.is_directory.then(path)
     }
 }
@@ -171,7 +171,7 @@ impl Snapshot {
 /// The tree of another file.
 struct There<'t> {
     snapshot: &'t Snapshot,
-    places: &'t Arc<Places>,
+    paths: &'t Arc<Paths>,
     pointers: Pointers<'t>,
 }
 
@@ -181,7 +181,7 @@ impl<'t> There<'t> {
         let tree = snapshot.tree().ok_or_else(missing)?.map_err(Clone::clone)?;
         Ok(Self {
             snapshot,
-            places: snapshot.found().places.as_ref().ok_or_else(missing)?,
+            paths: snapshot.found().paths.as_ref().ok_or_else(missing)?,
             pointers: Pointers::new(tree),
         })
     }
@@ -195,7 +195,7 @@ impl<'t> There<'t> {
             .resolve(&format!("#{fragment}"))
             .ok()
             .flatten();
-        let place = node.and_then(|node| self.places.outline().find(node.id()));
+        let place = node.and_then(|node| self.paths.outline().find(node.id()));
         place
             .map(|place| self.referent(place))
             .filter(|found| found.is_array || found.is_directory)
@@ -206,7 +206,7 @@ impl<'t> There<'t> {
     }
 
     fn referent(&self, place: PlaceId) -> Referent {
-        let outline = self.places.outline();
+        let outline = self.paths.outline();
         let is_array = match outline.place(place).map(|place| place.what) {
             Some(What::Array(n)) => {
                 let array = self.snapshot.arrays().get(n);
@@ -215,10 +215,10 @@ impl<'t> There<'t> {
             _ => false,
         };
         Referent {
-            places: Arc::clone(self.places),
+            paths: Arc::clone(self.paths),
             place,
             is_array,
-            is_directory: self.snapshot.found().is_directory(self.places, place),
+            is_directory: self.snapshot.found().is_directory(self.paths, place),
         }
     }
 }

@@ -1,264 +1,407 @@
 //! The names under `arrays/`: directories, files and links, with numbers that outlive a save.
+//!
+//! A name is kept once for the whole mount, in [`Numbers`]. What a snapshot shows of them is a [`Catalogue`]: a sorted list of numbers
+//! with what each is, which needs neither the tree nor its text.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 use super::format::Format;
 use super::node::Node;
-use crate::asdf::Places;
-use crate::asdf::names::SUFFIXES;
+use super::{index, locked};
 use crate::asdf::outline::PlaceId;
+use crate::asdf::{Content, Paths, Snapshot};
 
 /// Numbers given to paths under `arrays/`: to each name in the directory of a number. A path keeps its number for the life of
 /// the mount; only paths that a save brings in for the first time make the list grow.
 #[derive(Debug)]
-pub(super) struct Numbers(HashMap<(u32, Box<str>), u32>);
+pub(super) struct Numbers {
+    names: Vec<Name>,
+    /// The names, one behind the other.
+    text: String,
+    /// The last name of each hash.
+    last: HashMap<u32, u32>,
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+struct Name {
+    directory: u32,
+    /// Where it starts in the text; it ends where the next one starts.
+    start: u32,
+    /// The name before it with the same hash; 0 for none, as `arrays/` itself has no name that anything looks for.
+    before: u32,
+}
 
 impl Default for Numbers {
     fn default() -> Self {
-        Self(HashMap::from([((0, "".into()), 0)]))
-    }
-}
-
-impl Numbers {
-    /// The number of that name in that directory, or `None` when 2^32 have been given.
-    fn of(&mut self, directory: u32, name: impl Into<Box<str>>) -> Option<u32> {
-        let next = u32::try_from(self.0.len()).ok();
-        match self.0.entry((directory, name.into())) {
-            Entry::Occupied(known) => Some(*known.get()),
-            Entry::Vacant(new) => next.map(|next| *new.insert(next)),
+        let top = Name {
+            directory: 0,
+            start: 0,
+            before: 0,
+        };
+        Self {
+            names: vec![top],
+            text: String::new(),
+            last: HashMap::new(),
+            hasher: RandomState::new(),
         }
     }
 }
 
-/// What a place has under `arrays/`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Item {
-    /// The array of that index in the snapshot, as `.bin` and `.npy`.
-    Array(usize),
-    /// A link to the directory of that place.
-    DirectoryLink(PlaceId),
-    /// Links to the two files of the array at that place.
-    ArrayLink(PlaceId),
-    /// The reference of that index in the snapshot, should it stand for an array.
-    ArrayElsewhere(usize),
-    /// The reference of that index in the snapshot, should it stand for something that holds arrays.
-    DirectoryElsewhere(usize),
+impl Numbers {
+    /// The number of that name in that directory, or `None` when there are 2^32 of them, or 4 GiB.
+    fn of(&mut self, directory: u32, name: &str) -> Option<u32> {
+        if let Some(known) = self.find(directory, name) {
+            return Some(known);
+        }
+        let number = u32::try_from(self.names.len()).ok()?;
+        let start = u32::try_from(self.text.len()).ok()?;
+        self.text.push_str(name);
+        let last = self.last.insert(self.hash(directory, name), number);
+        self.names.push(Name {
+            directory,
+            start,
+            before: last.unwrap_or(0),
+        });
+        Some(number)
+    }
+
+    /// The number of that name in that directory, if it was given one.
+    fn find(&self, directory: u32, name: &str) -> Option<u32> {
+        let mut number = *self.last.get(&self.hash(directory, name))?;
+        while number != 0 {
+            let known = self.names.get(index(number))?;
+            if known.directory == directory && self.name(number) == Some(name) {
+                return Some(number);
+            }
+            number = known.before;
+        }
+        None
+    }
+
+    /// Half of a hash: names that share one are told apart by themselves.
+    fn hash(&self, directory: u32, name: &str) -> u32 {
+        let hash = self.hasher.hash_one((directory, name)) >> u32::BITS;
+        u32::try_from(hash).unwrap_or(0)
+    }
+
+    /// The name of that number.
+    fn name(&self, number: u32) -> Option<&str> {
+        let at = index(number);
+        let start = index(self.names.get(at)?.start);
+        let next = self.names.get(at.saturating_add(1));
+        self.text
+            .get(start..next.map_or(self.text.len(), |next| index(next.start)))
+    }
+
+    /// The directory that has the name of that number.
+    fn directory(&self, number: u32) -> Option<u32> {
+        Some(self.names.get(index(number))?.directory)
+    }
 }
 
 /// Where a link leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
-    /// From one place to another: to its directory, or to its file with this ending.
+    /// From one place to another: to its directory, or to its file in this format.
     Here {
         /// The place of the link.
         from: PlaceId,
         /// The place that it leads to.
         to: PlaceId,
-        /// The ending of the file.
-        ending: Option<&'static str>,
+        /// The format of the file.
+        format: Option<Format>,
     },
-    /// To what the reference of that index stands for in another mount: a directory, or a file with this ending.
-    Elsewhere(usize, Option<&'static str>),
+    /// To what the reference of that index stands for in another mount: a directory, or a file in this format.
+    Elsewhere(u32, Option<Format>),
 }
 
-/// A directory under `arrays/`.
-#[derive(Debug, Default)]
-struct Directory {
-    parent: u32,
-    /// Sorted by name.
-    entries: Vec<(OsString, Node)>,
-    subdirectories: u32,
+impl Target {
+    /// The format of the file; none of a directory.
+    fn format(self) -> Option<Format> {
+        match self {
+            Self::Here { format, .. } | Self::Elsewhere(_, format) => format,
+        }
+    }
+}
+
+/// What a number stands for in a directory; as several of them it may stand for different things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Directory,
+    Array,
+    Link,
+}
+
+/// Something in a directory under `arrays/`.
+#[derive(Debug)]
+struct Entry {
+    directory: u32,
+    number: u32,
+    what: What,
+}
+
+/// What it is.
+#[derive(Debug)]
+pub(super) enum What {
+    /// A directory.
+    Directory,
+    /// The array of that index in the snapshot, as a file in each format, and what these show.
+    Array(u32, Content),
+    /// A link.
+    Link(Target),
+}
+
+impl Entry {
+    /// What entries are sorted by.
+    fn key(&self) -> (u32, Kind, u32) {
+        let kind = match self.what {
+            What::Directory => Kind::Directory,
+            What::Array(..) => Kind::Array,
+            What::Link(_) => Kind::Link,
+        };
+        (self.directory, kind, self.number)
+    }
+
+    /// Its `at`th name, as an array has one in each format, and others have just one. `name` is that of its number.
+    fn name(&self, at: usize, name: &str) -> Option<OsString> {
+        match self.what {
+            What::Array(..) => Some(format!("{name}{}", Format::ALL.get(at)?.suffix()).into()),
+            _ => (at == 0).then(|| name.into()),
+        }
+    }
 }
 
 /// All names under `arrays/` of one snapshot.
 #[derive(Debug)]
 pub(super) struct Catalogue {
-    directories: HashMap<u32, Directory>,
-    /// By the number of each array: that of its directory, and its index in the snapshot.
-    arrays: HashMap<u32, (u32, u32)>,
-    links: HashMap<u32, Target>,
-}
-
-impl Default for Catalogue {
-    fn default() -> Self {
-        Self {
-            directories: HashMap::from([(0, Directory::default())]),
-            arrays: HashMap::new(),
-            links: HashMap::new(),
-        }
-    }
+    numbers: Arc<Mutex<Numbers>>,
+    /// Sorted.
+    entries: Vec<Entry>,
 }
 
 impl Catalogue {
-    /// The catalogue of these items, each with its place.
+    /// What a snapshot shows under `arrays/`.
+    pub(super) fn of(snapshot: &Snapshot, numbers: &Arc<Mutex<Numbers>>) -> Self {
+        match snapshot.paths() {
+            Some(paths) => Self::new(paths, shown(snapshot), numbers),
+            None => Self {
+                numbers: Arc::clone(numbers),
+                entries: Vec::new(),
+            },
+        }
+    }
+
+    /// The catalogue of what stands at these paths.
     ///
-    /// Items beyond the numbers' limit are left out.
-    pub(super) fn new(
-        places: &Places,
-        items: impl IntoIterator<Item = (PlaceId, Item)>,
-        numbers: &mut Numbers,
+    /// What is beyond the numbers' limit is left out.
+    fn new(
+        paths: &Paths,
+        shown: impl IntoIterator<Item = (PlaceId, What)>,
+        numbers: &Arc<Mutex<Numbers>>,
     ) -> Self {
         let mut maker = Maker {
-            catalogue: Self::default(),
-            places,
-            numbers,
+            entries: Vec::new(),
+            paths,
+            numbers: &mut locked(numbers),
             made: HashMap::from([(PlaceId::ROOT, 0)]),
         };
-        for (place, item) in items {
+        for (place, what) in shown {
             // beyond the limit there is no number, so no file
-            let _ = maker.add(place, item);
+            let _ = maker.add(place, what);
         }
-        let mut catalogue = maker.catalogue;
-        for directory in catalogue.directories.values_mut() {
-            directory.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let mut entries = maker.entries;
+        entries.sort_unstable_by_key(Entry::key);
+        Self {
+            numbers: Arc::clone(numbers),
+            entries,
         }
-        catalogue
     }
 
     /// The node of that name in a directory.
     #[must_use]
     pub(super) fn lookup(&self, directory: u32, name: &OsStr) -> Option<Node> {
-        let entries = self.entries(directory)?;
-        let at = entries
-            .binary_search_by(|entry| entry.0.as_os_str().cmp(name))
-            .ok()?;
-        entries.get(at).map(|entry| entry.1)
+        let name = name.to_str()?;
+        let numbers = locked(&self.numbers);
+        if let Some(number) = numbers.find(directory, name) {
+            if self.at(directory, Kind::Directory, number).is_some() {
+                return Some(Node::ArrayDir(number));
+            }
+            if self.at(directory, Kind::Link, number).is_some() {
+                return Some(Node::ArrayLink(number));
+            }
+        }
+        Format::ALL.into_iter().find_map(|format| {
+            let stem = name.strip_suffix(format.suffix())?;
+            let number = numbers.find(directory, stem)?;
+            let array = self.at(directory, Kind::Array, number);
+            array.map(|_| Node::Array(number, format))
+        })
     }
 
-    /// The names in a directory, sorted.
-    #[must_use]
-    pub(super) fn entries(&self, directory: u32) -> Option<&[(OsString, Node)]> {
-        Some(&self.directories.get(&directory)?.entries)
+    /// Where the entries of a directory are, if it is one.
+    pub(super) fn entries(&self, directory: u32) -> Option<Range<usize>> {
+        let is_known = directory == 0 || self.find(Kind::Directory, directory).is_some();
+        is_known.then(|| self.range(directory, Kind::Directory, Kind::Link))
     }
 
-    /// The directory that holds a directory, and how many it holds itself.
-    #[must_use]
-    pub(super) fn directory_facts(&self, directory: u32) -> Option<(u32, u32)> {
-        self.directories
-            .get(&directory)
-            .map(|found| (found.parent, found.subdirectories))
+    /// Where the entries of a directory are, from one kind to another.
+    fn range(&self, directory: u32, first: Kind, last: Kind) -> Range<usize> {
+        let group = |entry: &Entry| (entry.directory, entry.key().1);
+        let before = |entry: &Entry| group(entry) < (directory, first);
+        let through = |entry: &Entry| group(entry) <= (directory, last);
+        self.entries.partition_point(before)..self.entries.partition_point(through)
     }
 
-    /// Index in the snapshot of the array with that number.
+    /// How many directories a directory holds, if it is one.
     #[must_use]
-    pub(super) fn array(&self, number: u32) -> Option<usize> {
-        let (_, index) = self.arrays.get(&number)?;
-        usize::try_from(*index).ok()
+    pub(super) fn subdirectories(&self, directory: u32) -> Option<usize> {
+        self.entries(directory)?;
+        Some(
+            self.range(directory, Kind::Directory, Kind::Directory)
+                .len(),
+        )
     }
 
-    /// Number of the directory that holds the array with that number.
+    /// The first name from a position on among these entries, which is behind it then. Each entry has as many positions as an array
+    /// has files.
+    pub(super) fn next(&self, entries: &Range<usize>, position: &mut usize) -> Option<OsString> {
+        let entries = self.entries.get(entries.clone())?;
+        let numbers = locked(&self.numbers);
+        loop {
+            let names = Format::ALL.len();
+            let entry = entries.get(position.checked_div(names)?)?;
+            let at = position.checked_rem(names)?;
+            *position = position.saturating_add(1);
+            let name = numbers.name(entry.number)?;
+            if let Some(name) = entry.name(at, name) {
+                return Some(name);
+            }
+        }
+    }
+
+    /// What a number stands for in a directory.
+    fn at(&self, directory: u32, kind: Kind, number: u32) -> Option<&What> {
+        let key = (directory, kind, number);
+        let at = self.entries.binary_search_by_key(&key, Entry::key).ok()?;
+        Some(&self.entries.get(at)?.what)
+    }
+
+    fn find(&self, kind: Kind, number: u32) -> Option<&What> {
+        self.at(self.directory_of(number)?, kind, number)
+    }
+
+    /// Index in the snapshot of the array with that number, and what its files show.
     #[must_use]
-    pub(super) fn directory_of(&self, array: u32) -> Option<u32> {
-        self.arrays.get(&array).map(|(directory, _)| *directory)
+    pub(super) fn array(&self, number: u32) -> Option<(usize, &Content)> {
+        match self.find(Kind::Array, number)? {
+            What::Array(i, content) => Some((index(*i), content)),
+            _ => None,
+        }
+    }
+
+    /// Number of the directory with the name of that number.
+    #[must_use]
+    pub(super) fn directory_of(&self, number: u32) -> Option<u32> {
+        locked(&self.numbers).directory(number)
     }
 
     /// Target of the link with that number.
     #[must_use]
     pub(super) fn link(&self, number: u32) -> Option<&Target> {
-        self.links.get(&number)
+        match self.find(Kind::Link, number)? {
+            What::Link(target) => Some(target),
+            _ => None,
+        }
     }
 
-    /// Every array's number and index.
-    pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, usize)> {
-        let arrays = self.arrays.iter();
-        arrays.filter_map(|(&number, &(_, index))| Some((number, usize::try_from(index).ok()?)))
+    /// The path of something that is there, below the mountpoint.
+    pub(super) fn path(&self, node: Node) -> Option<String> {
+        let (mut number, kind, suffix) = match node {
+            Node::ArrayDir(0) => return Some("arrays".to_owned()),
+            Node::ArrayDir(number) => (number, Kind::Directory, ""),
+            Node::Array(number, format) => (number, Kind::Array, format.suffix()),
+            Node::ArrayLink(number) => (number, Kind::Link, ""),
+            _ => return None,
+        };
+        self.find(kind, number)?;
+        let numbers = locked(&self.numbers);
+        let mut parts = Vec::new();
+        while number != 0 {
+            parts.push(numbers.name(number)?);
+            number = numbers.directory(number)?;
+        }
+        parts.push("arrays");
+        parts.reverse();
+        Some(parts.join("/") + suffix)
+    }
+
+    /// Every array's number, and what its files show.
+    pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, &Content)> {
+        let arrays = self.entries.iter();
+        arrays.filter_map(|entry| match &entry.what {
+            What::Array(_, content) => Some((entry.number, content)),
+            _ => None,
+        })
     }
 
     /// Names that `self` has and `other` lacks or has for another node: the directory's number and the name.
     #[must_use]
     pub(super) fn missing_in(&self, other: &Self) -> Vec<(u32, OsString)> {
-        let mut out = Vec::new();
         if std::ptr::eq(self, other) {
-            return out;
+            return Vec::new();
         }
-        for (&number, directory) in &self.directories {
-            for (name, node) in &directory.entries {
-                if other.lookup(number, name) != Some(*node) {
-                    out.push((number, name.clone()));
-                }
-            }
-        }
-        out
+        let numbers = locked(&self.numbers);
+        let gone = self.entries.iter().filter(|entry| {
+            let (directory, kind, number) = entry.key();
+            other.at(directory, kind, number).is_none()
+        });
+        let names = gone.flat_map(|entry| {
+            let name = numbers.name(entry.number).unwrap_or_default();
+            let names = (0..Format::ALL.len()).filter_map(move |at| entry.name(at, name));
+            names.map(|name| (entry.directory, name))
+        });
+        names.collect()
     }
 }
 
 /// A catalogue that is being made.
 struct Maker<'a> {
-    catalogue: Catalogue,
-    places: &'a Places,
+    entries: Vec<Entry>,
+    paths: &'a Paths,
     numbers: &'a mut Numbers,
-    /// The numbers of the places that are directories.
+    /// The numbers of the paths that are directories.
     made: HashMap<PlaceId, u32>,
 }
 
 impl Maker<'_> {
-    fn add(&mut self, place: PlaceId, item: Item) -> Option<()> {
-        let parent = self.directory(self.places.parent(place))?;
-        match item {
-            Item::Array(index) => {
-                let stem = self.places.stem(place);
-                let number = self.numbers.of(parent, &*stem)?;
-                for format in Format::ALL {
-                    let name = format!("{stem}{}", format.suffix());
-                    self.enter(parent, name, Node::Array(number, format))?;
-                }
-                let index = u32::try_from(index).ok()?;
-                self.catalogue.arrays.insert(number, (parent, index));
-            }
-            Item::DirectoryLink(to) => {
-                let target = Target::Here {
-                    from: place,
-                    to,
-                    ending: None,
-                };
-                self.link(parent, self.places.directory_name(place).into(), target)?;
-            }
-            Item::DirectoryElsewhere(reference) => {
-                let target = Target::Elsewhere(reference, None);
-                self.link(parent, self.places.directory_name(place).into(), target)?;
-            }
-            Item::ArrayLink(to) => {
-                self.link_files(parent, place, |ending| Target::Here {
-                    from: place,
-                    to,
-                    ending: Some(ending),
-                })?;
-            }
-            Item::ArrayElsewhere(reference) => {
-                let target = |ending| Target::Elsewhere(reference, Some(ending));
-                self.link_files(parent, place, target)?;
-            }
-        }
-        Some(())
+    fn add(&mut self, place: PlaceId, what: What) -> Option<()> {
+        let parent = self.directory(self.paths.parent(place))?;
+        let format = match &what {
+            What::Array(..) => return self.enter(parent, &self.paths.stem(place), what).map(drop),
+            What::Link(target) => target.format(),
+            What::Directory => None,
+        };
+        let name = match format {
+            Some(format) => self.paths.stem(place) + format.suffix(),
+            None => self.paths.directory_name(place),
+        };
+        self.enter(parent, &name, what).map(drop)
     }
 
-    fn enter(&mut self, directory: u32, name: String, node: Node) -> Option<()> {
-        let directory = self.catalogue.directories.get_mut(&directory)?;
-        directory.entries.push((name.into(), node));
-        Some(())
-    }
-
-    fn link(&mut self, parent: u32, name: String, target: Target) -> Option<()> {
-        let number = self.numbers.of(parent, name.as_str())?;
-        self.enter(parent, name, Node::ArrayLink(number))?;
-        self.catalogue.links.insert(number, target);
-        Some(())
-    }
-
-    /// Links in the directory `parent` for the two files of an array at `place`.
-    fn link_files(
-        &mut self,
-        parent: u32,
-        place: PlaceId,
-        target: impl Fn(&'static str) -> Target,
-    ) -> Option<()> {
-        let stem = self.places.stem(place);
-        for ending in SUFFIXES {
-            self.link(parent, format!("{stem}{ending}"), target(ending))?;
-        }
-        Some(())
+    /// The number of what is entered under that name in a directory.
+    fn enter(&mut self, directory: u32, name: &str, what: What) -> Option<u32> {
+        let number = self.numbers.of(directory, name)?;
+        self.entries.push(Entry {
+            directory,
+            number,
+            what,
+        });
+        Some(number)
     }
 
     /// The number of a place's directory, which is made if it is new, as are those that it is in.
@@ -270,24 +413,35 @@ impl Maker<'_> {
                 Some(number) => break *number,
                 None => new.push(at),
             }
-            at = self.places.parent(at);
+            at = self.paths.parent(at);
         };
         while let Some(place) = new.pop() {
-            let name = self.places.directory_name(place);
-            let parent = number;
-            number = self.numbers.of(parent, &*name)?;
-            self.enter(parent, name.into(), Node::ArrayDir(number))?;
-            let above = self.catalogue.directories.get_mut(&parent)?;
-            above.subdirectories = above.subdirectories.saturating_add(1);
-            let directory = Directory {
-                parent,
-                ..Directory::default()
-            };
-            self.catalogue.directories.insert(number, directory);
+            let name = self.paths.directory_name(place);
+            number = self.enter(number, &name, What::Directory)?;
             self.made.insert(place, number);
         }
         Some(number)
     }
+}
+
+/// What stands under `arrays/`: the arrays that have files, and the links.
+fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, What)> {
+    let arrays = (0..).zip(snapshot.arrays());
+    let arrays = arrays.filter(|(_, array)| array.has_files());
+    let arrays = arrays.map(|(i, array)| (array.home(), What::Array(i, array.content().clone())));
+    let files = || Format::ALL.map(Some).into_iter();
+    let links = snapshot.links().iter().flat_map(move |link| {
+        let (from, to) = (link.from, link.to);
+        let formats = files().chain([None]);
+        let formats = formats.filter(|format| format.is_some() == link.is_array);
+        formats.map(move |format| (from, What::Link(Target::Here { from, to, format })))
+    });
+    let references = (0..).zip(snapshot.references());
+    let references = references.flat_map(move |(i, reference)| {
+        let formats = files().chain([None]);
+        formats.map(move |format| (reference.place(), What::Link(Target::Elsewhere(i, format))))
+    });
+    arrays.chain(links).chain(references)
 }
 
 #[cfg(test)]
@@ -295,41 +449,43 @@ mod tests {
     use super::*;
     use crate::asdf::tree::Tree;
 
-    /// The places of a tree, in which `A` stands for an array.
-    fn places(body: &str) -> Places {
+    /// The paths of a tree, in which `A` stands for an array.
+    fn places(body: &str) -> Paths {
         let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]";
         let text = format!("---\n{}\n...\n", body.replace('A', array));
-        Places::of(Tree::parse(text).unwrap())
+        Paths::of(Tree::parse(text).unwrap())
     }
 
-    fn id(places: &Places, path: &str) -> PlaceId {
-        places.find(path).unwrap()
+    fn id(paths: &Paths, path: &str) -> PlaceId {
+        paths.find(path).unwrap()
     }
 
-    fn catalogue(numbers: &mut Numbers, body: &str, paths: &[&str]) -> Catalogue {
+    fn catalogue(numbers: &Arc<Mutex<Numbers>>, body: &str, paths: &[&str]) -> Catalogue {
         let places = places(body);
-        let items = paths.iter().enumerate();
-        let items = items.map(|(i, path)| (id(&places, path), Item::Array(i)));
-        Catalogue::new(&places, items, numbers)
+        let arrays = (0..).zip(paths);
+        let arrays = arrays.map(|(i, path)| (id(&places, path), array(i)));
+        Catalogue::new(&places, arrays, numbers)
     }
 
-    fn names(catalogue: &Catalogue, directory: u32) -> Vec<&str> {
-        catalogue
-            .entries(directory)
-            .unwrap()
-            .iter()
-            .map(|entry| entry.0.to_str().unwrap())
-            .collect()
+    fn array(i: u32) -> What {
+        What::Array(i, Content::default())
+    }
+
+    fn names(catalogue: &Catalogue, directory: u32) -> Vec<String> {
+        let (entries, mut position) = (catalogue.entries(directory).unwrap(), 0);
+        let next = || catalogue.next(&entries, &mut position);
+        let names = std::iter::from_fn(next);
+        names.map(|name| name.into_string().unwrap()).collect()
     }
 
     #[test]
     fn an_array_is_two_files_in_the_directory_of_its_path() {
         let found = catalogue(
-            &mut Numbers::default(),
+            &Arc::default(),
             "{meta: {flux: A}, data: A}",
             &["meta/flux", "data"],
         );
-        assert_eq!(names(&found, 0), ["data.bin", "data.npy", "meta"]);
+        assert_eq!(names(&found, 0), ["meta", "data.bin", "data.npy"]);
         let Some(Node::ArrayDir(meta)) = found.lookup(0, "meta".as_ref()) else {
             panic!("no directory")
         };
@@ -337,16 +493,23 @@ mod tests {
         let Some(Node::Array(flux, Format::Bin)) = found.lookup(meta, "flux.bin".as_ref()) else {
             panic!("no file")
         };
-        assert_eq!(found.array(flux), Some(0));
-        assert_eq!(found.directory_facts(meta), Some((0, 0)));
+        assert_eq!(found.array(flux).unwrap().0, 0);
+        assert_eq!(found.directory_of(meta), Some(0));
+        assert_eq!(
+            [0, meta, flux].map(|n| found.subdirectories(n)),
+            [Some(1), Some(0), None]
+        );
+        let path = |node| found.path(node).unwrap();
+        assert_eq!(path(Node::Array(flux, Format::Npy)), "arrays/meta/flux.npy");
+        assert_eq!(path(Node::ArrayDir(meta)), "arrays/meta");
         assert_eq!(found.lookup(0, "flux.bin".as_ref()), None);
     }
 
     #[test]
     fn a_save_changes_no_number() {
-        let mut numbers = Numbers::default();
-        let before = catalogue(&mut numbers, "{a: A, b: A, c: A}", &["a", "b", "c"]);
-        let after = catalogue(&mut numbers, "{c: A, x: A, a: A}", &["c", "x", "a"]);
+        let numbers = Arc::default();
+        let before = catalogue(&numbers, "{a: A, b: A, c: A}", &["a", "b", "c"]);
+        let after = catalogue(&numbers, "{c: A, x: A, a: A}", &["c", "x", "a"]);
         for name in ["a.bin", "c.npy"] {
             assert_eq!(
                 before.lookup(0, name.as_ref()),
@@ -361,19 +524,22 @@ mod tests {
 
     #[test]
     fn links_have_targets() {
-        let places = places("{a: &a {x: &x A}, b: *a, y: *x}");
+        let paths = places("{a: &a {x: &x A}, b: *a, y: *x}");
         let (a, x, b, y) = (
-            id(&places, "a"),
-            id(&places, "a/x"),
-            id(&places, "b"),
-            id(&places, "y"),
+            id(&paths, "a"),
+            id(&paths, "a/x"),
+            id(&paths, "b"),
+            id(&paths, "y"),
         );
+        let here = |from, to, format| Target::Here { from, to, format };
+        let link = |from, to, format| What::Link(here(from, to, format));
         let items = [
-            (x, Item::Array(0)),
-            (b, Item::DirectoryLink(a)),
-            (y, Item::ArrayLink(x)),
+            (x, array(0)),
+            (b, link(b, a, None)),
+            (y, link(y, x, Some(Format::Bin))),
+            (y, link(y, x, Some(Format::Npy))),
         ];
-        let found = Catalogue::new(&places, items, &mut Numbers::default());
+        let found = Catalogue::new(&paths, items, &Arc::default());
         assert_eq!(names(&found, 0), ["a", "b", "y.bin", "y.npy"]);
         let target = |name: &str| {
             let Some(Node::ArrayLink(link)) = found.lookup(0, name.as_ref()) else {
@@ -381,8 +547,7 @@ mod tests {
             };
             *found.link(link).unwrap()
         };
-        let here = |from, to, ending| Target::Here { from, to, ending };
         assert_eq!(target("b"), here(b, a, None));
-        assert_eq!(target("y.npy"), here(y, x, Some(".npy")));
+        assert_eq!(target("y.npy"), here(y, x, Some(Format::Npy)));
     }
 }

@@ -20,7 +20,7 @@ use super::{
     Error, Handle, Invalidation, Reading, Result, State, Vfs, block_name, block_number, index,
     locked,
 };
-use crate::asdf::{Array, Origin, Snapshot};
+use crate::asdf::{Origin, Snapshot};
 use crate::codec;
 use crate::error::{Error as Library, Place};
 use crate::source::{Memory, Overlay, Source};
@@ -133,7 +133,7 @@ impl Vfs {
             (Node::Block(_), Some(draft)) => Ok(draft.overlay.clone()),
             (Node::Block(n), None) => snapshot.block(index(n)),
             (Node::Array(number, format), draft) => {
-                let i = state.catalogue().array(number).ok_or_else(missing)?;
+                let i = state.array_index(number).map_err(|_| missing())?;
                 match draft {
                     Some(draft) => drafted(snapshot, i, format, draft.overlay.clone()),
                     None => format.saved(snapshot, i),
@@ -244,8 +244,8 @@ impl Vfs {
         }
         match open.node {
             Node::Array(number, _) => {
-                let arrays = before.array(number).ok().zip(now.array(number).ok());
-                match arrays.filter(|(before, now)| Array::shows_the_same(before, now)) {
+                let arrays = before.content(number).zip(now.content(number));
+                match arrays.filter(|(before, now)| before.shows_the_same(now)) {
                     Some(_) => Ok(()),
                     None => stale("the tree has another array here since this was opened"),
                 }
@@ -512,7 +512,7 @@ fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
 pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
     match node {
         Node::Block(n) => Some(index(n)),
-        Node::Array(number, _) => match state.array(number).ok()?.origin() {
+        Node::Array(number, _) => match state.content(number)?.origin() {
             Origin::Block(n) => Some(*n),
             _ => None,
         },
@@ -525,8 +525,8 @@ pub(super) fn is_elsewhere(state: &State, node: Node) -> bool {
     let Node::Array(number, _) = node else {
         return false;
     };
-    let array = state.array(number);
-    array.is_ok_and(|array| matches!(array.origin(), Origin::External(_)))
+    let content = state.content(number);
+    content.is_some_and(|content| matches!(content.origin(), Origin::External(_)))
 }
 
 impl DataHandle {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::format::Format;
 use super::locked;
 use super::mounts::Mounted;
 use super::state::State;
@@ -59,15 +60,15 @@ impl State {
         })
     }
 
-    /// The target of a link to what that reference stands for: to a directory, or to a file with that ending.
+    /// The target of a link to what that reference stands for: to a directory, or to a file in that format.
     pub(super) fn target_elsewhere(
         &self,
         reference: usize,
-        ending: Option<&str>,
+        format: Option<Format>,
     ) -> Option<Vec<u8>> {
         let shown = self.shown_elsewhere(reference).ok()?;
-        let name = match ending {
-            Some(ending) => shown.referent.array()? + ending,
+        let name = match format {
+            Some(format) => shown.referent.array()? + format.suffix(),
             None => shown.referent.directory()?,
         };
         let target = shown.mountpoint.join("arrays").join(name);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::asdf::names::SUFFIXES;
-use crate::asdf::{Array, Snapshot};
+use crate::asdf::{Array, Content, Snapshot};
 use crate::error::Result;
 use crate::source::{Overlay, Source};
 
@@ -29,11 +29,11 @@ impl Format {
         }
     }
 
-    /// The bytes of the file of an array.
-    pub(super) fn len(self, array: &Array) -> u64 {
+    /// Bytes of the file of an array.
+    pub(super) fn len(self, content: &Content) -> u64 {
         match self {
-            Self::Bin => array.bin_len(),
-            Self::Npy => array.npy_len(),
+            Self::Bin => content.bin_len(),
+            Self::Npy => content.npy_len(),
         }
     }
 

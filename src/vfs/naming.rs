@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use log::{debug, warn};
 
 use super::node::Node;
-use super::{Call, Error, INFO_FILES, State, Vfs, hdus, locked};
+use super::{Call, Error, INFO_FILES, Vfs, hdus, locked};
 
 /// What an inode is called that is none, or whose name is gone.
 const NAMELESS: &str = "a file that is gone";
@@ -39,9 +39,9 @@ impl Vfs {
             Node::Info => Some("info".to_owned()),
             Node::Hdus => Some(hdus::NAME.to_owned()),
             Node::Block(n) => Some(format!("blocks/{n}.bin")),
-            Node::Array(number, format) => array_path(&state, number, format.suffix()),
-            Node::ArrayDir(number) => directory_path(&state, number),
-            Node::ArrayLink(_) => Some("a link in arrays".to_owned()),
+            Node::Array(..) | Node::ArrayDir(_) | Node::ArrayLink(_) => {
+                state.catalogue().path(node)
+            }
             Node::Text(number) => {
                 let root = locked(&self.root);
                 let mut names = root.names().filter(|(_, found)| *found == number);
@@ -59,25 +59,6 @@ impl Vfs {
         };
         known.unwrap_or_else(|| NAMELESS.to_owned())
     }
-}
-
-fn array_path(state: &State, number: u32, ending: &str) -> Option<String> {
-    let array = state.array(number).ok()?;
-    Some(format!("arrays/{}{ending}", array.path()))
-}
-
-fn directory_path(state: &State, number: u32) -> Option<String> {
-    if number == 0 {
-        return Some("arrays".to_owned());
-    }
-    let (parent, _) = state.catalogue().directory_facts(number)?;
-    let mut entries = state.catalogue().entries(parent)?.iter();
-    let (name, _) = entries.find(|(_, node)| *node == Node::ArrayDir(number))?;
-    Some(format!(
-        "{}/{}",
-        directory_path(state, parent)?,
-        name.display()
-    ))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use log::info;
 use super::node::Node;
 use super::stored::Stirring;
 use super::{Error, Invalidation, Result, State, Vfs, index, locked};
-use crate::asdf::Array;
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
 use crate::error::Error as Library;
@@ -151,10 +150,12 @@ fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     let mut out = old.names_gone_in(new);
     let same = !old.is_named() || new.snapshot.has_arrays_of(&old.snapshot);
     let arrays = (!same).then(|| new.catalogue().arrays());
-    for (number, i) in arrays.into_iter().flatten() {
-        let before = old.array(number).ok().zip(new.snapshot.arrays().get(i));
+    for (number, content) in arrays.into_iter().flatten() {
         // an array that was not there just now may have been once, and the kernel may still have pages of it
-        if !before.is_some_and(|(before, after)| Array::shows_the_same(before, after)) {
+        if !old
+            .content(number)
+            .is_some_and(|before| before.shows_the_same(content))
+        {
             let files = Node::array_files(number).into_iter();
             out.extend(files.map(|node| Invalidation::Inode(node.ino())));
         }

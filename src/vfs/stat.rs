@@ -55,7 +55,9 @@ impl Vfs {
             Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => 0,
             Node::Status | Node::BlocksTsv | Node::ArraysTsv => self.info_len(state, node),
             Node::Block(n) => self.block_len(state, index(n))?,
-            Node::Array(number, format) => format.len(state.array(number)?),
+            Node::Array(number, format) => {
+                format.len(state.content(number).ok_or(Error::NotFound)?)
+            }
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
             Node::Text(number) => locked(&self.root).shown(number)?.len,
@@ -129,8 +131,8 @@ fn names(state: &State, node: Node) -> Result<u32> {
     let directories = match node {
         Node::Root => u32::try_from(root_directories(state).len()).unwrap_or(u32::MAX),
         Node::ArrayDir(number) => {
-            let facts = state.catalogue().directory_facts(number);
-            facts.ok_or(Error::NotFound)?.1
+            let held = state.catalogue().subdirectories(number);
+            u32::try_from(held.ok_or(Error::NotFound)?).unwrap_or(u32::MAX)
         }
         Node::Blocks | Node::Info | Node::Hdus => 0,
         _ => return Ok(1),

@@ -3,18 +3,19 @@
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use super::attr::{FileFacts, permissions};
-use super::catalogue::{Catalogue, Item, Numbers, Target};
+use super::catalogue::{Catalogue, Numbers, Target};
 use super::elsewhere::Elsewhere;
+use super::format::Format;
 use super::info::Lens;
 use super::node::Node;
-use super::{Error, Invalidation, Options, Result, block_name, hdus, locked};
-use crate::asdf::outline::PlaceId;
-use crate::asdf::{Array, Snapshot};
+use super::{Error, Invalidation, Options, Result, block_name, hdus, index};
+use crate::asdf::{Array, Content, Snapshot};
 
 /// A snapshot, the names it gives, and FILE's attributes from before it was taken.
 pub(super) struct State {
@@ -41,8 +42,8 @@ pub(super) enum Names {
     Few(Vec<OsString>),
     /// Those of so many blocks.
     Blocks(u32),
-    /// Those in the directory of that number under `arrays/`.
-    Arrays(Arc<State>, u32),
+    /// Those of these entries of the state's catalogue.
+    Arrays(Arc<State>, Range<usize>),
 }
 
 impl State {
@@ -84,7 +85,7 @@ impl State {
     /// Takes over the names of the state before, if it has the same.
     pub(super) fn keep_names(&self, before: &Self) {
         if let Some(names) = before.catalogue.get()
-            && self.snapshot.has_names_of(&before.snapshot)
+            && self.snapshot.has_arrays_of(&before.snapshot)
         {
             let _ = self.catalogue.set(Arc::clone(names));
         }
@@ -109,18 +110,19 @@ impl State {
 
     /// The names under `arrays/`. Made when they are first asked for, from the tree.
     pub(super) fn catalogue(&self) -> &Catalogue {
-        self.catalogue.get_or_init(|| match self.snapshot.places() {
-            None => Arc::default(),
-            Some(places) => {
-                let items = items(&self.snapshot);
-                Catalogue::new(places, items, &mut locked(&self.numbers)).into()
-            }
-        })
+        let made = || Catalogue::of(&self.snapshot, &self.numbers).into();
+        self.catalogue.get_or_init(made)
     }
 
     /// Index of the array with that number.
     pub(super) fn array_index(&self, number: u32) -> Result<usize> {
-        self.catalogue().array(number).ok_or(Error::NotFound)
+        let array = self.catalogue().array(number);
+        array.map(|(i, _)| i).ok_or(Error::NotFound)
+    }
+
+    /// What the files of the array with that number show.
+    pub(super) fn content(&self, number: u32) -> Option<&Content> {
+        Some(self.catalogue().array(number)?.1)
     }
 
     /// The target of the link with that number.
@@ -129,13 +131,13 @@ impl State {
     /// [`Error::NotFound`] if there is none, or none at the moment.
     pub(super) fn link(&self, number: u32) -> Result<Vec<u8>> {
         match self.catalogue().link(number).ok_or(Error::NotFound)? {
-            Target::Here { from, to, ending } => {
-                let places = self.snapshot.places().ok_or(Error::NotFound)?;
-                let way = places.relative(*from, *to, ending.is_none());
-                Ok((way + ending.unwrap_or_default()).into_bytes())
+            Target::Here { from, to, format } => {
+                let paths = self.snapshot.paths().ok_or(Error::NotFound)?;
+                let way = paths.relative(*from, *to, format.is_none());
+                Ok((way + format.map_or("", Format::suffix)).into_bytes())
             }
-            Target::Elsewhere(reference, ending) => self
-                .target_elsewhere(*reference, *ending)
+            Target::Elsewhere(reference, format) => self
+                .target_elsewhere(index(*reference), *format)
                 .ok_or(Error::NotFound),
         }
     }
@@ -170,41 +172,20 @@ impl State {
 }
 
 impl Names {
-    /// The name at that position.
-    pub(super) fn get(&self, at: usize) -> Option<Cow<'_, OsStr>> {
+    /// The first name from a position on, which is behind it then.
+    pub(super) fn next(&self, position: &mut usize) -> Option<Cow<'_, OsStr>> {
+        if let Self::Arrays(state, entries) = self {
+            return state.catalogue().next(entries, position).map(Cow::Owned);
+        }
+        let at = *position;
+        *position = at.saturating_add(1);
         match self {
             Self::Few(names) => names.get(at).map(Cow::from),
             Self::Blocks(count) => {
                 let n = u32::try_from(at).ok().filter(|n| n < count)?;
                 Some(Cow::Owned(block_name(n)))
             }
-            Self::Arrays(state, number) => {
-                let (name, _) = state.catalogue().entries(*number)?.get(at)?;
-                Some(Cow::from(name))
-            }
+            Self::Arrays(..) => None,
         }
     }
-}
-
-/// What stands under `arrays/`: the arrays that have files, and the links.
-fn items(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, Item)> {
-    let arrays = snapshot
-        .arrays()
-        .iter()
-        .enumerate()
-        .filter(|(_, array)| array.has_files());
-    let arrays = arrays.map(|(i, array)| (array.home(), Item::Array(i)));
-    let links = snapshot.links().iter().map(|link| {
-        let item = if link.is_array {
-            Item::ArrayLink(link.to)
-        } else {
-            Item::DirectoryLink(link.to)
-        };
-        (link.from, item)
-    });
-    let references = snapshot.references().iter().enumerate();
-    let references = references.flat_map(|(i, reference)| {
-        [Item::ArrayElsewhere(i), Item::DirectoryElsewhere(i)].map(|item| (reference.place(), item))
-    });
-    arrays.chain(links).chain(references)
 }

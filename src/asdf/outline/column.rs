@@ -1,29 +1,12 @@
-//! What columns of tables say of their arrays: the unit, and a name, which is a further way to the array from the table.
+//! What columns of tables say of their arrays: a name, which is a further way to the array from the table.
 
 use super::{Component, Frame, Limit, Outline, Walk, What};
-use crate::asdf::tree::{Kind, Node, NodeId};
+use crate::asdf::tree::{Kind, Node};
 
-/// Most entries of a quantity or column that is searched for its unit; they have five at most.
-const MAX_QUANTITY: usize = 64;
+/// Most entries of a quantity, table or column that is searched; they have five at most.
+pub(in crate::asdf) const MAX_QUANTITY: usize = 64;
 
 impl<'t> Walk<'t> {
-    /// The unit that the collection at the top of the stack gives to its child, if it is a quantity or a table's column.
-    pub(super) fn unit(&self, component: Component) -> Option<NodeId> {
-        let around = self.stack.last()?.node;
-        let Component::Key(key) = component else {
-            return None;
-        };
-        let key = self.tree.node(key)?.text()?;
-        let name = around.tag()?.rsplit('/').next()?;
-        let gives = (key == "value" && name.starts_with("quantity-"))
-            || (key == "data" && name.starts_with("column-"));
-        if !gives || around.len() > MAX_QUANTITY {
-            return None;
-        }
-        let (_, unit) = around.entries().find(|(key, _)| key.is_key("unit"))?;
-        unit.text().map(|_| unit.id())
-    }
-
     /// Links to the arrays of a table's columns by the names of the columns, once one has got a place: the data of a column, a
     /// column that is an alias, or a list of columns that is one. The collection at the top of the stack is what it stands in.
     pub(super) fn name_columns(&mut self, component: Component, node: Node<'t>) {
@@ -129,8 +112,8 @@ fn named_data(column: Node<'_>) -> Option<(Node<'_>, Node<'_>)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::asdf::names::Names;
-    use crate::asdf::outline::{Outline, What};
+    use crate::asdf::Paths;
+    use crate::asdf::outline::What;
     use crate::asdf::tree::Tree;
 
     const ARRAY: &str = "!core/ndarray-1.0.0 {source: 0}";
@@ -139,17 +122,16 @@ mod tests {
     fn links(body: &str) -> Vec<String> {
         let text = format!("%TAG ! tag:stsci.edu:asdf/\n---\n{body}\n...\n");
         let tree = Tree::parse(text).unwrap();
-        let outline = Outline::new(&tree);
-        let names = Names::new(&tree, &outline);
+        let paths = Paths::of(tree);
         let link = |(id, place): (_, &crate::asdf::outline::Place)| match place.what {
             What::Link { to, .. } => Some(format!(
                 "{} -> {}",
-                names.path(&tree, &outline, id),
-                names.path(&tree, &outline, to)
+                paths.file_path(id),
+                paths.file_path(to)
             )),
             _ => None,
         };
-        outline.ids().filter_map(link).collect()
+        paths.outline().ids().filter_map(link).collect()
     }
 
     fn table(columns: &[&str]) -> String {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::asdf::places::brief;
+use crate::asdf::paths::brief;
 use crate::error::Place;
 
 /// Bytes of a key that are looked at from its start, and from its end, to tell paths apart.

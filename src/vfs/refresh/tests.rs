@@ -111,15 +111,11 @@ fn a_save_makes_no_names_that_it_can_do_without() {
     save(&vfs, "a: ARRAY\nl: [2, &x ARRAY]\nm: *x");
     assert!(!vfs.state().is_named(), "nobody has asked for a name");
     let a = ino_of(&vfs, "a.bin");
-    let before = vfs.state();
-    save(&vfs, "a: ARRAY\nl: [3, &x ARRAY]\nm: *x\nz: 1");
-    assert!(std::ptr::eq(before.catalogue(), vfs.state().catalogue()));
     for body in [
         "b: ARRAY\nl: [3, &x ARRAY]\nm: *x",
         "a: ARRAY\nl: [&x ARRAY]\nm: *x",
     ] {
         save(&vfs, body);
-        assert!(!std::ptr::eq(before.catalogue(), vfs.state().catalogue()));
         assert_eq!(ino_of(&vfs, "a.bin").is_some(), body.starts_with('a'));
     }
     assert_eq!(ino_of(&vfs, "a.bin"), a);
@@ -128,7 +124,7 @@ fn a_save_makes_no_names_that_it_can_do_without() {
 /// A save of a very large tree that nothing had asked for left it in memory, twice while FILE was written.
 #[test]
 fn a_very_large_tree_stays_unread_until_something_asks_for_it() {
-    let comment = format!("# {}\n", "x".repeat(crate::vfs::MAX_PREPARED));
+    let comment = format!("# {}\n", "x".repeat(MAX_PREPARED));
     let (_dir, small) = with_tree("a: ARRAY");
     small.prepare();
     save(&small, "a: ARRAY\nb: ARRAY");

@@ -4,11 +4,13 @@
 //! the paths of all arrays together can be a thousand times as long as the text.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::names::{Names, escape};
+use super::names::{Entry, Name, escape, odd_names};
+use super::outline::column::MAX_QUANTITY;
 use super::outline::pointer::reference;
-use super::outline::{Component, Outline, PlaceId, What};
+use super::outline::{Component, Outline, Place, PlaceId, What};
 use super::tree::{Node, NodeId, Tree};
 use crate::source::len_u64;
 
@@ -23,26 +25,79 @@ const ESCAPE_LEN: usize = 3;
 
 /// The places of a tree.
 #[derive(Debug)]
-pub struct Places {
+pub struct Paths {
     tree: Arc<Tree>,
     outline: Outline,
-    names: Names,
+    /// Names that are not just an encoded key; the others are made when they are asked for.
+    odd: HashMap<PlaceId, Name>,
+    /// Whether each place has others in it.
+    is_parent: Vec<bool>,
     /// Whether the paths together are too long to be listed in full.
     long: bool,
 }
 
-impl Places {
+impl Paths {
     /// Names the places of a tree.
     pub(super) fn new(tree: &Arc<Tree>, outline: Outline) -> Self {
-        let names = Names::new(tree, &outline);
-        let mut places = Self {
+        let shown =
+            |(id, place): &(PlaceId, &Place)| *id != PlaceId::ROOT && place.what != What::Nothing;
+        let children = outline.ids().filter(shown);
+        let mut children: Vec<_> = children.map(|(id, place)| (place.parent, id)).collect();
+        children.sort_unstable();
+        let mut paths = Self {
             tree: Arc::clone(tree),
+            is_parent: vec![false; outline.places().len()],
             outline,
-            names,
+            odd: HashMap::new(),
             long: false,
         };
-        places.long = places.len_of_paths() > MAX_PATHS;
-        places
+        for (parent, _) in &children {
+            if let Some(is_parent) = paths.is_parent.get_mut(parent.index()) {
+                *is_parent = true;
+            }
+        }
+        for directory in children.chunk_by(|a, b| a.0 == b.0) {
+            let entries = directory.iter().map(|&(_, child)| paths.entry(child));
+            let odd = odd_names(entries).into_iter();
+            let odd: Vec<_> = odd
+                .filter_map(|(at, name)| Some((directory.get(at)?.1, name)))
+                .collect();
+            paths.odd.extend(odd);
+        }
+        paths.long = paths.len_of_paths() > MAX_PATHS;
+        paths
+    }
+
+    /// What a place is in its directory.
+    fn entry(&self, id: PlaceId) -> Entry<'_> {
+        Entry {
+            key: self.step(id),
+            array: self.has_files(id),
+            directory: self.is_directory(id),
+        }
+    }
+
+    /// Whether a place appears as the files of an array, as that which a reference to another file leads to may.
+    fn has_files(&self, id: PlaceId) -> bool {
+        self.what(id) == Some(What::Elsewhere) || self.outline.array(id).is_some()
+    }
+
+    fn what(&self, id: PlaceId) -> Option<What> {
+        self.outline.place(id).map(|place| place.what)
+    }
+
+    /// Whether a place appears as a directory, or as a link to one.
+    pub(super) fn is_directory(&self, id: PlaceId) -> bool {
+        let is_parent = |id: PlaceId| self.is_parent.get(id.index()) == Some(&true);
+        match self.what(id) {
+            // what it leads to, may be one
+            Some(What::Directory | What::Elsewhere) => true,
+            Some(What::Array(_)) => is_parent(id),
+            Some(What::Link { to, whole }) => {
+                whole && (self.what(to) == Some(What::Directory) || is_parent(to))
+            }
+            Some(What::Nothing) | None => false,
+        }
     }
 
     /// Bytes of the paths of all arrays and references.
@@ -80,28 +135,33 @@ impl Places {
         self.node(id).and_then(|node| reference(node.follow()))
     }
 
+    /// The unit that the collection around the array at a place gives to it, if that is a quantity or a table's column.
+    pub(super) fn unit(&self, id: PlaceId) -> Option<&str> {
+        let place = self.outline.place(id)?;
+        let Component::Key(key) = place.component else {
+            return None;
+        };
+        let around = self.node(place.parent)?;
+        let name = around.tag()?.rsplit('/').next()?;
+        let gives = match key_text(&self.tree, key) {
+            "value" => name.starts_with("quantity-"),
+            "data" => name.starts_with("column-"),
+            _ => false,
+        };
+        if !gives || around.len() > MAX_QUANTITY {
+            return None;
+        }
+        let (_, unit) = around.entries().find(|(key, _)| key.is_key("unit"))?;
+        unit.text()
+    }
+
     /// The key or index of a place in the one above it, as the tree spells it.
     fn step(&self, id: PlaceId) -> Cow<'_, str> {
         match self.outline.place(id).map(|place| place.component) {
-            Some(Component::Key(node)) => key(&self.tree, node).into(),
+            Some(Component::Key(node)) => key_text(&self.tree, node).into(),
             Some(Component::Index(index)) => index.to_string().into(),
             Some(Component::Top) | None => "".into(),
         }
-    }
-
-    /// Whether the places of another tree have the same numbers, steps and meanings, so that they are called the same, too.
-    pub(super) fn are_like(&self, other: &Self) -> bool {
-        let (mine, others) = (self.outline.places(), other.outline.places());
-        mine.len() == others.len()
-            && mine.iter().zip(others).all(|(a, b)| {
-                let step = match (a.component, b.component) {
-                    (Component::Key(a), Component::Key(b)) => {
-                        key(&self.tree, a) == key(&other.tree, b)
-                    }
-                    (a, b) => a == b,
-                };
-                step && (a.parent, a.what) == (b.parent, b.what)
-            })
     }
 
     /// The place that a place is in.
@@ -140,7 +200,7 @@ impl Places {
         }
     }
 
-    /// As [`Places::path`], cut in the middle if it is too long for a message.
+    /// As [`Paths::path`], cut in the middle if it is too long for a message.
     pub(super) fn brief(&self, id: PlaceId) -> String {
         brief(&self.steps(id))
     }
@@ -148,30 +208,45 @@ impl Places {
     /// The name of an array's files without `.bin` or `.npy`.
     #[must_use]
     pub fn stem(&self, id: PlaceId) -> Cow<'_, str> {
-        self.names.stem(&self.tree, &self.outline, id)
+        let odd = self.odd.get(&id).map(|name| name.stem().into());
+        odd.unwrap_or_else(|| self.plain(id))
     }
 
-    /// The name as a directory.
+    /// The name as a directory; that of the top is empty.
     #[must_use]
     pub fn directory_name(&self, id: PlaceId) -> Cow<'_, str> {
-        self.names.directory(&self.tree, &self.outline, id)
+        let odd = self.odd.get(&id).map(Name::directory);
+        odd.unwrap_or_else(|| self.plain(id))
     }
 
-    /// The path below `arrays/` of an array's files, without `.bin` or `.npy`.
+    /// The encoded key.
+    fn plain(&self, id: PlaceId) -> Cow<'_, str> {
+        match id {
+            PlaceId::ROOT => "".into(),
+            _ => self.entry(id).encoded(),
+        }
+    }
+
+    /// The path below `arrays/` of an array's files, without `.bin` or `.npy`; of what has none, that of the directory.
     #[must_use]
     pub fn file_path(&self, id: PlaceId) -> String {
-        self.names.path(&self.tree, &self.outline, id)
+        if self.has_files(id) {
+            self.join(id, self.stem(id))
+        } else {
+            self.directory_path(id)
+        }
     }
 
     /// The path below `arrays/` of a directory.
     #[must_use]
     pub fn directory_path(&self, id: PlaceId) -> String {
-        self.names.directory_path(&self.tree, &self.outline, id)
+        self.join(id, self.directory_name(id))
     }
 
-    /// Whether a place appears as a directory.
-    pub(super) fn is_directory(&self, id: PlaceId) -> bool {
-        self.names.is_directory(&self.outline, id)
+    fn join(&self, id: PlaceId, last: Cow<'_, str>) -> String {
+        let above = self.way(self.parent(id)).into_iter();
+        let parts = above.map(|id| self.directory_name(id)).chain([last]);
+        parts.collect::<Vec<_>>().join("/")
     }
 
     /// The way from the directory that holds the place `from` to the place `to`: to its directory, or to its files without their
@@ -199,11 +274,11 @@ impl Places {
 }
 
 /// A key, as the tree spells it.
-fn key(tree: &Tree, id: NodeId) -> &str {
+fn key_text(tree: &Tree, id: NodeId) -> &str {
     tree.node(id).and_then(Node::text).unwrap_or_default()
 }
 
-/// Steps as a path, see [`Places::path`], without their middle if they are too long for a message. Of a step that is not shown
+/// Steps as a path, see [`Paths::path`], without their middle if they are too long for a message. Of a step that is not shown
 /// nothing is looked at.
 pub(super) fn brief(steps: &[Cow<'_, str>]) -> String {
     let len = steps
@@ -274,7 +349,7 @@ fn end_of(step: &str, room: usize) -> (String, bool) {
 }
 
 #[cfg(test)]
-impl Places {
+impl Paths {
     /// The places of a tree.
     pub(crate) fn of(tree: Tree) -> Self {
         let tree = Arc::new(tree);
@@ -294,9 +369,9 @@ mod tests {
 
     const ARRAY: &str = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]";
 
-    fn places(body: &str) -> Places {
+    fn places(body: &str) -> Paths {
         let text = format!("---\n{}\n...\n", body.replace("ARRAY", ARRAY));
-        Places::of(Tree::parse(text).unwrap())
+        Paths::of(Tree::parse(text).unwrap())
     }
 
     #[test]
@@ -319,6 +394,17 @@ mod tests {
             };
             assert_eq!(way, want, "{from} -> {to}");
         }
+    }
+
+    #[test]
+    fn a_quantity_and_a_column_give_their_unit() {
+        let found = places(
+            "q: !<x/quantity-1.1.0> {value: ARRAY, unit: !<x/unit-1.0.0> Jy}\n\
+            t: [!<x/column-1.0.0> {data: ARRAY, unit: m}]\nn: {value: ARRAY, unit: s}",
+        );
+        let unit = |path| found.unit(found.find(path).unwrap());
+        let units = ["q/value", "t/0/data", "n/value"].map(unit);
+        assert_eq!(units, [Some("Jy"), Some("m"), None]);
     }
 
     #[test]
@@ -381,7 +467,7 @@ mod tests {
             places(&format!("{{? {key} : {{? {key} : [{arrays}]}}}}"))
         };
         let (few, many) = (deep(10, 5000), deep(10_000, 5000));
-        let last = |places: &Places| places.path(at_end(places));
+        let last = |places: &Paths| places.path(at_end(places));
         assert_eq!(last(&few).len(), 2 * 5001 + 1);
         let cut = last(&many);
         assert!(cut.len() <= MAX_BRIEF && cut.ends_with("k/9999"), "{cut}");
@@ -390,7 +476,22 @@ mod tests {
         assert_eq!(last(&real).len(), 2 * 101 + 5);
     }
 
-    fn at_end(places: &Places) -> PlaceId {
+    fn at_end(places: &Paths) -> PlaceId {
         places.outline.ids().last().unwrap().0
+    }
+
+    #[test]
+    fn what_a_key_cannot_be_called_is_told_apart() {
+        let paths = |body: &str| -> Vec<String> {
+            let found = places(body);
+            let ids = found.outline.ids().map(|(id, _)| id);
+            ids.map(|id| found.file_path(id)).collect()
+        };
+        let masked = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> {data: [1], mask: ARRAY}";
+        let body = format!("a.bin: [{{x/y: &a {masked}}}]\na: *a\nb: {masked}");
+        let below_a = ["a%2Ebin/0", "a%2Ebin/0/x%2Fy", "a%2Ebin/0/x%2Fy/mask"];
+        let want = [&["", "a%2Ebin"], &below_a[..], &["a", "b", "b/mask"]].concat();
+        assert_eq!(paths(&body), want);
+        assert_eq!(paths(masked), ["", "%", "%/mask"]);
     }
 }
