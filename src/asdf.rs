@@ -250,6 +250,27 @@ impl Snapshot {
         is_copy || found.is_some_and(|(mine, others)| Arc::ptr_eq(mine, others))
     }
 
+    /// The same, but the tree is read again when something asks for it. A very large one takes hundreds of megabytes.
+    #[must_use]
+    pub fn unread(&self) -> Self {
+        Self {
+            file: Arc::clone(&self.file),
+            bytes: Arc::clone(&self.bytes),
+            fits: self.fits.clone(),
+            layout: self.layout.clone(),
+            text: Arc::clone(&self.text),
+            tree: OnceLock::new(),
+            faults: OnceLock::new(),
+            found: OnceLock::new(),
+            blocks: self.blocks.clone(),
+            checksums: self.checksums.clone(),
+            cache: Arc::clone(&self.cache),
+            buffers: Arc::clone(&self.buffers),
+            options: self.options.clone(),
+            externals: external::Known::default(),
+        }
+    }
+
     /// The snapshot of this file, or of the one that took its place, as it is now.
     ///
     /// # Errors

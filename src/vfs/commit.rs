@@ -57,7 +57,9 @@ impl Vfs {
                 return Err(Library::Stale { why }.into());
             }
             self.check_up_to_date()?;
-            let snapshot = &self.state().snapshot;
+            self.let_go_of_tree();
+            let state = self.state();
+            let snapshot = &state.snapshot;
             let mut checked = check_text(snapshot, &saved, self.options.validate);
             let mut what = "tree saved".to_owned();
             if let Some(healed) = &healed {
@@ -68,7 +70,7 @@ impl Vfs {
                 what = format!("{what}, {} put back,", healed.put_back);
             }
             let (checked, edit) = (checked?, Edit::text(Arc::clone(&saved)));
-            done = if saved.len() > MAX_PREPARED && snapshot.is_unread() {
+            done = if saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named() {
                 // nothing has asked for the tree so far: it need not be kept while FILE is written, and after that
                 drop(checked);
                 self.commit(&mut writer, &edit, &what, None)?

@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use super::attr::modified;
 use super::node::Node;
 use super::root::{Number, TREE_NAME};
-use super::{Invalidation, State, Vfs, hdus, locked};
+use super::{Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
 use crate::save::{Reload, Writer};
 
@@ -155,6 +155,19 @@ impl Vfs {
 
     /// Makes a state the one that is shown, and has the kernel told what that `changes` of the one before.
     pub(super) fn show(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
+        self.succeed(new, changes);
+        self.drafts.changed();
+    }
+
+    /// Lets go of a tree so large that two of them would take too much memory, as another one is going to be read.
+    pub(super) fn let_go_of_tree(&self) {
+        let state = self.state();
+        if state.snapshot.text().len() > MAX_PREPARED && !state.snapshot.is_unread() {
+            self.succeed(state.unread(), |_, _| Vec::new());
+        }
+    }
+
+    fn succeed(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
         let before = self.state();
         let mut announced = Vec::new();
         loop {
@@ -168,7 +181,6 @@ impl Vfs {
                 break;
             }
         }
-        self.drafts.changed();
     }
 
     /// Has FILE looked at when something is asked for next: it is known to have changed.

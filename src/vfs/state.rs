@@ -76,6 +76,16 @@ impl State {
         }
     }
 
+    /// The same, but the tree is read again when something asks for it.
+    pub(super) fn unread(&self) -> Self {
+        let snapshot = Arc::new(self.snapshot.unread());
+        let unread = Self::new(snapshot, self.meta.clone(), &self.numbers, self.epoch);
+        Self {
+            timed: self.timed,
+            ..unread
+        }
+    }
+
     /// Whether names below `arrays/` have been made. If not, the kernel knows none of them: not of this state, nor of those before,
     /// from each of which the next has taken them over or made its own.
     pub(super) fn is_named(&self) -> bool {
