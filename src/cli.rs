@@ -8,11 +8,11 @@ mod daemon;
 mod exit;
 mod explode;
 mod files;
+#[cfg(feature = "fuse")]
+mod idle;
 mod limits;
 #[cfg(feature = "fuse")]
 mod log;
-#[cfg(feature = "fuse")]
-mod memory;
 #[cfg(feature = "fuse")]
 mod mountpoint;
 mod options;
@@ -290,8 +290,12 @@ fn mount(
 ) -> Result<Exit, Failure> {
     options.read_only |= args.read_only;
     let foreground = args.foreground || args.debug;
-    if !foreground && !daemon::is_daemon() {
-        return daemon::start(arguments);
+    if !daemon::is_daemon() {
+        return if foreground {
+            daemon::become_daemon(arguments)
+        } else {
+            daemon::start(arguments)
+        };
     }
     let sink = log::start(
         args.debug,

@@ -10,10 +10,11 @@ use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use log::{debug, info, warn};
 use rustix::io::Errno;
@@ -25,13 +26,13 @@ use super::exit::{Exit, Failure, error_of};
 use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
 use super::options::{Options, SaveMode};
-use super::{complain, limits, memory, on_terminal, unmount};
+use super::{complain, idle, limits, on_terminal, unmount};
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place};
-use crate::fuse::{Mount, MountOptions, Requests};
+use crate::fuse::{Mount, MountOptions};
 use crate::save::{self, Recovery, Refusal, Reload, Writer};
 use crate::source::{FileSource, Source};
 use crate::vfs::{self, Vfs};
@@ -43,9 +44,6 @@ const READY: &str = "ready\n";
 
 /// How long the first answer of a mount may take.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
-/// The longest that a mount with `-o idle` is not looked at.
-const IDLE_STEP: Duration = Duration::from_secs(10);
-
 /// What is mounted through.
 const FUSE_DEVICE: &str = "/dev/fuse";
 
@@ -54,13 +52,47 @@ pub(super) fn is_daemon() -> bool {
     std::env::var_os(DAEMON).is_some()
 }
 
-/// Starts the daemon with the same arguments, and waits until it serves or has failed.
-pub(super) fn start(arguments: &[OsString]) -> Result<Exit, Failure> {
-    let fail =
-        |error: std::io::Error| Failure::new(Exit::Other, format!("starting the daemon: {error}"));
-    let mut daemon = Command::new(std::env::current_exe().map_err(fail)?)
+/// How the daemon's allocator is set up, mallopt(3), so that its memory stays near the cache's budget.
+///
+/// glibc moves the limit above which a buffer is a mapping of its own upwards with every such buffer that is freed, up to
+/// 32 MiB, and has an arena for each thread. Decoders come and go with buffers of some megabytes on every thread, and the
+/// holes that they leave took as much memory again as the cache. Large buffers that are used again and again are kept by us
+/// (the cache's, and [`crate::source::PooledBuf`]), so that all others may go back at once.
+const ALLOCATOR: [(&str, &str); 3] = [
+    ("MALLOC_ARENA_MAX", "2"),
+    ("MALLOC_MMAP_THRESHOLD_", "524288"),
+    ("MALLOC_TRIM_THRESHOLD_", "4194304"),
+];
+
+/// This program with the same arguments, as the daemon. What the user has set up of the allocator stays.
+fn daemon(arguments: &[OsString]) -> std::io::Result<Command> {
+    let mut daemon = Command::new(std::env::current_exe()?);
+    let unset = ALLOCATOR
+        .into_iter()
+        .filter(|(name, _)| std::env::var_os(name).is_none());
+    daemon
         .args(arguments.iter().skip(1))
         .env(DAEMON, "1")
+        .envs(unset);
+    Ok(daemon)
+}
+
+/// The failure to start the daemon.
+fn not_started(error: std::io::Error) -> Failure {
+    Failure::new(Exit::Other, format!("starting the daemon: {error}"))
+}
+
+/// Makes this process the daemon, in the foreground.
+pub(super) fn become_daemon(arguments: &[OsString]) -> Result<Exit, Failure> {
+    let failed = daemon(arguments).map(|mut daemon| daemon.exec());
+    Err(not_started(failed.unwrap_or_else(|error| error)))
+}
+
+/// Starts the daemon with the same arguments, and waits until it serves or has failed.
+pub(super) fn start(arguments: &[OsString]) -> Result<Exit, Failure> {
+    let fail = not_started;
+    let mut daemon = daemon(arguments)
+        .map_err(fail)?
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -89,7 +121,6 @@ pub(super) struct Request<'a> {
 
 /// Mounts and serves until the file system is unmounted.
 pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure> {
-    memory::keep_low();
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
     limits::check_room(request.options.threads)?;
@@ -112,7 +143,7 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     wait_for_an_answer(&mountpoint.path)?;
     set_read_ahead(&mountpoint.path);
     if let Some(limit) = request.options.idle {
-        unmount_when_idle(&vfs, mount.requests(), mountpoint.path.clone(), limit)?;
+        idle::unmount_when_idle(&vfs, mount.requests(), mountpoint.path.clone(), limit)?;
     }
     let pid_file = request.pid_file.map(PidFile::write).transpose()?;
     unmount_on_signal(signals, mountpoint.path.clone())?;
@@ -410,38 +441,6 @@ fn wait_for_an_answer(mountpoint: &Path) -> Result<(), Failure> {
             FIRST_ANSWER.as_secs()
         ))),
     }
-}
-
-/// Unmounts when no request has come for `limit`, if nothing of the mount is open and nothing would be lost.
-fn unmount_when_idle(
-    vfs: &Arc<Vfs>,
-    requests: Requests,
-    mountpoint: PathBuf,
-    limit: Duration,
-) -> Result<(), Failure> {
-    let vfs = Arc::downgrade(vfs);
-    let step = limit.checked_div(4).unwrap_or(limit).min(IDLE_STEP);
-    std::thread::Builder::new()
-        .name("idle".to_owned())
-        .spawn(move || {
-            let (mut last, mut since) = (requests.count(), Instant::now());
-            loop {
-                std::thread::sleep(step);
-                let Some(vfs) = vfs.upgrade() else { return };
-                let now = requests.count();
-                if now != last || !vfs.unsaved().is_empty() || !vfs.scratch().is_empty() {
-                    (last, since) = (now, Instant::now());
-                } else if since.elapsed() >= limit {
-                    // while something is open in it, it is busy and stays
-                    match unmount::unmount(&mountpoint, UnmountFlags::empty()) {
-                        Ok(()) => return info!("unused for {limit:?}: unmounted"),
-                        Err(_) => since = Instant::now(),
-                    }
-                }
-            }
-        })
-        .map(drop)
-        .map_err(|error| Failure::new(Exit::Other, format!("-o idle: {error}")))
 }
 
 /// Tells parent, service manager and terminal that the mount can be read, and lets go of them.

@@ -10,6 +10,7 @@ use crate::common::{
     Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
     is_root, is_running, mounted_at, run,
 };
+use crate::corpus::python;
 use crate::sample::Sample;
 
 /// The program in the directory of a place.
@@ -324,4 +325,45 @@ fn the_manual_is_in_the_program() {
     let said = asdf_mount(["--man"]);
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/asdf-mount.1");
     assert_eq!(said.stdout, fs::read_to_string(page).unwrap());
+}
+
+/// What stands between two texts.
+fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
+    let rest = text.split_once(start).unwrap().1;
+    rest.split_once(end).unwrap().0
+}
+
+#[test]
+fn the_transcript_of_the_readme_runs_as_it_stands() {
+    let Some(python) = python().filter(|_| can_mount()) else {
+        println!("skipped: no Python with asdf, or no FUSE");
+        return;
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let demo = fs::read_to_string(root.join("scripts/demo")).unwrap();
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let transcript = between(&readme, "```\n$ ", "\n```");
+    let (mut script, mut want) = (String::new(), String::new());
+    for line in format!("$ {transcript}").lines() {
+        match line.strip_prefix("$ ") {
+            Some(command) => script += &format!("{command}\n"),
+            None => want += &format!("{line}\n"),
+        }
+    }
+    let place = tempfile::TempDir::new().unwrap();
+    let bins = [Path::new(PROGRAM), &python].map(|program| program.parent().unwrap().to_owned());
+    let path = std::env::join_paths(
+        bins.into_iter()
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    let path = path.unwrap();
+    let sample = between(&demo, "<<'PYTHON'\n", "\nPYTHON");
+    let made = run(Command::new(&python)
+        .args(["-c", sample])
+        .current_dir(place.path()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let mut shell = Command::new("bash");
+    let shell = shell.args(["-e", "-c", &script]).env("PATH", path);
+    let said = run(shell.current_dir(place.path()));
+    assert_eq!((said.code, said.stdout), (0, want), "{}", said.stderr);
 }
