@@ -53,7 +53,7 @@ use crate::codec::Cache;
 use crate::error::{Error, Lasting, Result};
 use crate::source::{FileSource, Source};
 
-pub use array::{Array, Content, Link, Origin};
+pub use array::{Array, ArrayData, Link, Origin};
 pub use paths::Paths;
 pub use reference::{Other, Reference, Referent};
 #[cfg(test)]

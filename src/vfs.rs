@@ -442,9 +442,12 @@ impl Vfs {
             return Err(Error::NotDirectory);
         };
         let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
-        while let Some(name) = listing.names.next(&mut at) {
+        loop {
             let state = self.state();
-            let found = self.find(&state, listing.directory, &name);
+            let Some((name, node)) = listing.names.next(&mut at, &state) else {
+                break;
+            };
+            let found = node.map_or_else(|| self.find(&state, listing.directory, &name), Ok);
             if let Ok(attr) = found.and_then(|node| self.attr(&state, node))
                 && add(len_u64(at), &name, &attr)
             {

@@ -38,7 +38,7 @@ pub enum Origin {
 pub struct Array {
     paths: Arc<Paths>,
     home: PlaceId,
-    content: Content,
+    data: ArrayData,
     /// None of an array in a block of this file.
     detail: Option<Box<Detail>>,
 }
@@ -56,12 +56,12 @@ enum Detail {
 
 /// What the files of an array show.
 #[derive(Debug, Clone, Default)]
-pub struct Content {
+pub struct ArrayData {
     form: Arc<Form>,
     offset: u64,
 }
 
-impl Content {
+impl ArrayData {
     /// Where the elements are.
     #[must_use]
     pub fn origin(&self) -> &Origin {
@@ -173,7 +173,7 @@ impl Array {
         let mut array = Self {
             paths: Arc::clone(paths),
             home,
-            content: Content { form, offset },
+            data: ArrayData { form, offset },
             detail: None,
         };
         let detail = match located {
@@ -238,26 +238,26 @@ impl Array {
 
     /// What its files show.
     #[must_use]
-    pub fn content(&self) -> &Content {
-        &self.content
+    pub fn data(&self) -> &ArrayData {
+        &self.data
     }
 
     /// Where its elements are.
     #[must_use]
     pub fn origin(&self) -> &Origin {
-        &self.content.form.origin
+        &self.data.form.origin
     }
 
     /// Type of its elements, if the declaration says.
     #[must_use]
     pub fn datatype(&self) -> Option<&Datatype> {
-        self.content.form.datatype.as_ref()
+        self.data.form.datatype.as_ref()
     }
 
     /// Its shape, slowest axis first, with `*` resolved.
     #[must_use]
     pub fn shape(&self) -> Option<&[u64]> {
-        self.content.form.shape.as_deref()
+        self.data.form.shape.as_deref()
     }
 
     /// Why it has no files, if it has none; else why the other file that it lies in could not be read, when that was tried last.
@@ -296,25 +296,25 @@ impl Array {
     /// Bytes of its elements.
     #[must_use]
     pub fn bin_len(&self) -> u64 {
-        self.content.bin_len()
+        self.data.bin_len()
     }
 
     /// Bytes of its elements with an NPY header in front.
     #[must_use]
     pub fn npy_len(&self) -> u64 {
-        self.content.npy_len()
+        self.data.npy_len()
     }
 
     /// Its NPY header.
     fn npy_header(&self) -> Result<Vec<u8>> {
-        let header = self.content.form.npy_header();
+        let header = self.data.form.npy_header();
         header.map_err(|error| error.at(self.place()))
     }
 
     /// The datatype in one line; where its fields have different byte orders, with a mark at each.
     #[must_use]
     pub fn datatype_text(&self) -> Option<String> {
-        self.content
+        self.data
             .form
             .datatype
             .as_ref()
@@ -327,7 +327,7 @@ impl Array {
     /// The shape as `[2, 3]`.
     #[must_use]
     pub fn shape_text(&self) -> Option<String> {
-        self.content
+        self.data
             .form
             .shape
             .as_ref()
@@ -337,17 +337,17 @@ impl Array {
     /// The byte order of the elements, `mixed` if fields differ. Where it makes no difference, what the tree declares.
     #[must_use]
     pub fn byteorder_text(&self) -> Option<String> {
-        match self.content.form.datatype.as_ref().map(Datatype::orders) {
+        match self.data.form.datatype.as_ref().map(Datatype::orders) {
             Some(Orders::All(order)) => Some(order.to_string()),
             Some(Orders::Mixed) => Some("mixed".to_owned()),
-            Some(Orders::None) | None => self.content.form.byteorder.map(|order| order.to_string()),
+            Some(Orders::None) | None => self.data.form.byteorder.map(|order| order.to_string()),
         }
     }
 
     /// The strides in bytes that the tree declares, as `[8, -16]`.
     #[must_use]
     pub fn strides_text(&self) -> Option<String> {
-        self.content
+        self.data
             .form
             .strides
             .as_ref()
@@ -357,13 +357,13 @@ impl Array {
     /// Byte offset of its first element in the block.
     #[must_use]
     pub fn offset(&self) -> u64 {
-        self.content.offset
+        self.data.offset
     }
 
     /// Where its elements are, as the tree says it: a block index, `inline`, or a URI.
     #[must_use]
     pub fn source_text(&self) -> String {
-        match &self.content.form.origin {
+        match &self.data.form.origin {
             Origin::Block(n) => n.to_string(),
             Origin::Inline => "inline".to_owned(),
             Origin::External(uri) => uri.clone(),
@@ -375,19 +375,19 @@ impl Array {
     /// Whether its source is a negative number: which block that is depends on how many there are.
     #[must_use]
     pub fn counts_from_the_end(&self) -> bool {
-        self.content.form.counted_back
+        self.data.form.counted_back
     }
 
     /// Whether its shape begins with `*`: it has as many rows as its block holds.
     #[must_use]
     pub fn goes_to_the_end(&self) -> bool {
-        self.content.form.to_end
+        self.data.form.to_end
     }
 
     /// Whether its `.npy` has the elements in Fortran order, as they lie in the block.
     #[must_use]
     pub fn is_fortran(&self) -> bool {
-        self.content.form.fortran
+        self.data.form.fortran
     }
 
     /// Whether its elements lie in a block of that length.
@@ -401,18 +401,18 @@ impl Array {
     /// How its elements lie in a block of that length.
     fn view(&self, block_len: u64) -> Result<View> {
         let itemsize = self
-            .content
+            .data
             .form
             .datatype
             .as_ref()
             .and_then(Datatype::size)
             .unwrap_or(0);
-        let shape = self.content.form.shape.as_deref().unwrap_or_default();
+        let shape = self.data.form.shape.as_deref().unwrap_or_default();
         View::new(
             itemsize,
             shape,
-            self.content.form.strides.as_deref(),
-            self.content.offset,
+            self.data.form.strides.as_deref(),
+            self.data.offset,
             block_len,
         )
     }
@@ -447,7 +447,7 @@ impl Snapshot {
     /// [`Array::problem`]; else of the block or file that holds the elements.
     pub fn array_bin(&self, i: usize) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let block = match &array.content.form.origin {
+        let block = match &array.data.form.origin {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
             Origin::Fits(_, elements) => self.fits_elements(*elements)?,
@@ -473,7 +473,7 @@ impl Snapshot {
     /// As [`Snapshot::array_bin`].
     pub fn array_npy(&self, i: usize) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let block = match &array.content.form.origin {
+        let block = match &array.data.form.origin {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
             Origin::Fits(_, elements) => self.fits_elements(*elements)?,
@@ -495,7 +495,7 @@ impl Snapshot {
     pub fn npy_over(&self, i: usize, block: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
         let header = Memory::new(array.npy_header()?);
-        let data = if array.content.form.fortran {
+        let data = if array.data.form.fortran {
             // the bytes lie in the block as NPY's Fortran order has them
             let view = array
                 .view(block.len())
@@ -525,7 +525,7 @@ impl Snapshot {
     /// [`Array::problem`].
     pub fn npy_header_len(&self, i: usize) -> Result<u64> {
         let array = self.array(i)?;
-        match array.content.form.npy_header_len {
+        match array.data.form.npy_header_len {
             0 => Ok(len_u64(array.npy_header()?.len())),
             len => Ok(len.into()),
         }

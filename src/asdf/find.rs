@@ -54,10 +54,9 @@ impl Found {
         self.filled = vec![false; paths.outline().places().len()];
         for (id, place) in paths.outline().ids() {
             let shown = match place.what {
-                What::Array(n) => self.has_files(n),
+                What::Array(_) => self.is_shown(paths, id),
                 What::Link { to, whole } => {
-                    let array = paths.outline().array(to);
-                    let array = array.is_some_and(|n| self.has_files(n));
+                    let array = self.is_shown(paths, to);
                     let directory = whole && self.is_directory(paths, to);
                     let kinds = [(array, true), (directory, false)];
                     let kinds = kinds.into_iter().filter(|(shown, _)| *shown);
@@ -80,8 +79,10 @@ impl Found {
         }
     }
 
-    fn has_files(&self, array: usize) -> bool {
-        self.arrays.get(array).is_some_and(Array::has_files)
+    /// Whether there is an array with files at a place.
+    pub(super) fn is_shown(&self, paths: &Paths, id: PlaceId) -> bool {
+        let array = paths.outline().array(id).and_then(|n| self.arrays.get(n));
+        array.is_some_and(Array::has_files)
     }
 
     /// Notes that the directories that a place is in hold something.

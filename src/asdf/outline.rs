@@ -65,7 +65,7 @@ pub enum What {
     /// A collection with arrays in it.
     Directory,
     /// An array, by its number; there may be places below it, such as its mask.
-    Array(usize),
+    Array(u32),
     /// Another way to a place that is itself no link.
     Link {
         /// That place.
@@ -84,7 +84,7 @@ pub enum What {
 pub struct Outline {
     places: Vec<Place>,
     /// How many arrays there are.
-    arrays: usize,
+    arrays: u32,
     /// What the declarations may still cost.
     allowance: Allowance,
     limits: Limits,
@@ -143,7 +143,7 @@ impl Outline {
             what => what,
         };
         match target {
-            What::Array(number) => Some(number),
+            What::Array(number) => usize::try_from(number).ok(),
             _ => None,
         }
     }

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::external::{Stamp, stamp};
+use super::outline::PlaceId;
 use super::outline::pointer::Pointers;
-use super::outline::{PlaceId, What};
 use super::paths::Paths;
-use super::{Array, OpenOptions, Snapshot};
+use super::{OpenOptions, Snapshot};
 use crate::error::{Error, Place, Result};
 
 /// A place in the tree that refers to something in another file.
@@ -206,19 +206,12 @@ impl<'t> There<'t> {
     }
 
     fn referent(&self, place: PlaceId) -> Referent {
-        let outline = self.paths.outline();
-        let is_array = match outline.place(place).map(|place| place.what) {
-            Some(What::Array(n)) => {
-                let array = self.snapshot.arrays().get(n);
-                array.is_some_and(Array::has_files)
-            }
-            _ => false,
-        };
+        let found = self.snapshot.found();
         Referent {
             paths: Arc::clone(self.paths),
             place,
-            is_array,
-            is_directory: self.snapshot.found().is_directory(self.paths, place),
+            is_array: found.is_shown(self.paths, place),
+            is_directory: found.is_directory(self.paths, place),
         }
     }
 }

@@ -110,10 +110,7 @@ fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Option<End> {
         let line = next_line(rest, whole).or_else(|| {
             // a block may go on for long without a newline
             position_of_magic(rest, first.dialect).map(|_| rest)
-        });
-        let Some(line) = line else {
-            return None;
-        };
+        })?;
         if let Some(magic) = position_of_magic(line, first.dialect) {
             // padding and a block on one line, or a tree whose end marker is missing or glued to the block
             let at = if in_tree {

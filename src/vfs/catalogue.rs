@@ -13,7 +13,7 @@ use super::format::Format;
 use super::node::Node;
 use super::{index, locked};
 use crate::asdf::outline::PlaceId;
-use crate::asdf::{Content, Paths, Snapshot};
+use crate::asdf::{ArrayData, Paths, Snapshot};
 
 /// Numbers given to paths under `arrays/`: to each name in the directory of a number. A path keeps its number for the life of
 /// the mount; only paths that a save brings in for the first time make the list grow.
@@ -129,17 +129,9 @@ impl Target {
     }
 }
 
-/// What a number stands for in a directory; as several of them it may stand for different things.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Directory,
-    Array,
-    Link,
-}
-
 /// Something in a directory under `arrays/`.
 #[derive(Debug)]
-struct Entry {
+struct Listed {
     directory: u32,
     number: u32,
     what: What,
@@ -151,28 +143,35 @@ pub(super) enum What {
     /// A directory.
     Directory,
     /// The array of that index in the snapshot, as a file in each format, and what these show.
-    Array(u32, Content),
+    Array(u32, ArrayData),
     /// A link.
     Link(Target),
 }
 
-impl Entry {
-    /// What entries are sorted by.
-    fn key(&self) -> (u32, Kind, u32) {
-        let kind = match self.what {
-            What::Directory => Kind::Directory,
-            What::Array(..) => Kind::Array,
-            What::Link(_) => Kind::Link,
-        };
-        (self.directory, kind, self.number)
+impl Listed {
+    /// What entries are sorted by. As several of them a number may stand for different things.
+    fn key(&self) -> (u32, Node) {
+        (self.directory, self.node(Format::Bin))
+    }
+
+    /// What it is; of an array, the file in this format.
+    fn node(&self, format: Format) -> Node {
+        match self.what {
+            What::Directory => Node::ArrayDir(self.number),
+            What::Array(..) => Node::Array(self.number, format),
+            What::Link(_) => Node::ArrayLink(self.number),
+        }
     }
 
     /// Its `at`th name, as an array has one in each format, and others have just one. `name` is that of its number.
-    fn name(&self, at: usize, name: &str) -> Option<OsString> {
-        match self.what {
-            What::Array(..) => Some(format!("{name}{}", Format::ALL.get(at)?.suffix()).into()),
-            _ => (at == 0).then(|| name.into()),
-        }
+    fn name(&self, at: usize, name: &str) -> Option<(OsString, Node)> {
+        let format = *Format::ALL.get(at)?;
+        let suffix = match self.what {
+            What::Array(..) => format.suffix(),
+            _ if at > 0 => return None,
+            _ => "",
+        };
+        Some((format!("{name}{suffix}").into(), self.node(format)))
     }
 }
 
@@ -181,7 +180,7 @@ impl Entry {
 pub(super) struct Catalogue {
     numbers: Arc<Mutex<Numbers>>,
     /// Sorted.
-    entries: Vec<Entry>,
+    entries: Vec<Listed>,
 }
 
 impl Catalogue {
@@ -215,7 +214,7 @@ impl Catalogue {
             let _ = maker.add(place, what);
         }
         let mut entries = maker.entries;
-        entries.sort_unstable_by_key(Entry::key);
+        entries.sort_unstable_by_key(Listed::key);
         Self {
             numbers: Arc::clone(numbers),
             entries,
@@ -227,49 +226,48 @@ impl Catalogue {
     pub(super) fn lookup(&self, directory: u32, name: &OsStr) -> Option<Node> {
         let name = name.to_str()?;
         let numbers = locked(&self.numbers);
-        if let Some(number) = numbers.find(directory, name) {
-            if self.at(directory, Kind::Directory, number).is_some() {
-                return Some(Node::ArrayDir(number));
-            }
-            if self.at(directory, Kind::Link, number).is_some() {
-                return Some(Node::ArrayLink(number));
-            }
-        }
-        Format::ALL.into_iter().find_map(|format| {
+        let number = numbers.find(directory, name);
+        let whole = number.into_iter().flat_map(|number| {
+            let nodes = [Node::ArrayDir(number), Node::ArrayLink(number)];
+            nodes.map(|node| (node, node))
+        });
+        let files = Format::ALL.into_iter().filter_map(|format| {
             let stem = name.strip_suffix(format.suffix())?;
             let number = numbers.find(directory, stem)?;
-            let array = self.at(directory, Kind::Array, number);
-            array.map(|_| Node::Array(number, format))
-        })
+            Some((
+                Node::Array(number, format),
+                Node::Array(number, Format::Bin),
+            ))
+        });
+        let mut known = whole.chain(files);
+        let found = known.find(|(_, kept)| self.at(directory, *kept).is_some());
+        found.map(|(node, _)| node)
     }
 
     /// Where the entries of a directory are, if it is one.
     pub(super) fn entries(&self, directory: u32) -> Option<Range<usize>> {
-        let is_known = directory == 0 || self.find(Kind::Directory, directory).is_some();
-        is_known.then(|| self.range(directory, Kind::Directory, Kind::Link))
-    }
-
-    /// Where the entries of a directory are, from one kind to another.
-    fn range(&self, directory: u32, first: Kind, last: Kind) -> Range<usize> {
-        let group = |entry: &Entry| (entry.directory, entry.key().1);
-        let before = |entry: &Entry| group(entry) < (directory, first);
-        let through = |entry: &Entry| group(entry) <= (directory, last);
-        self.entries.partition_point(before)..self.entries.partition_point(through)
+        if directory != 0 {
+            self.find(Node::ArrayDir(directory))?;
+        }
+        let start = |of: u32| self.entries.partition_point(|entry| entry.directory < of);
+        Some(start(directory)..start(directory.saturating_add(1)))
     }
 
     /// How many directories a directory holds, if it is one.
     #[must_use]
     pub(super) fn subdirectories(&self, directory: u32) -> Option<usize> {
-        self.entries(directory)?;
-        Some(
-            self.range(directory, Kind::Directory, Kind::Directory)
-                .len(),
-        )
+        let entries = self.entries.get(self.entries(directory)?)?;
+        let is_directory = |entry: &Listed| matches!(entry.what, What::Directory);
+        Some(entries.partition_point(is_directory))
     }
 
     /// The first name from a position on among these entries, which is behind it then. Each entry has as many positions as an array
     /// has files.
-    pub(super) fn next(&self, entries: &Range<usize>, position: &mut usize) -> Option<OsString> {
+    pub(super) fn next(
+        &self,
+        entries: &Range<usize>,
+        position: &mut usize,
+    ) -> Option<(OsString, Node)> {
         let entries = self.entries.get(entries.clone())?;
         let numbers = locked(&self.numbers);
         loop {
@@ -284,22 +282,23 @@ impl Catalogue {
         }
     }
 
-    /// What a number stands for in a directory.
-    fn at(&self, directory: u32, kind: Kind, number: u32) -> Option<&What> {
-        let key = (directory, kind, number);
-        let at = self.entries.binary_search_by_key(&key, Entry::key).ok()?;
+    /// What there is of a node in a directory; of an array, it is asked by its first format.
+    fn at(&self, directory: u32, node: Node) -> Option<&What> {
+        let key = (directory, node);
+        let at = self.entries.binary_search_by_key(&key, Listed::key).ok()?;
         Some(&self.entries.get(at)?.what)
     }
 
-    fn find(&self, kind: Kind, number: u32) -> Option<&What> {
-        self.at(self.directory_of(number)?, kind, number)
+    fn find(&self, node: Node) -> Option<&What> {
+        let number = number(node)?;
+        self.at(self.directory_of(number)?, node)
     }
 
     /// Index in the snapshot of the array with that number, and what its files show.
     #[must_use]
-    pub(super) fn array(&self, number: u32) -> Option<(usize, &Content)> {
-        match self.find(Kind::Array, number)? {
-            What::Array(i, content) => Some((index(*i), content)),
+    pub(super) fn array(&self, number: u32) -> Option<(usize, &ArrayData)> {
+        match self.find(Node::Array(number, Format::Bin))? {
+            What::Array(i, data) => Some((index(*i), data)),
             _ => None,
         }
     }
@@ -313,7 +312,7 @@ impl Catalogue {
     /// Target of the link with that number.
     #[must_use]
     pub(super) fn link(&self, number: u32) -> Option<&Target> {
-        match self.find(Kind::Link, number)? {
+        match self.find(Node::ArrayLink(number))? {
             What::Link(target) => Some(target),
             _ => None,
         }
@@ -321,14 +320,14 @@ impl Catalogue {
 
     /// The path of something that is there, below the mountpoint.
     pub(super) fn path(&self, node: Node) -> Option<String> {
-        let (mut number, kind, suffix) = match node {
-            Node::ArrayDir(0) => return Some("arrays".to_owned()),
-            Node::ArrayDir(number) => (number, Kind::Directory, ""),
-            Node::Array(number, format) => (number, Kind::Array, format.suffix()),
-            Node::ArrayLink(number) => (number, Kind::Link, ""),
-            _ => return None,
+        let mut number = number(node)?;
+        let (node, suffix) = match node {
+            Node::Array(_, format) => (Node::Array(number, Format::Bin), format.suffix()),
+            _ => (node, ""),
         };
-        self.find(kind, number)?;
+        if node != Node::ARRAYS {
+            self.find(node)?;
+        }
         let numbers = locked(&self.numbers);
         let mut parts = Vec::new();
         while number != 0 {
@@ -341,10 +340,10 @@ impl Catalogue {
     }
 
     /// Every array's number, and what its files show.
-    pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, &Content)> {
+    pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, &ArrayData)> {
         let arrays = self.entries.iter();
         arrays.filter_map(|entry| match &entry.what {
-            What::Array(_, content) => Some((entry.number, content)),
+            What::Array(_, data) => Some((entry.number, data)),
             _ => None,
         })
     }
@@ -357,21 +356,29 @@ impl Catalogue {
         }
         let numbers = locked(&self.numbers);
         let gone = self.entries.iter().filter(|entry| {
-            let (directory, kind, number) = entry.key();
-            other.at(directory, kind, number).is_none()
+            let (directory, node) = entry.key();
+            other.at(directory, node).is_none()
         });
         let names = gone.flat_map(|entry| {
             let name = numbers.name(entry.number).unwrap_or_default();
             let names = (0..Format::ALL.len()).filter_map(move |at| entry.name(at, name));
-            names.map(|name| (entry.directory, name))
+            names.map(|(name, _)| (entry.directory, name))
         });
         names.collect()
     }
 }
 
+/// The number of something under `arrays/`.
+fn number(node: Node) -> Option<u32> {
+    match node {
+        Node::ArrayDir(number) | Node::Array(number, _) | Node::ArrayLink(number) => Some(number),
+        _ => None,
+    }
+}
+
 /// A catalogue that is being made.
 struct Maker<'a> {
-    entries: Vec<Entry>,
+    entries: Vec<Listed>,
     paths: &'a Paths,
     numbers: &'a mut Numbers,
     /// The numbers of the paths that are directories.
@@ -387,7 +394,7 @@ impl Maker<'_> {
             What::Directory => None,
         };
         let name = match format {
-            Some(format) => self.paths.stem(place) + format.suffix(),
+            Some(format) => format!("{}{}", self.paths.stem(place), format.suffix()).into(),
             None => self.paths.directory_name(place),
         };
         self.enter(parent, &name, what).map(drop)
@@ -396,7 +403,7 @@ impl Maker<'_> {
     /// The number of what is entered under that name in a directory.
     fn enter(&mut self, directory: u32, name: &str, what: What) -> Option<u32> {
         let number = self.numbers.of(directory, name)?;
-        self.entries.push(Entry {
+        self.entries.push(Listed {
             directory,
             number,
             what,
@@ -428,7 +435,7 @@ impl Maker<'_> {
 fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, What)> {
     let arrays = (0..).zip(snapshot.arrays());
     let arrays = arrays.filter(|(_, array)| array.has_files());
-    let arrays = arrays.map(|(i, array)| (array.home(), What::Array(i, array.content().clone())));
+    let arrays = arrays.map(|(i, array)| (array.home(), What::Array(i, array.data().clone())));
     let files = || Format::ALL.map(Some).into_iter();
     let links = snapshot.links().iter().flat_map(move |link| {
         let (from, to) = (link.from, link.to);
@@ -468,14 +475,14 @@ mod tests {
     }
 
     fn array(i: u32) -> What {
-        What::Array(i, Content::default())
+        What::Array(i, ArrayData::default())
     }
 
     fn names(catalogue: &Catalogue, directory: u32) -> Vec<String> {
         let (entries, mut position) = (catalogue.entries(directory).unwrap(), 0);
         let next = || catalogue.next(&entries, &mut position);
         let names = std::iter::from_fn(next);
-        names.map(|name| name.into_string().unwrap()).collect()
+        names.map(|(name, _)| name.into_string().unwrap()).collect()
     }
 
     #[test]

@@ -338,7 +338,7 @@ impl Vfs {
 fn pages_of(state: &State, n: usize) -> Vec<Invalidation> {
     let block = u32::try_from(n).ok().map(Node::Block);
     let arrays = state.catalogue().arrays();
-    let arrays = arrays.filter(|(_, content)| *content.origin() == Origin::Block(n));
+    let arrays = arrays.filter(|(_, data)| *data.origin() == Origin::Block(n));
     let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
     let nodes = block.into_iter().chain(arrays);
     nodes.map(|node| Invalidation::Inode(node.ino())).collect()

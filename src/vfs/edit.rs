@@ -244,7 +244,7 @@ impl Vfs {
         }
         match open.node {
             Node::Array(number, _) => {
-                let arrays = before.content(number).zip(now.content(number));
+                let arrays = before.array_data(number).zip(now.array_data(number));
                 match arrays.filter(|(before, now)| before.shows_the_same(now)) {
                     Some(_) => Ok(()),
                     None => stale("the tree has another array here since this was opened"),
@@ -512,7 +512,7 @@ fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
 pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
     match node {
         Node::Block(n) => Some(index(n)),
-        Node::Array(number, _) => match state.content(number)?.origin() {
+        Node::Array(number, _) => match state.array_data(number)?.origin() {
             Origin::Block(n) => Some(*n),
             _ => None,
         },
@@ -525,8 +525,8 @@ pub(super) fn is_elsewhere(state: &State, node: Node) -> bool {
     let Node::Array(number, _) = node else {
         return false;
     };
-    let content = state.content(number);
-    content.is_some_and(|content| matches!(content.origin(), Origin::External(_)))
+    let data = state.array_data(number);
+    data.is_some_and(|data| matches!(data.origin(), Origin::External(_)))
 }
 
 impl DataHandle {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::asdf::names::SUFFIXES;
-use crate::asdf::{Array, Content, Snapshot};
+use crate::asdf::{Array, ArrayData, Snapshot};
 use crate::error::Result;
 use crate::source::{Overlay, Source};
 
 /// A form in which the elements of an array are a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
     /// The elements in C order, `.bin`.
     Bin,
@@ -30,10 +30,10 @@ impl Format {
     }
 
     /// Bytes of the file of an array.
-    pub(super) fn len(self, content: &Content) -> u64 {
+    pub(super) fn len(self, data: &ArrayData) -> u64 {
         match self {
-            Self::Bin => content.bin_len(),
-            Self::Npy => content.npy_len(),
+            Self::Bin => data.bin_len(),
+            Self::Npy => data.npy_len(),
         }
     }
 

@@ -7,7 +7,7 @@
 use super::format::Format;
 
 /// A file or directory of the mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
     /// The mount's root.
     Root,

@@ -150,11 +150,11 @@ fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     let mut out = old.names_gone_in(new);
     let same = !old.is_named() || new.snapshot.has_arrays_of(&old.snapshot);
     let arrays = (!same).then(|| new.catalogue().arrays());
-    for (number, content) in arrays.into_iter().flatten() {
+    for (number, data) in arrays.into_iter().flatten() {
         // an array that was not there just now may have been once, and the kernel may still have pages of it
         if !old
-            .content(number)
-            .is_some_and(|before| before.shows_the_same(content))
+            .array_data(number)
+            .is_some_and(|before| before.shows_the_same(data))
         {
             let files = Node::array_files(number).into_iter();
             out.extend(files.map(|node| Invalidation::Inode(node.ino())));

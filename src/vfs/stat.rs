@@ -56,7 +56,7 @@ impl Vfs {
             Node::Status | Node::BlocksTsv | Node::ArraysTsv => self.info_len(state, node),
             Node::Block(n) => self.block_len(state, index(n))?,
             Node::Array(number, format) => {
-                format.len(state.content(number).ok_or(Error::NotFound)?)
+                format.len(state.array_data(number).ok_or(Error::NotFound)?)
             }
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),

@@ -15,7 +15,7 @@ use super::format::Format;
 use super::info::Lens;
 use super::node::Node;
 use super::{Error, Invalidation, Options, Result, block_name, hdus, index};
-use crate::asdf::{Array, Content, Snapshot};
+use crate::asdf::{Array, ArrayData, Snapshot};
 
 /// A snapshot, the names it gives, and FILE's attributes from before it was taken.
 pub(super) struct State {
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// What the files of the array with that number show.
-    pub(super) fn content(&self, number: u32) -> Option<&Content> {
+    pub(super) fn array_data(&self, number: u32) -> Option<&ArrayData> {
         Some(self.catalogue().array(number)?.1)
     }
 
@@ -182,20 +182,27 @@ impl State {
 }
 
 impl Names {
-    /// The first name from a position on, which is behind it then.
-    pub(super) fn next(&self, position: &mut usize) -> Option<Cow<'_, OsStr>> {
+    /// The first name from a position on, which is behind it then; with what it leads to in the state `now` if that is known.
+    pub(super) fn next(
+        &self,
+        position: &mut usize,
+        now: &Arc<State>,
+    ) -> Option<(Cow<'_, OsStr>, Option<Node>)> {
         if let Self::Arrays(state, entries) = self {
-            return state.catalogue().next(entries, position).map(Cow::Owned);
+            let (name, node) = state.catalogue().next(entries, position)?;
+            let node = Arc::ptr_eq(state, now).then_some(node);
+            return Some((name.into(), node));
         }
         let at = *position;
         *position = at.saturating_add(1);
-        match self {
-            Self::Few(names) => names.get(at).map(Cow::from),
+        let name = match self {
+            Self::Few(names) => names.get(at)?.into(),
             Self::Blocks(count) => {
                 let n = u32::try_from(at).ok().filter(|n| n < count)?;
-                Some(Cow::Owned(block_name(n)))
+                block_name(n).into()
             }
-            Self::Arrays(..) => None,
-        }
+            Self::Arrays(..) => return None,
+        };
+        Some((name, None))
     }
 }

@@ -136,6 +136,26 @@ fn a_very_large_tree_stays_unread_until_something_asks_for_it() {
     assert!(ino_of(&vfs, "b.bin").is_some());
 }
 
+/// A save read the new tree while the one that was shown was still in memory.
+#[test]
+fn a_very_large_tree_is_let_go_of_but_not_its_names() {
+    let comment = format!("# {}\n", "x".repeat(MAX_PREPARED));
+    let (_dir, vfs) = with_tree(&format!("{comment}a: ARRAY"));
+    let a = ino_of(&vfs, "a.bin");
+    let before = vfs.state();
+    vfs.let_go_of_tree();
+    let state = vfs.state();
+    assert!(state.snapshot.is_unread() && !before.snapshot.is_unread());
+    assert!(std::ptr::eq(before.catalogue(), state.catalogue()));
+    assert_eq!(
+        (ino_of(&vfs, "a.bin"), state.snapshot.is_unread()),
+        (a, true)
+    );
+    save(&vfs, &format!("{comment}b: ARRAY\na: ARRAY"));
+    assert_eq!(ino_of(&vfs, "a.bin"), a);
+    assert!(ino_of(&vfs, "b.bin").is_some());
+}
+
 #[test]
 fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
     let (_dir, vfs) = with_tree("a: ARRAY\nb: ARRAY");
