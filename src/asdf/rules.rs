@@ -26,6 +26,8 @@ use super::tree::{Items, Kind, Node, NodeId, Tree, quoted};
 
 /// Most faults that are kept.
 const MAX_FAULTS: usize = 10_000;
+/// How many collections are noted before those that are not come to again are forgotten.
+const MANY: usize = 1 << 16;
 
 /// What a value has to be.
 enum Want {
@@ -185,6 +187,11 @@ pub fn check(tree: &Tree) -> Faults {
     let mut checker = Checker {
         allowance: Allowance::new(tree),
         seen: HashSet::new(),
+        most_seen: if tree.all().any(|node| node.kind() == Kind::Alias) {
+            usize::MAX
+        } else {
+            MANY
+        },
         above: Vec::new(),
         trail: Vec::new(),
         work: Vec::new(),
@@ -235,6 +242,9 @@ struct Checker<'t> {
     allowance: Allowance,
     /// Collections that a rule has been applied to.
     seen: HashSet<(NodeId, WantId)>,
+    /// How many of them are enough to forget those in front of the node that the walk has come to. Not where there are aliases, which
+    /// may lead back to any.
+    most_seen: usize,
     above: Vec<Level<'t>>,
     /// The steps from the tagged node to the collection that is being checked.
     trail: Vec<Step<'t>>,
@@ -272,6 +282,10 @@ impl<'t> Checker<'t> {
     fn enter(&mut self, node: Node<'t>) {
         if node.kind() == Kind::Alias {
             return;
+        }
+        if self.seen.len() >= self.most_seen {
+            self.seen.retain(|(id, _)| *id >= node.id());
+            self.most_seen = self.seen.len().saturating_mul(2).max(MANY);
         }
         if let Some(rule) = node.tag().and_then(table::find) {
             self.apply(rule, node);

@@ -143,3 +143,18 @@ fn a_fault_among_the_numbers_of_an_inline_array_is_told_by_its_index() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains(": a/2/2: a number, string,"), "{found:?}");
 }
+
+/// What the walk has passed is forgotten in a tree without aliases.
+#[test]
+fn faults_among_many_collections_are_told_once_each() {
+    let (good, bad) = ("{name: a, version: '1'}", "{}");
+    let software = |value| format!("- !core/software-1.0.0 {value}\n");
+    let list = [software(bad), software(good).repeat(MANY), software(bad)].concat();
+    for aliases in ["", "a: &a 1\nb: *a\n"] {
+        assert_eq!(
+            faults(&format!("{aliases}l:\n{list}")).len(),
+            4,
+            "{aliases}"
+        );
+    }
+}
