@@ -25,11 +25,12 @@
 //! | `Shared::state` (in `decoded`) | running decodes, known damage, readers, queued jobs and checksums of a block | all below; asks streams for entries, never decodes a segment |
 //! | `Shared::imported` | the stream with the entries of a loaded index | copies or replaces one pointer |
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
-//! | `Scheduler::state` | run slots, granted memory, jobs | may start a thread; calls `wanted`, which takes no lock |
-//! | `Cache::ledger` | segments, parked decoders, what counts | nothing else |
+//! | `Cache::ledger` | segments, parked decoders, what streams hold | `POOL` |
+//! | `Scheduler::state` | the [`Gate`](gate::Gate), jobs | may start a thread; calls `wanted`, which takes no lock |
 //! | `POOL` (in `source::pooled_buf`) | idle buffers | nothing else |
 //!
-//! `Scheduler::state` and `Cache::ledger` are never held together. A stream has one lock, but for two codecs: Blosc takes
+//! `Scheduler::state` and `Cache::ledger` are never held together. What counts in the cache is one atomic number: a thread adds
+//! to it with the ledger locked, and a [`MemoryPermit`] that is dropped subtracts from it without. A stream has one lock, but for two codecs: Blosc takes
 //! `BloscStream::walk` before `Cframe::piece`, and Zstandard `Turns`, then `ZstdStream::snapshots`, then `frames`; it takes
 //! `ZstdStream::slot` alone. A stream finds entries under its lock, which takes reads of stored headers, for LZ4 frames the
 //! decoding of one LZ4 block per frame, and for the offsets of a Blosc2 frame that of one Blosc block. A Zstandard decoder that
@@ -41,11 +42,9 @@
 //!   The thread that decodes never waits for the one that waits: its `DecodeGuard` signals at each segment, and when it is
 //!   dropped.
 //! - On `Scheduler::changed`, for a run slot or memory, with no lock but `Shared::index_loaded`. A thread with a run slot does
-//!   not wait here. One that has been granted memory waits for a run slot only, and goes before those that wait for memory. It
-//!   wakes at least four times a second to see whether the mount has ended.
-//! - On `Scheduler::changed`, a thread `asdf-ahead` without a job, with nothing.
-//! - On `GIVEN_BACK` (in `bzp2::batch`), for one of the tables of bzip2, with a run slot. A thread that has tables waits only
-//!   for threads that it has started.
+//!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see
+//!   whether the mount has ended. The rule is that of [`Gate`](gate::Gate), of which a test tries every order.
+//! - On `Scheduler::called`, a thread `asdf-ahead` without a job, with nothing.
 //! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
 //!   chain, but only for threads that wait for no run slot (`Buffers::beneath_decoders`).
 //! - When it drops the last reference to a cache: for the jobs that run. It must hold none of these locks.
@@ -65,6 +64,7 @@ mod chunked;
 mod decoded;
 mod deflate;
 mod entries;
+mod gate;
 mod index_store;
 mod inflate;
 mod lz4;
@@ -77,6 +77,7 @@ mod scheduler;
 mod splice;
 #[cfg(test)]
 mod testing;
+mod walk;
 #[cfg(feature = "xz")]
 mod xz;
 mod zlib;
@@ -94,7 +95,7 @@ use crate::source::Source;
 pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
 pub use index_store::{IndexSlot, check_index_dir};
-pub use memory_permit::MemoryPermit;
+pub use memory_permit::{CountedBuf, MemoryPermit};
 pub use splice::Edited;
 pub use zlib::decoded_len as zlib_len;
 
@@ -158,26 +159,19 @@ pub trait Cursor: Send {
     /// Decoded offset of the next byte.
     fn position(&self) -> u64;
 
-    /// Fills `buf` with the next decoded bytes and moves behind them.
+    /// Fills the start of `buf`, moves behind that, and gives its length. It takes no more memory than was [held](Cursor::held) or
+    /// [announced](Cursor::scratch).
+    ///
+    /// It fills at least a byte, unless that takes more memory: then nothing, and `scratch` says now how much.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the stream is damaged or ends early; the cursor is then of no more use.
-    fn read(&mut self, buf: &mut [u8]) -> Result<()>;
-
-    /// Fills as much of `buf` as takes no more memory than was [held](Cursor::held) or [announced](Cursor::scratch), moves behind
-    /// that, and gives its length. If that is not all, `scratch` says now what the rest needs.
-    ///
-    /// # Errors
-    /// As of [`Cursor::read`].
-    fn read_within(&mut self, buf: &mut [u8]) -> Result<usize> {
-        self.read(buf)?;
-        Ok(buf.len())
-    }
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize>;
 
     /// Bytes of memory that this decoder holds while it is alive.
     fn held(&self) -> u64;
 
-    /// Bytes of memory that the next [`Cursor::read_within`] needs beside.
+    /// Bytes of memory that the next [`Cursor::read`] needs beside.
     fn scratch(&self) -> u64 {
         0
     }
@@ -192,6 +186,25 @@ pub trait Cursor: Send {
     /// Meanwhile a thread that wants bytes before that offset waits for this cursor instead of starting another one.
     fn ahead(&self) -> u64 {
         self.ready()
+    }
+}
+
+impl dyn Cursor + '_ {
+    /// Fills all of `buf`, however much memory that takes.
+    ///
+    /// # Errors
+    /// As of [`Cursor::read`].
+    pub(crate) fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let needed = self.scratch();
+            let given = self.read(rest)?;
+            if given == 0 && self.scratch() <= needed {
+                return Err(misplaced(self.position()));
+            }
+            rest = rest.get_mut(given..).unwrap_or_default();
+        }
+        Ok(())
     }
 }
 

@@ -406,7 +406,7 @@ impl Filesystem for Shim {
             Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
             Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
             Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
-                reply.data(buffer.get(range).unwrap_or_default());
+                reply.data((*buffer).as_ref().get(range).unwrap_or_default());
             }
             Err(errno) => reply.error(errno),
         }

@@ -67,8 +67,11 @@ pub enum Loan {
     /// Pages of a mapped file. They vanish when a program truncates the file, so only the kernel may look at them.
     Mapped(MapSlice),
     /// A part of a buffer that does not change.
-    Shared(Arc<Vec<u8>>, Range<usize>),
+    Shared(SharedBytes, Range<usize>),
 }
+
+/// A buffer that does not change.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 impl fmt::Debug for Loan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -214,7 +217,7 @@ impl Source for Memory {
     fn lend(&self, offset: u64, len: usize, _: Borrower) -> Option<Loan> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(len).filter(|&end| end <= self.0.len())?;
-        Some(Loan::Shared(Arc::clone(&self.0), start..end))
+        Some(Loan::Shared(self.0.clone(), start..end))
     }
 }
 

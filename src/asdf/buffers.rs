@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::tile::Grain;
-use crate::codec::{Cache, MemoryPermit};
-use crate::source::{PooledBuf, len_u64};
+use crate::codec::{Cache, CountedBuf};
+use crate::source::PooledBuf;
 
 /// The most that is kept in bands: a sequential read is the faster the longer they are, but hardly beyond.
 const MOST: usize = 32 << 20;
@@ -43,15 +43,15 @@ struct Bands {
 struct Band {
     array: u64,
     start: u64,
-    bytes: Arc<Vec<u8>>,
-    _counted: MemoryPermit,
+    bytes: Arc<CountedBuf>,
 }
 
 /// Room for a band that is being gathered; given back unless the band is kept.
 pub(super) struct Room<'a> {
     buffers: &'a Buffers,
-    pub(super) bytes: Vec<u8>,
-    counted: Option<MemoryPermit>,
+    /// None once the band is kept.
+    bytes: Option<CountedBuf>,
+    len: usize,
 }
 
 impl Buffers {
@@ -113,7 +113,7 @@ impl Buffers {
     }
 
     /// The band of that array that begins at `start`, if it is still kept.
-    pub(super) fn find(&self, array: u64, start: u64) -> Option<Arc<Vec<u8>>> {
+    pub(super) fn find(&self, array: u64, start: u64) -> Option<Arc<CountedBuf>> {
         let mut bands = self.lock();
         let found = |band: &Band| band.array == array && band.start == start;
         let i = bands.kept.iter().rposition(found)?;
@@ -128,12 +128,10 @@ impl Buffers {
     /// A thread that has room must give it back or keep the band without asking for more, but [beneath](Buffers::beneath): others
     /// wait for it.
     pub(super) fn room(&self, len: usize) -> Room<'_> {
-        let mut spare = Vec::new();
         let mut bands = self.lock();
         while bands.held.saturating_add(len) > self.budget || bands.kept.len() >= MAX_BANDS {
             if let Some(band) = bands.kept.pop_front() {
                 bands.held = bands.held.saturating_sub(band.bytes.len());
-                spare = Arc::into_inner(band.bytes).unwrap_or(spare);
             } else {
                 // All of it belongs to bands that are being gathered.
                 bands = self
@@ -144,17 +142,10 @@ impl Buffers {
         }
         bands.held = bands.held.saturating_add(len);
         drop(bands);
-        let counted = Some(self.cache.reserve(len_u64(len)));
-        // New memory costs a page fault for every 4 KiB, a quarter of the time that a band takes.
-        let bytes = if spare.len() == len {
-            spare
-        } else {
-            vec![0; len]
-        };
         Room {
             buffers: self,
-            bytes,
-            counted,
+            bytes: Some(self.cache.buffer(len)),
+            len,
         }
     }
 
@@ -185,25 +176,28 @@ impl Buffers {
 }
 
 impl Room<'_> {
+    /// Where the band goes.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        self.bytes.as_deref_mut().unwrap_or_default()
+    }
+
     /// Keeps the band for other readers.
-    pub(super) fn keep(mut self, array: u64, start: u64) -> Arc<Vec<u8>> {
-        let bytes = Arc::new(std::mem::take(&mut self.bytes));
-        if let Some(counted) = self.counted.take() {
-            self.buffers.lock().kept.push_back(Band {
-                array,
-                start,
-                bytes: Arc::clone(&bytes),
-                _counted: counted,
-            });
-        }
-        bytes
+    pub(super) fn keep(mut self, array: u64, start: u64) -> Option<Arc<CountedBuf>> {
+        let bytes = Arc::new(self.bytes.take()?);
+        self.len = 0;
+        self.buffers.lock().kept.push_back(Band {
+            array,
+            start,
+            bytes: Arc::clone(&bytes),
+        });
+        Some(bytes)
     }
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         let mut bands = self.buffers.lock();
-        bands.held = bands.held.saturating_sub(self.bytes.len());
+        bands.held = bands.held.saturating_sub(self.len);
         self.buffers.freed.notify_all();
     }
 }

@@ -23,6 +23,7 @@ use super::buffers::Buffers;
 use super::copy::copy;
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
 use super::view::{Part, View};
+use crate::codec::CountedBuf;
 use crate::error::{Error, Place, Result};
 use crate::source::{Borrower, Loan, Source, Window, checked_end};
 
@@ -122,7 +123,7 @@ impl Strided {
         let extent = in_memory(tile.extent())?;
         let lent = self.inner.lend(tile.low, extent, Borrower::Program);
         if let Some(Loan::Shared(bytes, range)) = lent {
-            let from = bytes.get(range).ok_or_else(misplaced)?;
+            let from = (*bytes).as_ref().get(range).ok_or_else(misplaced)?;
             // All of the tile as one piece, with whatever is between its runs.
             let steps = tile.steps(&tile.pieces(u64::MAX))?;
             return done(copy((from, 0), (out, first), &steps, in_memory(tile.run)?));
@@ -199,7 +200,7 @@ impl Strided {
         &self,
         range: &Range<u64>,
         wanted: impl FnOnce() -> bool,
-    ) -> Result<Option<Arc<Vec<u8>>>> {
+    ) -> Result<Option<Arc<CountedBuf>>> {
         let find = || self.buffers.find(self.array, range.start);
         if let Some(found) = find() {
             return Ok(Some(found));
@@ -216,8 +217,8 @@ impl Strided {
         }
         let len = in_memory(range.end.saturating_sub(range.start))?;
         let mut room = self.buffers.room(len);
-        self.gather(&mut room.bytes, range.start)?;
-        Ok(Some(room.keep(self.array, range.start)))
+        self.gather(room.bytes(), range.start)?;
+        Ok(room.keep(self.array, range.start))
     }
 }
 

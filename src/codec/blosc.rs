@@ -21,10 +21,10 @@ mod inner;
 mod single;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunked::{Headers, Pending, array_at, corrupt, unsupported};
-use super::entries::Entries;
+use super::walk::{Found, Place, Walk};
 use super::{Codec, Cursor, Dialect, Edited, Opened, Stream, splice};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
@@ -61,10 +61,7 @@ impl Codec for Blosc {
             stored,
             data_size,
             layout,
-            walk: Mutex::new(Walk {
-                entries: Entries::new(data_size, 0),
-                frontier: Place::default(),
-            }),
+            walk: Mutex::new(Walk::new(data_size)),
         };
         if data_size > 0 {
             // Whether there is a chunk at all is told now, and not by the first read.
@@ -139,31 +136,10 @@ enum Layout {
     Frame(Box<Cframe>),
 }
 
-/// A chunk's place: decoded offset, and what the layout finds it by: an offset in the payload, or its number.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Place {
-    start: u64,
-    mark: u64,
-}
-
 /// A chunk at its place.
 struct Located {
-    start: u64,
     chunk: Chunk,
-    next: Place,
-}
-
-impl Located {
-    /// Decoded offset behind the chunk.
-    fn end(&self) -> u64 {
-        self.start.saturating_add(self.chunk.size)
-    }
-}
-
-/// The chunks that were passed on the way to an offset.
-struct Walk {
-    entries: Entries<u64>,
-    frontier: Place,
+    found: Found,
 }
 
 /// The decoded bytes of a Blosc payload.
@@ -182,7 +158,7 @@ impl BloscStream {
             if located.chunk.size > 0 {
                 return Ok(located);
             }
-            place = located.next;
+            place = located.found.next;
         }
         Err(corrupt(format!(
             "more than {MAX_IDLE} Blosc chunks without data"
@@ -214,66 +190,51 @@ impl BloscStream {
                 )
             }
         };
-        let end = start.saturating_add(chunk.size);
-        Ok(Located {
-            start,
-            chunk,
-            next: Place { start: end, mark },
-        })
+        let next = Place {
+            start: start.saturating_add(chunk.size),
+            mark,
+        };
+        let found = Found {
+            at: place,
+            block: chunk.block,
+            next,
+        };
+        Ok(Located { chunk, found })
     }
 
     /// The chunk that holds the byte at `offset`.
-    fn locate(&self, offset: u64) -> Result<Located> {
+    fn locate(&self, offset: u64) -> Result<Found> {
         let mut headers = Headers::new(self.stored.as_ref());
-        if let Layout::Frame(frame) = &self.layout
-            && let Some((start, mark)) = frame.find(offset)
-        {
-            return self.chunk_at(&mut headers, Place { start, mark });
-        }
-        let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
-        let (start, mark) = walk.entries.at(offset);
-        let mut place = Place { start, mark };
-        if walk.frontier.start <= offset && walk.frontier.start > start {
-            place = walk.frontier;
-        }
-        loop {
-            let located = self.chunk_at(&mut headers, place)?;
-            if located.end() > offset {
-                return Ok(located);
-            }
-            place = located.next;
-            walk.entries.add(place.start, place.mark);
-            if place.start > walk.frontier.start {
-                walk.frontier = place;
-            }
+        let mut read = |place| Ok(self.chunk_at(&mut headers, place)?.found);
+        match self.known(offset) {
+            Some(place) => read(place),
+            None => self.walk().locate(offset, read),
         }
     }
 
-    /// The start of the block that holds `offset`, in the chunk that does.
-    fn entry_in(located: &Located, offset: u64) -> u64 {
-        let within = offset.saturating_sub(located.start);
-        let block = within.checked_div(located.chunk.block).unwrap_or_default();
-        located
-            .start
-            .saturating_add(block.saturating_mul(located.chunk.block))
+    /// The place of the chunk that holds `offset`, if the frame has chunks of one size.
+    fn known(&self, offset: u64) -> Option<Place> {
+        let Layout::Frame(frame) = &self.layout else {
+            return None;
+        };
+        let (start, mark) = frame.find(offset)?;
+        Some(Place { start, mark })
+    }
+
+    fn walk(&self) -> MutexGuard<'_, Walk> {
+        self.walk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Stream for BloscStream {
     fn entry(&self, offset: u64) -> u64 {
-        if let Ok(located) = self.locate(offset) {
-            return Self::entry_in(&located, offset);
-        }
-        // Damage: the entry is where it begins, and a cursor there is an error.
-        if let Layout::Frame(frame) = &self.layout
-            && let Some((start, _)) = frame.find(offset)
-        {
-            return start;
-        }
-        let walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
-        match walk.frontier.start {
-            start if start <= offset => start,
-            _ => walk.entries.at(offset).0,
+        match self.locate(offset) {
+            Ok(found) => found.entry(offset),
+            // Damage: the entry is where it begins, and a cursor there is an error.
+            Err(_) => match self.known(offset) {
+                Some(place) => place.start,
+                None => self.walk().reached(offset).start,
+            },
         }
     }
 
@@ -281,8 +242,10 @@ impl Stream for BloscStream {
         let (position, current) = if offset >= self.data_size {
             (self.entry(offset), None)
         } else {
-            let located = self.locate(offset)?;
-            (Self::entry_in(&located, offset), Some(located))
+            let found = self.locate(offset)?;
+            let mut headers = Headers::new(self.stored.as_ref());
+            let current = self.chunk_at(&mut headers, found.at)?;
+            (found.entry(offset), Some(current))
         };
         Ok(Box::new(BloscCursor {
             stream: self,
@@ -298,16 +261,14 @@ impl Stream for BloscStream {
     }
 
     fn thin_out(&self) {
-        let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
-        walk.entries.thin_out();
+        self.walk().thin_out();
         if let Layout::Frame(frame) = &self.layout {
             frame.thin_out();
         }
     }
 
     fn held(&self) -> u64 {
-        let walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
-        let entries = walk.entries.held();
+        let entries = self.walk().held();
         match &self.layout {
             Layout::Frame(frame) => entries.saturating_add(frame.held()),
             _ => entries,
@@ -329,34 +290,25 @@ impl Cursor for BloscCursor {
         self.position
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         checked_end(self.position, buf.len(), self.stream.data_size)?;
-        let stream = Arc::clone(&self.stream);
-        let stored = stream.stored.as_ref();
-        let mut done = self.pending.take(buf);
-        self.position = self.position.saturating_add(len_u64(done));
-        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            // Whole blocks are left behind, so the position is the start of one.
+        let mut given = self.pending.take(buf);
+        if given == 0 {
+            // A whole block was left behind, so the position is the start of one.
             let located = self.chunk_here()?;
-            let within = self.position.saturating_sub(located.start);
+            let within = self.position.saturating_sub(located.found.at.start);
             let n = within
                 .checked_div(located.chunk.block)
                 .ok_or_else(|| corrupt("Blosc chunk without blocks"))?;
-            let len = located.chunk.block_len(n);
-            let taken = if let Some(out) = rest.get_mut(..len) {
-                self.decoder.decode(stored, &located.chunk, n, out)?;
-                len
-            } else {
-                let space = self.pending.space(len);
-                self.decoder.decode(stored, &located.chunk, n, space)?;
-                self.pending.keep(len);
-                self.pending.take(rest)
-            };
+            let stored = self.stream.stored.as_ref();
+            let decode = |out: &mut [u8]| self.decoder.decode(stored, &located.chunk, n, out);
+            given = self
+                .pending
+                .decode(buf, located.chunk.block_len(n), decode)?;
             self.current = Some(located);
-            self.position = self.position.saturating_add(len_u64(taken));
-            done = done.saturating_add(taken);
         }
-        Ok(())
+        self.position = self.position.saturating_add(len_u64(given));
+        Ok(given)
     }
 
     fn held(&self) -> u64 {
@@ -375,14 +327,13 @@ impl Cursor for BloscCursor {
 impl BloscCursor {
     /// The chunk at the position, which is the current one or the next.
     fn chunk_here(&mut self) -> Result<Located> {
-        match self.current.take() {
-            Some(current) if self.position < current.end() => Ok(current),
-            Some(passed) => {
-                let mut headers = Headers::new(self.stream.stored.as_ref());
-                self.stream.chunk_at(&mut headers, passed.next)
-            }
-            None => self.stream.locate(self.position),
-        }
+        let place = match self.current.take() {
+            Some(current) if self.position < current.found.next.start => return Ok(current),
+            Some(passed) => passed.found.next,
+            None => self.stream.locate(self.position)?.at,
+        };
+        let mut headers = Headers::new(self.stream.stored.as_ref());
+        self.stream.chunk_at(&mut headers, place)
     }
 }
 

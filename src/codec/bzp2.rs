@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::batch::{Batch, Ready, decode_batch, most_at_once};
+use self::batch::{Batch, MOST_AT_ONCE, Ready, decode_batch};
 use self::bits::{Bits, Fault, MARK_BITS, Mark};
 use self::block::LEVEL_LEN;
 use self::entry::Entry;
@@ -199,10 +199,14 @@ struct BlockCursor {
 }
 
 impl BlockCursor {
-    /// Decodes some blocks; at the end of a stream goes on to the next.
-    fn refill(&mut self) -> Result<()> {
+    /// Decodes some blocks; at the end of a stream goes on to the next. If that has larger blocks and they need more memory than
+    /// was `announced`, decodes none, and gives false.
+    fn refill(&mut self, announced: u64) -> Result<bool> {
         while self.mark()? == Mark::End {
             self.next_stream()?;
+        }
+        if self.scratch() > announced {
+            return Ok(false);
         }
         let batch = Batch {
             stored: self.blocks.stored.as_ref(),
@@ -216,7 +220,7 @@ impl BlockCursor {
             self.ready.push_back(ready);
         }
         self.at_once = batch.count.saturating_mul(2);
-        Ok(())
+        Ok(true)
     }
 
     /// Blocks to be decoded at once next: what was wanted at first, then ever more.
@@ -224,7 +228,7 @@ impl BlockCursor {
         let block_len = len_u64(block_len(self.next.level)).max(1);
         let missing = self.wanted.saturating_sub(self.next.decoded);
         let to_wanted = usize::try_from(missing.div_ceil(block_len)).unwrap_or(usize::MAX);
-        self.at_once.max(to_wanted).min(most_at_once())
+        self.at_once.max(to_wanted).min(MOST_AT_ONCE)
     }
 
     /// Whether the mark that follows is not all there.
@@ -315,24 +319,26 @@ impl Cursor for BlockCursor {
         self.position
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
-        let mut rest = buf;
-        while !rest.is_empty() {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let announced = self.scratch();
+        let mut filled = 0;
+        while filled == 0 && !buf.is_empty() {
             let Some(ready) = self.ready.front_mut() else {
-                self.refill()?;
-                continue;
+                if self.refill(announced)? {
+                    continue;
+                }
+                break;
             };
-            let filled = ready.read(rest);
+            filled = ready.read(buf);
             if ready.len() == 0 {
                 self.ready.pop_front();
             }
-            self.position = self.position.saturating_add(len_u64(filled));
-            rest = rest.get_mut(filled..).unwrap_or_default();
         }
+        self.position = self.position.saturating_add(len_u64(filled));
         if self.position >= self.blocks.data_size {
             self.check_end()?;
         }
-        Ok(())
+        Ok(filled)
     }
 
     fn held(&self) -> u64 {
@@ -467,7 +473,7 @@ mod tests {
         let stream = Bzp2.open(stored, plain.len() as u64).unwrap().stream;
         assert_eq!(stream.entry(450_000), 0);
         let mut cursor = Arc::clone(&stream).cursor(0).unwrap();
-        cursor.read(&mut vec![0; plain.len()]).unwrap();
+        cursor.fill(&mut vec![0; plain.len()]).unwrap();
         for offset in [450_000_u64, 123_456, 250_000, 99_000] {
             let entry = stream.entry(offset);
             assert!(
@@ -477,7 +483,7 @@ mod tests {
             let mut cursor = Arc::clone(&stream).cursor(offset).unwrap();
             assert_eq!(cursor.position(), entry);
             let mut buf = vec![0; (offset - entry) as usize + 5000];
-            cursor.read(&mut buf).unwrap();
+            cursor.fill(&mut buf).unwrap();
             assert!(buf == plain[entry as usize..entry as usize + buf.len()]);
         }
         assert!(stream.held() > 0);

@@ -1,22 +1,23 @@
 //! The decoded segments and parked decoders of all blocks, under one budget for the whole mount.
 //!
-//! Five kinds of memory count: segments that may be asked for again, buffers that are being filled, decoders that are parked
-//! or running, what streams hold beside them (checkpoints, chunk tables), and gathered rows of arrays (see
-//! [`Cache::reserve`]). When room is needed the least recently used segment or parked decoder is dropped. No thread waits for
-//! room: the [`Scheduler`] bounds what running decoders need. What streams hold is slow to make again, and may take a part of
-//! the budget; beyond that, streams drop entries.
+//! Five kinds of memory count, each by a [`MemoryPermit`]: segments that may be asked for again, buffers that are being filled,
+//! decoders that are parked or running, what streams hold beside them (checkpoints, chunk tables), and gathered rows of arrays
+//! (see [`Cache::buffer`]). When room is needed the least recently used segment or parked decoder is dropped. No thread waits
+//! for room: the [`Scheduler`] bounds what running decoders need. What streams hold is slow to make again, and may take a part
+//! of the budget; beyond that, streams drop entries.
 //!
 //! The cache knows blocks only by their key, and nothing of how segments are decoded; that is [`Decoded`](super::Decoded)'s.
 
 mod ledger;
 
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::ledger::{Holder, Ledger, Parked, Segment, cost};
+use super::memory_permit::{CountedBuf, MemoryPermit};
 use super::scheduler::Scheduler;
-use super::{Cursor, MemoryPermit, Stream};
+use super::{Cursor, Stream};
+use crate::source::len_u64;
 
 /// Length of a segment of decoded bytes; the last one of a block is shorter.
 ///
@@ -47,6 +48,14 @@ pub(super) struct For {
     pub(super) streaming: bool,
 }
 
+impl For {
+    /// For no block of the cache.
+    const NONE: Self = Self {
+        key: u64::MAX,
+        streaming: false,
+    };
+}
+
 impl Cache {
     /// An empty cache of `budget` bytes.
     #[must_use]
@@ -68,7 +77,7 @@ impl Cache {
     /// Bytes in use: segments, decoders, buffers, what streams hold.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.lock().used
+        self.scheduler.used.load(Ordering::Relaxed)
     }
 
     /// A number for a block that no other block of this cache has.
@@ -99,10 +108,7 @@ impl Cache {
                 .into_iter()
                 .partition::<Vec<_>, _>(|parked| parked.key == key);
             ledger.parked = kept;
-            ledger.let_go(key);
-            for parked in &gone {
-                ledger.release(parked.held);
-            }
+            ledger.holders.remove(&key);
             gone
         };
         drop(gone);
@@ -114,7 +120,7 @@ impl Cache {
     }
 
     /// A segment, if it is here.
-    pub(super) fn get(&self, key: u64, index: u64) -> Option<Arc<Vec<u8>>> {
+    pub(super) fn get(&self, key: u64, index: u64) -> Option<Arc<CountedBuf>> {
         self.lock().get((key, index))
     }
 
@@ -133,25 +139,22 @@ impl Cache {
         self.lock().has_room_ahead(self.budget)
     }
 
-    /// A buffer of `len` bytes of unspecified content for a segment.
-    pub(super) fn buffer(&self, len: usize, whose: For) -> Buffer<'_> {
-        let (spare, gone) = {
+    /// A buffer of `len` bytes of any value that counts until it is dropped.
+    #[must_use]
+    pub fn buffer(&self, len: usize) -> CountedBuf {
+        CountedBuf::new(len, self.permit(len_u64(len), For::NONE))
+    }
+
+    /// A buffer for a segment. If the block is read sequentially, its own oldest one is dropped and its memory used again.
+    pub(super) fn segment(&self, len: usize, whose: For) -> CountedBuf {
+        if whose.streaming {
             let ledger = &mut *self.lock();
-            if whose.streaming && !ledger.has_room_ahead(self.budget) {
+            if !ledger.has_room_ahead(self.budget) {
                 ledger.give_up_ahead(whose.key);
             }
-            let gone = ledger.make_room(self.budget, cost(len), whose, len == SEGMENT);
-            let spare = (len == SEGMENT).then(|| ledger.spare.pop()).flatten();
-            if spare.is_none() {
-                ledger.used = ledger.used.saturating_add(cost(len));
-            }
-            (spare, gone)
-        };
-        drop(gone);
-        Buffer {
-            cache: self,
-            bytes: spare.unwrap_or_else(|| vec![0; len]),
+            ledger.keep_window(whose.key);
         }
+        CountedBuf::new(len, self.permit(cost(len), whose))
     }
 
     /// Keeps a filled buffer as the most recently used segment; `unread` if it was decoded ahead of its reader.
@@ -159,10 +162,10 @@ impl Cache {
         &self,
         key: u64,
         index: u64,
-        mut buffer: Buffer<'_>,
+        buffer: CountedBuf,
         unread: bool,
-    ) -> Arc<Vec<u8>> {
-        let bytes = Arc::new(std::mem::take(&mut buffer.bytes));
+    ) -> Arc<CountedBuf> {
+        let bytes = Arc::new(buffer);
         let ledger = &mut *self.lock();
         ledger.remove((key, index));
         if unread {
@@ -179,26 +182,23 @@ impl Cache {
         bytes
     }
 
-    /// Keeps a decoder at its position.
-    pub(super) fn park(&self, cursor: Box<dyn Cursor>, whose: For) {
+    /// Keeps a decoder at its position, with `memory` for what it holds.
+    pub(super) fn park(&self, cursor: Box<dyn Cursor>, memory: &mut MemoryPermit, whose: For) {
         let key = whose.key;
+        self.count(memory, cursor.held(), whose);
+        let memory = memory.at_rest();
         let gone = {
             let ledger = &mut *self.lock();
-            let held = cursor.held();
-            let mut gone = ledger.make_room(self.budget, held, whose, false);
             let siblings = ledger.parked.iter().filter(|parked| parked.key == key);
-            if siblings.count() >= PARKED_PER_BLOCK
-                && let Some(oldest) = ledger.parked.iter().position(|parked| parked.key == key)
-            {
-                gone.push(ledger.unpark_at(oldest));
-            }
-            ledger.used = ledger.used.saturating_add(held);
+            let most = siblings.count() >= PARKED_PER_BLOCK;
+            let oldest = ledger.parked.iter().position(|parked| parked.key == key);
+            let gone = oldest.filter(|_| most).map(|at| ledger.parked.remove(at));
             let used_at = ledger.tick();
             ledger.parked.push(Parked {
                 key,
                 cursor,
-                held,
                 used_at,
+                _memory: memory,
             });
             gone
         };
@@ -220,72 +220,57 @@ impl Cache {
             .filter(|(_, parked)| parked.key == key && parked.cursor.position() <= start)
             .filter(|(_, parked)| fits(parked.cursor.as_ref()))
             .max_by_key(|(_, parked)| parked.cursor.position())?;
-        Some(ledger.unpark_at(best))
+        Some(ledger.parked.remove(best).cursor)
     }
 
-    /// Counts `bytes` that are kept beside segments and decoders, and makes room for them, until the permit is dropped.
-    #[must_use]
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> MemoryPermit {
-        let none = For {
-            key: u64::MAX,
-            streaming: false,
-        };
-        MemoryPermit::counted(self, bytes, none)
+    /// A permit that counts `bytes`, for which room is made.
+    pub(super) fn permit(&self, bytes: u64, whose: For) -> MemoryPermit {
+        let mut permit = MemoryPermit::new(&self.scheduler);
+        self.count(&mut permit, bytes, whose);
+        permit
     }
 
-    /// Counts `bytes`, and makes room for them.
-    pub(super) fn count(&self, bytes: u64, whose: For) {
+    /// Counts `bytes` for a permit in place of those before, and makes room for them.
+    pub(super) fn count(&self, permit: &mut MemoryPermit, bytes: u64, whose: For) {
         let gone = {
             let ledger = &mut *self.lock();
-            let gone = ledger.make_room(self.budget, bytes, whose, false);
-            ledger.used = ledger.used.saturating_add(bytes);
+            permit.count(permit.counted().min(bytes));
+            let more = bytes.saturating_sub(permit.counted());
+            let gone = ledger.make_room(self, more, whose);
+            permit.count(bytes);
             gone
         };
         drop(gone);
     }
 
-    /// Counts `bytes` less.
-    pub(super) fn uncount(&self, bytes: u64) {
-        if bytes > 0 {
-            self.lock().release(bytes);
-        }
-    }
-
     /// Whether streams may hold so many bytes more.
     pub(super) fn may_hold(&self, bytes: u64) -> bool {
-        self.lock().held.saturating_add(bytes) <= self.held_share()
+        self.lock().held().saturating_add(bytes) <= self.held_share()
     }
 
     /// Counts what a block's stream holds now, and `beside`. If that is too much for all streams together, those that hold most
     /// give up entries.
     pub(super) fn recount(&self, stream: &Arc<dyn Stream>, beside: u64, whose: For) {
         let bytes = stream.held().saturating_add(beside);
-        let gone = {
-            let ledger = &mut *self.lock();
-            let before = ledger.let_go(whose.key);
-            let gone = ledger.make_room(self.budget, bytes, whose, false);
-            let holder = Holder {
-                bytes,
-                beside,
-                stream: Arc::downgrade(stream),
-                fixed: before.is_some_and(|before| before.fixed && before.bytes >= bytes),
-            };
-            ledger.hold(whose.key, holder);
-            gone
+        let before = self.lock().holders.remove(&whose.key);
+        let fixed = before
+            .as_ref()
+            .is_some_and(|before| before.fixed && before.bytes() >= bytes);
+        drop(before);
+        let holder = Holder {
+            memory: self.permit(bytes, whose),
+            beside,
+            stream: Arc::downgrade(stream),
+            fixed,
         };
-        drop(gone);
+        self.lock().holders.insert(whose.key, holder);
         while let Some((key, stream)) = self.largest_holder() {
             stream.thin_out();
             let held = stream.held();
-            let ledger = &mut *self.lock();
-            if let Some(before) = ledger.let_go(key) {
-                let bytes = held.saturating_add(before.beside);
-                let holder = Holder {
-                    bytes,
-                    fixed: bytes >= before.bytes,
-                    ..before
-                };
-                ledger.hold(key, holder);
+            if let Some(holder) = self.lock().holders.get_mut(&key) {
+                let bytes = held.saturating_add(holder.beside);
+                holder.fixed = bytes >= holder.bytes();
+                holder.memory.count(bytes);
             }
         }
     }
@@ -307,35 +292,6 @@ impl Cache {
 impl Drop for Cache {
     fn drop(&mut self) {
         self.scheduler.stop();
-    }
-}
-
-/// A segment's bytes while they are being decoded; counted from its making on.
-pub(super) struct Buffer<'a> {
-    cache: &'a Cache,
-    bytes: Vec<u8>,
-}
-
-impl Deref for Buffer<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl DerefMut for Buffer<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-}
-
-impl Drop for Buffer<'_> {
-    fn drop(&mut self) {
-        if !self.bytes.is_empty() {
-            let bytes = std::mem::take(&mut self.bytes);
-            self.cache.lock().recycle(bytes);
-        }
     }
 }
 

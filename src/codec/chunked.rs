@@ -2,12 +2,8 @@
 //!
 //! Knows no format: the decoded bytes that a read left over, and bounded reads of headers.
 
-#[cfg(any(feature = "xz", feature = "zstd"))]
-use super::Cursor;
 use crate::error::{Error, Place, Result};
-#[cfg(any(feature = "blosc", feature = "lz4f"))]
-use crate::source::PooledBuf;
-use crate::source::{Peek, Source, len_u64};
+use crate::source::{Peek, PooledBuf, Source, len_u64};
 
 /// Decoded bytes that did not fit into the buffer of the read that decoded them.
 #[cfg(any(feature = "blosc", feature = "lz4f"))]
@@ -23,12 +19,26 @@ impl Pending {
     ///
     /// The caller says with [`Pending::keep`] how many of them count; until then none do.
     pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
-        if self.bytes.capacity() < len {
-            self.bytes = PooledBuf::with_room(len);
-        }
-        self.bytes.resize(len, 0);
+        self.bytes.reset(len);
         self.taken = len;
         &mut self.bytes
+    }
+
+    /// Decodes `len` bytes into `buf`, or into a buffer beside if there are too many for it; gives how many are in `buf`.
+    #[cfg(feature = "blosc")]
+    pub(super) fn decode(
+        &mut self,
+        buf: &mut [u8],
+        len: usize,
+        decode: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<usize> {
+        if let Some(out) = buf.get_mut(..len) {
+            decode(out)?;
+            return Ok(len);
+        }
+        decode(self.space(len))?;
+        self.keep(len);
+        Ok(self.take(buf))
     }
 
     /// Keeps the first `len` bytes of the space.
@@ -103,7 +113,9 @@ impl Input {
             let len = usize::try_from(end.saturating_sub(self.at))
                 .unwrap_or(PIECE)
                 .min(PIECE);
-            read_into(stored, self.at, len, &mut self.bytes)?;
+            check_end(stored, self.at, len)?;
+            self.bytes.resize(len, 0);
+            stored.read_exact_at(&mut self.bytes, self.at)?;
             self.at = self.at.saturating_add(len_u64(len));
             self.taken = 0;
         }
@@ -163,7 +175,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// The `len` bytes at `offset`, in `buf`, which is used again and again.
+/// The `len` bytes at `offset`, in `buf`, whose memory is used again and again.
 ///
 /// # Errors
 /// As of the source, a range beyond its end included: checked before `buf` grows.
@@ -171,10 +183,10 @@ pub(super) fn read_into<'a>(
     source: &dyn Source,
     offset: u64,
     len: usize,
-    buf: &'a mut Vec<u8>,
+    buf: &'a mut PooledBuf<u8>,
 ) -> Result<&'a [u8]> {
     check_end(source, offset, len)?;
-    buf.resize(len, 0);
+    buf.reset(len);
     source.read_exact_at(buf, offset)?;
     Ok(buf)
 }
@@ -189,17 +201,6 @@ fn check_end(source: &dyn Source, offset: u64, len: usize) -> Result<()> {
             "{len} bytes wanted at {offset} of the payload, which has {}",
             source.len()
         )));
-    }
-    Ok(())
-}
-
-/// Fills `buf`, however much memory that takes.
-#[cfg(any(feature = "xz", feature = "zstd"))]
-pub(super) fn read_whole(cursor: &mut dyn Cursor, buf: &mut [u8]) -> Result<()> {
-    let mut rest = buf;
-    while !rest.is_empty() {
-        let given = cursor.read_within(rest)?;
-        rest = rest.get_mut(given..).unwrap_or_default();
     }
     Ok(())
 }
@@ -247,7 +248,7 @@ pub(super) mod tests {
         assert_eq!(cursor.position(), entry);
         let mut out = vec![0; usize::try_from(data_size - entry).unwrap()];
         for part in out.chunks_mut(step) {
-            cursor.read(part)?;
+            cursor.fill(part)?;
         }
         assert_eq!(cursor.position(), data_size);
         Ok(out.split_off(usize::try_from(offset - entry).unwrap()))

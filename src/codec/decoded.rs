@@ -16,13 +16,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, 
 
 use self::decode::{Decode, DecodeGuard};
 use self::segment_sums::SegmentSums;
-use super::cache::{Buffer, For, SEGMENT};
+use super::cache::{For, SEGMENT};
 use super::deflate::crc32;
 use super::index_store::IndexSlot;
 use super::readers::Readers;
-use super::{Cache, Cursor, MemoryPermit, Stream, misplaced};
+use super::{Cache, CountedBuf, Cursor, MemoryPermit, Stream, misplaced};
 use crate::error::{Error, Place, Result};
-use crate::source::{Borrower, Loan, Source, checked_end, len_u64};
+use crate::source::{Borrower, Loan, PooledBuf, Source, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
 const FAILURES: usize = 64;
@@ -99,7 +99,7 @@ impl Demand {
 /// How a decode ended, if not in an error.
 enum Outcome {
     /// With the segment.
-    Done(Arc<Vec<u8>>),
+    Done(Arc<CountedBuf>),
     /// It needs so many bytes of memory, which are not free now.
     Short(u64),
 }
@@ -225,7 +225,7 @@ impl Source for Decoded {
 
 impl Shared {
     /// The bytes of a segment.
-    fn segment(&self, index: u64, demand: Demand) -> Result<Arc<Vec<u8>>> {
+    fn segment(&self, index: u64, demand: Demand) -> Result<Arc<CountedBuf>> {
         self.segment_with(self.lock(), index, demand)
     }
 
@@ -235,8 +235,8 @@ impl Shared {
         mut state: MutexGuard<'a, State>,
         index: u64,
         demand: Demand,
-    ) -> Result<Arc<Vec<u8>>> {
-        let mut memory = MemoryPermit::new(&self.cache);
+    ) -> Result<Arc<CountedBuf>> {
+        let mut memory = MemoryPermit::new(self.cache.scheduler());
         loop {
             if let Some(found) = self.cache.get(self.key, index) {
                 return Ok(found);
@@ -279,7 +279,7 @@ impl Shared {
                         Ok(Outcome::Done(bytes)) => return Ok(bytes),
                         Ok(Outcome::Short(_)) if !demand.urgent => return Err(no_memory()),
                         Ok(Outcome::Short(need)) => {
-                            memory.wait_for(need, demand.urgent)?;
+                            memory.wait_for(need)?;
                             state = self.lock();
                         }
                         Err(error) => {
@@ -414,10 +414,9 @@ impl Shared {
         demand: Demand,
         memory: &mut MemoryPermit,
     ) {
-        memory.uncount();
         let state = self.lock();
         if !guard.decode.was_misled(&state) {
-            self.cache.park(cursor, self.whose(demand));
+            self.cache.park(cursor, memory, self.whose(demand));
         }
     }
 
@@ -427,7 +426,7 @@ impl Shared {
         demand: Demand,
         memory: &mut MemoryPermit,
     ) -> Result<Box<dyn Cursor>> {
-        let _slot = memory.proceed(0, demand.urgent, self.whose(demand))?;
+        let _slot = memory.proceed(&self.cache, 0, demand.urgent, self.whose(demand))?;
         self.stream().cursor(start)
     }
 
@@ -441,15 +440,28 @@ impl Shared {
         memory: &mut MemoryPermit,
     ) -> Result<Outcome> {
         let whose = self.whose(demand);
-        let mut buffer = self.cache.buffer(self.segment_len(segment), whose);
+        let mut buffer = self.cache.segment(self.segment_len(segment), whose);
         let mut filled = 0;
+        let mut admitted = None;
+        let mut slot = None;
         while filled < buffer.len() {
             let need = cursor.held().saturating_add(cursor.scratch());
-            let Some(_slot) = memory.proceed(need, demand.urgent, whose)? else {
-                return Ok(Outcome::Short(need));
-            };
+            if admitted.is_none_or(|admitted| need > admitted) {
+                drop(slot.take());
+                slot = memory.proceed(&self.cache, need, demand.urgent, whose)?;
+                if slot.is_none() {
+                    return Ok(Outcome::Short(need));
+                }
+                admitted = Some(need);
+            }
+            let before = cursor.position();
             filled = fill(cursor, start_of(segment), &mut buffer, filled)?;
+            let wanted = cursor.held().saturating_add(cursor.scratch());
+            if cursor.position() == before && wanted <= need {
+                return Err(misplaced(before));
+            }
         }
+        drop(slot);
         self.keep(segment, buffer, demand, imported)
             .map(Outcome::Done)
     }
@@ -457,10 +469,10 @@ impl Shared {
     fn keep(
         &self,
         segment: u64,
-        buffer: Buffer<'_>,
+        buffer: CountedBuf,
         demand: Demand,
         imported: bool,
-    ) -> Result<Arc<Vec<u8>>> {
+    ) -> Result<Arc<CountedBuf>> {
         let sum = self.slot.as_ref().map(|_| crc32(0, &buffer));
         let mut state = self.lock();
         if let Some(sum) = sum {
@@ -541,24 +553,19 @@ impl Drop for Shared {
     }
 }
 
-/// Skips to `start`, then fills `buf` from `filled` on, as far as the memory that was granted allows. Returns the new `filled`.
+/// Moves on towards `start`, or fills `buf` from `filled` on, as far as the memory that was granted allows. Returns the new
+/// `filled`.
 fn fill(cursor: &mut dyn Cursor, start: u64, buf: &mut [u8], filled: usize) -> Result<usize> {
-    let mut left = start.saturating_sub(cursor.position());
+    let left = start.saturating_sub(cursor.position());
     if left > 0 {
-        let mut skipped = vec![0; SKIP];
-        while left > 0 {
-            let len = usize::try_from(left).map_or(SKIP, |left| left.min(SKIP));
-            let given = cursor.read_within(skipped.get_mut(..len).unwrap_or_default())?;
-            if given < len {
-                return Ok(filled);
-            }
-            left = left.saturating_sub(u64_of(len));
-        }
+        let len = usize::try_from(left).map_or(SKIP, |left| left.min(SKIP));
+        cursor.read(&mut PooledBuf::of(len))?;
+        return Ok(filled);
     }
     if cursor.position() != start.saturating_add(u64_of(filled)) {
         return Err(misplaced(start));
     }
-    let given = cursor.read_within(buf.get_mut(filled..).unwrap_or_default())?;
+    let given = cursor.read(buf.get_mut(filled..).unwrap_or_default())?;
     Ok(filled.saturating_add(given))
 }
 

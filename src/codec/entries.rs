@@ -62,9 +62,11 @@ impl<T: Clone> Entries<T> {
             && after.saturating_sub(offset) >= self.spacing
     }
 
-    /// Keeps the entry at `offset`, unless there is one nearby.
+    /// Keeps the entry at `offset`, unless there is one nearby; one at 0 replaces the first.
     pub(super) fn add(&mut self, offset: u64, entry: T) {
-        if self.wants(offset) {
+        if offset == 0 {
+            self.first = entry;
+        } else if self.wants(offset) {
             let next = self.rest.partition_point(|&(at, _)| at <= offset);
             self.rest.insert(next, (offset, entry));
         }

@@ -9,9 +9,9 @@
 //! and so on until all is decoded; chunks have 4 MiB as a rule (ASDF.jl: 8 MiB). The lengths make a table of the chunks,
 //! so that each can be reached without a look at the others' data.
 
+mod chunk;
 mod encode;
 mod long;
-mod table;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lz4_flex::block::decompress_into;
 
+use self::chunk::{Chunk, MAX_RATIO};
 use self::encode::Encoder;
 use self::long::LongBlock;
-use self::table::{Chunk, MAX_RATIO, Row, Table};
+use super::walk::{Place, Walk};
 use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream, splice};
 use crate::error::Result;
 use crate::source::{Peek, PooledBuf, Source, len_u64};
@@ -63,11 +64,15 @@ impl Codec for Lz4 {
         }
         let chunks = Chunks {
             stored,
-            table: Mutex::new(Table::new(data_size)),
+            walk: Mutex::new(Walk::new(data_size)),
             largest: AtomicU64::new(0),
         };
         if data_size > 0 {
-            let first = Chunk::read(chunks.stored.as_ref(), &mut Peek::default(), Row::default())?;
+            let first = Chunk::read(
+                chunks.stored.as_ref(),
+                &mut Peek::default(),
+                Place::default(),
+            )?;
             chunks.note(first);
         }
         Ok(Opened {
@@ -103,14 +108,20 @@ impl Codec for Lz4 {
 /// A block in Python's framing.
 struct Chunks {
     stored: Arc<dyn Source>,
-    table: Mutex<Table>,
+    walk: Mutex<Walk>,
     /// The most bytes, stored and decoded together, of the chunks met so far that are decoded in memory.
     largest: AtomicU64,
 }
 
 impl Chunks {
-    fn locate(&self, offset: u64) -> Row {
-        self.table().locate(self.stored.as_ref(), offset)
+    /// The start of the chunk that decoded byte `offset` is in, or of the damaged one that keeps it from being found.
+    fn locate(&self, offset: u64) -> Place {
+        let mut headers = Peek::default();
+        let mut walk = self.walk();
+        let found = walk.locate(offset, |place| {
+            Ok(Chunk::read(self.stored.as_ref(), &mut headers, place)?.found())
+        });
+        found.map_or_else(|_| walk.reached(offset), |found| found.at)
     }
 
     /// Takes note of what a chunk takes of memory.
@@ -121,20 +132,20 @@ impl Chunks {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn walk(&self) -> MutexGuard<'_, Walk> {
+        self.walk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Stream for Chunks {
     fn entry(&self, offset: u64) -> u64 {
-        self.locate(offset).decoded
+        self.locate(offset).start
     }
 
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
         let next = self.locate(offset);
         Ok(Box::new(ChunkCursor {
-            position: next.decoded,
+            position: next.start,
             next,
             headers: Peek::default(),
             piece: Piece::None,
@@ -147,7 +158,11 @@ impl Stream for Chunks {
     }
 
     fn held(&self) -> u64 {
-        self.table().held()
+        self.walk().held()
+    }
+
+    fn thin_out(&self) {
+        self.walk().thin_out();
     }
 }
 
@@ -165,7 +180,7 @@ struct ChunkCursor {
     chunks: Arc<Chunks>,
     position: u64,
     /// The chunk behind `piece`.
-    next: Row,
+    next: Place,
     headers: Peek,
     piece: Piece,
 }
@@ -238,14 +253,13 @@ impl Cursor for ChunkCursor {
         self.position
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
-        let mut rest = buf;
-        while !rest.is_empty() {
-            let filled = self.read_some(rest)?;
-            self.position = self.position.saturating_add(len_u64(filled));
-            rest = rest.get_mut(filled..).unwrap_or_default();
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled == 0 && !buf.is_empty() {
+            filled = self.read_some(buf)?;
         }
-        Ok(())
+        self.position = self.position.saturating_add(len_u64(filled));
+        Ok(filled)
     }
 
     fn held(&self) -> u64 {
@@ -258,7 +272,7 @@ impl Cursor for ChunkCursor {
 
     /// What the next chunk takes, if a segment more reaches into it.
     fn scratch(&self) -> u64 {
-        if self.next.decoded >= self.position.saturating_add(len_u64(SEGMENT)) {
+        if self.next.start >= self.position.saturating_add(len_u64(SEGMENT)) {
             return 0;
         }
         let largest = self.chunks.largest.load(Ordering::Relaxed);
@@ -267,7 +281,7 @@ impl Cursor for ChunkCursor {
 
     fn ready(&self) -> u64 {
         match &self.piece {
-            Piece::Decoded(..) => self.next.decoded,
+            Piece::Decoded(..) => self.next.start,
             Piece::None | Piece::Long(_) => self.position,
         }
     }
@@ -338,7 +352,7 @@ mod tests {
         assert!(opened.stream.held() <= 1 << 10);
         let mut cursor = opened.stream.cursor(150_001).unwrap();
         let mut buf = [0; 9];
-        cursor.read(&mut buf).unwrap();
+        cursor.fill(&mut buf).unwrap();
         assert_eq!(buf, plain[150_000..150_009]);
     }
 

@@ -91,8 +91,8 @@ impl Codec for Lz4f {
         let written = |cause| Error::io("writing an LZ4 frame", cause);
         out.write_all(&written_header(decoded.len()))
             .map_err(written)?;
-        let mut input = Vec::new();
-        let mut packed = vec![0; block::get_maximum_output_size(WRITTEN_BLOCK)];
+        let mut input = PooledBuf::default();
+        let mut packed = PooledBuf::of(block::get_maximum_output_size(WRITTEN_BLOCK));
         let mut at = 0;
         while at < decoded.len() {
             let len = usize::try_from(decoded.len().saturating_sub(at))
@@ -222,7 +222,7 @@ impl Frames {
         let mut walker = Walker::default();
         let mut last: Option<Block> = None;
         let (mut start, mut end) = (0u64, 0u64);
-        let (mut out, mut input) = (Vec::new(), Vec::new());
+        let (mut out, mut input) = (PooledBuf::default(), PooledBuf::default());
         loop {
             let before = walker.clone();
             match walker.next(&mut headers)? {
@@ -243,7 +243,7 @@ impl Frames {
                 }
                 Item::FrameEnd(frame) => {
                     if let Some(block) = last.take() {
-                        out.resize(block.frame.block_max, 0);
+                        out.reset(block.frame.block_max);
                         let len = block.decode(self.stored.as_ref(), &[], &mut out, &mut input)?;
                         end = end.saturating_add(len_u64(len));
                     }
@@ -354,75 +354,17 @@ impl Cursor for FrameCursor {
         self.position
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
-        let end = checked_end(self.position, buf.len(), self.stream.data_size)?;
-        let mut done = self.pending.take(buf);
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        checked_end(self.position, buf.len(), self.stream.data_size)?;
         let stream = Arc::clone(&self.stream);
-        let source = stream.stored.as_ref();
-        let mut headers = Headers::new(source);
-        // `buf[known..done]` is decoded, and not in `history` yet: a long read looks back into `buf` itself.
-        let mut known = done;
-        while done < buf.len() {
-            let at = self.walker.clone();
-            let block = match self.walker.next(&mut headers)? {
-                Item::Block(block) => block,
-                Item::FrameEnd(frame) => {
-                    if at.frame.is_none() {
-                        self.content = Content::of(frame);
-                    }
-                    self.content.end(source, self.walker.at)?;
-                    self.history.clear();
-                    known = done;
-                    continue;
-                }
-                Item::End => return Err(corrupt("LZ4 frames end before the data does")),
-            };
-            if at.frame.is_none() {
-                self.content = Content::of(block.frame);
-            } else if self.content.is_short() {
-                stream.meet_short()?;
-            }
-            let (decoded, rest) = buf.split_at_mut(done);
-            let fresh = decoded.get(known..).unwrap_or_default();
-            let before = if !block.frame.linked {
-                &[]
-            } else if let Some(reach) = fresh.last_chunk::<DICTIONARY>() {
-                reach.as_slice()
-            } else {
-                keep_last(&mut self.history, fresh);
-                known = done;
-                self.history.as_slice()
-            };
-            if self.input.capacity() < block.len {
-                self.input = PooledBuf::with_room(block.frame.block_max);
-            }
-            let offset = self.position.saturating_add(len_u64(done));
-            stream.remember(offset, &at, before);
-            if let Some(out) = rest.get_mut(..block.frame.block_max) {
-                let len = block.decode(source, before, out, &mut self.input)?;
-                self.content
-                    .take(&block, out.get(..len).unwrap_or_default());
-                done = done.saturating_add(len);
-                continue;
-            }
-            let out = self.pending.space(block.frame.block_max);
-            let len = block.decode(source, before, out, &mut self.input)?;
-            let fresh = out.get(..len).unwrap_or_default();
-            self.content.take(&block, fresh);
-            if block.frame.linked {
-                keep_last(&mut self.history, decoded.get(known..).unwrap_or_default());
-                keep_last(&mut self.history, fresh);
-            }
-            self.pending.keep(len);
-            done = done.saturating_add(self.pending.take(rest));
-            known = done;
+        let mut headers = Headers::new(stream.stored.as_ref());
+        let mut given = self.pending.take(buf);
+        while given == 0 && !buf.is_empty() {
+            given = self.read_block(&stream, &mut headers, buf)?;
         }
-        if self.walker.frame.is_some_and(|frame| frame.linked) {
-            keep_last(&mut self.history, buf.get(known..).unwrap_or_default());
-        }
+        self.position = self.position.saturating_add(len_u64(given));
         self.end_frame(&mut headers)?;
-        self.position = end;
-        Ok(())
+        Ok(given)
     }
 
     fn held(&self) -> u64 {
@@ -444,6 +386,55 @@ impl Cursor for FrameCursor {
 }
 
 impl FrameCursor {
+    /// Decodes the next block, or ends a frame; gives how much of `buf` that has filled.
+    fn read_block(
+        &mut self,
+        stream: &Frames,
+        headers: &mut Headers,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let source = stream.stored.as_ref();
+        let at = self.walker.clone();
+        let block = match self.walker.next(headers)? {
+            Item::Block(block) => block,
+            Item::FrameEnd(frame) => {
+                if at.frame.is_none() {
+                    self.content = Content::of(frame);
+                }
+                self.content.end(source, self.walker.at)?;
+                self.history.clear();
+                return Ok(0);
+            }
+            Item::End => return Err(corrupt("LZ4 frames end before the data does")),
+        };
+        if at.frame.is_none() {
+            self.content = Content::of(block.frame);
+        } else if self.content.is_short() {
+            stream.meet_short()?;
+        }
+        if self.input.capacity() < block.len {
+            self.input.reset(block.frame.block_max);
+        }
+        stream.remember(self.position, &at, &self.history);
+        let (size, linked) = (block.frame.block_max, block.frame.linked);
+        let direct = buf.len() >= size;
+        let out = match buf.get_mut(..size) {
+            Some(out) => out,
+            None => self.pending.space(size),
+        };
+        let len = block.decode(source, &self.history, out, &mut self.input)?;
+        let fresh = out.get(..len).unwrap_or_default();
+        self.content.take(&block, fresh);
+        if linked {
+            keep_last(&mut self.history, fresh);
+        }
+        if direct {
+            return Ok(len);
+        }
+        self.pending.keep(len);
+        Ok(self.pending.take(buf))
+    }
+
     /// Compares the checksum of the content if the frame ends just here.
     fn end_frame(&mut self, headers: &mut Headers) -> Result<()> {
         if self.pending.len() > 0 || !self.content.is_summed() {

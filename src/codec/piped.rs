@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::cache::{Cache, For};
-use super::{Cursor, MemoryPermit, Stream, misplaced};
+use super::{Cursor, Stream, misplaced};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
 
@@ -60,18 +60,18 @@ impl Source for Piped {
             streaming: false,
         };
         let mut cursor = self.cursor(offset)?;
-        let _memory = MemoryPermit::counted(&self.cache, cursor.held(), whose);
+        let mut memory = self.cache.permit(cursor.held(), whose);
         while cursor.position() < offset {
             self.cache.scheduler().check(0)?;
             let left = offset.saturating_sub(cursor.position()).min(SKIP);
-            cursor.read(&mut vec![0; usize::try_from(left).unwrap_or(0)])?;
+            cursor.fill(&mut vec![0; usize::try_from(left).unwrap_or(0)])?;
         }
         if cursor.position() != offset {
             return Err(misplaced(offset));
         }
-        cursor.read(buf)?;
+        cursor.fill(buf)?;
         if offset.saturating_add(len_u64(buf.len())) < self.len {
-            self.cache.park(cursor, whose);
+            self.cache.park(cursor, &mut memory, whose);
         }
         self.cache.recount(&self.stream, 0, whose);
         Ok(())

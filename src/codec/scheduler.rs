@@ -7,10 +7,12 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::gate::Gate;
 use crate::error::{Error, Place, Result};
 use crate::source::free_idle;
 
@@ -38,17 +40,18 @@ const SMALL: u64 = 256 << 10;
 /// Work for the threads that decode ahead.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Admits decodes, and runs jobs on its threads.
+/// Admits decodes by the rule of its [`Gate`], and runs jobs on its threads.
 pub(super) struct Scheduler {
-    at_once: usize,
     /// The cache's, in bytes.
     budget: u64,
-    /// Bytes of memory that running decoders may need together.
-    memory: u64,
+    /// Bytes that count in the cache, see [`MemoryPermit`](super::MemoryPermit).
+    pub(super) used: AtomicU64,
     /// Guards all of it; never held while a job runs or a thread is joined.
     state: Mutex<State>,
-    /// Signalled when a decode ends, memory is given back, a job comes or the scheduler stops.
+    /// Signalled when a decode ends or memory is given back, if a thread waits for that.
     changed: Condvar,
+    /// Signalled when a job comes or the scheduler stops.
+    called: Condvar,
     /// Tells whether the mount still needs decoded bytes. Called with `state` locked.
     wanted: OnceLock<Wanted>,
 }
@@ -58,15 +61,9 @@ type Wanted = Box<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct State {
-    /// Decodes running.
-    running: usize,
-    /// Bytes of memory granted, to decoders between two steps too.
-    needed: u64,
-    /// Readers that wait for a run slot.
+    gate: Gate,
+    /// Threads that wait to be admitted.
     waiting: usize,
-    /// Threads that wait for memory. No decode without memory starts before them: many small ones would keep out a large one
-    /// for ever.
-    short: usize,
     jobs: VecDeque<Job>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait for a job.
@@ -75,21 +72,26 @@ struct State {
 }
 
 /// One of the few decodes that run at once, until dropped.
-pub(super) struct RunSlot<'a> {
-    scheduler: &'a Scheduler,
-    need: u64,
-}
+pub(super) struct RunSlot<'a>(&'a Scheduler);
 
 impl Scheduler {
     /// The scheduler of a cache of `budget` bytes.
     pub(super) fn new(budget: u64) -> Arc<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Arc::new(Self {
-            at_once: cores.max(LEAST_AT_ONCE),
-            budget,
+        let gate = Gate {
+            slots: cores.max(LEAST_AT_ONCE),
             memory: budget.saturating_add(BEYOND),
-            state: Mutex::default(),
+            ..Gate::default()
+        };
+        Arc::new(Self {
+            budget,
+            used: AtomicU64::new(0),
+            state: Mutex::new(State {
+                gate,
+                ..State::default()
+            }),
             changed: Condvar::new(),
+            called: Condvar::new(),
             wanted: OnceLock::new(),
         })
     }
@@ -100,118 +102,84 @@ impl Scheduler {
         let _ = self.wanted.set(Box::new(wanted));
     }
 
-    /// Waits for a run slot and `need` bytes of memory. `urgent` if a reader waits for the bytes.
+    /// Waits for a run slot for a decoder that needs `need` bytes of memory, with `granted` bytes granted before; `None` if the
+    /// rest is not free. `urgent` if a reader waits for the bytes.
     ///
     /// A thread that has a run slot must not wait for another one, nor for a thread that does. So the source that a decoder
     /// reads must not wait for one either: it is a [`Piped`](super::Piped) one if it is decoded.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if the mount has ended.
-    pub(super) fn enter(&self, urgent: bool, need: u64) -> Result<RunSlot<'_>> {
-        self.check(need)?;
-        let (mut state, mut passes) = self.wait_for_turn(self.lock(), urgent, false);
-        if passes && state.needed.saturating_add(need) > self.memory {
-            state.short = state.short.saturating_add(1);
-            // Threads that hold memory go first from now on: they give it back.
-            self.changed.notify_all();
-            (state, passes) = self.wait_while(state, |state| {
-                state.needed.saturating_add(need) > self.memory
-            });
-            state.short = state.short.saturating_sub(1);
-        }
-        if passes {
-            state.needed = state.needed.saturating_add(need);
-        }
-        self.run(state, urgent, passes)?;
-        Ok(RunSlot {
-            scheduler: self,
-            need,
-        })
-    }
-
-    /// Waits until a decoder that needs `need` bytes of memory may run, with `admitted` bytes granted before; `None` if the
-    /// rest is not free.
-    ///
-    /// # Errors
-    /// As [`Scheduler::enter`].
     pub(super) fn proceed(
         &self,
-        admitted: &mut u64,
+        granted: &mut u64,
         urgent: bool,
         need: u64,
     ) -> Result<Option<RunSlot<'_>>> {
         self.check(need)?;
         let mut state = self.lock();
-        let more = need.saturating_sub(*admitted);
-        if more > 0 && need > SMALL {
-            let needed = state.needed.saturating_add(more);
-            if state.short > 0 || needed > self.memory {
-                return Ok(None);
-            }
-            state.needed = needed;
-            *admitted = need;
+        if need > SMALL && !state.gate.grant(granted, need) {
+            return Ok(None);
         }
-        let (state, passes) = self.wait_for_turn(state, urgent, true);
-        self.run(state, urgent, passes)?;
-        Ok(Some(RunSlot {
-            scheduler: self,
-            need: 0,
-        }))
+        let reader = usize::from(urgent);
+        state.gate.urgent = state.gate.urgent.saturating_add(reader);
+        let mut patience = if urgent { 0 } else { PATIENCE };
+        let (mut state, runs) = self.wait_until(state, |gate| {
+            let yields = patience > 0;
+            patience = patience.saturating_sub(1);
+            gate.run(yields)
+        });
+        state.gate.urgent = state.gate.urgent.saturating_sub(reader);
+        let short = state.gate.granted > self.budget;
+        if urgent {
+            self.signal(state);
+        } else {
+            drop(state);
+        }
+        if !runs {
+            return Err(unwanted());
+        }
+        if short {
+            free_idle();
+        }
+        Ok(Some(RunSlot(self)))
     }
 
-    /// Waits until `need` bytes of memory are granted.
-    ///
-    /// A thread that has been granted some must not block on a thread that may be waiting for memory: that would deadlock. So it
-    /// [gives them back](Scheduler::give_back) first.
+    /// Waits until `need` bytes of memory are granted to a thread that has none, and gives `need`.
     ///
     /// # Errors
-    /// As [`Scheduler::enter`].
-    pub(super) fn wait_for(&self, urgent: bool, need: u64) -> Result<u64> {
-        let mut slot = self.enter(urgent, need)?;
-        Ok(std::mem::take(&mut slot.need))
+    /// As [`Scheduler::proceed`].
+    pub(super) fn wait_for(&self, need: u64) -> Result<u64> {
+        self.check(need)?;
+        let (mut state, mut granted) = self.wait_until(self.lock(), Gate::queue);
+        if granted {
+            (state, granted) = self.wait_until(state, |gate| gate.grant_queued(need));
+            state.gate.queued = false;
+        }
+        self.signal(state);
+        if granted { Ok(need) } else { Err(unwanted()) }
     }
 
-    /// Frees memory that [`Scheduler::proceed`] or [`Scheduler::wait_for`] has granted.
-    pub(super) fn give_back(&self, admitted: u64) {
-        if admitted > 0 {
+    /// Takes back memory that [`Scheduler::proceed`] or [`Scheduler::wait_for`] has granted.
+    pub(super) fn give_back(&self, granted: u64) {
+        if granted > 0 {
             let mut state = self.lock();
-            state.needed = state.needed.saturating_sub(admitted);
-            drop(state);
-            self.changed.notify_all();
+            state.gate.give_back(granted);
+            self.signal(state);
         }
     }
 
-    /// Waits until one more decode may run, and tells whether it may. A thread that `holds` memory goes before those that wait
-    /// for it.
-    fn wait_for_turn<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State>,
-        urgent: bool,
-        holds: bool,
-    ) -> (MutexGuard<'a, State>, bool) {
-        if urgent {
-            state.waiting = state.waiting.saturating_add(1);
-        }
-        let mut patience = if urgent { 0 } else { PATIENCE };
-        self.wait_while(state, |state| {
-            let others_first = state.waiting > 0 && patience > 0;
-            patience = patience.saturating_sub(1);
-            if state.short > 0 {
-                return !holds || state.running >= self.at_once;
-            }
-            state.running >= self.at_once || others_first
-        })
-    }
-
-    /// Waits until `must` returns false, and tells whether it has: the mount may end before.
-    fn wait_while<'a>(
+    /// Waits until the gate admits the thread, and tells whether it has: the mount may end before.
+    fn wait_until<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
-        mut must: impl FnMut(&State) -> bool,
+        mut admits: impl FnMut(&mut Gate) -> bool,
     ) -> (MutexGuard<'a, State>, bool) {
-        while must(&state) {
+        while !admits(&mut state.gate) {
+            state.waiting = state.waiting.saturating_add(1);
             let woken = self.changed.wait_timeout(state, LOOK_EVERY);
             (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            state.waiting = state.waiting.saturating_sub(1);
             if !self.is_wanted() {
                 return (state, false);
             }
@@ -219,24 +187,13 @@ impl Scheduler {
         (state, true)
     }
 
-    /// Counts a decode that has waited as running, if it `passes`.
-    fn run(&self, mut state: MutexGuard<'_, State>, urgent: bool, passes: bool) -> Result<()> {
-        if urgent {
-            state.waiting = state.waiting.saturating_sub(1);
-        }
-        if passes {
-            state.running = state.running.saturating_add(1);
-        }
-        let short = state.needed > self.budget;
+    /// Wakes the threads that wait to be admitted. There is none as a rule, and waking none costs a system call.
+    fn signal(&self, state: MutexGuard<'_, State>) {
+        let waiting = state.waiting > 0;
         drop(state);
-        self.changed.notify_all();
-        if !passes {
-            return Err(unwanted());
+        if waiting {
+            self.changed.notify_all();
         }
-        if short {
-            free_idle();
-        }
-        Ok(())
     }
 
     /// Whether the mount still needs decoded bytes.
@@ -247,12 +204,12 @@ impl Scheduler {
     /// Checks that a decoder may go on that needs so much memory.
     ///
     /// # Errors
-    /// As [`Scheduler::enter`].
+    /// As [`Scheduler::proceed`].
     pub(super) fn check(&self, need: u64) -> Result<()> {
         if !self.is_wanted() {
             return Err(unwanted());
         }
-        if need <= self.memory {
+        if need <= self.budget.saturating_add(BEYOND) {
             return Ok(());
         }
         let cache = need.saturating_sub(BEYOND).div_ceil(1 << 20);
@@ -285,7 +242,7 @@ impl Scheduler {
             }
         }
         drop(state);
-        self.changed.notify_all();
+        self.called.notify_one();
         true
     }
 
@@ -304,7 +261,7 @@ impl Scheduler {
                 std::mem::take(&mut state.jobs),
             )
         };
-        self.changed.notify_all();
+        self.called.notify_all();
         drop(jobs);
         for thread in threads {
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
@@ -323,7 +280,8 @@ impl Scheduler {
                 state = self.lock();
             } else {
                 state.idle = state.idle.saturating_add(1);
-                state = self.wait(state);
+                let woken = self.called.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
                 state.idle = state.idle.saturating_sub(1);
             }
         }
@@ -331,12 +289,6 @@ impl Scheduler {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -349,11 +301,9 @@ fn unwanted() -> Error {
 
 impl Drop for RunSlot<'_> {
     fn drop(&mut self) {
-        let mut state = self.scheduler.lock();
-        state.running = state.running.saturating_sub(1);
-        state.needed = state.needed.saturating_sub(self.need);
-        drop(state);
-        self.scheduler.changed.notify_all();
+        let mut state = self.0.lock();
+        state.gate.stop();
+        self.0.signal(state);
     }
 }
 
@@ -387,123 +337,75 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
-    /// Lets `enter` be called in another thread while `before` holds, and not return until it is dropped.
-    fn enters_only_after<T>(scheduler: &Arc<Scheduler>, need: u64, before: T) {
+    fn slot(scheduler: &Scheduler) -> RunSlot<'_> {
+        scheduler.proceed(&mut 0, true, 0).unwrap().unwrap()
+    }
+
+    #[test]
+    fn no_more_than_allowed_run_at_once() {
+        let scheduler = Scheduler::new(0);
+        let most = scheduler.lock().gate.slots;
+        let slots: Vec<_> = (0..most).map(|_| slot(&scheduler)).collect();
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let _slot = scheduler.enter(true, need).unwrap();
+                let _slot = slot(&scheduler);
                 sender.send(()).unwrap();
             });
             while scheduler.lock().waiting == 0 {
                 thread::yield_now();
             }
             assert!(receiver.try_recv().is_err());
-            drop(before);
+            drop(slots);
             receiver.recv().unwrap();
         });
         let state = scheduler.lock();
-        assert_eq!((state.running, state.needed, state.short), (0, 0, 0));
-    }
-
-    #[test]
-    fn no_more_than_allowed_pass_at_once() {
-        let scheduler = Scheduler::new(0);
-        let slots: Vec<_> = (0..scheduler.at_once)
-            .map(|_| scheduler.enter(true, 0))
-            .collect();
-        enters_only_after(&scheduler, 0, slots);
-    }
-
-    #[test]
-    fn no_more_memory_than_allowed_is_needed_at_once() {
-        let scheduler = Scheduler::new(10);
-        let small = scheduler.enter(true, 11).unwrap();
-        let fits = scheduler.enter(true, BEYOND - 1).unwrap();
-        drop(fits);
-        enters_only_after(&scheduler, BEYOND, small);
-    }
-
-    #[test]
-    fn no_decode_overtakes_one_that_waits_for_memory() {
-        let scheduler = Scheduler::new(0);
-        let small = scheduler.enter(true, 1).unwrap();
-        let (sender, receiver) = mpsc::channel();
-        thread::scope(|scope| {
-            let enter = |need| {
-                let _slot = scheduler.enter(true, need).unwrap();
-                sender.send(need).unwrap();
-            };
-            scope.spawn(move || enter(BEYOND));
-            while scheduler.lock().short == 0 {
-                thread::yield_now();
-            }
-            scope.spawn(move || enter(2));
-            while scheduler.lock().waiting < 2 {
-                thread::yield_now();
-            }
-            assert!(receiver.try_recv().is_err());
-            drop(small);
-            assert_eq!(receiver.recv().unwrap(), BEYOND);
-            assert_eq!(receiver.recv().unwrap(), 2);
-        });
+        assert_eq!(
+            (state.gate.running, state.gate.urgent, state.waiting),
+            (0, 0, 0)
+        );
     }
 
     #[test]
     fn who_holds_memory_goes_on_while_others_wait_for_it() {
         let scheduler = Scheduler::new(0);
-        let mut admitted = 0;
-        assert!(
-            scheduler
-                .proceed(&mut admitted, false, BEYOND - SMALL)
-                .unwrap()
-                .is_some()
-        );
+        let mut granted = 0;
+        let proceed =
+            |granted: &mut u64, need| scheduler.proceed(granted, true, need).unwrap().is_some();
+        assert!(proceed(&mut granted, BEYOND - SMALL));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let mut admitted = 0;
                 let need = BEYOND / 2;
-                assert!(
-                    scheduler
-                        .proceed(&mut admitted, true, need)
-                        .unwrap()
-                        .is_none()
-                );
-                admitted = scheduler.wait_for(true, need).unwrap();
-                let may_run = scheduler.proceed(&mut admitted, true, need).unwrap();
-                drop(may_run.unwrap());
-                scheduler.give_back(admitted);
+                assert!(!proceed(&mut 0, need));
+                let mut granted = scheduler.wait_for(need).unwrap();
+                assert!(proceed(&mut granted, need));
+                scheduler.give_back(granted);
             });
-            while scheduler.lock().short == 0 {
+            while !scheduler.lock().gate.queued {
                 thread::yield_now();
             }
-            assert!(
-                scheduler
-                    .proceed(&mut admitted, false, BEYOND - SMALL)
-                    .unwrap()
-                    .is_some()
-            );
-            assert!(
-                scheduler
-                    .proceed(&mut admitted, false, BEYOND)
-                    .unwrap()
-                    .is_none()
-            );
-            assert!(scheduler.proceed(&mut 0, false, SMALL).unwrap().is_some());
-            scheduler.give_back(admitted);
+            assert!(proceed(&mut granted, BEYOND - SMALL));
+            assert!(!proceed(&mut granted, BEYOND));
+            assert!(proceed(&mut 0, SMALL), "so little is not counted");
+            scheduler.give_back(granted);
             waiting.join().unwrap();
         });
-        assert_eq!(scheduler.lock().needed, 0);
+        assert_eq!(scheduler.lock().gate.granted, 0);
     }
 
     #[test]
     fn what_never_fits_is_refused_with_what_to_do() {
         let scheduler = Scheduler::new(16 << 20);
-        assert!(scheduler.enter(true, 48 << 20).is_ok());
-        let error = scheduler.enter(true, 130 << 20).err().unwrap();
-        assert!(error.to_string().contains("-o cache=98M"), "{error}");
+        assert!(scheduler.proceed(&mut 0, true, 48 << 20).is_ok());
+        for error in [
+            scheduler.proceed(&mut 0, true, 130 << 20).err(),
+            scheduler.wait_for(130 << 20).err(),
+        ] {
+            let text = error.unwrap().to_string();
+            assert!(text.contains("-o cache=98M"), "{text}");
+        }
         let scheduler = Scheduler::new(98 << 20);
-        assert!(scheduler.enter(true, 130 << 20).is_ok());
+        assert!(scheduler.proceed(&mut 0, true, 130 << 20).is_ok());
     }
 
     #[test]
@@ -535,27 +437,32 @@ mod tests {
         let scheduler = Scheduler::new(0);
         let asked = Arc::clone(&wanted);
         scheduler.go_on_while(move || asked.load(Ordering::Relaxed));
-        let memory = scheduler.enter(true, BEYOND).unwrap();
+        let memory = scheduler.wait_for(BEYOND).unwrap();
+        let most = scheduler.lock().gate.slots;
+        let slots: Vec<_> = (0..most).map(|_| slot(&scheduler)).collect();
         let (sender, outcome) = mpsc::channel();
         thread::scope(|scope| {
-            scope.spawn(|| sender.send(scheduler.enter(true, 1).map(drop)).unwrap());
-            while scheduler.lock().short == 0 {
-                thread::yield_now();
+            for _ in 0..2 {
+                scope.spawn(|| sender.send(scheduler.wait_for(1).map(drop)).unwrap());
             }
-            scope.spawn(|| sender.send(scheduler.enter(true, 0).map(drop)).unwrap());
-            while scheduler.lock().waiting < 2 {
+            scope.spawn(|| {
+                let outcome = scheduler.proceed(&mut 0, true, 0);
+                sender.send(outcome.map(drop)).unwrap();
+            });
+            while scheduler.lock().waiting < 3 {
                 thread::yield_now();
             }
             wanted.store(false, Ordering::Relaxed);
-            for _ in 0..2 {
+            for _ in 0..3 {
                 assert!(matches!(outcome.recv().unwrap(), Err(Error::Io { .. })));
             }
         });
-        drop(memory);
-        let state = scheduler.lock();
+        drop(slots);
+        scheduler.give_back(memory);
+        let gate = scheduler.lock().gate.clone();
         assert_eq!(
-            (state.running, state.waiting, state.needed, state.short),
-            (0, 0, 0, 0)
+            (gate.running, gate.urgent, gate.granted, gate.queued),
+            (0, 0, 0, false)
         );
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use lzma_rust2::{Action, XzStream};
 
-use super::chunked::{Headers, Input, array_at, corrupt, read_whole, unsupported};
+use super::chunked::{Headers, Input, array_at, corrupt, unsupported};
 use super::deflate::crc32;
 use super::entries::Entries;
 use super::{Codec, Cursor, Opened, Stream};
@@ -175,11 +175,7 @@ impl Cursor for XzCursor {
         self.position
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
-        read_whole(self, buf)
-    }
-
-    fn read_within(&mut self, buf: &mut [u8]) -> Result<usize> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         checked_end(self.position, buf.len(), self.stream.data_size)?;
         self.memory = self.memory.max(self.used());
         self.decoder.set_mem_limit(self.memory);
@@ -483,7 +479,7 @@ mod tests {
             let (mut done, mut pauses) = (0, 0);
             while done < SIZE {
                 let announced = cursor.held() + cursor.scratch();
-                let given = cursor.read_within(&mut decoded[done..]).unwrap();
+                let given = cursor.read(&mut decoded[done..]).unwrap();
                 assert!(cursor.held() <= announced + len_u64(PIECE), "{name}");
                 pauses += usize::from(given == 0);
                 done += given;

@@ -104,7 +104,7 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut output = vec![0; INPUT_LEN];
     let (mut at, mut decoded) = (0_u64, 0_u64);
     loop {
-        let _slot = cache.scheduler().enter(true, 0)?;
+        let _slot = cache.scheduler().proceed(&mut 0, true, 0)?;
         let left = stored.len().saturating_sub(at);
         let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
         let input = input.get_mut(..len).unwrap_or_default();
@@ -415,7 +415,7 @@ impl Cursor for Inflating {
         self.position
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         let end = self.position.saturating_add(len_u64(buf.len()));
         let wanted = self.stream.index().wants(end);
         let search_from = match (wanted, self.search_all) {
@@ -426,7 +426,7 @@ impl Cursor for Inflating {
         if end >= self.stream.data_size {
             self.read_end(buf)?;
             self.position = end;
-            return Ok(());
+            return Ok(buf.len());
         }
         let mut boundary = self.fill(buf, search_from)?;
         let mut fresh = &*buf;
@@ -447,7 +447,7 @@ impl Cursor for Inflating {
         self.sum = self.stream.wrapper.sum(self.sum, fresh);
         self.remember_tail(buf);
         self.position = end;
-        Ok(())
+        Ok(buf.len())
     }
 
     fn held(&self) -> u64 {

@@ -14,14 +14,13 @@ mod native;
 mod slot;
 
 use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::chunked::{Input, PIECE, corrupt, read_into, read_whole};
+use super::chunked::{Input, PIECE, corrupt, read_into};
 use super::entries::Entries;
 use super::{Codec, Cursor, Opened, SEGMENT, Stream};
 use crate::error::{Error, Result};
-use crate::source::{Source, checked_end, len_u64};
+use crate::source::{PooledBuf, Source, checked_end, len_u64};
 use frame::{Frames, next_frame};
 #[cfg(feature = "blosc")]
 pub(super) use native::Decoder;
@@ -33,15 +32,12 @@ use slot::{Seat, Slot};
 const LEVEL: i32 = 3;
 /// Least distance of snapshots, in decoded bytes. Frames up to this length have none.
 const SNAPSHOT_SPACING: u64 = 32 << 20;
-/// Memory for snapshots, in all payloads together: their distance follows from it, and beyond it none are taken.
+/// Memory for the snapshots of a payload: their distance follows from it. The cache may leave less to them.
 const SNAPSHOT_MEMORY: usize = 64 << 20;
 /// Greatest window of frames that have snapshots: one must always be had beside the decoder, and of larger ones too few.
 const SNAPSHOT_WINDOW: usize = SNAPSHOT_MEMORY / 4;
 /// A payload that gives no data for so much input is taken for hostile; a frame has 128 KiB of data in each block or so.
 const MAX_IDLE_INPUT: usize = 1 << 20;
-
-/// Bytes in snapshots, in all payloads together.
-static SNAPSHOTS: AtomicUsize = AtomicUsize::new(0);
 
 /// The Zstandard codec.
 pub(super) struct Zstd;
@@ -67,7 +63,7 @@ impl Codec for Zstd {
         let written = |cause| Error::io("writing a zstd frame", cause);
         let mut encoder = Encoder::new(LEVEL)?;
         encoder.begin(decoded.len())?;
-        let (mut input, mut packed) = (Vec::new(), vec![0; PIECE]);
+        let (mut input, mut packed) = (PooledBuf::default(), PooledBuf::of(PIECE));
         let mut at = 0;
         while at < decoded.len() {
             let len = usize::try_from(decoded.len().saturating_sub(at))
@@ -98,16 +94,7 @@ impl Codec for Zstd {
 struct Checkpoint {
     at: u64,
     slot: Arc<Slot>,
-    state: Arc<Counted>,
-}
-
-/// A snapshot that counts against [`SNAPSHOT_MEMORY`] while it is kept.
-struct Counted(Arc<Snapshot>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        SNAPSHOTS.fetch_sub(self.0.len(), Ordering::Relaxed);
-    }
+    state: Arc<Snapshot>,
 }
 
 /// The decoded bytes of a payload of Zstandard frames.
@@ -172,31 +159,25 @@ impl ZstdStream {
         Ok(slot)
     }
 
-    /// Whether a snapshot of so many bytes may be kept when decoding goes on from `offset` for a segment or two.
-    fn may_keep(&self, offset: u64, bytes: usize) -> bool {
+    /// Whether a snapshot may be kept when decoding goes on from `offset` for a segment or two.
+    fn may_keep(&self, offset: u64) -> bool {
         let snapshots = lock(&self.snapshots);
         let wants = |segments: u64| {
             snapshots.wants(offset.saturating_add(segments.saturating_mul(len_u64(SEGMENT))))
         };
-        let room = SNAPSHOT_MEMORY.saturating_sub(SNAPSHOTS.load(Ordering::Relaxed));
-        self.large && bytes <= room && (0..=2).any(wants)
+        self.large && (0..=2).any(wants)
     }
 
-    /// Keeps a copy of a running decoder's state, if there is none nearby and there is memory for it.
+    /// Keeps a copy of a running decoder's state, if there is none nearby.
     fn keep(&self, offset: u64, at: u64, slot: &Arc<Slot>, running: &Running) {
         let mut snapshots = lock(&self.snapshots);
         if slot.window() > SNAPSHOT_WINDOW || !snapshots.wants(offset) {
             return;
         }
-        let bytes = running.bytes();
-        if SNAPSHOTS.fetch_add(bytes, Ordering::Relaxed) > SNAPSHOT_MEMORY.saturating_sub(bytes) {
-            SNAPSHOTS.fetch_sub(bytes, Ordering::Relaxed);
-            return;
-        }
         let checkpoint = Checkpoint {
             at,
             slot: Arc::clone(slot),
-            state: Arc::new(Counted(Arc::new(running.snapshot()))),
+            state: Arc::new(running.snapshot()),
         };
         snapshots.add(offset, Some(checkpoint));
     }
@@ -211,7 +192,7 @@ impl Stream for ZstdStream {
         let (position, start) = self.start(offset);
         let (at, seat) = match start {
             Ok(from) => {
-                let state = Arc::clone(&from.state.0);
+                let state = Arc::clone(&from.state);
                 (from.at, Some(Seat::new(from.slot, Some(state))))
             }
             Err(at) => (at, None),
@@ -242,7 +223,7 @@ impl Stream for ZstdStream {
                 .iter()
                 .filter_map(|(_, kept)| kept.as_ref())
         };
-        let states: usize = checkpoints().map(|kept| kept.state.0.len()).sum();
+        let states: usize = checkpoints().map(|kept| kept.state.len()).sum();
         let mut slots: Vec<&Arc<Slot>> = checkpoints().map(|kept| &kept.slot).collect();
         slots.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let slots: usize = slots.iter().map(|slot| slot.bytes()).sum();
@@ -275,11 +256,7 @@ impl Cursor for ZstdCursor {
         self.position
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
-        read_whole(self, buf)
-    }
-
-    fn read_within(&mut self, buf: &mut [u8]) -> Result<usize> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         checked_end(self.position, buf.len(), self.stream.data_size)?;
         let announced = self.announced();
         let mut done = 0usize;
@@ -299,7 +276,7 @@ impl Cursor for ZstdCursor {
     fn scratch(&self) -> u64 {
         let window = self.announced();
         let decoder = Running::bytes_for(window);
-        let snapshot = window <= SNAPSHOT_WINDOW && self.stream.may_keep(self.position, decoder);
+        let snapshot = window <= SNAPSHOT_WINDOW && self.stream.may_keep(self.position);
         let snapshot = if snapshot { decoder } else { 0 };
         len_u64(
             decoder

@@ -86,9 +86,9 @@ impl Pool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer with room for `len` elements, but not for twice as many: a larger one is left for a larger read.
+    /// A buffer with room for `len` elements, but not for a quarter more: a larger one is left for a larger read.
     fn take<T: Element>(&self, len: usize) -> Option<Vec<T>> {
-        let fits = len..len.saturating_mul(2);
+        let fits = len..=len.saturating_add(len / 4);
         let mut idle = self.lock();
         let found = idle.iter_mut().rposition(|idle| {
             T::of_idle(idle).is_some_and(|buffer| fits.contains(&buffer.capacity()))
@@ -162,6 +162,14 @@ impl<T: Element> PooledBuf<T> {
         buffer.resize(len, T::default());
         Self(buffer)
     }
+
+    /// Makes it `len` elements long, of any value: a number that the caller has bounded.
+    pub fn reset(&mut self, len: usize) {
+        if self.0.capacity() < len {
+            *self = Self::of(len);
+        }
+        self.0.resize(len, T::default());
+    }
 }
 
 impl<T: Element> Drop for PooledBuf<T> {
@@ -202,7 +210,7 @@ mod tests {
         assert_eq!(sizes(), [LEAST, 4 * LEAST, 4 * LEAST]);
 
         assert_eq!(pool.take::<u8>(2 * LEAST), None, "none of about that size");
-        let again = pool.take::<u8>(3 * LEAST).unwrap();
+        let again = pool.take::<u8>(4 * LEAST - 9).unwrap();
         assert_eq!((again.as_ptr(), again.len()), (address, 4 * LEAST));
         assert_eq!(pool.take::<u8>(3 * LEAST), None, "only words are left");
         assert_eq!(sizes(), [LEAST, 4 * LEAST]);

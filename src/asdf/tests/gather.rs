@@ -104,7 +104,7 @@ proptest! {
             let want = &want[start as usize..next as usize];
             prop_assert_eq!(&read(&array, start, next - start)[..], want);
             if let Some(Loan::Shared(bytes, range)) = array.lend(start, want.len(), Borrower::Kernel) {
-                prop_assert_eq!(&bytes[range], want);
+                prop_assert_eq!(&(*bytes).as_ref()[range], want);
             }
         }
         prop_assert!(array.read_exact_at(&mut [0], array.len()).is_err());

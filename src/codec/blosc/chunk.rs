@@ -21,7 +21,7 @@ use super::filters;
 use super::inner::{Decoders, Inner};
 use crate::codec::chunked::{Headers, array_at, corrupt, read_into, unsupported};
 use crate::error::Result;
-use crate::source::{Source, len_u64};
+use crate::source::{PooledBuf, Source, len_u64};
 
 /// Greatest block that is decoded.
 const MAX_BLOCK: u64 = 16 << 20;
@@ -349,12 +349,12 @@ fn special_value(kind: u8, typesize: u8) -> Result<Vec<u8>> {
 #[derive(Default)]
 pub(super) struct BlockDecoder {
     decoders: Decoders,
-    input: Vec<u8>,
-    scratch: [Vec<u8>; 2],
+    input: PooledBuf<u8>,
+    scratch: [PooledBuf<u8>; 2],
     /// The first block of the chunk at an offset, decoded, for differences to it.
-    first: Option<(u64, Vec<u8>)>,
+    first: Option<(u64, PooledBuf<u8>)>,
     /// The dictionary of the chunk at an offset.
-    dictionary: Option<(u64, Vec<u8>)>,
+    dictionary: Option<(u64, PooledBuf<u8>)>,
 }
 
 impl BlockDecoder {
@@ -390,8 +390,8 @@ impl BlockDecoder {
             return self.unpack(stored, chunk, n, out);
         }
         let [mut from, mut to] = std::mem::take(&mut self.scratch);
-        from.resize(out.len(), 0);
-        to.resize(out.len(), 0);
+        from.reset(out.len());
+        to.reset(out.len());
         let first = self.first.take_if(|_| delta && n > 0);
         let reference = first.as_ref().map(|(_, first)| first.as_slice());
         let done = self
@@ -405,7 +405,7 @@ impl BlockDecoder {
     /// Decodes the first block of a chunk and keeps it, unless it is there.
     fn decode_first(&mut self, stored: &dyn Source, chunk: &Chunk) -> Result<()> {
         if self.first.as_ref().is_none_or(|&(at, _)| at != chunk.at) {
-            let mut first = vec![0; chunk.block_len(0)];
+            let mut first = PooledBuf::of(chunk.block_len(0));
             self.decode(stored, chunk, 0, &mut first)?;
             self.first = Some((chunk.at, first));
         }
@@ -419,7 +419,7 @@ impl BlockDecoder {
             self.read_dictionary(stored, chunk)?;
         }
         let dictionary = self.dictionary.as_ref().filter(|_| chunk.dictionary);
-        let dictionary = dictionary.map_or(&[][..], |(_, bytes)| bytes);
+        let dictionary = dictionary.map_or(&[][..], |(_, bytes)| bytes.as_slice());
         let streams = chunk.streams(n);
         let len = out.len().checked_div(streams).unwrap_or_default();
         if len.saturating_mul(streams) != out.len() || len == 0 {
@@ -463,7 +463,7 @@ impl BlockDecoder {
         if len == 0 || len > MAX_DICTIONARY || end > chunk.len {
             return Err(corrupt(format!("Blosc2 dictionary of {len} bytes")));
         }
-        let mut bytes = Vec::new();
+        let mut bytes = PooledBuf::default();
         read_into(stored, at.saturating_add(4), len, &mut bytes)?;
         self.dictionary = Some((chunk.at, bytes));
         Ok(())
@@ -486,7 +486,7 @@ impl BlockDecoder {
 fn unfilter(
     chunk: &Chunk,
     first: Option<&[u8]>,
-    [from, to]: [&mut Vec<u8>; 2],
+    [from, to]: [&mut PooledBuf<u8>; 2],
     out: &mut [u8],
 ) -> Result<()> {
     let typesize = usize::from(chunk.typesize);
@@ -519,7 +519,7 @@ fn unfilter(
 /// The streams of a block, read at once as far as the size of the block can be told.
 struct Packed<'a> {
     stored: &'a dyn Source,
-    bytes: &'a mut Vec<u8>,
+    bytes: &'a mut PooledBuf<u8>,
     taken: usize,
     /// Offset of the block in the payload, and the bytes from there to the end of the chunk.
     at: u64,
@@ -534,7 +534,7 @@ impl<'a> Packed<'a> {
         n: u64,
         size: usize,
         streams: usize,
-        bytes: &'a mut Vec<u8>,
+        bytes: &'a mut PooledBuf<u8>,
     ) -> Result<Self> {
         let starts = chunk.at.saturating_add(chunk.header);
         let entry = starts.saturating_add(n.saturating_mul(4));

@@ -97,7 +97,7 @@ fn damage_in_one_chunk_leaves_those_before_it() {
     let error = Arc::clone(&stream).cursor(size - 1).err().unwrap();
     assert_eq!(error.to_string(), "file: Blosc format version 99");
     let mut first = vec![0; sizes[0] as usize];
-    stream.cursor(0).unwrap().read(&mut first).unwrap();
+    stream.cursor(0).unwrap().fill(&mut first).unwrap();
     assert!(first == pattern(first.len()));
 }
 
@@ -166,7 +166,7 @@ fn offsets_of_chunks_are_looked_up_and_not_held() {
             assert_eq!(stream.entry(offset), offset / 4 * 4);
             let mut cursor = Arc::clone(&stream).cursor(offset).unwrap();
             let mut buf = vec![1; ((1 << 20) - cursor.position()).min(300) as usize];
-            cursor.read(&mut buf).unwrap();
+            cursor.fill(&mut buf).unwrap();
             assert!(buf.iter().all(|&byte| byte == 0), "at {offset}");
             assert_eq!(stream.held(), most);
         }

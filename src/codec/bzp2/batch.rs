@@ -1,7 +1,6 @@
 //! Several blocks of a bzip2 stream decoded at once: found by their marks, spread over the cores, and put in a row again.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::bits::{Fault, Finder, Mark};
@@ -11,8 +10,8 @@ use super::{block_len, damaged};
 use crate::error::{Error, Place, Result};
 use crate::source::{PooledBuf, Source, len_u64};
 
-/// Blocks decoded at once in the whole program; each takes 3.6 MB of memory meanwhile. A thread that finds none left waits.
-const TABLES: usize = 8;
+/// Blocks that one batch decodes at once, at most; each takes 3.6 MB of memory meanwhile.
+pub(super) const MOST_AT_ONCE: usize = 8;
 
 /// Stored bytes read at once in search of marks: few at first, as there may be thousands of tiny blocks.
 const FIRST_PIECE_LEN: usize = 4 << 10;
@@ -26,11 +25,6 @@ const USUAL_STORED: usize = 500_000;
 
 /// What a block is stored in as a rule, at most, in percent of its bytes.
 const STORED_PERCENT: usize = 110;
-
-/// Blocks that are decoded at once, at most.
-pub(super) fn most_at_once() -> usize {
-    TABLES
-}
 
 /// What to decode.
 pub(super) struct Batch<'a> {
@@ -132,43 +126,6 @@ impl Ready {
     }
 }
 
-/// Blocks that are being decoded.
-static TAKEN: Mutex<usize> = Mutex::new(0);
-
-/// Signalled when fewer are.
-static GIVEN_BACK: Condvar = Condvar::new();
-
-/// The right to decode so many blocks at once, until dropped. A thread that has it must not wait for more.
-struct Tables(usize);
-
-impl Tables {
-    /// As many as can be had, at least one.
-    fn take(wanted: usize) -> Self {
-        let mut taken = lock();
-        while *taken >= TABLES {
-            taken = GIVEN_BACK
-                .wait(taken)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        let count = wanted.min(TABLES.saturating_sub(*taken)).max(1);
-        *taken = taken.saturating_add(count);
-        Self(count)
-    }
-}
-
-impl Drop for Tables {
-    fn drop(&mut self) {
-        let mut taken = lock();
-        *taken = taken.saturating_sub(self.0);
-        drop(taken);
-        GIVEN_BACK.notify_all();
-    }
-}
-
-fn lock() -> MutexGuard<'static, usize> {
-    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Stored bytes with the marks in them.
 struct Marked {
     bytes: PooledBuf<u8>,
@@ -185,7 +142,7 @@ impl Marked {
     fn read(batch: &Batch<'_>, count: usize, limit: usize) -> Result<Self> {
         let start = batch.start.checked_shr(3).unwrap_or(0);
         let mut marked = Self {
-            bytes: PooledBuf::with_room(USUAL_STORED.saturating_mul(count.min(TABLES))),
+            bytes: PooledBuf::with_room(USUAL_STORED.saturating_mul(count.min(MOST_AT_ONCE))),
             start,
             blocks: vec![batch.start & 7],
             to_the_end: false,
@@ -230,15 +187,14 @@ impl Marked {
 
 /// Decodes the first block, and those behind it that were decoded beside it.
 pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
-    let tables = Tables::take(batch.count);
     let per_block = block_len(batch.level)
         .saturating_mul(STORED_PERCENT)
         .checked_div(100)
         .unwrap_or(0);
     let limit = per_block
-        .saturating_mul(tables.0.saturating_add(1))
-        .min(MAX_STORED.saturating_mul(tables.0));
-    let marked = Marked::read(batch, tables.0, limit)?;
+        .saturating_mul(batch.count.saturating_add(1))
+        .min(MAX_STORED.saturating_mul(batch.count));
+    let marked = Marked::read(batch, batch.count, limit)?;
     let to_the_end = marked.to_the_end;
     let mut found = decode_marked(batch, &marked);
     if matches!(found, Err(Fault::Short)) && !to_the_end {

@@ -51,7 +51,7 @@ fn walk(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<Found>>> 
     while cursor.mark()? == Mark::Block {
         let mut start = cursor.next.bit;
         cursor.at_once = AT_ONCE;
-        cursor.refill()?;
+        cursor.refill(u64::MAX)?;
         for block in cursor.ready.drain(..) {
             found.push(Found {
                 bits: start..block.end,

@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 
 use lru::LruCache;
 
-use super::{For, SEGMENT};
+use super::{Cache, For, SEGMENT};
+use crate::codec::memory_permit::{CountedBuf, MemoryPermit};
 use crate::codec::{Cursor, Stream};
 use crate::source::len_u64;
 
@@ -31,16 +32,8 @@ pub(super) struct Ledger {
     pub(super) parked: Vec<Parked>,
     /// Bytes of cached segments by block.
     pub(super) shares: HashMap<u64, u64>,
-    /// Segments dropped while a reply was still made from them; they count until it is sent.
-    lent: Vec<Arc<Vec<u8>>>,
-    /// Empty buffers of [`SEGMENT`] bytes. Reused, because the allocator keeps what it gets back.
-    pub(super) spare: Vec<Vec<u8>>,
     /// What streams hold, by block.
     pub(super) holders: HashMap<u64, Holder>,
-    /// Bytes of that.
-    pub(super) held: u64,
-    /// Everything that counts, `lent` and `spare` too.
-    pub(super) used: u64,
     /// Bytes of segments decoded ahead that no reader has asked for yet.
     pub(super) unread: u64,
     /// Counts uses, to tell which of a segment and a decoder is the older.
@@ -48,7 +41,8 @@ pub(super) struct Ledger {
 }
 
 pub(super) struct Segment {
-    pub(super) bytes: Arc<Vec<u8>>,
+    /// It counts until the last reply from it is sent.
+    pub(super) bytes: Arc<CountedBuf>,
     pub(super) used_at: u64,
     /// Decoded ahead, and not asked for yet.
     pub(super) unread: bool,
@@ -57,18 +51,25 @@ pub(super) struct Segment {
 pub(super) struct Parked {
     pub(super) key: u64,
     pub(super) cursor: Box<dyn Cursor>,
-    pub(super) held: u64,
     pub(super) used_at: u64,
+    /// For what it holds.
+    pub(super) _memory: MemoryPermit,
 }
 
 /// What is held for a block beside its segments and decoders.
 pub(super) struct Holder {
-    pub(super) bytes: u64,
-    /// As many of these are not the stream's.
+    pub(super) memory: MemoryPermit,
+    /// As many of its bytes are not the stream's.
     pub(super) beside: u64,
     pub(super) stream: Weak<dyn Stream>,
     /// Nothing of it can be given up.
     pub(super) fixed: bool,
+}
+
+impl Holder {
+    pub(super) fn bytes(&self) -> u64 {
+        self.memory.counted()
+    }
 }
 
 impl Ledger {
@@ -78,11 +79,7 @@ impl Ledger {
             segments: LruCache::unbounded(),
             parked: Vec::new(),
             shares: HashMap::new(),
-            lent: Vec::new(),
-            spare: Vec::new(),
             holders: HashMap::new(),
-            held: 0,
-            used: 0,
             unread: 0,
             clock: 0,
         }
@@ -93,7 +90,7 @@ impl Ledger {
         self.clock
     }
 
-    pub(super) fn get(&mut self, found: (u64, u64)) -> Option<Arc<Vec<u8>>> {
+    pub(super) fn get(&mut self, found: (u64, u64)) -> Option<Arc<CountedBuf>> {
         let now = self.tick();
         let segment = self.segments.get_mut(&found)?;
         segment.used_at = now;
@@ -121,65 +118,45 @@ impl Ledger {
         }
     }
 
-    pub(super) fn release(&mut self, bytes: u64) {
-        self.used = self.used.saturating_sub(bytes);
-    }
-
-    /// Counts what is held for a block.
-    pub(super) fn hold(&mut self, key: u64, holder: Holder) {
-        self.used = self.used.saturating_add(holder.bytes);
-        self.held = self.held.saturating_add(holder.bytes);
-        self.holders.insert(key, holder);
-    }
-
-    /// Counts it no more.
-    pub(super) fn let_go(&mut self, key: u64) -> Option<Holder> {
-        let holder = self.holders.remove(&key)?;
-        self.release(holder.bytes);
-        self.held = self.held.saturating_sub(holder.bytes);
-        Some(holder)
+    /// Bytes that streams hold.
+    pub(super) fn held(&self) -> u64 {
+        self.holders.values().map(Holder::bytes).sum()
     }
 
     /// The stream that holds most of those that can give up something, if all hold more than `share` together.
     pub(super) fn largest_holder(&self, share: u64) -> Option<(u64, Arc<dyn Stream>)> {
-        if self.held <= share {
+        if self.held() <= share {
             return None;
         }
         self.holders
             .iter()
             .filter(|(_, holder)| !holder.fixed)
-            .filter_map(|(&key, holder)| Some((holder.bytes, key, holder.stream.upgrade()?)))
+            .filter_map(|(&key, holder)| Some((holder.bytes(), key, holder.stream.upgrade()?)))
             .max_by_key(|&(bytes, key, _)| (bytes, key))
             .map(|(_, key, stream)| (key, stream))
     }
 
-    /// Drops the oldest until `bytes` more fit or nothing is left; gives the decoders dropped, to be freed without the lock.
-    ///
-    /// With `or_spare`, a spare buffer is room enough.
-    pub(super) fn make_room(
-        &mut self,
-        budget: u64,
-        bytes: u64,
-        whose: For,
-        or_spare: bool,
-    ) -> Vec<Box<dyn Cursor>> {
-        let mut gone = Vec::new();
-        let share = budget.checked_div(SEQUENTIAL_SHARE).unwrap_or(0);
-        self.reap();
-        if or_spare
-            && self.spare.is_empty()
-            && let Some(own) = self.own_oldest(whose, SEQUENTIAL_WINDOW)
-        {
+    /// Drops the oldest segment of a block that is read sequentially, once it has a window of them.
+    pub(super) fn keep_window(&mut self, key: u64) {
+        let whose = For {
+            key,
+            streaming: true,
+        };
+        if let Some(own) = self.own_oldest(whose, SEQUENTIAL_WINDOW) {
             self.remove(own);
         }
-        while self.used.saturating_add(bytes) > budget {
-            if or_spare && !self.spare.is_empty() {
-                break;
-            }
-            if self.spare.pop().is_some() {
-                self.release(cost(SEGMENT));
-                continue;
-            }
+    }
+
+    /// Drops the oldest until `bytes` more fit or nothing is left; gives the decoders dropped, to be freed without the lock.
+    pub(super) fn make_room(
+        &mut self,
+        cache: &Cache,
+        bytes: u64,
+        whose: For,
+    ) -> Vec<Box<dyn Cursor>> {
+        let mut gone = Vec::new();
+        let share = cache.budget().checked_div(SEQUENTIAL_SHARE).unwrap_or(0);
+        while cache.used().saturating_add(bytes) > cache.budget() {
             if let Some(own) = self.own_oldest(whose, share) {
                 self.remove(own);
             } else if !self.evict(&mut gone) {
@@ -210,18 +187,14 @@ impl Ledger {
             .map(|(&found, segment)| (found, segment.used_at));
         let parked = self.parked.first().map(|parked| parked.used_at);
         match (segment, parked) {
-            (Some((_, at)), Some(parked_at)) if parked_at < at => gone.push(self.unpark_at(0)),
+            (Some((_, at)), Some(parked_at)) if parked_at < at => {
+                gone.push(self.parked.remove(0).cursor);
+            }
             (Some((found, _)), _) => self.remove(found),
-            (None, Some(_)) => gone.push(self.unpark_at(0)),
+            (None, Some(_)) => gone.push(self.parked.remove(0).cursor),
             (None, None) => return false,
         }
         true
-    }
-
-    pub(super) fn unpark_at(&mut self, index: usize) -> Box<dyn Cursor> {
-        let parked = self.parked.remove(index);
-        self.release(parked.held);
-        parked.cursor
     }
 
     pub(super) fn remove(&mut self, found: (u64, u64)) {
@@ -237,29 +210,6 @@ impl Ledger {
             if *share == 0 {
                 self.shares.remove(&found.0);
             }
-        }
-        match Arc::try_unwrap(segment.bytes) {
-            Ok(buffer) => self.recycle(buffer),
-            Err(shared) => self.lent.push(shared),
-        }
-    }
-
-    /// Takes back what was lent and is no longer in use.
-    fn reap(&mut self) {
-        for shared in std::mem::take(&mut self.lent) {
-            match Arc::try_unwrap(shared) {
-                Ok(buffer) => self.recycle(buffer),
-                Err(shared) => self.lent.push(shared),
-            }
-        }
-    }
-
-    /// Keeps a whole segment's buffer for reuse, and frees any other.
-    pub(super) fn recycle(&mut self, buffer: Vec<u8>) {
-        if buffer.len() == SEGMENT {
-            self.spare.push(buffer);
-        } else {
-            self.release(cost(buffer.len()));
         }
     }
 }

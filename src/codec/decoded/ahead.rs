@@ -101,7 +101,7 @@ impl Shared {
     /// Does the work that the stream has put off.
     pub(super) fn tidy(&self) {
         while self.stream().is_untidy()
-            && let Ok(_slot) = self.cache.scheduler().enter(false, 0)
+            && let Ok(_slot) = self.cache.scheduler().proceed(&mut 0, false, 0)
         {
             self.stream().tidy();
         }

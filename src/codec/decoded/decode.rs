@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use super::{Shared, State, u64_of};
-use crate::codec::{Cursor, SEGMENT};
+use crate::codec::{CountedBuf, Cursor, SEGMENT};
 use crate::error::Result;
 
 /// A running decoder.
@@ -18,7 +18,7 @@ pub(super) struct Decode {
     /// Whether it began at an entry of an index that was loaded.
     pub(super) imported: bool,
     /// The segment or the error, for the threads that wait for it.
-    pub(super) outcome: OnceLock<Result<Arc<Vec<u8>>>>,
+    pub(super) outcome: OnceLock<Result<Arc<CountedBuf>>>,
 }
 
 impl Decode {
@@ -73,7 +73,7 @@ impl<'a> DecodeGuard<'a> {
     }
 
     /// Sets the outcome of this segment. The threads that wait for it wake when the guard moves on or is dropped.
-    pub(super) fn arrive(&self, outcome: Result<Arc<Vec<u8>>>) {
+    pub(super) fn arrive(&self, outcome: Result<Arc<CountedBuf>>) {
         // It was not set before: each `Decode` has one outcome.
         let _ = self.decode.outcome.set(outcome);
     }

@@ -21,6 +21,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::{Demand, MemoryPermit, SEGMENT, Shared, State, Stream};
 use crate::codec::index_store::{Fields, IndexSlot};
+use crate::codec::scheduler::RunSlot;
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
 
@@ -104,8 +105,8 @@ impl Shared {
     fn load_index_from(&self, slot: &IndexSlot, key: &[u8]) -> Option<()> {
         let found = slot.find(key)?;
         let need = found.len().saturating_mul(LOAD_NEED);
-        let _slot = self.cache.scheduler().enter(true, need).ok()?;
-        let _memory = MemoryPermit::counted(&self.cache, need, self.whose(Demand::AHEAD));
+        let mut memory = MemoryPermit::new(self.cache.scheduler());
+        let _slot = self.admit(&mut memory, need, true)?;
         let bytes = found.read(key)?;
         let Some((stream, by_segment)) = self.parse(&bytes) else {
             log::warn!("a stored index does not fit its block, and is not used");
@@ -125,6 +126,16 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner) = Some(stream);
         self.recount(&state, self.whose(Demand::AHEAD));
         Some(())
+    }
+
+    /// Waits until an index may be made of `need` bytes of memory.
+    fn admit(&self, memory: &mut MemoryPermit, need: u64, urgent: bool) -> Option<RunSlot<'_>> {
+        memory.wait_for(need).ok()?;
+        let whose = self.whose(Demand::AHEAD);
+        memory
+            .proceed(&self.cache, need, urgent, whose)
+            .ok()
+            .flatten()
     }
 
     fn parse(&self, bytes: &[u8]) -> Option<(Arc<dyn Stream>, BySegment)> {
@@ -212,8 +223,8 @@ impl Shared {
         let slot = self.slot.as_ref()?;
         let count = segments(self.len);
         let need = sums_len(usize::try_from(count).ok()?).saturating_add(self.stream().held());
-        let _slot = self.cache.scheduler().enter(false, need).ok()?;
-        let _memory = MemoryPermit::counted(&self.cache, need, self.whose(Demand::AHEAD));
+        let mut memory = MemoryPermit::new(self.cache.scheduler());
+        let _slot = self.admit(&mut memory, need, false)?;
         let mut index = Vec::with_capacity(usize::try_from(need).ok()?.checked_add(16)?);
         let (stream, key) = {
             let sums = &self.lock().sums;

@@ -100,7 +100,7 @@ impl Cursor for FakeCursor {
         self.position
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         if !std::mem::replace(&mut self.begun, true) {
             let begun = self.stream.begun.fetch_add(1, Ordering::SeqCst) + 1;
             self.stream.most.fetch_max(begun, Ordering::SeqCst);
@@ -128,7 +128,7 @@ impl Cursor for FakeCursor {
             .decoded
             .fetch_add(buf.len() as u64, Ordering::SeqCst);
         self.position = end;
-        Ok(())
+        Ok(buf.len())
     }
 
     fn held(&self) -> u64 {
@@ -170,7 +170,7 @@ fn many_threads_read_what_a_slice_would_give_within_the_budget() {
                         if let Some(Loan::Shared(bytes, range)) =
                             decoded.lend(offset, size, Borrower::Program)
                         {
-                            assert_eq!(bytes[range], model(offset, size));
+                            assert_eq!((*bytes).as_ref()[range], model(offset, size));
                         }
                         // What is being decoded at once may be beyond it, if nothing else is left to drop.
                         assert!(cache.used() <= budget, "{} bytes used", cache.used());
@@ -182,8 +182,7 @@ fn many_threads_read_what_a_slice_would_give_within_the_budget() {
         while Arc::strong_count(&cache) > 1 {
             thread::yield_now(); // What was being decoded ahead ends first.
         }
-        let spare_only = cache.used() % (MIB + 256);
-        assert_eq!(spare_only, 0, "a dropped block leaves nothing but buffers");
+        assert_eq!(cache.used(), 0, "a dropped block leaves nothing");
     }
 }
 

@@ -5,7 +5,8 @@ use std::io::Write;
 use lz4_flex::block::{compress_into, get_maximum_output_size};
 
 use super::super::splice::{Edited, Framing, Stored, write};
-use super::table::{Chunk, Row};
+use super::super::walk;
+use super::chunk::Chunk;
 use crate::error::{Error, Place, Result};
 use crate::source::Peek;
 
@@ -25,13 +26,10 @@ impl Framing for Encoder {
     type Shape = ();
 
     fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(Stored, ())> {
-        let row = Row {
-            decoded: start,
-            stored: at,
-        };
-        let chunk = Chunk::read(edited.stored.as_ref(), &mut self.headers, row)?;
+        let place = walk::Place { start, mark: at };
+        let chunk = Chunk::read(edited.stored.as_ref(), &mut self.headers, place)?;
         let stored = Stored {
-            stored: at..chunk.next().stored,
+            stored: at..chunk.next().mark,
             size: chunk.size.into(),
         };
         Ok((stored, ()))

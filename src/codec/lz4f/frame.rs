@@ -5,7 +5,7 @@ use twox_hash::XxHash32;
 use super::super::chunked::{Headers, array_at, corrupt, read_into, unsupported};
 use super::{decode_block, decode_block_with};
 use crate::error::Result;
-use crate::source::{Source, len_u64};
+use crate::source::{PooledBuf, Source, len_u64};
 
 pub(super) const MAGIC: u32 = 0x184D_2204;
 /// Skippable frames have magics from here to here + 15.
@@ -179,7 +179,7 @@ impl Block {
         stored: &dyn Source,
         before: &[u8],
         out: &mut [u8],
-        input: &mut Vec<u8>,
+        input: &mut PooledBuf<u8>,
     ) -> Result<usize> {
         let packed = read_into(stored, self.at, self.len, input)?;
         if self.frame.block_checksum {

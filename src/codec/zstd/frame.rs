@@ -6,7 +6,7 @@
 use crate::codec::chunked::{Headers, array_at, corrupt, read_into, unsupported};
 use crate::codec::entries::Entries;
 use crate::error::{Error, Result};
-use crate::source::{Source, len_u64};
+use crate::source::{PooledBuf, Source, len_u64};
 
 const MAGIC: u32 = 0xFD2F_B528;
 /// Skippable frames have magics from here to here + 15.
@@ -237,7 +237,7 @@ fn seek_table(stored: &dyn Source, data_size: u64) -> Result<Entries<u64>> {
     }
     let mut entries = Entries::new(data_size, 0);
     let (mut compressed, mut decoded) = (0u64, 0u64);
-    let mut buf = Vec::new();
+    let mut buf = PooledBuf::default();
     while at < footer {
         let len = usize::try_from(footer.saturating_sub(at))
             .unwrap_or(usize::MAX)

@@ -90,16 +90,16 @@ fn cursors_of_a_long_frame_take_turns() {
     let mut second = Arc::clone(&stream).cursor(0).unwrap();
     let mut buf = vec![0; 50_000];
     for n in 0..20 {
-        first.read(&mut buf).unwrap();
+        first.fill(&mut buf).unwrap();
         assert!(buf == data[n * 50_000..][..50_000], "first, {n}");
         if n % 3 == 0 {
             let at = second.position() as usize;
-            second.read(&mut buf[..33_333]).unwrap();
+            second.fill(&mut buf[..33_333]).unwrap();
             assert!(buf[..33_333] == data[at..][..33_333], "second, {n}");
         }
     }
     drop(second);
-    first.read(&mut buf).unwrap();
+    first.fill(&mut buf).unwrap();
     assert!(buf == data[1_000_000..][..50_000]);
 }
 
@@ -127,7 +127,7 @@ fn cursors_that_move_on_to_a_larger_window_leave_no_trace_in_the_decoder_before(
     let mut check = |cursor: &mut Box<dyn Cursor>| {
         let at = cursor.position() as usize;
         let part = &mut buf[..400_000.min(data.len() - at)];
-        cursor.read(part).unwrap();
+        cursor.fill(part).unwrap();
         assert!(*part == data[at..][..part.len()], "at {at}");
     };
     let mut moved = Arc::clone(&stream).cursor(0).unwrap();
@@ -153,7 +153,7 @@ fn a_decoder_lives_no_longer_than_cursors_and_checkpoints() {
     let slot = || lock(&stream.slot).upgrade().map(|slot| slot.bytes() as u64);
     let mut cursor = Arc::clone(&stream).cursor(0).unwrap();
     let mut buf = vec![0; 1 << 20];
-    cursor.read(&mut buf).unwrap();
+    cursor.fill(&mut buf).unwrap();
     let bytes = slot().unwrap();
     assert!(bytes > 1 << 20 && cursor.held() >= bytes);
     drop(cursor);
@@ -162,7 +162,7 @@ fn a_decoder_lives_no_longer_than_cursors_and_checkpoints() {
     let mut cursor = Arc::clone(&stream).cursor(0).unwrap();
     while cursor.position() < 33 << 20 {
         let promised = cursor.held() + cursor.scratch();
-        cursor.read(&mut buf).unwrap();
+        cursor.fill(&mut buf).unwrap();
         let kept = stream.held().saturating_sub(bytes); // the slot is counted twice
         assert!(cursor.held() + kept <= promised + len_u64(PIECE));
     }
@@ -181,10 +181,10 @@ fn a_frame_with_a_larger_window_is_entered_when_its_memory_was_asked_for() {
     let need = |cursor: &dyn Cursor| cursor.held() + cursor.scratch();
     assert!(need(cursor.as_ref()) < 1 << 20);
     let mut buf = vec![0; 1 << 20];
-    assert_eq!(cursor.read_within(&mut buf).unwrap(), 500_000);
+    assert_eq!(cursor.read(&mut buf).unwrap(), 500_000);
     assert!(cursor.held() < 1 << 20);
     assert!(need(cursor.as_ref()) > 4 << 20);
-    let given = cursor.read_within(&mut buf[500_000..]).unwrap();
+    let given = cursor.read(&mut buf[500_000..]).unwrap();
     assert_eq!(given, data.len() - 500_000);
     assert!(buf == data);
 }
@@ -224,7 +224,7 @@ fn a_cursor_knows_what_it_is_going_to_need() {
     for name in RECORDED {
         let mut cursor = open(recorded(name), SIZE as u64).cursor(0).unwrap();
         let promised = cursor.held() + cursor.scratch() + len_u64(PIECE);
-        cursor.read_within(&mut [0]).unwrap();
+        cursor.read(&mut [0]).unwrap();
         assert!(cursor.held() <= promised, "{name}");
         assert!(promised < 4 << 20, "{name}");
     }

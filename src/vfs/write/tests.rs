@@ -20,7 +20,7 @@ fn status(vfs: &Vfs) -> String {
 fn read(vfs: &Vfs, fh: u64) -> Vec<u8> {
     match vfs.read(fh, 0, 1 << 20).unwrap() {
         Bytes::Owned(bytes) => bytes.to_vec(),
-        Bytes::Lent(Loan::Shared(bytes, range), _) => bytes[range].to_vec(),
+        Bytes::Lent(Loan::Shared(bytes, range), _) => (*bytes).as_ref()[range].to_vec(),
         Bytes::Lent(Loan::Mapped(_), _) => panic!("so few bytes are not mapped"),
     }
 }

@@ -207,9 +207,9 @@ fn forged(block: &Block) -> Vec<u8> {
     let decoded = |index: &[u8]| -> Result<Vec<u8>> {
         let mut cursor = import(index).cursor(wanted.start as u64)?;
         let before = wanted.start as u64 - cursor.position();
-        cursor.read(&mut vec![0; before as usize])?;
+        cursor.fill(&mut vec![0; before as usize])?;
         let mut bytes = vec![0; SEGMENT];
-        cursor.read(&mut bytes)?;
+        cursor.fill(&mut bytes)?;
         Ok(bytes)
     };
     let point = import(&index).entry(wanted.start as u64).to_le_bytes();
@@ -278,7 +278,7 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
             cursor,
             0,
             demand,
-            &mut MemoryPermit::new(&shared.cache),
+            &mut MemoryPermit::new(shared.cache.scheduler()),
         );
         let parked = shared.cache.unpark(shared.key, 0, |_| true);
         assert_eq!(parked.is_none(), imported);

@@ -1,0 +1,94 @@
+//! A chunk of Python's framing, by the lengths before it.
+
+use crate::codec::walk::{Found, Place};
+use crate::error::{Error, Result};
+use crate::source::{Peek, Source};
+
+/// No LZ4 block gives more than 255 bytes for each of its own.
+pub(super) const MAX_RATIO: u64 = 255;
+
+/// Bytes that an LZ4 block may take beyond the decoded ones, and a 255th of these: only literals can make it longer.
+const MAX_OVERHEAD: u64 = 16;
+
+/// Length of both lengths before a chunk's LZ4 block.
+const HEADER_LEN: u8 = 8;
+
+/// A chunk, by its lengths.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunk {
+    pub(super) at: Place,
+    /// Length of its LZ4 block.
+    pub(super) len: u32,
+    /// Decoded size.
+    pub(super) size: u32,
+}
+
+impl Chunk {
+    /// The chunk that begins at `start`, by its lengths.
+    pub(super) fn read(stored: &dyn Source, headers: &mut Peek, at: Place) -> Result<Self> {
+        let lengths = headers.read(stored, at.mark, HEADER_LEN.into())?;
+        let &[n0, n1, n2, n3, s0, s1, s2, s3] = lengths else {
+            let why = format!(
+                "{} bytes left at stored byte {}, where a chunk should begin",
+                lengths.len(),
+                at.mark
+            );
+            return Err(Error::corrupt(crate::error::Place::File, why));
+        };
+        let stored_len = u32::from_be_bytes([n0, n1, n2, n3]);
+        let chunk = Self {
+            at,
+            len: stored_len.saturating_sub(4),
+            size: u32::from_le_bytes([s0, s1, s2, s3]),
+        };
+        if stored_len < 4 || chunk.next().mark > stored.len() {
+            return Err(chunk.damaged(format!(
+                "{stored_len} bytes, but {} follow",
+                stored.len().saturating_sub(at.mark)
+            )));
+        }
+        let longest = u64::from(chunk.size)
+            .saturating_add(u64::from(chunk.size / 255))
+            .saturating_add(MAX_OVERHEAD);
+        if u64::from(chunk.len) > longest {
+            return Err(chunk.damaged(format!(
+                "no block of {} bytes gives as few as {}",
+                chunk.len, chunk.size
+            )));
+        }
+        if u64::from(chunk.size) > u64::from(chunk.len).saturating_mul(MAX_RATIO) {
+            return Err(chunk.damaged(format!(
+                "{} decoded bytes can't come from {}",
+                chunk.size, chunk.len
+            )));
+        }
+        Ok(chunk)
+    }
+
+    pub(super) fn block_start(&self) -> u64 {
+        self.at.mark.saturating_add(HEADER_LEN.into())
+    }
+
+    pub(super) fn next(&self) -> Place {
+        Place {
+            start: self.at.start.saturating_add(self.size.into()),
+            mark: self.block_start().saturating_add(self.len.into()),
+        }
+    }
+
+    /// As the table of the chunks has it.
+    pub(super) fn found(&self) -> Found {
+        Found {
+            at: self.at,
+            block: self.size.into(),
+            next: self.next(),
+        }
+    }
+
+    pub(super) fn damaged(&self, why: impl std::fmt::Display) -> Error {
+        Error::corrupt(
+            crate::error::Place::File,
+            format!("LZ4 chunk at stored byte {}: {why}", self.at.mark),
+        )
+    }
+}
