@@ -11,6 +11,7 @@ mod pooled_buf;
 pub(crate) mod refusing;
 mod spool;
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,11 +68,13 @@ pub enum Loan {
     /// Pages of a mapped file. They vanish when a program truncates the file, so only the kernel may look at them.
     Mapped(MapSlice),
     /// A part of a buffer that does not change.
-    Shared(SharedBytes, Range<usize>),
+    Shared(Arc<dyn Buffer>, Range<usize>),
 }
 
-/// A buffer that does not change.
-pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+/// A buffer that does not change: a vector, or one of the pool, which has it back afterwards.
+pub trait Buffer: AsRef<[u8]> + Any + Send + Sync {}
+
+impl<T: AsRef<[u8]> + Any + Send + Sync> Buffer for T {}
 
 impl fmt::Debug for Loan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

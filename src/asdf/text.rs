@@ -3,6 +3,7 @@
 //! ASDF Standard, "Low-level file layout", sections "Header", "Comments" and "Tree". The first line, comment lines and the tree
 //! up to the newline of its `...` line. What the tree says is `tree`'s; here it is lines.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::dialect::{Dialect, FirstLine};
@@ -74,16 +75,18 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadTe
     }
 }
 
-/// The buffer that a source begins with, if it is in memory.
+/// The vector that a source begins with, if it is in memory.
 fn lent_start(source: &dyn Source) -> Option<Arc<Vec<u8>>> {
-    let Loan::Shared(bytes, _) = source.lend(0, 1, Borrower::Program)? else {
-        return None;
+    let lend = |len| match source.lend(0, len, Borrower::Program)? {
+        Loan::Shared(bytes, range) => {
+            let bytes: Arc<dyn Any + Send + Sync> = bytes;
+            Some((bytes.downcast::<Vec<u8>>().ok()?, range))
+        }
+        Loan::Mapped(_) => None,
     };
-    let is_short = len_u64(bytes.len()) <= TEXT_LIMIT;
-    match source.lend(0, bytes.len(), Borrower::Program)? {
-        Loan::Shared(all, range) if is_short && range == (0..bytes.len()) => Some(all),
-        _ => None,
-    }
+    let (bytes, _) = lend(1)?;
+    let (all, range) = lend(bytes.len())?;
+    (len_u64(all.len()) <= TEXT_LIMIT && range == (0..bytes.len())).then_some(all)
 }
 
 /// Finds the end of the text in the first bytes of a file (`whole`: in all of it), if it is in sight.
