@@ -158,7 +158,7 @@ def may_be_saved(text, committed, blocks):
 
 
 def lost_tags(root, known):
-    """Whether an array of the tree before is a plain mapping now."""
+    """Whether an array of the tree before is a mapping of another tag, or of none, now."""
     def at(node, path):
         for name in path:
             if isinstance(node, yaml.MappingNode):
@@ -168,7 +168,7 @@ def lost_tags(root, known):
         return node
     for path in known:
         node = at(root, path.split("/"))
-        if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+        if isinstance(node, yaml.MappingNode) and not NDARRAY.match(node.tag):
             if {"source", "datatype", "shape"} <= {key.value for key, _ in node.value}:
                 return True
     return False
