@@ -40,6 +40,7 @@ asdf-mount [OPTIONS] FILE [MOUNTPOINT]
        asdf-mount -u MOUNTPOINT...
        asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...
        asdf-mount --list [--json] [-o OPT[,OPT...]] FILE|DIR...
+       asdf-mount --tree [--json] FILE
        asdf-mount --explode DIR [-o OPT[,OPT...]] FILE
        asdf-mount --implode OUT [-o OPT[,OPT...]] FILE";
 
@@ -107,7 +108,10 @@ struct Args {
     /// Print what a mount of each FILE would show, with sizes
     #[arg(long, group = "action")]
     list: bool,
-    /// With --list and --check: print one JSON object a line for each FILE
+    /// Print the tree of FILE
+    #[arg(long, group = "action")]
+    tree: bool,
+    /// With --list, --check and --tree: print one line of JSON for each FILE
     #[arg(long)]
     json: bool,
     /// Write FILE to DIR as a tree and one file for each block
@@ -139,6 +143,7 @@ impl Args {
             Self { unmount: true, .. } => Action::Unmount,
             Self { check: true, .. } => Action::Check,
             Self { list: true, .. } => Action::List,
+            Self { tree: true, .. } => Action::Tree,
             Self { man: true, .. } => Action::Man,
             _ => (self.explode.as_deref().map(Action::Explode))
                 .or_else(|| self.implode.as_deref().map(Action::Implode))
@@ -151,7 +156,7 @@ impl Args {
     fn idle_flag(&self, action: Action<'_>) -> Option<&'static str> {
         let mounts = matches!(action, Action::Mount);
         let checks = matches!(action, Action::Check);
-        let looks = checks || matches!(action, Action::List);
+        let looks = checks || matches!(action, Action::List | Action::Tree);
         let flags = [
             ("--read-only", self.read_only, mounts),
             ("--foreground", self.foreground, mounts),
@@ -234,6 +239,7 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
             };
             check::check(files, &options, how)
         }
+        (Action::Tree, [file]) => report::tree(file, &options, args.json),
         (Action::List, files) => report::list(files, &options, args.json),
         (Action::Explode(file), [directory]) if file.is_file() && !directory.is_file() => {
             let (file, directory) = (file.display(), directory.display());

@@ -78,19 +78,19 @@ fn daemon(arguments: &[OsString]) -> std::io::Result<Command> {
 }
 
 /// The failure to start the daemon.
-fn not_started(error: std::io::Error) -> Failure {
+fn not_started(error: &std::io::Error) -> Failure {
     Failure::new(Exit::Other, format!("starting the daemon: {error}"))
 }
 
 /// Makes this process the daemon, in the foreground.
 pub(super) fn become_daemon(arguments: &[OsString]) -> Result<Exit, Failure> {
     let failed = daemon(arguments).map(|mut daemon| daemon.exec());
-    Err(not_started(failed.unwrap_or_else(|error| error)))
+    Err(not_started(&failed.unwrap_or_else(|error| error)))
 }
 
 /// Starts the daemon with the same arguments, and waits until it serves or has failed.
 pub(super) fn start(arguments: &[OsString]) -> Result<Exit, Failure> {
-    let fail = not_started;
+    let fail = |error| not_started(&error);
     let mut daemon = daemon(arguments)
         .map_err(fail)?
         .stdin(Stdio::null())

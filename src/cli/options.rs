@@ -33,6 +33,7 @@ pub(super) enum Action<'a> {
     Unmount,
     Check,
     List,
+    Tree,
     /// To this directory.
     Explode(&'a Path),
     /// To this file.
@@ -50,6 +51,7 @@ impl Action<'_> {
             Self::Unmount => "--unmount",
             Self::Check => "--check",
             Self::List => "--list",
+            Self::Tree => "--tree",
             Self::Explode(_) => "--explode",
             Self::Implode(_) => "--implode",
             Self::Man => "--man",
@@ -63,7 +65,7 @@ impl Action<'_> {
             Self::Mount => name != "max-check",
             Self::Unmount | Self::Man | Self::Completions(_) => false,
             Self::Check if matches!(name, "max-check" | "validate") => true,
-            Self::Check | Self::List | Self::Explode(_) | Self::Implode(_) => {
+            Self::Check | Self::List | Self::Tree | Self::Explode(_) | Self::Implode(_) => {
                 matches!(name, "allow_external" | "cache" | "force")
             }
         }

@@ -1,12 +1,13 @@
 //! `--list`: what a mount would show, for people or as JSON. (`--check` is in `check`.)
 
 mod json;
+mod tree;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::exit::{Exit, Failure};
+use super::exit::{Exit, Failure, error_of};
 use super::options::Options;
 use super::{files, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
@@ -14,7 +15,7 @@ use crate::asdf::fits::Fits;
 use crate::asdf::names::encode;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
-use crate::error::printable;
+use crate::error::{Error, printable};
 use crate::save::{self, ReadOnly, Recovery};
 
 /// Bytes of a list that are put together before they are printed.
@@ -85,6 +86,24 @@ pub(super) fn list(paths: &[PathBuf], options: &Options, json: bool) -> Result<E
         list_file(&looked.snapshot)?;
     }
     Ok(status)
+}
+
+/// Prints the tree of a file: its text as it stands there, or as one line of JSON.
+pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, Failure> {
+    let Looked { snapshot, .. } = read(path, options)?;
+    if !json {
+        say_bytes(snapshot.text())?;
+        return Ok(Exit::Ok);
+    }
+    let fail = |error: &Error| {
+        let why = format!("{}: {}", path.display(), error_of(path, error));
+        Failure::new(Exit::Damaged, why)
+    };
+    match snapshot.tree() {
+        Some(tree) => super::print_line(&tree.map_err(fail)?.root().map(tree::Tagged))?,
+        None => super::print_line(&())?,
+    }
+    Ok(Exit::Ok)
 }
 
 /// Prints the files of a mount with their sizes, one a line.

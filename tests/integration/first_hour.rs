@@ -245,6 +245,22 @@ fn lists_and_checks_of_directories_are_for_programs_too() {
 }
 
 #[test]
+fn a_tree_is_printed_as_it_stands_and_as_json() {
+    let place = Place::new();
+    let said = here(&place, &["--tree", "sample.asdf"]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert!(
+        fs::read(&place.file)
+            .unwrap()
+            .starts_with(said.stdout.as_bytes())
+    );
+    let said = here(&place, &["--tree", "--json", "sample.asdf"]);
+    let tree: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(tree["!tag"], "tag:stsci.edu:asdf/core/asdf-1.1.0");
+    assert_eq!(tree["flux"]["shape"], serde_json::json!([5]));
+}
+
+#[test]
 fn a_log_file_has_the_time_of_each_line() {
     if !can_mount() {
         return;
