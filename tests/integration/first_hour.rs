@@ -362,8 +362,8 @@ fn the_transcript_of_the_readme_runs_as_it_stands() {
     let (mut script, mut want) = (String::new(), String::new());
     for line in format!("$ {transcript}").lines() {
         match line.strip_prefix("$ ") {
-            Some(command) => script += &format!("{command}\n"),
-            None => want += &format!("{line}\n"),
+            Some(command) => script.extend([command, "\n"]),
+            None => want.extend([line, "\n"]),
         }
     }
     let place = tempfile::TempDir::new().unwrap();
