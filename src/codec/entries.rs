@@ -102,6 +102,12 @@ impl<T: Clone> Entries<T> {
             .unwrap_or_else(|| (0, self.first.clone()))
     }
 
+    /// The entry at just this offset behind 0.
+    pub(super) fn at_mut(&mut self, offset: u64) -> Option<&mut T> {
+        let found = self.rest.binary_search_by_key(&offset, |&(at, _)| at);
+        self.rest.get_mut(found.ok()?).map(|(_, entry)| entry)
+    }
+
     /// The first entry behind `offset`.
     #[cfg(feature = "xz")]
     pub(super) fn after(&self, offset: u64) -> Option<&(u64, T)> {
@@ -110,7 +116,6 @@ impl<T: Clone> Entries<T> {
     }
 
     /// The entries behind the one at 0.
-    #[cfg(any(test, feature = "lz4f", feature = "xz", feature = "zstd"))]
     pub(super) fn rest(&self) -> &[(u64, T)] {
         &self.rest
     }

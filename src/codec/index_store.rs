@@ -4,7 +4,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | `ASDFIDX`, and the version of this format, 3 |
+//! | 8 | `ASDFIDX`, and the version of this format, 4 |
 //! | 4 | CRC-32 of all that follows |
 //! | 4 | length of the key |
 //! | n | the key: what the index is of, compared byte for byte |
@@ -34,7 +34,7 @@ use super::deflate::crc32;
 use crate::error::{Error, Result};
 
 /// First bytes of a file; the last is the version of the format.
-const MAGIC: [u8; 8] = *b"ASDFIDX\x03";
+const MAGIC: [u8; 8] = *b"ASDFIDX\x04";
 
 /// Bytes before the key.
 const HEAD_LEN: usize = 16;

@@ -68,9 +68,8 @@ impl Codec for Zlib {
             stream: Arc::new(Deflated {
                 stored,
                 wrapper,
-                start,
                 data_size,
-                index: Mutex::new(Index::new()),
+                index: Mutex::new(Index::new(Point::first(start, wrapper.sum_of_nothing()))),
             }),
         })
     }
@@ -126,8 +125,6 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
 struct Deflated {
     stored: Arc<dyn Source>,
     wrapper: Wrapper,
-    /// Stored bytes before the first block.
-    start: u64,
     data_size: u64,
     index: Mutex<Index>,
 }
@@ -153,21 +150,12 @@ impl Deflated {
 
 impl Stream for Deflated {
     fn entry(&self, offset: u64) -> u64 {
-        self.index().before(offset).map_or(0, |point| point.decoded)
+        self.index().before(offset).decoded
     }
 
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
-        let found = self
-            .index()
-            .before(offset)
-            .map(|point| (point.place(), Arc::clone(&point.window)));
-        let (point, tail) = match found {
-            None => (
-                Point::first(self.start, self.wrapper.sum_of_nothing()),
-                Vec::new(),
-            ),
-            Some((point, window)) => (point, window.expand()),
-        };
+        let point = self.index().before(offset);
+        let tail = point.window.expand();
         Ok(Box::new(Inflating {
             inflate: self.resume(&point, &tail)?,
             stream: self,
@@ -202,11 +190,11 @@ impl Stream for Deflated {
     }
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
-        let index = Index::import(entries, self.data_size, self.stored.len())?;
+        let first = self.index().before(0);
+        let index = Index::import(first, entries, self.data_size, self.stored.len())?;
         Some(Arc::new(Self {
             stored: Arc::clone(&self.stored),
             wrapper: self.wrapper,
-            start: self.start,
             data_size: self.data_size,
             index: Mutex::new(index),
         }))
@@ -219,8 +207,8 @@ impl Stream for Deflated {
     /// Makes one window smaller: keeps only what the decoder will look at.
     fn tidy(&self) {
         let untidy = self.index().take_untidy();
-        if let Some((point, window)) = untidy {
-            let plain = window.expand();
+        if let Some(point) = untidy {
+            let plain = point.window.expand();
             let mut input = vec![0; WINDOW.saturating_mul(2)];
             let left = self.stored.len().saturating_sub(point.stored);
             let len = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
