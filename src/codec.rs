@@ -26,7 +26,7 @@
 //! | `Shared::imported` | the stream with the entries of a loaded index | copies or replaces one pointer |
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
 //! | `Cache::ledger` | segments, parked decoders, what streams hold | `POOL` |
-//! | `Scheduler::state` | the [`Gate`](gate::Gate), jobs | may start a thread; calls `wanted`, which takes no lock |
+//! | `Scheduler::state` | the `Gate`, jobs | may start a thread; calls `wanted`, which takes no lock |
 //! | `POOL` (in `source::pooled_buf`) | idle buffers | nothing else |
 //!
 //! `Scheduler::state` and `Cache::ledger` are never held together. What counts in the cache is one atomic number: a thread adds
@@ -43,7 +43,7 @@
 //!   dropped.
 //! - On `Scheduler::changed`, for a run slot or memory, with no lock but `Shared::index_loaded`. A thread with a run slot does
 //!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see
-//!   whether the mount has ended. The rule is that of [`Gate`](gate::Gate), of which a test tries every order.
+//!   whether the mount has ended. The rule is that of `Gate`, of which a test tries every order.
 //! - On `Scheduler::called`, a thread `asdf-ahead` without a job, with nothing.
 //! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
 //!   chain, but only for threads that wait for no run slot (`Buffers::beneath_decoders`).

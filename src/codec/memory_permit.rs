@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::source::PooledBuf;
 
 /// Memory that its holder may use until this is dropped: granted by the scheduler, which makes decoders wait for it, and
-/// counted in the [`Cache`](super::Cache), which makes room for it.
+/// counted in the [`Cache`], which makes room for it.
 ///
 /// A thread must give it back before it waits for another decoder, because that one may be waiting for this memory.
 pub struct MemoryPermit {

@@ -1,6 +1,6 @@
 //! The decoded bytes of a stream, as the source of another decoder.
 //!
-//! A thread that has a run slot must not wait for another one (see [`Scheduler::enter`](super::scheduler::Scheduler::enter)). So
+//! A thread that has a run slot must not wait for another one (see [`Scheduler::proceed`](super::scheduler::Scheduler::proceed)). So
 //! of decoders that read from each other only the last, which readers see, is a [`Decoded`](super::Decoded). Here a thread
 //! waits for no other thread: it takes the decoder parked nearest before the offset, or a new one, and parks it
 //! behind what it has read. No bytes are kept, because the decoder above reads them in order, once.
