@@ -408,6 +408,20 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_occur_again_are_found_among_many_as_among_few() {
+        for others in [0, 100] {
+            let others: Vec<_> = (0..others).map(|i| format!("k{i}: 0")).collect();
+            let body = format!("a: 1\nb: 1\n{}\nb: 2\n'a': 2\nb: 3\n", others.join("\n"));
+            let tree = tree(&body);
+            let found = tree.warnings().list().iter();
+            let keys: Vec<_> = found
+                .map(|w| w.message.split(' ').nth(1).unwrap())
+                .collect();
+            assert_eq!(keys, ["'b'", "'a'", "'b'"]);
+        }
+    }
+
+    #[test]
     fn limits_end_hostile_texts_early() {
         let nested = |open: &str, n: usize| format!("{HEAD}{}", open.repeat(n));
         assert!(error(nested("[", 20_000)).contains("nested deeper than"));
