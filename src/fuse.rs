@@ -1,8 +1,10 @@
 //! The kernel interface: `fuser`'s trait over [`Vfs`], and nothing else.
 //!
 //! Each operation is one call of the file system, then a reply or an errno; the one place that logs a failed request is
-//! [`Vfs::refused`]. What the operations mean is `vfs`'s.
+//! [`Vfs::refused`]. What the operations mean is `vfs`'s. The numbers by which the kernel knows inodes and open files end here.
 
+mod convert;
+mod handles;
 mod invalidate;
 mod mounting;
 mod options;
@@ -16,22 +18,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use fuser::{
-    BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BackgroundSession, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 use log::debug;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, XattrFlags};
+use rustix::fs::XattrFlags;
 
 use crate::source::Loan;
 pub use options::MountOptions;
 
 use crate::vfs::{
-    Access, Attr, Attributes, Bytes, Call, Caller, Error, Kind, NAME_MAX, Opened, Rename, Vfs,
-    check_name,
+    Attr, Attributes, Bytes, Call, Error, Handle, Kernel, NAME_MAX, Rename, Vfs, check_name,
 };
+use convert::{access, caller, file, file_attr, open_flags};
+use handles::Handles;
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
 const MAX_REQUEST: u32 = 1 << 20;
@@ -68,6 +71,8 @@ impl Mount {
         let requests = Requests::default();
         let shim = Shim {
             vfs: Arc::clone(vfs),
+            kernel: Arc::clone(vfs.kernel()),
+            handles: Handles::default(),
             requests: requests.clone(),
         };
         let (session, made) = mounting::session(shim, mountpoint, options)?;
@@ -75,7 +80,7 @@ impl Mount {
         vfs.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
         invalidate::from_thread(vfs, session.notifier())?;
-        vfs.answer_from_thread()?;
+        vfs.kernel().answer_from_thread()?;
         Ok(Self {
             session,
             made,
@@ -113,76 +118,15 @@ fn is_connected(device: &OwnedFd) -> bool {
 /// The trait's implementation.
 struct Shim {
     vfs: Arc<Vfs>,
+    kernel: Arc<Kernel>,
+    handles: Handles<Handle>,
     requests: Requests,
-}
-
-fn file_attr(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.ino),
-        size: attr.size,
-        blocks: attr.size.div_ceil(512),
-        atime: attr.mtime,
-        mtime: attr.mtime,
-        ctime: attr.ctime,
-        crtime: attr.ctime,
-        kind: file_type(attr.kind),
-        perm: attr.perm,
-        nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: 0,
-        blksize: 128 << 10,
-        flags: 0,
-    }
-}
-
-fn file_type(kind: Kind) -> FileType {
-    match kind {
-        Kind::Directory => FileType::Directory,
-        Kind::File => FileType::RegularFile,
-        Kind::Symlink => FileType::Symlink,
-    }
-}
-
-fn opened(reply: ReplyOpen, opened: Result<Opened, Errno>) {
-    match opened {
-        Ok(handle) => reply.opened(FileHandle(handle.fh), open_flags(&handle)),
-        Err(errno) => reply.error(errno),
-    }
 }
 
 fn attr(reply: ReplyAttr, found: Result<Attr, Errno>) {
     match found {
         Ok(attr) => reply.attr(&attr.valid, &file_attr(&attr)),
         Err(errno) => reply.error(errno),
-    }
-}
-
-fn open_flags(opened: &Opened) -> FopenFlags {
-    let mut flags = FopenFlags::empty();
-    if opened.keep_cache {
-        flags |= FopenFlags::FOPEN_KEEP_CACHE;
-    }
-    if opened.direct {
-        flags |= FopenFlags::FOPEN_DIRECT_IO;
-    }
-    flags
-}
-
-fn access(flags: OpenFlags, req: &Request) -> Access {
-    let how = OFlags::from_bits_retain(flags.0.cast_unsigned());
-    Access {
-        pid: req.pid(),
-        write: flags.acc_mode() != OpenAccMode::O_RDONLY,
-        truncate: how.contains(OFlags::TRUNC),
-        append: how.contains(OFlags::APPEND),
-    }
-}
-
-fn caller(req: &Request) -> Caller {
-    Caller {
-        uid: req.uid(),
-        gid: req.gid(),
     }
 }
 
@@ -215,7 +159,7 @@ impl Shim {
     /// What became of a request for a file; of a failed one the errno, once the log has it.
     fn done<T>(&self, call: Call, ino: INodeNo, done: Result<T, Error>) -> Result<T, Errno> {
         self.requests.add_one();
-        done.map_err(|error| Errno::from_i32(self.vfs.refused(call, ino.0, None, &error)))
+        done.map_err(|error| Errno::from_i32(self.vfs.refused(call, file(ino).ok(), None, &error)))
     }
 
     /// The same of one for a name in a directory.
@@ -226,7 +170,8 @@ impl Shim {
         done: Result<T, Error>,
     ) -> Result<T, Errno> {
         self.requests.add_one();
-        done.map_err(|error| Errno::from_i32(self.vfs.refused(call, parent.0, Some(name), &error)))
+        let parent = file(parent).ok();
+        done.map_err(|error| Errno::from_i32(self.vfs.refused(call, parent, Some(name), &error)))
     }
 }
 
@@ -253,12 +198,13 @@ impl Filesystem for Shim {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = check_name(name).and_then(|()| self.vfs.lookup_by(parent.0, name, req.pid()));
+        let found = check_name(name).and_then(|()| file(parent));
+        let found = found.and_then(|parent| self.vfs.lookup_by(parent, name, req.pid()));
         entry(reply, self.done_in(Call::Lookup, (parent, name), found));
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        let found = self.vfs.getattr(ino.0, fh.map(|fh| fh.0));
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let found = file(ino).and_then(|node| self.vfs.getattr(node));
         attr(reply, self.done(Call::Getattr, ino, found));
     }
 
@@ -290,12 +236,17 @@ impl Filesystem for Shim {
                 TimeOrNow::Now => SystemTime::now(),
             }),
         };
-        let done = self.vfs.setattr(ino.0, fh.map(|fh| fh.0), &changes);
+        let handle = fh.map(|fh| self.handles.get(fh)).transpose();
+        let done = handle.and_then(|handle| {
+            let handle = handle.as_deref();
+            self.vfs.setattr(file(ino)?, handle, &changes)
+        });
         attr(reply, self.done(Call::Setattr, ino, done));
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.done(Call::Readlink, ino, self.vfs.readlink(ino.0)) {
+        let target = file(ino).and_then(|node| self.vfs.readlink(node));
+        match self.done(Call::Readlink, ino, target) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -311,7 +262,8 @@ impl Filesystem for Shim {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let done = self.vfs.mknod(parent.0, name, mode, caller(req));
+        let done = file(parent);
+        let done = done.and_then(|parent| self.vfs.mknod(parent, name, mode, caller(req)));
         entry(reply, self.done_in(Call::Create, (parent, name), done));
     }
 
@@ -324,17 +276,17 @@ impl Filesystem for Shim {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let done = Err(self.vfs.mkdir(parent.0, name));
+        let done = Err(self.vfs.make_directory());
         entry(reply, self.done_in(Call::Create, (parent, name), done));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.vfs.unlink(parent.0, name, req.pid());
+        let done = file(parent).and_then(|parent| self.vfs.unlink(parent, name, req.pid()));
         empty(reply, self.done_in(Call::Unlink, (parent, name), done));
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = Err(self.vfs.rmdir(parent.0, name));
+        let done = Err(self.vfs.make_directory());
         empty(reply, self.done_in(Call::Unlink, (parent, name), done));
     }
 
@@ -346,7 +298,8 @@ impl Filesystem for Shim {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let done = self.vfs.symlink(parent.0, name, target, caller(req));
+        let done = file(parent);
+        let done = done.and_then(|parent| self.vfs.symlink(parent, name, target, caller(req)));
         entry(reply, self.done_in(Call::Create, (parent, name), done));
     }
 
@@ -366,11 +319,11 @@ impl Filesystem for Shim {
             flags if flags.is_empty() => Rename::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        let done = self
-            .vfs
-            .rename((parent.0, name), (newparent.0, newname), how, req.pid());
+        let directories = file(parent).and_then(|from| Ok((from, file(newparent)?)));
+        let done = directories
+            .and_then(|(from, to)| self.vfs.rename((from, name), (to, newname), how, req.pid()));
         let done = self.done_in(Call::Rename, (parent, name), done);
-        self.vfs.reply_when_settled(move || empty(reply, done));
+        self.kernel.reply_when_settled(move || empty(reply, done));
     }
 
     fn link(
@@ -381,14 +334,20 @@ impl Filesystem for Shim {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let done = self.vfs.link(ino.0, newparent.0, newname);
+        let done = file(ino).and_then(|node| self.vfs.link(node, file(newparent)?, newname));
         let done = self.done_in(Call::Create, (newparent, newname), done);
-        self.vfs.reply_when_settled(move || entry(reply, done));
+        self.kernel.reply_when_settled(move || entry(reply, done));
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let done = self.vfs.open(ino.0, access(flags, req));
-        opened(reply, self.done(Call::Open, ino, done));
+        let done = file(ino).and_then(|node| self.vfs.open(node, access(flags, req)));
+        match self.done(Call::Open, ino, done) {
+            Ok(opened) => {
+                let flags = open_flags(&opened);
+                reply.opened(self.handles.insert(opened.handle), flags);
+            }
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn read(
@@ -402,7 +361,9 @@ impl Filesystem for Shim {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.done(Call::Read, ino, self.vfs.read(fh.0, offset, size)) {
+        let handle = self.handles.get(fh);
+        let read = handle.and_then(|handle| self.vfs.read(&handle, offset, size));
+        match self.done(Call::Read, ino, read) {
             Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
             Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
             Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
@@ -425,7 +386,8 @@ impl Filesystem for Shim {
         reply: ReplyWrite,
     ) {
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let done = self.vfs.write(fh.0, offset, data, mapped);
+        let handle = self.handles.get(fh);
+        let done = handle.and_then(|handle| self.vfs.write(&handle, offset, data, mapped));
         match self.done(Call::Write, ino, done) {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
@@ -440,9 +402,10 @@ impl Filesystem for Shim {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let saved = self.vfs.flush(fh.0, req.pid());
+        let handle = self.handles.get(fh);
+        let saved = handle.and_then(|handle| self.vfs.flush(&handle, req.pid()));
         let saved = self.done(Call::Flush, ino, saved);
-        self.vfs.reply_when_settled(move || empty(reply, saved));
+        self.kernel.reply_when_settled(move || empty(reply, saved));
     }
 
     fn release(
@@ -455,7 +418,8 @@ impl Filesystem for Shim {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let done = self.vfs.release(fh.0);
+        let done = self.handles.remove(fh);
+        let done = done.map(|handle| self.vfs.release(&handle));
         empty(reply, self.done(Call::Release, ino, done));
     }
 
@@ -467,12 +431,18 @@ impl Filesystem for Shim {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let saved = self.done(Call::Fsync, ino, self.vfs.fsync(fh.0));
-        self.vfs.reply_when_settled(move || empty(reply, saved));
+        let handle = self.handles.get(fh);
+        let saved = handle.and_then(|handle| self.vfs.fsync(&handle));
+        let saved = self.done(Call::Fsync, ino, saved);
+        self.kernel.reply_when_settled(move || empty(reply, saved));
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        opened(reply, self.done(Call::Open, ino, self.vfs.opendir(ino.0)));
+        let done = file(ino).and_then(|node| self.vfs.opendir(node));
+        match self.done(Call::Open, ino, done) {
+            Ok(handle) => reply.opened(self.handles.insert(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn readdirplus(
@@ -483,16 +453,12 @@ impl Filesystem for Shim {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let listed = self.vfs.readdir(fh.0, offset, &mut |next, name, attr| {
-            reply.add(
-                INodeNo(attr.ino),
-                next,
-                name,
-                &attr.valid,
-                &file_attr(attr),
-                Generation(0),
-            )
-        });
+        let mut add = |next, name: &OsStr, attr: &Attr| {
+            let (ino, valid) = (INodeNo(attr.node.ino()), &attr.valid);
+            reply.add(ino, next, name, valid, &file_attr(attr), Generation(0))
+        };
+        let handle = self.handles.get(fh);
+        let listed = handle.and_then(|handle| self.vfs.readdir(&handle, offset, &mut add));
         match self.done(Call::Readdir, ino, listed) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
@@ -507,7 +473,8 @@ impl Filesystem for Shim {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let done = self.vfs.release(fh.0);
+        let done = self.handles.remove(fh);
+        let done = done.map(|handle| self.vfs.release(&handle));
         empty(reply, self.done(Call::Release, ino, done));
     }
 
@@ -538,23 +505,23 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
-        let done = self.vfs.setxattr(ino.0, name, value, flags);
+        let done = file(ino).and_then(|node| self.vfs.setxattr(node, name, value, flags));
         let done = self.done(Call::Xattr, ino, done);
-        self.vfs.reply_when_settled(move || empty(reply, done));
+        self.kernel.reply_when_settled(move || empty(reply, done));
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let found = self.vfs.getxattr(ino.0, name);
+        let found = file(ino).and_then(|node| self.vfs.getxattr(node, name));
         xattr(reply, size, self.done(Call::Xattr, ino, found));
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let found = self.vfs.listxattr(ino.0);
+        let found = file(ino).and_then(|node| self.vfs.listxattr(node));
         xattr(reply, size, self.done(Call::Xattr, ino, found));
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.vfs.removexattr(ino.0, name);
+        let done = file(ino).and_then(|node| self.vfs.removexattr(node, name));
         empty(reply, self.done(Call::Xattr, ino, done));
     }
 
@@ -569,15 +536,14 @@ impl Filesystem for Shim {
         reply: ReplyCreate,
     ) {
         let access = access(OpenFlags(flags), req);
-        let done = self.vfs.create(parent.0, name, mode, caller(req), access);
+        let done = file(parent);
+        let done = done.and_then(|parent| self.vfs.create(parent, name, mode, caller(req), access));
         match self.done_in(Call::Create, (parent, name), done) {
-            Ok((attr, handle)) => reply.created(
-                &attr.valid,
-                &file_attr(&attr),
-                Generation(0),
-                FileHandle(handle.fh),
-                open_flags(&handle),
-            ),
+            Ok((attr, opened)) => {
+                let flags = open_flags(&opened);
+                let fh = self.handles.insert(opened.handle);
+                reply.created(&attr.valid, &file_attr(&attr), Generation(0), fh, flags);
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -592,7 +558,8 @@ impl Filesystem for Shim {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done = self.vfs.fallocate(fh.0, offset, length, mode);
+        let handle = self.handles.get(fh);
+        let done = handle.and_then(|handle| self.vfs.fallocate(&handle, offset, length, mode));
         empty(reply, self.done(Call::Fallocate, ino, done));
     }
 }

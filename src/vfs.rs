@@ -4,23 +4,46 @@
 //! the [`Snapshot`] of the moment: a save publishes a new one. A snapshot says where in FILE the bytes are, so that a save that changes
 //! stored bytes in place waits until no thread reads any, and open handles then look for theirs anew.
 //!
+//! A [`Vfs`] serves one file. It calls its files by [`Node`] and its open files by [`Handle`]; the numbers that the kernel knows them
+//! by are those of `fuse`, and so is the table of handles. It has a part for each of
+//!
+//! - what is shown, `State`: a snapshot, and the names that it gives;
+//! - the files of the root, `Texts`;
+//! - the blocks that are being edited, `BlockEdits`;
+//! - FILE, `Saver`: what writes it, and how that stands;
+//! - what tells the kernel, [`Kernel`], which is the mount's.
+//!
+//! # What is out of date
+//!
+//! FILE may be changed by another program, and what is shown by a save of ours. Each question has one place where it is asked:
+//!
+//! | Question | Asked by |
+//! |---|---|
+//! | May anything be written? | each operation that changes something, first: `Saver::check_writable` |
+//! | Is FILE what is shown? | lookups, opens, reads and changes, once a second: `Vfs::refresh`; each save: `Vfs::catch_up` |
+//! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
+//! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::change` |
+//! | Is a text made of the text that FILE has? | the save of it: `Texts::is_outdated` |
+//! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
+//! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |
+//!
 //! # Locks and threads
 //!
 //! A thread that holds a lock takes only those below it. `try` marks those that a thread passes by if another one has them.
 //!
 //! | Lock | Guards |
 //! |---|---|
-//! | `Vfs::checked` (try) | when FILE was last compared with the state; one thread compares |
-//! | `Draft::saved` | read: a change of the draft; write: its save, after which it counts no more |
-//! | `Vfs::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
-//! | `Vfs::stored` | read: stored bytes are read by the places of a state; write: a save changes some in place. Not reentrant |
+//! | `Saver::compared` (try) | when FILE was last compared with the state; one thread compares |
+//! | `BlockDraft::saved` | read: a change of the draft; write: its save, after which it counts no more |
+//! | `Saver::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
+//! | `Saver::stored` | read: stored bytes are read by the places of a state; write: a save changes some in place. Not reentrant |
 //! | `DataHandle::rewritten`, `DataHandle::source` | how far an emptied array is written again; the source that a handle reads |
-//! | `Drafts::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments |
-//! | `Vfs::history` | what `info/status` says of saves |
-//! | `Vfs::root`, then the `TextHandle` of one handle | names and files of the root; one handle's draft of a text |
-//! | `Vfs::numbers` | the names under `arrays/` and their numbers |
+//! | `BlockEdits::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments |
+//! | `Vfs::texts` | names and files of the root, the drafts of their handles, the text that was refused last |
+//! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
-//! | `Overlay`, `Spool`, `Handles`, `Elsewhere`, `Condition`, `Draft::{files, refused}` | their own fields; nothing is taken under them |
+//! | `BlockDraft::written` | through which files something was written into a draft, and why it was refused |
+//! | `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
 //! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most |
 //!
 //! Threads of a mount:
@@ -33,33 +56,30 @@
 //! - The decoder has threads of its own, see [`codec`](crate::codec).
 
 mod attr;
+mod block_edits;
 mod catalogue;
 mod commit;
-mod condition;
-mod drafted;
-mod drafts;
 mod edit;
 mod elements;
 mod elsewhere;
 mod error;
 mod format;
-mod handle;
 mod hdus;
-mod history;
 mod info;
 mod kernel;
 mod mounts;
 mod naming;
+mod news;
 mod node;
 mod process;
 mod publish;
 mod refresh;
-mod root;
+mod saver;
 mod stat;
 mod state;
-mod stored;
 #[cfg(test)]
 mod testing;
+mod texts;
 mod unsaved;
 mod write;
 mod xattr;
@@ -68,70 +88,61 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
 
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
 use crate::save::Writer;
-use crate::source::{Borrower, Memory, PooledBuf, Source, Spool, len_u64};
+use crate::source::{Borrower, Memory, PooledBuf, Source, len_u64};
 
 pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
 };
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
+pub use kernel::Kernel;
 pub use mounts::Mounted;
 pub use node::Node;
-pub use stored::Reading;
+pub use saver::Reading;
 
-use attr::modified;
-use catalogue::Numbers;
-use condition::Condition;
-use drafts::Drafts;
+use block_edits::BlockEdits;
 use edit::DataHandle;
-use handle::Handles;
-use history::History;
-use kernel::Kernel;
 use process::process_of;
-use root::{Root, TextHandle};
-use state::{Listing, Names, State};
+use saver::Saver;
+use state::{Names, State};
+use texts::{TextHandle, Texts};
 
 /// Result of a file system operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What an open handle is.
-enum Handle {
+/// An open file or directory.
+pub struct Handle {
+    /// Process that opened it; 0 if unknown.
+    opener: u32,
+    open: Open,
+}
+
+/// What is open.
+enum Open {
     /// A block, an array or a part of a FITS file.
     Data(DataHandle),
     /// Bytes that do not change: a text under `info/`, as it was when it was opened.
     Fixed(Arc<dyn Source>),
     /// A file of the root.
-    Text(Mutex<TextHandle>),
+    Text(TextHandle),
     /// A directory.
-    Directory(Listing),
+    Directory(Node, Names),
 }
 
-/// The mounted file.
+/// The file system of one file.
 pub struct Vfs {
-    path: PathBuf,
     options: Options,
     state: RwLock<Arc<State>>,
-    numbers: Arc<Mutex<Numbers>>,
-    root: Mutex<Root>,
-    handles: Handles<Handle>,
-    drafts: Drafts,
-    /// What is written into blocks and not saved yet.
-    spool: Arc<Spool>,
-    /// Held for reading by threads that read stored bytes, and for writing while a save changes some in place.
-    stored: RwLock<()>,
-    writer: Option<Mutex<Writer>>,
-    history: Mutex<History>,
-    condition: Condition,
-    /// When FILE was last compared with the snapshot.
-    checked: Mutex<Option<Instant>>,
-    kernel: Kernel,
+    texts: Mutex<Texts>,
+    edits: BlockEdits,
+    saver: Saver,
+    kernel: Arc<Kernel>,
 }
 
 /// The lock's value, whether or not a thread panicked with it: each critical section here leaves its data whole.
@@ -140,35 +151,27 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Vfs {
-    /// The file system of a snapshot of the file at `path`, which had these attributes before it was read; `writer` saves it,
-    /// without one nothing can be written.
+    /// The file system of a snapshot of the file at `path`, which had these attributes before it was read; `writer` saves it.
+    /// Without one nothing can be written, and it is said why.
     #[must_use]
     pub fn new(
         path: &Path,
         snapshot: Snapshot,
         meta: Metadata,
-        writer: Option<Writer>,
+        writer: Result<Writer, String>,
         options: Options,
+        kernel: Arc<Kernel>,
     ) -> Self {
-        let numbers = Arc::default();
-        let state = State::new(Arc::new(snapshot), meta, &numbers, 0);
-        let facts = state.facts(&options, modified(&state.meta));
-        let root = Root::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
+        let state = State::new(Arc::new(snapshot), meta);
+        let facts = state.facts(&options);
+        let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
         Self {
-            path: path.to_owned(),
             options,
             state: RwLock::new(Arc::new(state)),
-            numbers,
-            root: Mutex::new(root),
-            handles: Handles::default(),
-            drafts: Drafts::default(),
-            spool: Spool::new(path.parent().unwrap_or(path)),
-            stored: RwLock::default(),
-            writer: writer.map(Mutex::new),
-            history: Mutex::default(),
-            condition: Condition::default(),
-            checked: Mutex::default(),
-            kernel: Kernel::default(),
+            texts: Mutex::new(texts),
+            edits: BlockEdits::new(path.parent().unwrap_or(path)),
+            saver: Saver::new(path, writer),
+            kernel,
         }
     }
 
@@ -186,16 +189,16 @@ impl Vfs {
         self.state().snapshot.cache().decode_while(wanted);
     }
 
+    /// What tells the kernel of changes here.
+    #[must_use]
+    pub fn kernel(&self) -> &Arc<Kernel> {
+        &self.kernel
+    }
+
     /// Whether nothing can be written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.options.read_only.is_some()
-    }
-
-    /// The snapshot of the moment.
-    #[must_use]
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.state().snapshot)
+        self.saver.is_read_only()
     }
 
     fn state(&self) -> Arc<State> {
@@ -218,14 +221,13 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
-    pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Attr> {
+    pub fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
         self.refresh();
-        let directory = Node::from_ino(parent).ok_or(Error::NotFound)?;
         loop {
             let state = self.state();
             let found = self.find(&state, directory, name)?;
             // an `open` by name reads all of the file, so the kernel must not know its size of before
-            self.kernel.wait_for(found.ino());
+            self.kernel.wait_for(found);
             if Arc::ptr_eq(&state, &self.state()) {
                 return self.attr(&state, found);
             }
@@ -239,7 +241,7 @@ impl Vfs {
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1)
-                .or_else(|| locked(&self.root).lookup(name).map(Node::Text)),
+                .or_else(|| locked(&self.texts).lookup(name).map(Node::Text)),
             Node::Info => INFO_FILES
                 .into_iter()
                 .find(|entry| name == entry.0)
@@ -252,13 +254,11 @@ impl Vfs {
         found.ok_or(Error::NotFound)
     }
 
-    /// Attributes of an inode.
+    /// Attributes of a file.
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn getattr(&self, ino: u64, fh: Option<u64>) -> Result<Attr> {
-        let _ = fh;
-        let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
+    pub fn getattr(&self, node: Node) -> Result<Attr> {
         let before = self.state();
         if self.refresh()
             && let Ok(attr) = self.attr(&before, node)
@@ -273,10 +273,10 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
-    pub fn readlink(&self, ino: u64) -> Result<Vec<u8>> {
-        match Node::from_ino(ino).ok_or(Error::NotFound)? {
+    pub fn readlink(&self, node: Node) -> Result<Vec<u8>> {
+        match node {
             Node::ArrayLink(number) => self.state().link(number),
-            Node::Text(number) => Ok(locked(&self.root).link_target(number)?.as_bytes().to_vec()),
+            Node::Text(number) => Ok(locked(&self.texts).link_target(number)?.as_bytes().to_vec()),
             _ => Err(Error::Invalid("not a symlink")),
         }
     }
@@ -287,11 +287,10 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NotFound`], also if FILE has just changed; [`Error::IsDirectory`], [`Error::ReadOnly`].
-    pub fn open(&self, ino: u64, access: Access) -> Result<Opened> {
-        let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
+    pub fn open(&self, node: Node, access: Access) -> Result<Opened> {
         if self.refresh() {
             // the kernel has the size of before: it looks the name up again now, and so gets the new one
-            self.kernel.wait_for(ino);
+            self.kernel.wait_for(node);
             return Err(Error::NotFound);
         }
         self.open_node(node, access)
@@ -299,73 +298,66 @@ impl Vfs {
 
     /// Opens a file of the state that is shown.
     fn open_node(&self, node: Node, mut access: Access) -> Result<Opened> {
-        let ino = node.ino();
-        self.kernel.wait_for(ino);
+        self.kernel.wait_for(node);
         let state = self.state();
         if access.write || access.truncate {
-            self.check_writable()?;
+            self.saver.check_writable()?;
             access.pid = process_of(access.pid).unwrap_or(0);
         }
-        let text = match node {
-            Node::Text(number) => {
-                let handle = locked(&self.root).open(number, access)?;
-                let fh = self.handles.insert(Handle::Text(Mutex::new(handle)));
-                return Ok(Opened {
-                    fh,
-                    keep_cache: false,
-                    direct: false,
-                });
-            }
+        let (mut keep_cache, mut direct) = (false, false);
+        let open = match node {
+            Node::Text(number) => Open::Text(locked(&self.texts).open(number, access)?),
             Node::Block(_) | Node::Array(..) | Node::HduHeader(_) | Node::HduBin(_) => {
-                let handle = self.open_data(&state, node, access)?;
-                let fh = self.handles.insert(Handle::Data(handle));
+                let open = Open::Data(self.open_data(&state, node, access)?);
                 // no notice comes of changes of other files
-                let keep_cache = !access.truncate && !edit::is_elsewhere(&state, node);
-                return Ok(Opened {
-                    fh,
-                    keep_cache: keep_cache && !self.kernel.is_stale(ino),
-                    direct: false,
-                });
+                keep_cache = !access.truncate
+                    && !edit::is_elsewhere(&state, node)
+                    && !self.kernel.is_stale(node);
+                open
             }
             Node::Status | Node::BlocksTsv | Node::ArraysTsv if access.write => {
                 return Err(Error::ReadOnly("info is ours"));
             }
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv => self.info_text(&state, node),
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv => {
+                // these texts change without a save, so that pages of them are not kept
+                direct = true;
+                let text = self.info_text(&state, node);
+                Open::Fixed(Arc::new(Memory::new(text.into_bytes())))
+            }
             Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
             Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => {
                 return Err(Error::IsDirectory);
             }
         };
-        let text = Memory::new(text.into_bytes());
-        let fh = self.handles.insert(Handle::Fixed(Arc::new(text)));
-        // these texts change without a save, so that pages of them are not kept
+        let opener = access.pid;
         Ok(Opened {
-            fh,
-            keep_cache: false,
-            direct: true,
+            handle: Handle { opener, open },
+            keep_cache,
+            direct,
         })
     }
 
     /// Reads at most `len` bytes at `offset`; fewer at the end of the file.
     ///
     /// # Errors
-    /// [`Error::BadHandle`]; [`Error::Library`] if the bytes can't be had.
-    pub fn read(&self, fh: u64, offset: u64, len: u32) -> Result<Bytes<'_>> {
-        let handle = self.handles.get(fh)?;
-        if matches!(*handle, Handle::Data(_)) {
+    /// [`Error::Library`] if the bytes can't be had.
+    pub fn read(&self, handle: &Handle, offset: u64, len: u32) -> Result<Bytes<'_>> {
+        let open = &handle.open;
+        if matches!(open, Open::Data(_)) {
             self.refresh();
-            self.check_up_to_date()
+            self.saver
+                .check_up_to_date()
                 .map_err(|error| Library::corrupt(Place::File, error.to_string()))?;
         }
-        let text = match &*handle {
-            Handle::Text(text) => Some(locked(&self.root).view(&locked(text))?),
+        let text = match open {
+            Open::Text(text) => Some(locked(&self.texts).view(*text)?),
             _ => None,
         };
-        let reading = self.reading();
-        let source = match (&*handle, text) {
+        let reading = self.saver.reading();
+        let source = match (open, text) {
             (_, Some(text)) => Arc::new(Memory::shared(text)),
-            (Handle::Data(open), _) => self.current_source(open, &reading)?,
-            (Handle::Fixed(source), _) => Arc::clone(source),
+            (Open::Data(open), _) => self.current_source(open, &reading)?,
+            (Open::Fixed(source), _) => Arc::clone(source),
             _ => return Err(Error::IsDirectory),
         };
         let there = source.len().saturating_sub(offset);
@@ -377,7 +369,15 @@ impl Vfs {
             return Ok(Bytes::Lent(loan, reading));
         }
         let mut bytes = PooledBuf::of(len);
-        source.read_exact_at(&mut bytes, offset)?;
+        let mut read = source.read_exact_at(&mut bytes, offset);
+        if let (Err(_), Open::Data(open)) = (&read, open)
+            && self.is_edited(open.node)
+        {
+            // a block that was emptied meanwhile no longer holds its arrays
+            let source = self.data_source(&self.state(), open.node, &reading)?;
+            read = source.read_exact_at(&mut bytes, offset);
+        }
+        read?;
         Ok(Bytes::Owned(bytes))
     }
 
@@ -385,15 +385,14 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
-    pub fn opendir(&self, ino: u64) -> Result<Opened> {
-        let directory = Node::from_ino(ino).ok_or(Error::NotFound)?;
+    pub fn opendir(&self, directory: Node) -> Result<Handle> {
         let state = self.state();
         let names = match directory {
             Node::Root => {
                 let own = root_directories(&state);
                 let own = own.into_iter().map(|entry| entry.0.into());
-                let root = locked(&self.root);
-                let files = root.names().map(|entry| entry.0.to_owned());
+                let texts = locked(&self.texts);
+                let files = texts.names().map(|entry| entry.0.to_owned());
                 Names::Few(own.chain(files).collect())
             }
             Node::Hdus => {
@@ -413,12 +412,9 @@ impl Vfs {
             }
             _ => return Err(Error::NotDirectory),
         };
-        let listing = Listing { directory, names };
-        let fh = self.handles.insert(Handle::Directory(listing));
-        Ok(Opened {
-            fh,
-            keep_cache: false,
-            direct: false,
+        Ok(Handle {
+            opener: 0,
+            open: Open::Directory(directory, names),
         })
     }
 
@@ -430,24 +426,23 @@ impl Vfs {
     /// and forgets none, until it has taken in what is listed here: it holds the directory's lock.
     ///
     /// # Errors
-    /// [`Error::BadHandle`], [`Error::NotDirectory`].
+    /// [`Error::NotDirectory`].
     pub fn readdir(
         &self,
-        fh: u64,
+        handle: &Handle,
         offset: u64,
         add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
     ) -> Result<()> {
-        let handle = self.handles.get(fh)?;
-        let Handle::Directory(listing) = &*handle else {
+        let Open::Directory(directory, names) = &handle.open else {
             return Err(Error::NotDirectory);
         };
         let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
         loop {
             let state = self.state();
-            let Some((name, node)) = listing.names.next(&mut at, &state) else {
+            let Some((name, node)) = names.next(&mut at, &state) else {
                 break;
             };
-            let found = node.map_or_else(|| self.find(&state, listing.directory, &name), Ok);
+            let found = node.map_or_else(|| self.find(&state, *directory, &name), Ok);
             if let Ok(attr) = found.and_then(|node| self.attr(&state, node))
                 && add(len_u64(at), &name, &attr)
             {
@@ -466,9 +461,10 @@ impl Vfs {
         let found = rustix::fs::fstatvfs(state.snapshot.file().file())
             .map_err(|errno| Library::io("statfs", errno.into()))?;
         let block_size = u32::try_from(found.f_frsize).unwrap_or(4096);
-        let (free, available) = match self.options.read_only {
-            Some(_) => (0, 0),
-            None => (found.f_bfree, found.f_bavail),
+        let (free, available) = if self.saver.is_read_only() {
+            (0, 0)
+        } else {
+            (found.f_bfree, found.f_bavail)
         };
         Ok(Statfs {
             block_size,

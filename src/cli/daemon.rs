@@ -193,10 +193,8 @@ struct Opened {
     snapshot: Snapshot,
     /// Its attributes from before it was read.
     meta: Metadata,
-    /// What saves it; without one it is read-only.
-    writer: Option<Writer>,
-    /// Why it is read-only, if it is.
-    read_only: Option<String>,
+    /// What saves it, or why it is read-only.
+    writer: Result<Writer, String>,
 }
 
 /// Opens FILE, for writing if that is wanted and possible, and finishes what an interrupted save has left.
@@ -205,7 +203,6 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
         snapshot,
         meta,
         writer,
-        read_only,
     } = match open_for_writing(path, options)? {
         Ok(opened) => opened,
         Err(why) => open_for_reading(path, options, why)?,
@@ -225,23 +222,24 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
     for finding in &layout.findings {
         warn!("{}: {}", path.display(), finding.error);
     }
-    if let Some(why) = read_only.as_ref().filter(|_| !options.read_only) {
+    if let (Err(why), false) = (&writer, options.read_only) {
         warn!("{}: mounted read-only: {why}", path.display());
     }
     let summary = format!(
         "({}, {} blocks)",
-        if read_only.is_some() { "ro" } else { "rw" },
+        if writer.is_err() { "ro" } else { "rw" },
         layout.blocks.len()
     );
     let options = vfs::Options {
         uid: options.uid,
         gid: options.gid,
         umask: options.umask,
-        read_only,
         scratch: options.scratch,
         validate: options.validate,
     };
-    Ok((Vfs::new(path, snapshot, meta, writer, options), summary))
+    let kernel = Arc::default();
+    let vfs = Vfs::new(path, snapshot, meta, writer, options, kernel);
+    Ok((vfs, summary))
 }
 
 /// How the snapshot is to be read.
@@ -313,8 +311,7 @@ fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, Str
     Ok(Ok(Opened {
         snapshot,
         meta,
-        writer: Some(opened.writer),
-        read_only: None,
+        writer: Ok(opened.writer),
     }))
 }
 
@@ -332,8 +329,7 @@ fn open_for_reading(path: &Path, options: &Options, why: String) -> Result<Opene
     Ok(Opened {
         snapshot,
         meta,
-        writer: None,
-        read_only: Some(why),
+        writer: Err(why),
     })
 }
 

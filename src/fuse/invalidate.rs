@@ -1,6 +1,6 @@
 //! Tells the kernel what has changed, from a thread of its own: from inside the request that changed it, that can deadlock.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Weak, mpsc};
 
@@ -15,12 +15,12 @@ use crate::vfs::{Invalidation, Node, Vfs};
 /// If there can be no such thread.
 pub(super) fn from_thread(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> {
     let (sender, receiver) = mpsc::channel();
-    vfs.on_change(sender);
+    vfs.kernel().on_change(sender);
     let mut teller = Teller {
         notifier,
         vfs: Arc::downgrade(vfs),
-        inodes: Vec::new(),
-        directories: BTreeSet::new(),
+        files: Vec::new(),
+        directories: HashSet::new(),
     };
     let thread = std::thread::Builder::new().name("invalidate".to_owned());
     thread.spawn(move || {
@@ -34,10 +34,10 @@ pub(super) fn from_thread(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> 
 struct Teller {
     notifier: Notifier,
     vfs: Weak<Vfs>,
-    /// The inodes that the kernel was to forget.
-    inodes: Vec<u64>,
+    /// The files that the kernel was to forget.
+    files: Vec<Node>,
     /// Their directories.
-    directories: BTreeSet<u64>,
+    directories: HashSet<Node>,
 }
 
 impl Teller {
@@ -45,26 +45,29 @@ impl Teller {
         let vfs = self.vfs.upgrade();
         let vfs = vfs.as_deref();
         match change {
-            Invalidation::Inode(ino) => self.forget(change, *ino, 0, vfs),
-            Invalidation::Attributes(ino) => self.forget(change, *ino, -1, vfs),
+            Invalidation::Pages(file) => self.forget(change, *file, 0, vfs),
+            Invalidation::Attributes(file) => self.forget(change, *file, -1, vfs),
             Invalidation::Entry(parent, name) => {
-                note(change, self.notifier.inval_entry(INodeNo(*parent), name));
+                note(
+                    change,
+                    self.notifier.inval_entry(INodeNo(parent.ino()), name),
+                );
             }
             Invalidation::Lookups => self.wait_for_lookups(),
         }
         if let Some(vfs) = vfs {
-            vfs.told(change);
+            vfs.kernel().told(change);
         }
     }
 
-    fn forget(&mut self, change: &Invalidation, ino: u64, offset: i64, vfs: Option<&Vfs>) {
-        let told = self.notifier.inval_inode(INodeNo(ino), offset, 0);
+    fn forget(&mut self, change: &Invalidation, file: Node, offset: i64, vfs: Option<&Vfs>) {
+        let told = self.notifier.inval_inode(INodeNo(file.ino()), offset, 0);
         let is_unknown = matches!(&told, Err(error) if error.kind() == io::ErrorKind::NotFound);
         // a rename holds the lock of the root, and is only answered when the kernel has been told of all
-        let directory = vfs.and_then(|vfs| vfs.directory_of(ino));
-        let waits = |directory: &u64| is_unknown || *directory != Node::Root.ino();
+        let directory = vfs.and_then(|vfs| vfs.directory_of(file));
+        let waits = |directory: &Node| is_unknown || *directory != Node::Root;
         self.directories.extend(directory.filter(waits));
-        self.inodes.push(ino);
+        self.files.push(file);
         note(change, told);
     }
 
@@ -76,11 +79,13 @@ impl Teller {
     fn wait_for_lookups(&mut self) {
         for directory in std::mem::take(&mut self.directories) {
             // there is no such name, and the kernel says so
-            let _ = self.notifier.inval_entry(INodeNo(directory), "/".as_ref());
+            let _ = self
+                .notifier
+                .inval_entry(INodeNo(directory.ino()), "/".as_ref());
         }
-        for ino in std::mem::take(&mut self.inodes) {
-            let told = self.notifier.inval_inode(INodeNo(ino), -1, 0);
-            note(&Invalidation::Attributes(ino), told);
+        for file in std::mem::take(&mut self.files) {
+            let told = self.notifier.inval_inode(INodeNo(file.ino()), -1, 0);
+            note(&Invalidation::Attributes(file), told);
         }
     }
 }

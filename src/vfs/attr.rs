@@ -8,7 +8,10 @@ use std::time::{Duration, SystemTime};
 use crate::asdf::check::Validate;
 use crate::source::{Loan, PooledBuf};
 
-use super::Reading;
+use super::{Handle, Node, Reading};
+
+/// How long the kernel may keep most names and attributes.
+pub(super) const VALID: Duration = Duration::from_secs(1);
 
 /// Kind of a file of the mount. There are no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +27,8 @@ pub enum Kind {
 /// Attributes of a file.
 #[derive(Debug, Clone)]
 pub struct Attr {
-    /// Inode number.
-    pub ino: u64,
+    /// Which it is.
+    pub node: Node,
     /// Kind.
     pub kind: Kind,
     /// Length in bytes.
@@ -47,7 +50,7 @@ pub struct Attr {
     pub valid: Duration,
 }
 
-/// Who asks for something.
+/// User and group of the process that asks for something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of stat(2)")]
 pub struct Caller {
@@ -69,10 +72,9 @@ pub struct Access {
 }
 
 /// An opened file or directory.
-#[derive(Debug, Clone, Copy)]
 pub struct Opened {
-    /// Number of the handle.
-    pub fh: u64,
+    /// The handle.
+    pub handle: Handle,
     /// Whether pages that the kernel has are still right.
     pub keep_cache: bool,
     /// Whether the kernel shall not keep pages at all.
@@ -112,13 +114,13 @@ pub enum Rename {
 /// What the kernel must forget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invalidation {
-    /// Pages and attributes of an inode.
-    Inode(u64),
-    /// Attributes of an inode.
-    Attributes(u64),
+    /// Pages and attributes of a file.
+    Pages(Node),
+    /// Attributes of a file.
+    Attributes(Node),
     /// A name in a directory.
-    Entry(u64, OsString),
-    /// What replies to lookups that were under way have told it of the inodes just named.
+    Entry(Node, OsString),
+    /// What replies to lookups that were under way have told it of the files just named.
     Lookups,
 }
 
@@ -156,8 +158,6 @@ pub struct Options {
     pub gid: Option<u32>,
     /// Permission bits to take away.
     pub umask: u32,
-    /// Why the mount is read-only; `None` if it is not.
-    pub read_only: Option<String>,
     /// Limit of scratch files in bytes.
     pub scratch: u64,
     /// What is asked of a tree that is to be saved.

@@ -7,16 +7,16 @@ mod sum;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
 
 use log::warn;
 
 use self::sum::Sum;
-use super::drafts::Draft;
+use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::publish::Saved;
-use super::root::Number;
+use super::publish::{Known, Saved};
+use super::texts::Unsaved;
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::{check_complete, check_text};
 use crate::asdf::checksum::ChecksumState;
@@ -33,21 +33,31 @@ use crate::source::{FileSource, Source, Window};
 const CHUNK: usize = 1 << 20;
 
 impl Vfs {
-    /// Checks the text of file `number` of the root and makes it FILE's, with what YAML tools drop of it put back. `epoch` is that
-    /// of the text that it was made of; `whole`: it is sure that nothing else of it is missing.
-    pub(super) fn save_text(
-        &self,
-        number: Number,
-        text: &Arc<Vec<u8>>,
-        epoch: u64,
-        whole: bool,
-    ) -> Result<()> {
-        let mut writer = locked(self.writer()?);
+    /// Saves a text, or keeps it and says why it can't be saved.
+    pub(super) fn save_text(&self, unsaved: &Unsaved) -> Result<()> {
+        let saved = self.commit_text(unsaved);
+        match &saved {
+            // of a rename the names stay, but what `tree.yaml` shows is FILE's tree now
+            Err(Error::Unfinished(..)) if unsaved.through.is_none() => {
+                if let Some(tree) = locked(&self.texts).show_current() {
+                    self.tell_tree(tree);
+                }
+            }
+            Ok(()) | Err(Error::Unfinished(..)) => {}
+            Err(error) => self.refuse_text(unsaved, error),
+        }
+        saved
+    }
+
+    /// Checks a text and makes it FILE's, with what YAML tools drop of it put back.
+    fn commit_text(&self, unsaved: &Unsaved) -> Result<()> {
+        let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
         let (committed, outdated) = {
-            let root = locked(&self.root);
-            (Arc::clone(root.committed()), root.is_outdated(epoch))
+            let texts = locked(&self.texts);
+            (Arc::clone(texts.committed()), texts.is_outdated(unsaved))
         };
+        let text = &unsaved.text;
         let healed = heal(text, &committed);
         let saved = Arc::clone(healed.as_ref().map_or(text, |healed| &healed.text));
         let mut done = Saved::default();
@@ -56,7 +66,7 @@ impl Vfs {
                 let why = "another program has changed the tree since this was opened".to_owned();
                 return Err(Library::Stale { why }.into());
             }
-            self.check_up_to_date()?;
+            self.saver.check_up_to_date()?;
             self.let_go_of_tree();
             let state = self.state();
             let snapshot = &state.snapshot;
@@ -64,7 +74,8 @@ impl Vfs {
             let mut what = "tree saved".to_owned();
             if let Some(healed) = &healed {
                 checked = checked.map_err(|error| healed.as_written(error));
-                if let (Ok(checked), false) = (&checked, whole) {
+                // a dump that is written through a handle may be cut short
+                if let (Ok(checked), Some(_)) = (&checked, unsaved.through) {
                     check_complete(snapshot, healed, checked)?;
                 }
                 what = format!("{what}, {} put back,", healed.put_back);
@@ -73,79 +84,73 @@ impl Vfs {
             done = if saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named() {
                 // nothing has asked for the tree so far: it need not be kept while FILE is written, and after that
                 drop(checked);
-                self.commit(&mut writer, &edit, &what, None)?
+                self.commit(&mut writer, &edit, &what, Known::Nothing)?
             } else {
-                self.commit(&mut writer, &edit, &what, checked)?
+                self.commit(&mut writer, &edit, &what, Known::Text(checked))?
             };
         }
-        let shown = healed.map(|_| Invalidation::Inode(Node::Text(number).ino()));
-        let _announced = self.announce(shown.into_iter().collect(), None);
-        locked(&self.root).saved(number, text, &saved);
-        locked(&self.history).text_is_saved();
+        let shown = healed.map(|_| Invalidation::Pages(Node::Text(unsaved.number)));
+        let _announced = self.kernel.announce(shown.into_iter().collect(), None);
+        locked(&self.texts).saved(unsaved, &saved);
         if let Err(error) = writer.clear_rejected() {
             warn!("the refused text that was kept is out of date, but can't be removed: {error}");
         }
         done.finished()
     }
 
-    pub(super) fn writer(&self) -> Result<&std::sync::Mutex<Writer>> {
-        self.writer.as_ref().ok_or(Error::ReadOnly("this mount"))
+    /// What writes FILE, once no other thread saves, and the state that FILE has then: what a save is made of must not change while
+    /// it waits.
+    fn begin_save(&self) -> Result<(MutexGuard<'_, Writer>, Arc<State>)> {
+        let mut writer = self.saver.writer()?;
+        self.catch_up(Some(&mut writer));
+        self.saver.check_up_to_date()?;
+        Ok((writer, self.state()))
     }
 
-    /// Saves the edits of a block.
-    pub(super) fn commit_block(&self, draft: &Draft) -> Result<Saved<'_>> {
-        let mut writer = locked(self.writer()?);
-        let state = self.state();
+    /// Saves the edits of a block, with the lock of the draft that keeps them as they are. While its draft is there, the state stays the
+    /// one that it was made of.
+    pub(super) fn commit_block(
+        &self,
+        draft: &BlockDraft,
+        _saved: &RwLockWriteGuard<'_, bool>,
+    ) -> Result<Saved<'_>> {
+        let (mut writer, state) = self.begin_save()?;
         let n = draft.block;
-        self.check_up_to_date()?;
-        self.check_data(&state)?;
         Self::check_resize(&state.snapshot, n, draft.overlay.len())?;
         self.check_room(&writer, &state, draft)?;
-        let what = format!("block {n} saved");
-        let Some(header) = state.snapshot.layout().blocks.get(n) else {
-            check_counted(&state.snapshot)?;
-            let stored = raw(&draft.overlay, &Sum::Stored)?;
-            let edit = Edit {
-                text: Some(Arc::clone(state.snapshot.text())),
-                blocks: vec![BlockEdit::Append(stored)],
-            };
-            return self.commit(&mut writer, &edit, &format!("block {n} added"), None);
+        let header = state.snapshot.layout().blocks.get(n);
+        let (what, sum) = match header {
+            Some(header) => ("saved", Sum::of(&state.snapshot, header, draft)?),
+            None => ("added", Sum::Stored),
         };
-        let sum = Sum::of(&state.snapshot, header, draft)?;
-        let stored = if header.compression != [0; 4] {
-            self.reencoded(&state.snapshot, header, draft, &sum)?
-        } else if header.streamed() || !draft.overlay.keeps_length() {
-            resized(draft, &sum)?
-        } else {
-            let saved = self.write_in_place(&mut writer, draft, &sum, &what)?;
-            drop(self.announce_block(&state, n));
-            return Ok(saved);
+        let what = format!("block {n} {what}");
+        let edit = match header.filter(|header| header.compression != [0; 4]) {
+            Some(header) => {
+                let stored = self.reencoded(&state.snapshot, header, draft, &sum)?;
+                Some(Edit::block(BlockEdit::Replace { n, stored }))
+            }
+            None => edit_of_raw(&state, draft, &sum)?,
         };
-        let edit = Edit::block(BlockEdit::Replace { n, stored });
-        let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
+        let saved = match edit {
+            Some(edit) => self.commit(&mut writer, &edit, &what, sum.known(n))?,
+            None => self.write_in_place(&mut writer, draft, &sum, &what)?,
+        };
         drop(self.announce_block(&state, n));
         Ok(saved)
     }
 
     /// That the disk could hold an edited block. A hole in it costs nothing yet, but would take as long as it is to digest or
     /// encode, while no other save runs.
-    fn check_room(&self, writer: &Writer, state: &State, draft: &Draft) -> Result<()> {
+    fn check_room(&self, writer: &Writer, state: &State, draft: &BlockDraft) -> Result<()> {
         let n = draft.block;
-        let len = draft.overlay.len();
-        let growth = match state.snapshot.layout().blocks.get(n) {
-            None => writer.growth(&Edit {
-                text: Some(Arc::clone(state.snapshot.text())),
-                blocks: vec![BlockEdit::Append(raw(&draft.overlay, &Sum::None)?)],
-            })?,
+        let header = state.snapshot.layout().blocks.get(n);
+        let growth = if header.is_some_and(|header| header.compression != [0; 4]) {
             // how short a codec makes it is not known before
-            Some(header) if header.compression != [0; 4] => {
-                len.saturating_sub(state.snapshot.block_len(n).unwrap_or(0))
-            }
-            Some(header) if header.streamed() || !draft.overlay.keeps_length() => {
-                let stored = resized(draft, &Sum::None)?;
-                writer.growth(&Edit::block(BlockEdit::Replace { n, stored }))?
-            }
-            Some(_) => 0,
+            let now = state.snapshot.block_len(n).unwrap_or(0);
+            draft.overlay.len().saturating_sub(now)
+        } else {
+            let edit = edit_of_raw(state, draft, &Sum::None)?;
+            edit.map_or(Ok(0), |edit| writer.growth(&edit))?
         };
         let free = self.statfs()?.usable(rustix::process::geteuid().is_root());
         if growth <= free {
@@ -159,7 +164,7 @@ impl Vfs {
     fn write_in_place(
         &self,
         writer: &mut Writer,
-        draft: &Draft,
+        draft: &BlockDraft,
         sum: &Sum,
         what: &str,
     ) -> Result<Saved<'_>> {
@@ -178,7 +183,7 @@ impl Vfs {
             Err(RawFailure { error, begun }) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
-                    self.publish(writer, *begun, &what, &[], None);
+                    self.publish(writer, *begun, &what, &[], Known::Nothing);
                 }
                 self.failed(writer, &error);
                 Err(error.into())
@@ -214,7 +219,7 @@ impl Vfs {
         &self,
         snapshot: &Snapshot,
         header: &BlockHeader,
-        draft: &Draft,
+        draft: &BlockDraft,
         sum: &Sum,
     ) -> Result<Stored> {
         let codec = codec::codec(header.compression)?;
@@ -241,7 +246,7 @@ impl Vfs {
     /// A temporary file of what `write` writes.
     fn spooled(&self, write: impl FnOnce(&mut dyn Write) -> Result<(), Library>) -> Result<File> {
         let fail = |error| Library::io("the temporary file of a block", error);
-        let mut out = BufWriter::with_capacity(CHUNK, self.spool.unnamed().map_err(fail)?);
+        let mut out = BufWriter::with_capacity(CHUNK, self.edits.spool.unnamed().map_err(fail)?);
         write(&mut out)?;
         out.flush().map_err(fail)?;
         let mut file = out
@@ -254,10 +259,7 @@ impl Vfs {
 
     /// Encodes block `n` anew.
     pub(super) fn recompress(&self, n: usize, choice: Choice) -> Result<()> {
-        let mut writer = locked(self.writer()?);
-        self.catch_up(Some(&mut writer));
-        self.check_up_to_date()?;
-        let state = self.state();
+        let (mut writer, state) = self.begin_save()?;
         let header = state
             .snapshot
             .layout()
@@ -270,7 +272,7 @@ impl Vfs {
         if header.streamed() {
             return Err(Error::NotPermitted("a streamed block is never compressed"));
         }
-        if self.drafts.get(n).is_some() {
+        if self.edits.get(n).is_some() {
             return Err(Error::Busy("the block is being edited"));
         }
         let sum = match state.snapshot.verify_checksum(n, &mut |_| {})? {
@@ -310,27 +312,28 @@ impl Vfs {
 
     /// Removes the last block, if no array uses it.
     pub(super) fn commit_removal(&self, n: usize) -> Result<()> {
-        // the lock is taken first: a save under way may begin to use the block
-        let mut writer = locked(self.writer()?);
-        self.catch_up(Some(&mut writer));
-        self.check_up_to_date()?;
-        let state = self.state();
+        let (mut writer, state) = self.begin_save()?;
         self.check_removable(&state, n)?;
         check_counted(&state.snapshot)?;
         let edit = Edit {
             text: Some(Arc::clone(state.snapshot.text())),
             blocks: vec![BlockEdit::RemoveLast],
         };
-        let saved = self.commit(&mut writer, &edit, &format!("block {n} removed"), None)?;
-        self.drafts.removed(n);
+        let saved = self.commit(
+            &mut writer,
+            &edit,
+            &format!("block {n} removed"),
+            Known::Nothing,
+        )?;
+        self.edits.removed(n);
         saved.finished()?;
-        locked(&self.history).block_saved(n);
+        locked(&self.edits.news).block_saved(n);
         Ok(())
     }
 
     /// Has the kernel forget the pages of a block, when what is given back is dropped.
     pub(super) fn announce_block(&self, state: &State, n: usize) -> Announced<'_> {
-        self.announce(pages_of(state, n), None)
+        self.kernel.announce(pages_of(state, n), None)
     }
 }
 
@@ -341,7 +344,24 @@ fn pages_of(state: &State, n: usize) -> Vec<Invalidation> {
     let arrays = arrays.filter(|(_, data)| *data.origin() == Origin::Block(n));
     let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
     let nodes = block.into_iter().chain(arrays);
-    nodes.map(|node| Invalidation::Inode(node.ino())).collect()
+    nodes.map(Invalidation::Pages).collect()
+}
+
+/// The edit that saves a raw block, or a new one; nothing if its bytes are written where they are.
+fn edit_of_raw(state: &State, draft: &BlockDraft, sum: &Sum) -> Result<Option<Edit>> {
+    let n = draft.block;
+    let Some(header) = state.snapshot.layout().blocks.get(n) else {
+        check_counted(&state.snapshot)?;
+        return Ok(Some(Edit {
+            text: Some(Arc::clone(state.snapshot.text())),
+            blocks: vec![BlockEdit::Append(raw(&draft.overlay, sum)?)],
+        }));
+    };
+    if !header.streamed() && draft.overlay.keeps_length() {
+        return Ok(None);
+    }
+    let stored = resized(draft, sum)?;
+    Ok(Some(Edit::block(BlockEdit::Replace { n, stored })))
 }
 
 /// That another number of blocks leaves every array its block.
@@ -378,7 +398,7 @@ fn raw(bytes: &Arc<crate::source::Overlay>, sum: &Sum) -> Result<Stored> {
 }
 
 /// A raw block of another length: what was not written over stays where it is.
-fn resized(draft: &Draft, sum: &Sum) -> Result<Stored> {
+fn resized(draft: &BlockDraft, sum: &Sum) -> Result<Stored> {
     let mut stored = raw(&draft.overlay, sum)?;
     stored.pieces = draft
         .overlay

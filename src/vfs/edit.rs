@@ -6,57 +6,55 @@
 
 use std::ffi::OsStr;
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use log::warn;
-
-use super::drafted::drafted;
-use super::drafts::Draft;
+use super::block_edits::BlockDraft;
 use super::hdus;
 use super::kernel::Announced;
 use super::node::Node;
 use super::publish::Saved;
 use super::{
-    Error, Handle, Invalidation, Reading, Result, State, Vfs, block_name, block_number, index,
-    locked,
+    Error, Invalidation, Open, Reading, Result, State, Vfs, block_name, block_number, index, locked,
 };
-use crate::asdf::{Origin, Snapshot};
+use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec;
 use crate::error::{Error as Library, Place};
-use crate::source::{Memory, Overlay, Source};
-
-/// The source that a handle reads from, with the generation of the drafts that it was made at.
-struct Current {
-    generation: u64,
-    source: Arc<dyn Source>,
-}
+use crate::source::{Memory, Source};
 
 /// An open block or array.
 pub(super) struct DataHandle {
     pub(super) node: Node,
-    /// The block that is written to, if it is open for writing.
-    pub(super) block: Option<usize>,
-    /// What was shown when it was opened, if it is open for writing.
-    opened: Option<Arc<State>>,
-    /// How many blocks of that number had been removed then.
-    removals: u64,
-    source: Mutex<Option<Current>>,
-    opener: u32,
+    /// What it writes to, if it is open for writing.
+    pub(super) writes: Option<Writes>,
+    /// What it reads from, with the generation of the edits that it was made at.
+    source: Mutex<Option<(u64, Arc<dyn Source>)>>,
     /// Whether it writes behind what is there, where the kernel need not know the end of.
     appends: bool,
     /// Of an array that was opened emptied: how far it has been written since.
     pub(super) rewritten: Mutex<Option<u64>>,
 }
 
-impl DataHandle {
-    /// Process that opened it; 0 if unknown.
-    pub(super) fn opener(&self) -> u32 {
-        self.opener
-    }
+/// What a handle writes to.
+pub(super) struct Writes {
+    pub(super) block: usize,
+    /// The slot of the block among those that are being edited.
+    slot: u64,
+    /// What was shown when it was opened.
+    opened: Arc<State>,
+}
 
+impl DataHandle {
     /// Where a write goes that the kernel takes for one at `offset`; `None` for the end of what is there.
     pub(super) fn place(&self, offset: u64) -> Option<u64> {
         (!self.appends).then_some(offset)
+    }
+
+    /// The block that a write goes to.
+    fn writes(&self) -> Result<&Writes> {
+        self.writes.as_ref().ok_or(Error::ReadOnly(
+            "inline and external arrays: edit tree.yaml, or the other file",
+        ))
     }
 }
 
@@ -75,28 +73,31 @@ impl Vfs {
             hdus::source(&state.snapshot, node)?;
         }
         if is_elsewhere(state, node) {
-            self.look_again(node);
+            // what the handles read that have it open, the kernel shows to all: they look at the other file anew, too
+            self.edits.changed();
         }
         let block = block_of(state, node).filter(|_| access.write);
+        if let Some(block) = block {
+            check_encodable(&state.snapshot, block)?;
+        }
         let handle = DataHandle {
             node,
-            block,
-            removals: block.map_or(0, |block| self.drafts.removals(block)),
-            opened: access.write.then(|| Arc::clone(state)),
+            writes: block.map(|block| Writes {
+                block,
+                // from here on, `forget_unopened` leaves a new block alone
+                slot: self.edits.add_writer(block),
+                opened: Arc::clone(state),
+            }),
             source: Mutex::default(),
-            opener: access.pid,
             appends: access.append && matches!(node, Node::Block(_)),
             rewritten: Mutex::new(None),
         };
         if !access.write {
             return Ok(handle);
         }
-        let block = handle.writable_block()?;
-        check_encodable(&state.snapshot, block)?;
-        // from here on, `forget_unopened` leaves a new block alone
-        self.drafts.add_writer(block);
-        let made = block < state.snapshot.layout().blocks.len() || self.drafts.get(block).is_some();
-        let begun = if !made {
+        let writes = handle.writes()?;
+        let count = state.snapshot.layout().blocks.len();
+        let begun = if writes.block >= count && self.edits.get(writes.block).is_none() {
             // made, not written to, and closed meanwhile
             Err(Error::NotFound)
         } else if access.truncate {
@@ -105,7 +106,7 @@ impl Vfs {
             Ok(())
         };
         if let Err(error) = begun {
-            self.drafts.remove_writer(block);
+            self.edits.remove_writer(writes.block, writes.slot);
             return Err(error);
         }
         Ok(handle)
@@ -124,71 +125,78 @@ impl Vfs {
         Ok(())
     }
 
-    /// The bytes of a block or array, with the edits that are not saved yet.
-    fn data_source(&self, state: &State, node: Node) -> Result<Arc<dyn Source>, Library> {
+    /// The bytes of a block or array, with the edits that are not saved yet: an array lies in the draft of its block, or in the saved
+    /// block where that draft is too short for it.
+    pub(super) fn data_source(
+        &self,
+        state: &State,
+        node: Node,
+        _reading: &Reading<'_>,
+    ) -> Result<Arc<dyn Source>, Library> {
         let snapshot = &state.snapshot;
-        let draft = block_of(state, node).and_then(|block| self.drafts.get(block));
+        let draft = block_of(state, node).and_then(|block| self.edits.get(block));
         let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
         match (node, draft) {
             (Node::Block(_), Some(draft)) => Ok(draft.overlay.clone()),
             (Node::Block(n), None) => snapshot.block(index(n)),
             (Node::Array(number, format), draft) => {
                 let i = state.array_index(number).map_err(|_| missing())?;
-                match draft {
-                    Some(draft) => drafted(snapshot, i, format, draft.overlay.clone()),
-                    None => format.saved(snapshot, i),
+                let Some(draft) = draft else {
+                    return format.saved(snapshot, i);
+                };
+                let array = snapshot.arrays().get(i);
+                match format.over(snapshot, i, draft.overlay.clone()) {
+                    // A block that is emptied, to be written anew, can't hold its arrays for a while: they show what is saved until
+                    // it can. One that follows the end of its block is as long as the draft makes it.
+                    Err(error) if !array.is_some_and(Array::goes_to_the_end) => {
+                        format.saved(snapshot, i).map_err(|_| error)
+                    }
+                    made => made,
                 }
             }
             (node, _) => hdus::source(snapshot, node).map_err(|_| missing()),
         }
     }
 
-    /// The source that a handle reads from, made anew when that is no longer the right one. To be read while `_reading`.
+    /// Whether a block, or that of an array, has edits that are not saved.
+    pub(super) fn is_edited(&self, node: Node) -> bool {
+        block_of(&self.state(), node).is_some_and(|block| self.edits.get(block).is_some())
+    }
+
+    /// The source that a handle reads from, made anew when that is no longer the right one.
     pub(super) fn current_source(
         &self,
         open: &DataHandle,
-        _reading: &Reading<'_>,
+        reading: &Reading<'_>,
     ) -> Result<Arc<dyn Source>> {
         let mut current = locked(&open.source);
         // before the state: what is made of a state that is about to change is made anew
-        let generation = self.drafts.generation();
+        let generation = self.edits.generation();
         let found = match current.take() {
-            Some(found) if found.generation == generation => found,
-            _ => Current {
+            Some(found) if found.0 == generation => found,
+            // an error is not kept: the next write may mend it
+            _ => (
                 generation,
-                // an error is not kept: the next write may mend it
-                source: self.data_source(&self.state(), open.node)?,
-            },
+                self.data_source(&self.state(), open.node, reading)?,
+            ),
         };
-        Ok(Arc::clone(&current.insert(found).source))
-    }
-
-    /// Has those who have an array of another file open look at that file anew: what they read, the kernel shows to all.
-    fn look_again(&self, node: Node) {
-        for handle in self.handles.all() {
-            if let Handle::Data(open) = &*handle
-                && open.node == node
-            {
-                *locked(&open.source) = None;
-            }
-        }
+        Ok(Arc::clone(&current.insert(found).1))
     }
 
     /// The draft of a block, begun if there is none.
-    fn draft(&self, block: usize) -> Result<Arc<Draft>> {
-        let _reading = self.reading();
+    fn draft(&self, block: usize) -> Result<Arc<BlockDraft>> {
+        let _reading = self.saver.reading();
         loop {
-            if let Some(draft) = self.drafts.get(block) {
+            if let Some(draft) = self.edits.get(block) {
                 return Ok(draft);
             }
             let state = self.state();
             check_encodable(&state.snapshot, block)?;
             // Opening may sum the whole block. Every lookup and read needs the table of drafts, so it is not locked meanwhile.
             let base = state.snapshot.block(block)?;
-            let draft = self.drafts.get_or_begin(block, || {
-                let shown = Arc::ptr_eq(&self.state(), &state);
-                Ok(shown.then(|| Overlay::new(base, self.spool.part())))
-            })?;
+            let draft = self
+                .edits
+                .get_or_begin(block, || Arc::ptr_eq(&self.state(), &state).then_some(base));
             if let Some(draft) = draft {
                 return Ok(draft);
             }
@@ -200,64 +208,56 @@ impl Vfs {
     pub(super) fn change<T>(
         &self,
         open: &DataHandle,
-        change: impl Fn(&Draft) -> Result<T>,
+        change: impl Fn(&BlockDraft) -> Result<T>,
     ) -> Result<T> {
-        let block = open.writable_block()?;
-        self.check_fresh(open)?;
-        self.edit(block, |draft| {
-            // while there is a draft, what another program does to FILE is not shown
-            self.check_current(open)?;
+        let writes = open.writes()?;
+        self.refresh();
+        self.check_current(open.node, writes)?;
+        self.edit(writes.block, |draft| {
+            // from here on, while there is a draft, what another program does to FILE is not shown
+            self.check_current(open.node, writes)?;
             change(draft)
         })
     }
 
     /// Changes the draft of a block; waits for a save of it, which ends that draft.
-    fn edit<T>(&self, block: usize, change: impl Fn(&Draft) -> Result<T>) -> Result<T> {
+    fn edit<T>(&self, block: usize, change: impl Fn(&BlockDraft) -> Result<T>) -> Result<T> {
         loop {
             let draft = self.draft(block)?;
             let saved = draft.saved.read().unwrap_or_else(PoisonError::into_inner);
             if !*saved {
-                return change(&draft);
+                let len = draft.overlay.len();
+                let changed = change(&draft);
+                if draft.overlay.len() != len {
+                    // an array of it may lie in the draft now, or no longer
+                    self.edits.changed();
+                }
+                return changed;
             }
         }
     }
 
-    /// That the bytes of a handle are still those that were opened: a program that writes a part of them has seen the others, or their
-    /// places.
-    fn check_current(&self, open: &DataHandle) -> Result<()> {
-        let Some(before) = &open.opened else {
-            return Ok(());
-        };
+    /// That the bytes of a file are still those that a handle has opened: a program that writes a part of them has seen the others, or
+    /// their places.
+    fn check_current(&self, file: Node, writes: &Writes) -> Result<()> {
         let stale = |why: &str| {
             let why = format!("{why}; open it again to write to it");
             Err(Library::Stale { why }.into())
         };
-        let now = self.state();
+        let (before, now) = (&writes.opened, self.state());
         if before.epoch != now.epoch {
             return stale("the file has been changed by another program since this was opened");
         }
-        if open
-            .block
-            .is_some_and(|block| self.drafts.removals(block) != open.removals)
-        {
+        if !self.edits.is_of(writes.block, writes.slot) {
             return stale("the block has been removed since it was opened");
         }
-        match open.node {
-            Node::Array(number, _) => {
-                let arrays = before.array_data(number).zip(now.array_data(number));
-                match arrays.filter(|(before, now)| before.shows_the_same(now)) {
-                    Some(_) => Ok(()),
-                    None => stale("the tree has another array here since this was opened"),
-                }
+        if let Node::Array(number, _) = file {
+            let arrays = before.array_data(number).zip(now.array_data(number));
+            if !arrays.is_some_and(|(before, now)| before.shows_the_same(now)) {
+                return stale("the tree has another array here since this was opened");
             }
-            _ => Ok(()),
         }
-    }
-
-    /// The same, with a look at FILE first.
-    fn check_fresh(&self, open: &DataHandle) -> Result<()> {
-        self.refresh();
-        self.check_current(open)
+        Ok(())
     }
 
     /// Writes into a block or array, at the end of it if no offset is given.
@@ -280,81 +280,70 @@ impl Vfs {
         })
     }
 
-    /// Changes the size of a block; an array's size is that of its shape.
-    pub(super) fn resize_data(&self, node: Node, fh: Option<u64>, size: u64) -> Result<()> {
-        let handle = fh.map(|fh| self.handles.get(fh)).transpose()?;
-        let open = match handle.as_deref() {
-            Some(Handle::Data(open)) => Some(open),
-            _ => None,
-        };
-        let Node::Block(n) = node else {
-            if size != self.size(&self.state(), node)? {
-                return Err(Error::NotPermitted(
-                    "an array has the size of its shape: change that in tree.yaml",
-                ));
-            }
-            return open.map_or(Ok(()), |open| self.fill_up(open));
-        };
-        if let Some(open) = open {
-            return self.resize_block(open, size);
+    /// Changes the size of a block. An array has that of its shape; one that `open` emptied is filled up to it.
+    pub(super) fn resize_data(&self, node: Node, open: Option<&Open>, size: u64) -> Result<()> {
+        match (node, open) {
+            (Node::Block(_), Some(Open::Data(open))) => self.change(open, |draft| {
+                draft.resize(node, size);
+                Ok(())
+            }),
+            (_, Some(Open::Data(open))) => self.change(open, |draft| {
+                self.check_size(node, size..=size)?;
+                self.fill_up(open, draft)
+            }),
+            (Node::Block(n), _) => self.resize_by_path(index(n), size),
+            _ => self.check_size(node, size..=size),
         }
-        // no close follows: it is saved now or not at all
-        let resized = self.edit(index(n), |draft| {
+    }
+
+    /// The same without a handle: no close follows, so it is saved now or not at all.
+    fn resize_by_path(&self, block: usize, size: u64) -> Result<()> {
+        let resized = self.edit(block, |draft| {
             if draft.overlay.len() != size {
-                Self::check_resize(&self.state().snapshot, draft.block, size)?;
-                draft.overlay.resize(size);
-                draft.touch(node);
+                Self::check_resize(&self.state().snapshot, block, size)?;
+                let node = u32::try_from(block).map_err(|_| Error::NotFound)?;
+                draft.resize(Node::Block(node), size);
             }
             Ok(())
         });
-        let Some(draft) = self.drafts.get(index(n)) else {
+        let Some(draft) = self.edits.get(block) else {
             return resized;
         };
         let saved = match resized {
             Ok(()) if draft.is_touched() => self.save_block(&draft),
             outcome => outcome,
         };
-        let announced = self.announce_block(&self.state(), draft.block);
-        self.drafts.remove_unattended(&draft);
+        let announced = self.announce_block(&self.state(), block);
+        self.edits.remove(&draft, false);
         drop(announced);
         saved
     }
 
-    fn resize_block(&self, open: &DataHandle, size: u64) -> Result<()> {
-        self.change(open, |draft| {
-            if draft.overlay.len() != size {
-                draft.overlay.resize(size);
-                draft.touch(open.node);
+    /// Makes a block at least so long; an array is, or is not.
+    pub(super) fn extend_data(&self, open: &DataHandle, end: u64) -> Result<()> {
+        self.change(open, |draft| match open.node {
+            Node::Block(_) => {
+                draft.resize(open.node, draft.overlay.len().max(end));
+                Ok(())
             }
-            Ok(())
+            node => self.check_size(node, end..=u64::MAX),
         })
     }
 
-    /// Makes a file at least so long.
-    pub(super) fn extend_data(&self, open: &DataHandle, end: u64) -> Result<()> {
-        self.check_fresh(open)?;
-        let len = self.current_source(open, &self.reading())?.len();
-        match open.node {
-            _ if end <= len => Ok(()),
-            Node::Block(_) => self.change(open, |draft| {
-                if draft.overlay.len() < end {
-                    draft.overlay.resize(end);
-                    draft.touch(open.node);
-                }
-                Ok(())
-            }),
-            _ => Err(Error::NotPermitted(
-                "an array has the size of its shape: change that in tree.yaml",
-            )),
+    /// That the size of an array is one of these.
+    fn check_size(&self, array: Node, sizes: RangeInclusive<u64>) -> Result<()> {
+        if sizes.contains(&self.size(&self.state(), array)?) {
+            return Ok(());
         }
+        Err(fixed_size())
     }
 
     /// Saves what was written, at `close` and `fsync`.
     pub(super) fn save_data(&self, open: &DataHandle) -> Result<()> {
-        let Some(block) = open.block else {
-            return Ok(());
-        };
-        let Some(draft) = self.drafts.get(block).filter(|draft| draft.is_touched()) else {
+        let writes = open.writes.as_ref();
+        let writes = writes.filter(|it| self.edits.is_of(it.block, it.slot));
+        let draft = writes.and_then(|it| self.edits.get(it.block));
+        let Some(draft) = draft.filter(|draft| draft.is_touched()) else {
             return Ok(());
         };
         let saved = self.check_rewritten(open);
@@ -362,16 +351,16 @@ impl Vfs {
     }
 
     /// Saves a draft, which is gone then. So is one that was made of a state of FILE that is no more.
-    fn save_block(&self, draft: &Arc<Draft>) -> Result<()> {
+    fn save_block(&self, draft: &Arc<BlockDraft>) -> Result<()> {
         let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
         if *saved {
             return Ok(());
         }
         // if the bytes were changed in place, no thread reads any before `saved` is set
-        let outcome = self.commit_block(draft);
+        let outcome = self.commit_block(draft, &saved);
         let announced = match &outcome {
             Ok(_) => {
-                locked(&self.history).block_saved(draft.block);
+                locked(&self.edits.news).block_saved(draft.block);
                 None
             }
             Err(error @ Error::Library(Library::Stale { .. })) => {
@@ -384,13 +373,13 @@ impl Vfs {
             }
         };
         *saved = true;
-        self.drafts.remove(draft);
+        self.edits.remove(draft, true);
         drop(announced);
         outcome.and_then(Saved::finished)
     }
 
     /// Tells that a draft is given up. It is gone when what is given back is dropped.
-    fn give_up(&self, draft: &Draft, why: &dyn Display) -> Announced<'_> {
+    fn give_up(&self, draft: &BlockDraft, why: &dyn Display) -> Announced<'_> {
         self.note_loss(draft.block, &draft.files(), why);
         self.announce_block(&self.state(), draft.block)
     }
@@ -398,20 +387,20 @@ impl Vfs {
     /// The end of a handle. That of the last writer of a block saves what a map wrote, and gives up what can't be saved; before that,
     /// a draft may hold what another writer has not finished.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
-        let Some(block) = open.block else {
+        let Some(Writes { block, slot, .. }) = open.writes else {
             return Ok(());
         };
-        if self.drafts.leave_to_others(block) {
-            self.tell(Invalidation::Inode(open.node.ino()));
+        if self.edits.leave_to_others(block, slot) {
+            self.kernel.tell(Invalidation::Pages(open.node));
             return Ok(());
         }
         // without a draft nothing changes, and the tree need not be known
-        let edited = self.drafts.get(block);
+        let edited = self.edits.get(block);
         // what was refused is not saved later, when its writer takes it for lost
         let refused = edited.as_ref().and_then(|draft| draft.refusal());
         let saved = refused.map_or_else(|| self.save_data(open), Err);
         let announced = edited.map(|_| self.announce_block(&self.state(), block));
-        let draft = self.drafts.remove_writer(block);
+        let draft = self.edits.remove_writer(block, slot);
         drop(announced);
         if block >= self.state().snapshot.layout().blocks.len() {
             // made, and not written to
@@ -420,16 +409,17 @@ impl Vfs {
         if let (Some(draft), Err(error)) = (draft, &saved)
             && draft.is_touched()
         {
+            *draft.saved.write().unwrap_or_else(PoisonError::into_inner) = true;
             drop(self.give_up(&draft, error));
         }
-        self.tell(Invalidation::Inode(open.node.ino()));
+        self.kernel.tell(Invalidation::Pages(open.node));
         saved
     }
 
     /// Has the kernel forget the name of a block.
     fn tell_block_gone(&self, block: usize) {
-        let (directory, name) = (Node::Blocks.ino(), block_name(block));
-        self.tell(Invalidation::Entry(directory, name));
+        self.kernel
+            .tell(Invalidation::Entry(Node::Blocks, block_name(block)));
     }
 
     /// A new block at the end, which begins to exist when it is written to.
@@ -445,10 +435,8 @@ impl Vfs {
         if layout.streamed() {
             return Err(Error::NotPermitted("nothing can follow a streamed block"));
         }
-        self.drafts.get_or_begin(count, || {
-            let empty = Arc::new(Memory::new(Vec::new()));
-            Ok(Some(Overlay::new(empty, self.spool.part())))
-        })?;
+        self.edits
+            .get_or_begin(count, || Some(Arc::new(Memory::new(Vec::new()))));
         Ok(Node::Block(n))
     }
 
@@ -457,10 +445,10 @@ impl Vfs {
         let state = self.state();
         let n = index(block_number(name).ok_or(Error::NotFound)?);
         let count = state.snapshot.layout().blocks.len();
-        if n == count && self.drafts.forget_unopened(count) {
+        if n == count && self.edits.forget_unopened(count) {
             return Ok(());
         }
-        if self.drafts.forget_unopened(count) {
+        if self.edits.forget_unopened(count) {
             self.tell_block_gone(count);
         }
         self.commit_removal(n)
@@ -485,13 +473,18 @@ impl Vfs {
                 "arrays use this block: take them out of tree.yaml first",
             ));
         }
-        if self.drafts.any_from(n) {
+        if self.edits.any_from(n) {
             return Err(Error::Busy(
                 "the block, or a new one behind it, is being edited",
             ));
         }
         Ok(())
     }
+}
+
+/// Why an array can't have another size.
+pub(super) fn fixed_size() -> Error {
+    Error::NotPermitted("an array has the size of its shape: change that in tree.yaml")
 }
 
 /// That a block can be written in the form in which it is stored.
@@ -529,14 +522,5 @@ pub(super) fn is_elsewhere(state: &State, node: Node) -> bool {
     data.is_some_and(|data| matches!(data.origin(), Origin::External(_)))
 }
 
-impl DataHandle {
-    /// The block that a write goes to.
-    fn writable_block(&self) -> Result<usize> {
-        self.block.ok_or_else(|| {
-            warn!(
-                "inline and external arrays are read-only here: edit tree.yaml, or the other file"
-            );
-            Error::ReadOnly("inline and external arrays: edit tree.yaml, or the other file")
-        })
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use super::drafts::Draft;
-use super::edit::DataHandle;
+use super::block_edits::BlockDraft;
+use super::edit::{DataHandle, fixed_size};
 use super::format::Format;
 use super::node::Node;
 use super::{Error, Result, State, Vfs, locked};
@@ -21,7 +21,7 @@ impl Vfs {
     pub(super) fn write_array(
         &self,
         open: &DataHandle,
-        draft: &Draft,
+        draft: &BlockDraft,
         offset: u64,
         data: &[u8],
     ) -> Result<()> {
@@ -38,9 +38,7 @@ impl Vfs {
             .and_then(|len| at.checked_add(len));
         let len = state.array(number)?.bin_len();
         if end.is_none_or(|end| end > len) {
-            return Err(Error::NotPermitted(
-                "an array has the size of its shape: change that in tree.yaml",
-            ));
+            return Err(fixed_size());
         }
         let mut rewritten = locked(&open.rewritten);
         if let Some(rewritten) = rewritten.as_mut() {
@@ -67,7 +65,7 @@ impl Vfs {
         let (inside, behind) = data.split_at(inside);
         if !inside.is_empty() {
             let mut there = vec![0; inside.len()];
-            let reading = self.reading();
+            let reading = self.saver.reading();
             self.current_source(open, &reading)?
                 .read_exact_at(&mut there, offset)?;
             if there != inside {
@@ -80,22 +78,17 @@ impl Vfs {
     }
 
     /// Makes what is missing of an array that was emptied zeros.
-    pub(super) fn fill_up(&self, open: &DataHandle) -> Result<()> {
-        let (Some(_), Node::Array(number, format)) = (open.block, open.node) else {
+    pub(super) fn fill_up(&self, open: &DataHandle, draft: &BlockDraft) -> Result<()> {
+        let mut rewritten = locked(&open.rewritten);
+        let (Some(rewritten), Node::Array(number, format)) = (rewritten.as_mut(), open.node) else {
             return Ok(());
         };
-        self.change(open, |draft| {
-            let state = self.state();
-            let mut rewritten = locked(&open.rewritten);
-            let Some(rewritten) = rewritten.as_mut() else {
-                return Ok(());
-            };
-            let len = state.array(number)?.bin_len();
-            put_zeros(&state, number, format, draft, *rewritten..len)?;
-            *rewritten = (*rewritten).max(len);
-            draft.touch(open.node);
-            Ok(())
-        })
+        let state = self.state();
+        let len = state.array(number)?.bin_len();
+        put_zeros(&state, number, format, draft, *rewritten..len)?;
+        *rewritten = (*rewritten).max(len);
+        draft.touch(open.node);
+        Ok(())
     }
 
     /// An array that was emptied must have been written to its end.
@@ -124,7 +117,7 @@ fn put_elements(
     state: &State,
     number: u32,
     format: Format,
-    draft: &Draft,
+    draft: &BlockDraft,
     at: u64,
     data: &[u8],
 ) -> Result<()> {
@@ -149,7 +142,7 @@ fn put_zeros(
     state: &State,
     number: u32,
     format: Format,
-    draft: &Draft,
+    draft: &BlockDraft,
     range: Range<u64>,
 ) -> Result<()> {
     let zeros = vec![0; ZEROS];

@@ -31,19 +31,12 @@ struct Known {
     files: HashMap<PathBuf, (Instant, Arc<Other>)>,
 }
 
-/// Where a reference leads.
-pub(super) struct ShownElsewhere {
-    /// The root of the other mount.
-    mountpoint: PathBuf,
-    referent: Referent,
-}
-
 impl State {
-    /// Where that reference leads.
+    /// Where that reference leads: the root of the other mount, and what it stands for there.
     ///
     /// # Errors
     /// [`Error::Unsupported`], [`Error::Corrupt`] or [`Error::Io`], which say why it leads nowhere.
-    pub(super) fn shown_elsewhere(&self, reference: usize) -> Result<ShownElsewhere> {
+    pub(super) fn shown_elsewhere(&self, reference: usize) -> Result<(PathBuf, Referent)> {
         let missing = || Error::unsupported(Place::File, "no such reference");
         let found = self.snapshot.references().get(reference);
         let found = found.ok_or_else(missing)?;
@@ -54,10 +47,7 @@ impl State {
             Error::unsupported(Place::File, why)
         })?;
         let other = known.other(&self.snapshot, found, file)?;
-        Ok(ShownElsewhere {
-            mountpoint,
-            referent: other.referent(reference)?.clone(),
-        })
+        Ok((mountpoint, other.referent(reference)?.clone()))
     }
 
     /// The target of a link to what that reference stands for: to a directory, or to a file in that format.
@@ -66,12 +56,12 @@ impl State {
         reference: usize,
         format: Option<Format>,
     ) -> Option<Vec<u8>> {
-        let shown = self.shown_elsewhere(reference).ok()?;
+        let (mountpoint, referent) = self.shown_elsewhere(reference).ok()?;
         let name = match format {
-            Some(format) => shown.referent.array()? + format.suffix(),
-            None => shown.referent.directory()?,
+            Some(format) => referent.array()? + format.suffix(),
+            None => referent.directory()?,
         };
-        let target = shown.mountpoint.join("arrays").join(name);
+        let target = mountpoint.join("arrays").join(name);
         let target = target.into_os_string().into_vec();
         (target.len() <= MAX_TARGET).then_some(target)
     }

@@ -58,7 +58,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::codec::Cache;
     use crate::source::{Loan, read_all};
-    use crate::vfs::{Access, Bytes, Handle, Invalidation, Options, Vfs};
+    use crate::vfs::{Access, Bytes, Invalidation, Open, Options, Vfs};
 
     /// A header of these cards and its data, each filled up to whole FITS blocks.
     fn unit(cards: &[&str], data: &[u8]) -> Vec<u8> {
@@ -86,11 +86,17 @@ mod tests {
             uid: None,
             gid: None,
             umask: 0,
-            read_only: Some("a test".to_owned()),
             scratch: 0,
             validate: crate::asdf::check::Validate::Warn,
         };
-        Vfs::new(file.path(), snapshot, meta, None, options)
+        Vfs::new(
+            file.path(),
+            snapshot,
+            meta,
+            Err("a test".to_owned()),
+            options,
+            Arc::default(),
+        )
     }
 
     #[test]
@@ -115,33 +121,32 @@ mod tests {
         let bytes = |data| [unit(&cards, data), unit(&second, &asdf)].concat();
         let file = tempfile::NamedTempFile::new().unwrap();
         let vfs = mounted_in(&file, &bytes(b"1111"));
-        let ino = Node::HduBin(0).ino();
-        let opened = vfs.open(ino, Access::default()).unwrap();
-        let handle = vfs.handles.get(opened.fh).unwrap();
-        let Handle::Data(open) = &*handle else {
+        let unit = Node::HduBin(0);
+        let opened = vfs.open(unit, Access::default()).unwrap();
+        let Open::Data(open) = &opened.handle.open else {
             panic!("a unit is no data")
         };
         let shown = || {
-            let source = vfs.current_source(open, &vfs.reading()).unwrap();
+            let source = vfs.current_source(open, &vfs.saver.reading()).unwrap();
             read_all(&*source, 4).unwrap()
         };
         assert_eq!(shown(), b"1111");
         let (sender, told) = std::sync::mpsc::channel();
-        vfs.on_change(sender);
+        vfs.kernel.on_change(sender);
         std::fs::write(file.path(), bytes(b"2222")).unwrap();
         vfs.refresh_soon();
         vfs.refresh();
         assert_eq!(shown(), b"2222");
         assert!(
             told.try_iter()
-                .any(|change| matches!(change, Invalidation::Inode(n) if n == ino))
+                .any(|change| matches!(change, Invalidation::Pages(n) if n == unit))
         );
     }
 
-    fn names(vfs: &Vfs, ino: u64) -> Vec<String> {
-        let opened = vfs.opendir(ino).unwrap();
+    fn names(vfs: &Vfs, directory: Node) -> Vec<String> {
+        let opened = vfs.opendir(directory).unwrap();
         let mut names = Vec::new();
-        vfs.readdir(opened.fh, 0, &mut |_, name, _| {
+        vfs.readdir(&opened, 0, &mut |_, name, _| {
             names.push(name.to_str().unwrap().to_owned());
             false
         })
@@ -166,8 +171,8 @@ mod tests {
             &asdf,
         );
         let vfs = mounted(&[&first[..], &second].concat());
-        assert!(names(&vfs, Node::Root.ino()).contains(&NAME.to_owned()));
-        let directory = vfs.lookup(Node::Root.ino(), NAME.as_ref()).unwrap().ino;
+        assert!(names(&vfs, Node::Root).contains(&NAME.to_owned()));
+        let directory = vfs.lookup(Node::Root, NAME.as_ref()).unwrap().node;
         let wanted = [
             "0-PRIMARY,1.bin",
             "0-PRIMARY,1.hdr",
@@ -181,26 +186,26 @@ mod tests {
         {
             let attr = vfs.lookup(directory, name.as_ref()).unwrap();
             assert_eq!(attr.size, want.len() as u64, "{name}");
-            let opened = vfs.open(attr.ino, Access::default()).unwrap();
-            let read = match vfs.read(opened.fh, 0, 1 << 16).unwrap() {
+            let opened = vfs.open(attr.node, Access::default()).unwrap();
+            let read = match vfs.read(&opened.handle, 0, 1 << 16).unwrap() {
                 Bytes::Owned(bytes) => bytes.len(),
                 Bytes::Lent(Loan::Mapped(slice), _) => slice.len(),
                 Bytes::Lent(Loan::Shared(_, range), _) => range.len(),
             };
             assert_eq!(read, want.len(), "{name}");
-            let source = source(&vfs.snapshot(), Node::from_ino(attr.ino).unwrap());
+            let source = source(&vfs.state().snapshot, attr.node);
             let bytes = read_all(&*source.unwrap(), 1 << 16).unwrap();
             assert_eq!(bytes, want, "{name}");
         }
         assert!(vfs.lookup(directory, "2.bin".as_ref()).is_err());
-        let beyond = Node::HduBin(2).ino();
+        let beyond = Node::HduBin(2);
         assert!(vfs.open(beyond, Access::default()).is_err());
     }
 
     #[test]
     fn other_files_have_no_units() {
         let vfs = mounted(&Sample::new().bytes());
-        assert!(!names(&vfs, Node::Root.ino()).contains(&NAME.to_owned()));
-        assert!(vfs.lookup(Node::Root.ino(), NAME.as_ref()).is_err());
+        assert!(!names(&vfs, Node::Root).contains(&NAME.to_owned()));
+        assert!(vfs.lookup(Node::Root, NAME.as_ref()).is_err());
     }
 }

@@ -1,11 +1,10 @@
 //! The texts under `info/`.
 
 use std::fmt::Display;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::node::Node;
 use super::state::State;
+use super::texts::Refused;
 use super::{Invalidation, Vfs, locked};
 use crate::asdf::check::Validate;
 use crate::asdf::layout::{Index, Severity};
@@ -21,32 +20,17 @@ const MAX_PROBLEMS: usize = 100;
 const MAX_COUNTED: usize = 1000;
 const MAX_TEXT_COUNTED: usize = 1 << 20;
 
-/// How long the texts of a state were when they were made last; 0 before.
-#[derive(Debug, Default)]
-pub(super) struct Lens {
-    status: AtomicU64,
-    blocks: AtomicU64,
-    arrays: AtomicU64,
-}
-
-impl Lens {
-    fn of(&self, node: Node) -> &AtomicU64 {
-        match node {
-            Node::BlocksTsv => &self.blocks,
-            Node::ArraysTsv => &self.arrays,
-            _ => &self.status,
-        }
-    }
-}
+/// What is said of saves before the first.
+const NOTHING_SAVED: &str = "nothing saved since the file was mounted";
 
 impl Vfs {
     /// A text under `info/`, as it is now, to be read.
     pub(super) fn info_text(&self, state: &State, node: Node) -> String {
         let text = self.made(state, node);
-        let before = state.info_lens.of(node).swap(text.len(), Ordering::Relaxed);
-        if before != text.len() {
+        let before = locked(&state.info_lens).insert(node, text.len());
+        if before != Some(text.len()) {
             // a program that asks for the size of what it has opened
-            self.tell(Invalidation::Attributes(node.ino()));
+            self.kernel.tell(Invalidation::Attributes(node));
         }
         text.into_string()
     }
@@ -61,15 +45,12 @@ impl Vfs {
             && snapshot.text().len() <= MAX_TEXT_COUNTED
             && snapshot.arrays().len() <= MAX_COUNTED;
         let short = short && (node != Node::ArraysTsv || snapshot.references().is_empty());
-        let last = state.info_lens.of(node);
-        match last.load(Ordering::Relaxed) {
-            len if len > 0 && !short => len,
-            _ => {
-                let len = self.made(state, node).len();
-                last.store(len, Ordering::Relaxed);
-                len
-            }
-        }
+        let last = locked(&state.info_lens).get(&node).copied();
+        last.filter(|_| !short).unwrap_or_else(|| {
+            let len = self.made(state, node).len();
+            locked(&state.info_lens).insert(node, len);
+            len
+        })
     }
 
     fn made(&self, state: &State, node: Node) -> Text {
@@ -80,12 +61,55 @@ impl Vfs {
         }
     }
 
+    /// `info/status`: one screen for people.
     fn status(&self, state: &State) -> Text {
-        let out_of_date = self.check_up_to_date().err().map(|error| error.to_string());
-        let read_only = self.why_read_only();
-        let mut saves = locked(&self.history).describe(read_only.as_deref(), out_of_date);
-        saves.scratch = self.scratch();
-        status(&self.path, &state.snapshot, &saves, self.options.validate)
+        let snapshot = &state.snapshot;
+        let mut text = Text::default();
+        text.line(format_args!("file      {}", self.saver.path.display()));
+        text.line(format_args!(
+            "format    {} {}, {} bytes",
+            snapshot.container(),
+            snapshot.layout().version,
+            snapshot.layout().len
+        ));
+        match self.saver.why_read_only() {
+            Some(why) => text.line(format_args!("mount     read-only: {why}")),
+            None => text.line(format_args!("mount     writable")),
+        }
+        if let Err(why) = self.saver.check_up_to_date() {
+            text.line(format_args!("changed   {why}"));
+        }
+        contents(snapshot, &mut text);
+        self.news(&mut text);
+        problems(snapshot, &mut text);
+        if self.options.validate != Validate::Off {
+            broken_rules(snapshot, &mut text);
+        }
+        text
+    }
+
+    /// What became of saves, and of what was not saved.
+    fn news(&self, text: &mut Text) {
+        let refused = locked(&self.texts).refusal().map(Refused::describe);
+        let scratch = self.scratch();
+        let last = self.saver.last();
+        let news = locked(&self.edits.news);
+        let mut unsaved = refused.iter().chain(news.given_up()).peekable();
+        if unsaved.peek().is_none() {
+            let last = last.as_deref().unwrap_or(NOTHING_SAVED);
+            text.line(format_args!("save      {last}"));
+        }
+        for why in unsaved {
+            text.line(format_args!("save      NOT SAVED: {why}"));
+        }
+        for why in news.refusals() {
+            text.line(format_args!("refused   {why}"));
+        }
+        for file in scratch.iter().take(MAX_PROBLEMS) {
+            text.line(format_args!(
+                "memory    {file}: in memory only, gone at unmount"
+            ));
+        }
     }
 }
 
@@ -135,42 +159,9 @@ impl Text {
     }
 }
 
-/// What the mount can say about saves.
-#[derive(Debug, Default)]
-pub(super) struct Saves<'a> {
-    /// Why the mount is read-only, if it is.
-    pub(super) read_only: Option<&'a str>,
-    /// When the last save was, and what it did.
-    pub(super) last: Option<String>,
-    /// What was written and is not saved, and why.
-    pub(super) unsaved: Vec<String>,
-    /// Why changes of blocks were refused.
-    pub(super) refusals: Vec<String>,
-    /// Why FILE is not shown as it is now.
-    pub(super) out_of_date: Option<String>,
-    /// Files that are in memory only, and no editor's.
-    pub(super) scratch: Vec<String>,
-}
-
-/// `info/status`: one screen for people.
-fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>, validate: Validate) -> Text {
+/// What is in the file.
+fn contents(snapshot: &Snapshot, text: &mut Text) {
     let layout = snapshot.layout();
-    let mut text = Text::default();
-    text.line(format_args!("file      {}", path.display()));
-    text.line(format_args!(
-        "format    {} {}, {} bytes",
-        snapshot.container(),
-        layout.version,
-        layout.len
-    ));
-    let state = match saves.read_only {
-        Some(why) => format!("read-only: {why}"),
-        None => "writable".to_owned(),
-    };
-    text.line(format_args!("mount     {state}"));
-    if let Some(why) = &saves.out_of_date {
-        text.line(format_args!("changed   {why}"));
-    }
     let room = layout.head().len().saturating_sub(layout.text_end);
     let tree = match snapshot.tree() {
         None => "none".to_owned(),
@@ -204,34 +195,6 @@ fn status(path: &Path, snapshot: &Snapshot, saves: &Saves<'_>, validate: Validat
             )),
             Err(error) => text.line(format_args!("indexes   not kept in {error}")),
         }
-    }
-    news(saves, &mut text);
-    problems(snapshot, &mut text);
-    if validate != Validate::Off {
-        broken_rules(snapshot, &mut text);
-    }
-    text
-}
-
-/// What became of saves, and of what was not saved.
-fn news(saves: &Saves<'_>, text: &mut Text) {
-    match &saves.last {
-        _ if !saves.unsaved.is_empty() => {}
-        Some(what) => text.line(format_args!("save      {what}")),
-        None => text.line(format_args!(
-            "save      nothing saved since the file was mounted"
-        )),
-    }
-    for why in &saves.unsaved {
-        text.line(format_args!("save      NOT SAVED: {why}"));
-    }
-    for why in &saves.refusals {
-        text.line(format_args!("refused   {why}"));
-    }
-    for file in saves.scratch.iter().take(MAX_PROBLEMS) {
-        text.line(format_args!(
-            "memory    {file}: in memory only, gone at unmount"
-        ));
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the kernel is told to forget. It is told from another thread, because from inside the request that changed something it
-//! could not be answered; until then an inode is stale: its pages may be older than what is shown.
+//! could not be answered; until then a file is stale: the kernel's pages of it may be older than what is shown.
 //!
 //! A page that holds the end of a file has zeros behind it. If the kernel learnt of a larger size before it has forgotten that page,
-//! it would give those zeros to programs that read on there. So of a stale inode the attributes of before are told.
+//! it would give those zeros to programs that read on there. So of a stale file the attributes of before are told.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -11,14 +11,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::node::Node;
-use super::{Invalidation, State, Vfs, locked};
+use super::{Invalidation, State, locked};
 
 /// The longest that anything waits for the kernel to forget: what the kernel waits for with a page may be the answer to the very
 /// request that waits here.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What is on its way to the kernel.
-pub(super) struct Kernel {
+pub struct Kernel {
     changes: OnceLock<Mutex<Sender<Invalidation>>>,
     answers: OnceLock<Mutex<Sender<Answer>>>,
     under_way: Mutex<UnderWay>,
@@ -30,17 +30,17 @@ pub(super) struct Kernel {
 /// Changes that the kernel has not been told of.
 #[derive(Default)]
 struct UnderWay {
-    /// The inodes whose pages it is to forget, each with the changes that it has not been told of, the oldest first.
-    stale: HashMap<u64, VecDeque<Change>>,
+    /// The files whose pages it is to forget, each with the changes that it has not been told of, the oldest first.
+    stale: HashMap<Node, VecDeque<Change>>,
     /// How many were announced, and how many it has been told of, since the start.
     announced: u64,
     told: u64,
 }
 
-/// A change of an inode.
+/// A change of a file.
 struct Change {
     announced: Instant,
-    /// What the kernel knows of the inode until it has been told, if that is another state.
+    /// What the kernel knows of the file until it has been told, if that is another state.
     before: Option<Arc<State>>,
 }
 
@@ -79,25 +79,25 @@ impl Drop for Announced<'_> {
 
 impl Kernel {
     /// Whether the kernel's pages of a file may be older than what is shown.
-    pub(super) fn is_stale(&self, ino: u64) -> bool {
-        locked(&self.under_way).stale.contains_key(&ino)
+    pub(super) fn is_stale(&self, file: Node) -> bool {
+        locked(&self.under_way).stale.contains_key(&file)
     }
 
-    /// The state by which the kernel is to be told of an inode, if that is not yet the one that is shown.
-    pub(super) fn before(&self, ino: u64) -> Option<Arc<State>> {
+    /// The state by which the kernel is to be told of a file, if that is not yet the one that is shown.
+    pub(super) fn before(&self, file: Node) -> Option<Arc<State>> {
         let under_way = locked(&self.under_way);
-        let oldest = under_way.stale.get(&ino)?.front()?;
+        let oldest = under_way.stale.get(&file)?.front()?;
         // a reader that is told old sizes for long could read nothing of what is new
         let recent = oldest.announced.elapsed() < self.patience;
         oldest.before.clone().filter(|_| recent)
     }
 
     /// Waits until the kernel has forgotten the pages of a file, so that it can be told of its size.
-    pub(super) fn wait_for(&self, ino: u64) {
+    pub(super) fn wait_for(&self, file: Node) {
         let begun = Instant::now();
         let mut under_way = locked(&self.under_way);
         // one request waits no longer than for one change, however many follow
-        while let Some(newest) = under_way.stale.get(&ino).and_then(VecDeque::back)
+        while let Some(newest) = under_way.stale.get(&file).and_then(VecDeque::back)
             && let since = newest.announced.min(begun)
             && let Some(left) = self.patience.checked_sub(since.elapsed())
         {
@@ -124,7 +124,8 @@ impl Kernel {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn announce(
+    /// To be called before something changes and dropped after it. `before` is the state that was shown until then.
+    pub(super) fn announce(
         &self,
         mut changes: Vec<Invalidation>,
         before: Option<&Arc<State>>,
@@ -139,8 +140,8 @@ impl Kernel {
             let mut under_way = locked(&self.under_way);
             let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
             under_way.announced = under_way.announced.saturating_add(count);
-            for ino in changes.iter().filter_map(with_pages) {
-                under_way.stale.entry(ino).or_default().push_back(Change {
+            for file in changes.iter().filter_map(with_pages) {
+                under_way.stale.entry(file).or_default().push_back(Change {
                     announced: Instant::now(),
                     before: before.map(Arc::clone),
                 });
@@ -150,6 +151,11 @@ impl Kernel {
             kernel: self,
             changes,
         }
+    }
+
+    /// Has the kernel told of something that has changed, but not in its size.
+    pub(super) fn tell(&self, change: Invalidation) {
+        drop(self.announce(vec![change], None));
     }
 
     fn send(&self, changes: Vec<Invalidation>) {
@@ -165,39 +171,24 @@ impl Kernel {
         }
     }
 
-    fn told(&self, change: &Invalidation) {
+    /// Notes that the kernel has been told.
+    pub fn told(&self, change: &Invalidation) {
         let mut under_way = locked(&self.under_way);
         under_way.told = under_way.told.saturating_add(1);
-        if let Some(ino) = with_pages(change)
-            && let Entry::Occupied(mut inode) = under_way.stale.entry(ino)
+        if let Some(file) = with_pages(change)
+            && let Entry::Occupied(mut changes) = under_way.stale.entry(file)
         {
-            inode.get_mut().pop_front();
-            if inode.get().is_empty() {
-                inode.remove();
+            changes.get_mut().pop_front();
+            if changes.get().is_empty() {
+                changes.remove();
             }
         }
         self.told.notify_all();
     }
 
-    /// How many changes have been announced, if the kernel has not been told of all.
-    fn untold(&self) -> Option<u64> {
-        let under_way = locked(&self.under_way);
-        (under_way.told < under_way.announced).then_some(under_way.announced)
-    }
-}
-
-/// The inode whose pages are forgotten.
-fn with_pages(change: &Invalidation) -> Option<u64> {
-    match change {
-        Invalidation::Inode(ino) => Some(*ino),
-        Invalidation::Attributes(_) | Invalidation::Entry(..) | Invalidation::Lookups => None,
-    }
-}
-
-impl Vfs {
     /// Where to send what the kernel is to be told; the first call counts.
     pub fn on_change(&self, sender: Sender<Invalidation>) {
-        let _ = self.kernel.changes.set(Mutex::new(sender));
+        let _ = self.changes.set(Mutex::new(sender));
     }
 
     /// Begins to give delayed answers from a thread of their own, so that none of those that serve requests waits.
@@ -206,45 +197,31 @@ impl Vfs {
     /// If there can be no such thread.
     pub fn answer_from_thread(self: &Arc<Self>) -> std::io::Result<()> {
         let (sender, receiver) = channel::<Answer>();
-        let vfs: Weak<Self> = Arc::downgrade(self);
+        let kernel: Weak<Self> = Arc::downgrade(self);
         let answer = move || {
             for answer in receiver {
-                if let Some(vfs) = vfs.upgrade() {
-                    vfs.kernel.wait_until_told(answer.after, answer.since);
+                if let Some(kernel) = kernel.upgrade() {
+                    kernel.wait_until_told(answer.after, answer.since);
                 }
                 (answer.reply)();
             }
         };
         let thread = std::thread::Builder::new().name("answers".to_owned());
         thread.spawn(answer)?;
-        let _ = self.kernel.answers.set(Mutex::new(sender));
+        let _ = self.answers.set(Mutex::new(sender));
         Ok(())
-    }
-
-    /// To be called before something changes and dropped after it. `before` is the state that was shown until then.
-    pub(super) fn announce(
-        &self,
-        changes: Vec<Invalidation>,
-        before: Option<&Arc<State>>,
-    ) -> Announced<'_> {
-        self.kernel.announce(changes, before)
-    }
-
-    /// Has the kernel told of something that has changed, but not in its size.
-    pub(super) fn tell(&self, change: Invalidation) {
-        drop(self.announce(vec![change], None));
     }
 
     /// Waits until the kernel has forgotten what has changed so far.
     pub fn settle(&self) {
-        if let Some(count) = self.kernel.untold() {
-            self.kernel.wait_until_told(count, Instant::now());
+        if let Some(count) = self.untold() {
+            self.wait_until_told(count, Instant::now());
         }
     }
 
     /// Replies when the kernel has forgotten what has changed so far, so that the program that saved finds the new sizes.
     pub fn reply_when_settled(&self, reply: impl FnOnce() + Send + 'static) {
-        let Some((after, answers)) = self.kernel.untold().zip(self.kernel.answers.get()) else {
+        let Some((after, answers)) = self.untold().zip(self.answers.get()) else {
             return reply();
         };
         let answer = Answer {
@@ -257,25 +234,18 @@ impl Vfs {
         }
     }
 
-    /// The inode of the directory that a file is in, whose attributes change.
-    #[must_use]
-    pub fn directory_of(&self, ino: u64) -> Option<u64> {
-        let directory = match Node::from_ino(ino)? {
-            Node::Text(_) => Node::Root,
-            Node::Block(_) => Node::Blocks,
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv => Node::Info,
-            Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
-            Node::Array(number, _) => {
-                Node::ArrayDir(self.state().catalogue().directory_of(number)?)
-            }
-            _ => return None,
-        };
-        Some(directory.ino())
+    /// How many changes have been announced, if the kernel has not been told of all.
+    fn untold(&self) -> Option<u64> {
+        let under_way = locked(&self.under_way);
+        (under_way.told < under_way.announced).then_some(under_way.announced)
     }
+}
 
-    /// Notes that the kernel has been told.
-    pub fn told(&self, change: &Invalidation) {
-        self.kernel.told(change);
+/// The file whose pages are forgotten.
+fn with_pages(change: &Invalidation) -> Option<Node> {
+    match change {
+        Invalidation::Pages(file) => Some(*file),
+        Invalidation::Attributes(_) | Invalidation::Entry(..) | Invalidation::Lookups => None,
     }
 }
 
@@ -288,9 +258,9 @@ mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
     use crate::vfs::testing::writable;
-    use crate::vfs::{Access, Error, Node};
+    use crate::vfs::{Access, Error, Node, Vfs};
 
-    const INO: u64 = 7;
+    const FILE: Node = Node::Block(7);
 
     /// A kernel that is told only when the test does, however long that takes.
     fn slow() -> (Kernel, Receiver<Invalidation>) {
@@ -306,14 +276,14 @@ mod tests {
     #[test]
     fn an_inode_is_waited_for_until_the_kernel_has_been_told_of_all_its_changes() {
         let (kernel, changes) = slow();
-        let announced = kernel.announce(vec![Invalidation::Inode(INO); 2], None);
+        let announced = kernel.announce(vec![Invalidation::Pages(FILE); 2], None);
         assert_eq!(changes.try_recv(), Err(TryRecvError::Empty), "not made yet");
         let (went_on, waits) = channel();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                kernel.wait_for(INO + 1);
+                kernel.wait_for(Node::Block(8));
                 went_on.send("another").unwrap();
-                kernel.wait_for(INO);
+                kernel.wait_for(FILE);
                 went_on.send("this").unwrap();
             });
             assert_eq!(waits.recv(), Ok("another"));
@@ -332,8 +302,8 @@ mod tests {
     #[test]
     fn pages_are_forgotten_before_names() {
         let (kernel, changes) = slow();
-        let name = Invalidation::Entry(1, "x".into());
-        let pages = Invalidation::Inode(INO);
+        let name = Invalidation::Entry(Node::Root, "x".into());
+        let pages = Invalidation::Pages(FILE);
         drop(kernel.announce(vec![name.clone(), pages.clone()], None));
         assert_eq!(
             changes.try_iter().collect::<Vec<_>>(),
@@ -345,9 +315,12 @@ mod tests {
     fn growing() -> (Vfs, Receiver<Invalidation>, impl FnMut()) {
         let sample = Sample::new().text(b"#ASDF 1.0.0\n").streamed(b"1234");
         let (dir, mut vfs) = writable(&sample);
-        vfs.kernel.patience = Duration::from_hours(1);
+        vfs.kernel = Arc::new(Kernel {
+            patience: Duration::from_hours(1),
+            ..Kernel::default()
+        });
         let (sender, changes) = channel();
-        vfs.on_change(sender);
+        vfs.kernel.on_change(sender);
         let grow = move || {
             let path = dir.path().join("a.asdf");
             let mut file = OpenOptions::new().append(true).open(path).unwrap();
@@ -359,24 +332,24 @@ mod tests {
     #[test]
     fn a_grown_file_has_its_old_size_until_the_kernel_has_forgotten_its_end() {
         let (vfs, changes, mut grow) = growing();
-        let ino = Node::Block(0).ino();
-        let size = || vfs.getattr(ino, None).unwrap().size;
+        let ino = Node::Block(0);
+        let size = || vfs.getattr(ino).unwrap().size;
         assert_eq!(size(), 4);
         grow();
         vfs.refresh_soon();
         assert_eq!(size(), 4, "as the kernel knows it");
         let mut changes = changes.try_iter();
-        let forget = changes.find(|change| *change == Invalidation::Inode(ino));
+        let forget = changes.find(|change| *change == Invalidation::Pages(Node::Block(0)));
         assert_eq!(size(), 4);
-        vfs.told(&forget.unwrap());
+        vfs.kernel.told(&forget.unwrap());
         assert_eq!(size(), 6);
     }
 
     #[test]
     fn of_several_changes_the_kernel_is_told_one_after_the_other() {
         let (vfs, changes, mut grow) = growing();
-        let ino = Node::Block(0).ino();
-        let size = || vfs.getattr(ino, None).unwrap().size;
+        let ino = Node::Block(0);
+        let size = || vfs.getattr(ino).unwrap().size;
         for _ in 0..2 {
             grow();
             vfs.refresh_soon();
@@ -384,11 +357,11 @@ mod tests {
         }
         let forgotten: Vec<_> = changes
             .try_iter()
-            .filter(|change| *change == Invalidation::Inode(ino))
+            .filter(|change| *change == Invalidation::Pages(Node::Block(0)))
             .collect();
         assert_eq!(forgotten.len(), 2);
         for (change, next) in forgotten.iter().zip([6, 8]) {
-            vfs.told(change);
+            vfs.kernel.told(change);
             assert_eq!(size(), next);
         }
     }
@@ -396,7 +369,7 @@ mod tests {
     #[test]
     fn the_request_that_notices_a_change_is_answered_by_what_was_before() {
         let (vfs, changes, mut grow) = growing();
-        let size = || vfs.getattr(Node::Block(0).ino(), None).unwrap().size;
+        let size = || vfs.getattr(Node::Block(0)).unwrap().size;
         // as if the kernel forgot at once
         drop(changes);
         grow();
@@ -408,14 +381,14 @@ mod tests {
     fn who_opens_what_has_just_changed_is_sent_to_look_for_it_again() {
         let (vfs, changes, mut grow) = growing();
         let vfs = &vfs;
-        let ino = Node::Block(0).ino();
+        let ino = Node::Block(0);
         grow();
         vfs.refresh_soon();
         std::thread::scope(|scope| {
-            scope.spawn(move || changes.iter().for_each(|change| vfs.told(&change)));
+            scope.spawn(move || changes.iter().for_each(|change| vfs.kernel.told(&change)));
             let again = vfs.open(ino, Access::default());
             assert!(matches!(again, Err(Error::NotFound)));
-            let parent = Node::Blocks.ino();
+            let parent = Node::Blocks;
             let found = vfs.lookup(parent, "0.bin".as_ref()).unwrap();
             assert_eq!(found.size, 6);
             let opened = vfs.open(ino, Access::default()).unwrap();
@@ -432,22 +405,23 @@ mod tests {
     fn a_reply_waits_for_what_was_announced_before_it() {
         let (vfs, changes, _grow) = growing();
         let vfs = Arc::new(vfs);
-        vfs.answer_from_thread().unwrap();
+        vfs.kernel.answer_from_thread().unwrap();
         let (answered, replies) = channel();
         let reply = |what: &'static str| {
             let answered = answered.clone();
-            vfs.reply_when_settled(move || answered.send(what).unwrap());
+            vfs.kernel
+                .reply_when_settled(move || answered.send(what).unwrap());
         };
         reply("at once");
         assert_eq!(replies.try_recv(), Ok("at once"));
-        vfs.tell(Invalidation::Inode(INO));
+        vfs.kernel.tell(Invalidation::Pages(FILE));
         reply("later");
-        vfs.tell(Invalidation::Inode(INO));
+        vfs.kernel.tell(Invalidation::Pages(FILE));
         let early = replies.recv_timeout(Duration::from_millis(100));
         assert_eq!(early, Err(RecvTimeoutError::Timeout));
         for _ in 0..2 {
             assert_eq!(replies.try_recv(), Err(TryRecvError::Empty));
-            vfs.told(&changes.recv().unwrap());
+            vfs.kernel.told(&changes.recv().unwrap());
         }
         assert_eq!(replies.recv(), Ok("later"), "though more has changed since");
     }
@@ -456,14 +430,14 @@ mod tests {
     fn nobody_waits_for_a_kernel_that_is_not_there() {
         let (kernel, changes) = slow();
         drop(changes);
-        drop(kernel.announce(vec![Invalidation::Inode(INO)], None));
-        kernel.wait_for(INO);
+        drop(kernel.announce(vec![Invalidation::Pages(FILE)], None));
+        kernel.wait_for(FILE);
         let unmounted = Kernel {
             patience: Duration::from_hours(1),
             ..Kernel::default()
         };
-        drop(unmounted.announce(vec![Invalidation::Inode(INO)], None));
-        unmounted.wait_for(INO);
+        drop(unmounted.announce(vec![Invalidation::Pages(FILE)], None));
+        unmounted.wait_for(FILE);
         assert_eq!((kernel.untold(), unmounted.untold()), (None, None));
     }
 
@@ -471,9 +445,9 @@ mod tests {
     fn patience_ends() {
         let (mut kernel, _changes) = slow();
         kernel.patience = Duration::ZERO;
-        drop(kernel.announce(vec![Invalidation::Inode(INO)], None));
-        kernel.wait_for(INO);
+        drop(kernel.announce(vec![Invalidation::Pages(FILE)], None));
+        kernel.wait_for(FILE);
         kernel.wait_until_told(1, Instant::now());
-        assert!(kernel.is_stale(INO));
+        assert!(kernel.is_stale(FILE));
     }
 }

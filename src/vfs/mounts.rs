@@ -94,7 +94,7 @@ impl Mounted {
         self.kind == b"fuse" || self.kind.starts_with(b"fuse.")
     }
 
-    /// Whether it has the type of our mounts, which is that of others too: who made it counts as well.
+    /// Whether it has the type of our mounts. Those of other programs may have it too, so the user that made it counts as well.
     #[must_use]
     pub fn may_be_ours(&self) -> bool {
         self.whole && TYPES.contains(&&*self.kind)

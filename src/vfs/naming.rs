@@ -12,12 +12,18 @@ const NAMELESS: &str = "a file that is gone";
 
 impl Vfs {
     /// Says in the log that a request for a file, or for a name in a directory, was refused. Its errno.
-    pub fn refused(&self, call: Call, ino: u64, name: Option<&OsStr>, error: &Error) -> i32 {
+    pub fn refused(
+        &self,
+        call: Call,
+        node: Option<Node>,
+        name: Option<&OsStr>,
+        error: &Error,
+    ) -> i32 {
         let path = || {
-            let path = Node::from_ino(ino).map(|node| self.path_of(node));
+            let path = node.map(|node| self.path_of(node));
             let path = path.unwrap_or_else(|| NAMELESS.to_owned());
             match name {
-                Some(name) if ino == Node::Root.ino() => name.display().to_string(),
+                Some(name) if node == Some(Node::Root) => name.display().to_string(),
                 Some(name) => format!("{path}/{}", name.display()),
                 None => path,
             }
@@ -28,6 +34,21 @@ impl Vfs {
             debug!("{call:?} {}: {error}", path());
         }
         error.errno(call)
+    }
+
+    /// The directory that a file is in, whose attributes change.
+    #[must_use]
+    pub fn directory_of(&self, file: Node) -> Option<Node> {
+        Some(match file {
+            Node::Text(_) => Node::Root,
+            Node::Block(_) => Node::Blocks,
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv => Node::Info,
+            Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
+            Node::Array(number, _) => {
+                Node::ArrayDir(self.state().catalogue().directory_of(number)?)
+            }
+            _ => return None,
+        })
     }
 
     /// The path of a file below the mountpoint.
@@ -43,8 +64,8 @@ impl Vfs {
                 state.catalogue().path(node)
             }
             Node::Text(number) => {
-                let root = locked(&self.root);
-                let mut names = root.names().filter(|(_, found)| *found == number);
+                let texts = locked(&self.texts);
+                let mut names = texts.names().filter(|(_, found)| *found == number);
                 names.next().map(|(name, _)| name.display().to_string())
             }
             Node::Status | Node::BlocksTsv | Node::ArraysTsv => {
@@ -74,14 +95,14 @@ mod tests {
     #[test]
     fn a_file_is_called_by_its_path() {
         let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-        let mut directory = Node::ARRAYS.ino();
+        let mut directory = Node::ARRAYS;
         let mut path = "arrays".to_owned();
         for name in ["m", "n", "x.npy"] {
-            assert_eq!(vfs.path_of(Node::from_ino(directory).unwrap()), path);
-            directory = vfs.lookup(directory, name.as_ref()).unwrap().ino;
+            assert_eq!(vfs.path_of(directory), path);
+            directory = vfs.lookup(directory, name.as_ref()).unwrap().node;
             path = format!("{path}/{name}");
         }
-        assert_eq!(vfs.path_of(Node::from_ino(directory).unwrap()), path);
+        assert_eq!(vfs.path_of(directory), path);
         for (node, path) in [
             (Node::TREE, "tree.yaml"),
             (Node::Block(0), "blocks/0.bin"),

@@ -11,6 +11,16 @@ pub(super) fn process_of(thread: u32) -> Option<u32> {
     group(&status)
 }
 
+/// The process of a thread, or whatever tells it from others.
+pub(super) fn process(thread: u32) -> u32 {
+    process_of(thread).unwrap_or(thread)
+}
+
+/// Whether a thread is known to be of another process than `process`.
+pub(super) fn is_of_another(thread: u32, process: u32) -> bool {
+    thread != process && process_of(thread).is_some_and(|found| found != process)
+}
+
 fn group(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok().filter(|&process| process != 0)

@@ -1,13 +1,12 @@
 //! From a committed save to the state that follows from it.
 
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, RwLockWriteGuard};
 
 use log::info;
 
 use super::node::Node;
-use super::stored::Stirring;
-use super::{Error, Invalidation, Result, State, Vfs, index, locked};
+use super::{Error, Invalidation, Result, State, Vfs, index};
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
 use crate::error::Error as Library;
@@ -19,7 +18,7 @@ use crate::source::Source;
 #[derive(Default)]
 pub(super) struct Saved<'a> {
     /// No thread reads stored bytes until this is dropped, if some of them have changed in place.
-    pub(super) _stirring: Option<Stirring<'a>>,
+    pub(super) _stirring: Option<RwLockWriteGuard<'a, ()>>,
     /// What is missing of it, if it is not finished.
     pub(super) unfinished: Option<Error>,
 }
@@ -44,17 +43,17 @@ impl Vfs {
         writer: &mut Writer,
         edit: &Edit,
         what: &str,
-        known: impl Into<Known>,
+        known: Known,
     ) -> Result<Saved<'_>> {
         let mut stirring = None;
         let committed = writer.commit(edit, &mut || {
-            stirring.get_or_insert_with(|| self.stirring());
+            stirring.get_or_insert_with(|| self.saver.stirring());
         });
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
         let unfinished = self.publish(writer, committed, what, &replaced, known);
         if stirring.is_some() {
-            self.drafts.rebase(&self.state().snapshot);
+            self.edits.rebase(&self.state().snapshot);
         }
         Ok(Saved {
             _stirring: stirring,
@@ -64,7 +63,7 @@ impl Vfs {
 
     /// A save has come to nothing, but may have moved FILE's times.
     pub(super) fn failed(&self, writer: &mut Writer, error: &Library) {
-        self.note_condition(writer);
+        self.saver.note(writer);
         if !matches!(error, Library::Stale { .. }) {
             self.forgive(writer);
         }
@@ -78,10 +77,9 @@ impl Vfs {
         committed: Committed<Arc<File>>,
         what: &str,
         replaced: &[usize],
-        known: impl Into<Known>,
+        known: Known,
     ) -> Option<Error> {
-        let known = known.into();
-        self.note_condition(writer);
+        self.saver.note(writer);
         let old = self.state();
         let how = match committed.method {
             Method::Nothing => return None,
@@ -89,50 +87,37 @@ impl Vfs {
             Method::InPlace => "in place",
         };
         let (bytes, unfinished) = committed.unfinished.map(unfinished).unzip();
+        let (sum, text) = match known {
+            Known::Nothing => (None, None),
+            Known::Sum(n, state) => (Some((n, state)), None),
+            Known::Text(text) => (None, Some(text)),
+        };
         let snapshot =
             old.snapshot
-                .succeeded_by(committed.file, bytes, committed.scan, replaced, known.text);
-        if let Some((n, state)) = known.sum {
+                .succeeded_by(committed.file, bytes, committed.scan, replaced, text);
+        if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
-        let meta = snapshot.metadata();
-        let timed = meta.is_ok();
-        let meta = meta.unwrap_or_else(|_| old.meta.clone());
-        let new = State::new(Arc::new(snapshot), meta, &self.numbers, old.epoch);
-        let new = if timed { new } else { new.untimed() };
-        self.show(new, changes);
+        let meta = snapshot.metadata().ok();
+        self.show(old.next(Arc::new(snapshot), meta), changes);
         let what = format!("{what} {how}, {} bytes written", committed.written);
         let what = match &unfinished {
             None => what,
             Some(error) => format!("{what}; {error}"),
         };
         info!("{what}");
-        locked(&self.history).saved(what);
+        self.saver.saved(what);
         unfinished
     }
 }
 
 /// What is known of a save before it is published.
-pub(super) struct Known {
-    /// The checksum of the block that it changes.
-    sum: Option<(usize, ChecksumState)>,
+pub(super) enum Known {
+    Nothing,
+    /// Whether the checksum of the block that it changes is right.
+    Sum(usize, ChecksumState),
     /// The text.
-    text: Option<CheckedText>,
-}
-
-impl From<Option<(usize, ChecksumState)>> for Known {
-    fn from(sum: Option<(usize, ChecksumState)>) -> Self {
-        Self { sum, text: None }
-    }
-}
-
-impl From<CheckedText> for Known {
-    fn from(text: CheckedText) -> Self {
-        Self {
-            sum: None,
-            text: Some(text),
-        }
-    }
+    Text(CheckedText),
 }
 
 /// The bytes to show of a save that is not finished, and what to say of it.
@@ -157,13 +142,13 @@ fn changes(old: &State, new: &State) -> Vec<Invalidation> {
             .is_some_and(|before| before.shows_the_same(data))
         {
             let files = Node::array_files(number).into_iter();
-            out.extend(files.map(|node| Invalidation::Inode(node.ino())));
+            out.extend(files.map(Invalidation::Pages));
         }
     }
     let len = |state: &State, n| Some(state.snapshot.layout().blocks.get(index(n))?.data_size);
     for n in (0..).take(new.snapshot.layout().blocks.len()) {
         if len(old, n) != len(new, n) {
-            out.push(Invalidation::Inode(Node::Block(n).ino()));
+            out.push(Invalidation::Pages(Node::Block(n)));
         }
     }
     out

@@ -7,15 +7,14 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::{info, warn};
 use rustix::fs::OFlags;
 
-use super::attr::modified;
 use super::node::Node;
-use super::root::{Number, TREE_NAME};
+use super::texts::{Number, TREE_NAME};
 use super::{Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
 use crate::save::{Reload, Writer};
@@ -26,17 +25,17 @@ const INTERVAL: Duration = Duration::from_secs(1);
 impl Vfs {
     /// Shows FILE as it is now, if another program has changed it. Whether that was so.
     pub(super) fn refresh(&self) -> bool {
-        let Ok(mut checked) = self.checked.try_lock() else {
+        let Ok(mut compared) = self.saver.compared.try_lock() else {
             return false;
         };
-        if checked.is_some_and(|at| at.elapsed() < INTERVAL) {
+        if compared.is_some_and(|at| at.elapsed() < INTERVAL) {
             return false;
         }
         // the save that is going on looks for itself, and this one after it
-        let Ok(mut writer) = self.writer.as_ref().map(Mutex::try_lock).transpose() else {
+        let Ok(mut writer) = self.saver.idle_writer() else {
             return false;
         };
-        *checked = Some(Instant::now());
+        *compared = Some(Instant::now());
         let before = self.state();
         self.catch_up(writer.as_deref_mut());
         !Arc::ptr_eq(&before, &self.state())
@@ -49,35 +48,33 @@ impl Vfs {
             return;
         };
         if is_of(&state, &meta) && changed_at(&meta) == changed_at(&state.meta) {
-            self.condition.note_out_of_date(None);
+            self.saver.note_out_of_date(None);
             return;
         }
         if let Some(writer) = writer.as_deref_mut()
             && !state.timed
         {
             match writer.reload() {
-                Ok(Reload::Same | Reload::Touched) => return self.take_times(&state, meta),
+                Ok(Reload::Same | Reload::Touched) => return self.take_times(&state, Some(meta)),
                 Ok(Reload::Changed(_)) => writer.distrust(),
                 Err(_) => return,
             }
         }
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
-        let none_edited = self.drafts.while_none(count, || {
+        let none_edited = self.edits.while_none(count, || {
             shown = self.show_anew(&state, writer, meta.clone());
         });
         let why = match shown {
             // the bytes are what they were: what else has changed is told when it can be
             Err(error) if is_of(&state, &meta) => {
-                return warn!("{}: {error}", self.path.display());
+                return warn!("{}: {error}", self.saver.path.display());
             }
             Err(error) => Some(error.to_string()),
             Ok(()) if none_edited || is_of(&state, &meta) => None,
             Ok(()) => Some("blocks of it are being edited here".to_owned()),
         };
-        if let Some(news) = self.condition.note_out_of_date(why) {
-            warn!("{}: {news}", self.path.display());
-        }
+        self.saver.note_out_of_date(why.as_deref());
     }
 
     /// Shows FILE, which had these attributes just now, instead of an older state.
@@ -104,17 +101,19 @@ impl Vfs {
             },
         };
         let text = Arc::clone(snapshot.text());
-        let epoch = old.epoch.saturating_add(u64::from(changed));
-        let new = State::new(Arc::new(snapshot), meta, &self.numbers, epoch);
+        let mut new = old.next(Arc::new(snapshot), Some(meta));
+        new.epoch = old.epoch.saturating_add(changed.into());
         if changed {
-            info!("{} was changed by another program", self.path.display());
+            info!(
+                "{} was changed by another program",
+                self.saver.path.display()
+            );
         }
-        let facts = new.facts(&self.options, modified(&new.meta));
         self.show(new, |old, new| {
             let gone = old.names_gone_in(new).into_iter();
             gone.chain(everything(old, new)).collect()
         });
-        if let Some(number) = locked(&self.root).reloaded(text, facts) {
+        if let Some(number) = locked(&self.texts).reloaded(text) {
             self.tell_tree(number);
         }
         Ok(())
@@ -122,9 +121,9 @@ impl Vfs {
 
     /// Has the kernel told that `tree.yaml` shows another text, perhaps in another file.
     pub(super) fn tell_tree(&self, number: Number) {
-        self.tell(Invalidation::Inode(Node::Text(number).ino()));
-        let (directory, name) = (Node::Root.ino(), TREE_NAME.into());
-        self.tell(Invalidation::Entry(directory, name));
+        self.kernel.tell(Invalidation::Pages(Node::Text(number)));
+        self.kernel
+            .tell(Invalidation::Entry(Node::Root, TREE_NAME.into()));
     }
 
     /// Takes the times that FILE has now for those of the state: a save of ours has moved them and then failed.
@@ -134,29 +133,28 @@ impl Vfs {
         let old = self.state();
         let meta = old.snapshot.metadata();
         match meta.and_then(|meta| Ok((meta, writer.reload()?))) {
-            Ok((meta, Reload::Same | Reload::Touched)) => self.take_times(&old, meta),
+            Ok((meta, Reload::Same | Reload::Touched)) => self.take_times(&old, Some(meta)),
             // there may be drafts of the old state
             Ok((_, Reload::Changed(_))) => writer.distrust(),
             Err(error) => {
-                warn!("{}: {error}", self.path.display());
-                let snapshot = Arc::clone(&old.snapshot);
-                let new = State::new(snapshot, old.meta.clone(), &self.numbers, old.epoch);
-                self.show(new.untimed(), |_, _| Vec::new());
+                warn!("{}: {error}", self.saver.path.display());
+                self.take_times(&old, None);
             }
         }
     }
 
-    /// Shows the same with the attributes that FILE has after a save of ours.
-    fn take_times(&self, old: &State, meta: Metadata) {
-        let snapshot = Arc::clone(&old.snapshot);
-        let new = State::new(snapshot, meta, &self.numbers, old.epoch);
+    /// Shows the same with the attributes that FILE has after a save of ours, if they are known.
+    fn take_times(&self, old: &State, meta: Option<Metadata>) {
+        let new = old.next(Arc::clone(&old.snapshot), meta);
         self.show(new, |_, _| Vec::new());
     }
 
     /// Makes a state the one that is shown, and has the kernel told what that `changes` of the one before.
     pub(super) fn show(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
+        let facts = new.facts(&self.options);
         self.succeed(new, changes);
-        self.drafts.changed();
+        locked(&self.texts).note_file(facts);
+        self.edits.changed();
     }
 
     /// Lets go of a tree so large that two of them would take too much memory, as another one is going to be read.
@@ -173,7 +171,7 @@ impl Vfs {
         loop {
             let named = before.is_named();
             new.keep_names(&before);
-            announced.push(self.announce(changes(&before, &new), Some(&before)));
+            announced.push(self.kernel.announce(changes(&before, &new), Some(&before)));
             let mut shown = self.state.write().unwrap_or_else(PoisonError::into_inner);
             // a lookup may have made the names of `before` meanwhile; after this it sees that another state is shown, and looks again
             if before.is_named() == named {
@@ -185,42 +183,30 @@ impl Vfs {
 
     /// Has FILE looked at when something is asked for next: it is known to have changed.
     pub(super) fn refresh_soon(&self) {
-        *locked(&self.checked) = None;
+        *locked(&self.saver.compared) = None;
     }
 
     /// The attributes of FILE now. A name that is gone, means something else, or can't be looked up leaves the file that was mounted;
     /// nothing is said if that can't be looked at either.
     fn metadata_now(&self, state: &State) -> Option<Metadata> {
-        let named = std::fs::metadata(&self.path).ok().filter(Metadata::is_file);
+        let named = std::fs::metadata(&self.saver.path)
+            .ok()
+            .filter(Metadata::is_file);
         named.or_else(|| {
             let open = state.snapshot.metadata().ok()?;
             (!is_of(state, &open)).then_some(open)
         })
     }
 
-    /// That the data of FILE are those of the state on which an edit of them was made.
-    ///
-    /// # Errors
-    /// [`Error::Stale`].
-    pub(super) fn check_data(&self, state: &State) -> Result<()> {
-        match self.metadata_now(state) {
-            // where times are not known, the writer compares what it saves into
-            Some(meta) if state.timed && !is_of(state, &meta) => Err(Error::Stale {
-                why: "the file has been changed by another program since it was read".to_owned(),
-            }),
-            _ => Ok(()),
-        }
-    }
-
     /// What has FILE's name now, if that is a file, and its attributes.
     fn open_again(&self) -> Result<(Arc<File>, Metadata)> {
-        let failed = |cause| Error::io(self.path.display().to_string(), cause);
+        let failed = |cause| Error::io(self.saver.path.display().to_string(), cause);
         let mut options = OpenOptions::new();
         // a FIFO must not be waited for
         options
             .read(true)
             .custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-        let file = options.open(&self.path).map_err(failed)?;
+        let file = options.open(&self.saver.path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
             return Err(failed(std::io::ErrorKind::InvalidInput.into()));
@@ -239,7 +225,7 @@ fn everything(old: &State, new: &State) -> impl Iterator<Item = Invalidation> {
     arrays
         .chain(blocks.map(Node::Block))
         .chain(units.map(|(_, node)| node))
-        .map(|node| Invalidation::Inode(node.ino()))
+        .map(Invalidation::Pages)
 }
 
 /// Whether FILE, which has these attributes, is the file of that state, with the bytes of then.

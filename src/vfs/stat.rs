@@ -2,20 +2,17 @@
 
 use std::time::Duration;
 
-use super::attr::{changed, modified, permissions, with_search_bits};
+use super::attr::{VALID, changed, modified, permissions, with_search_bits};
 use super::node::Node;
 use super::state::State;
 use super::{Attr, Error, Kind, Result, Vfs, hdus, index, locked, root_directories};
 use crate::source::{Source, len_u64};
 
-/// How long the kernel may keep most names and attributes.
-const VALID: Duration = Duration::from_secs(1);
-
 impl Vfs {
     /// The attributes of a node by which the kernel may know it: those of before, until it has forgotten its pages. It may get them
     /// after that, and so is not to keep them.
     pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
-        let before = self.kernel.before(node.ino());
+        let before = self.kernel.before(node);
         let before = before.and_then(|before| self.attr_now(&before, node).ok());
         match before {
             Some(before) => Ok(Attr {
@@ -29,13 +26,13 @@ impl Vfs {
     /// The attributes of a node.
     pub(super) fn attr_now(&self, state: &State, node: Node) -> Result<Attr> {
         if let Node::Text(number) = node {
-            return self.text_attr(number);
+            return locked(&self.texts).attr(number);
         }
         let kind = kind(node);
         let size = self.size(state, node)?;
         let (uid, gid) = state.owner(&self.options);
         Ok(Attr {
-            ino: node.ino(),
+            node,
             kind,
             // the kernel's file sizes are signed
             size: size.min(i64::MAX.unsigned_abs()),
@@ -60,7 +57,7 @@ impl Vfs {
             }
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
-            Node::Text(number) => locked(&self.root).shown(number)?.len,
+            Node::Text(number) => locked(&self.texts).attr(number)?.size,
         })
     }
 
@@ -71,14 +68,14 @@ impl Vfs {
         match kind {
             Kind::Symlink => 0o777,
             Kind::Directory => with_search_bits(perm),
-            Kind::File if is_data && self.options.read_only.is_none() => perm,
+            Kind::File if is_data && !self.saver.is_read_only() => perm,
             Kind::File => perm & !0o222,
         }
     }
 
     /// Bytes of a block, as it is being edited.
     fn block_len(&self, state: &State, n: usize) -> Result<u64> {
-        if let Some(draft) = self.drafts.get(n) {
+        if let Some(draft) = self.edits.get(n) {
             return Ok(draft.overlay.len());
         }
         let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
@@ -88,33 +85,6 @@ impl Vfs {
             .filter(|header| header.streamed() && state.snapshot.grows())
             .map(|header| state.meta.len().saturating_sub(header.data_offset()));
         Ok(there.map_or(len, |there| len.min(there)))
-    }
-
-    fn text_attr(&self, number: u32) -> Result<Attr> {
-        let root = locked(&self.root);
-        let shown = root.shown(number)?;
-        // each process that looks for a name that is free to one of them must ask
-        let valid = if root.is_vacant(number) {
-            Duration::ZERO
-        } else {
-            VALID
-        };
-        Ok(Attr {
-            ino: Node::Text(number).ino(),
-            kind: if shown.link {
-                Kind::Symlink
-            } else {
-                Kind::File
-            },
-            size: shown.len,
-            perm: if shown.link { 0o777 } else { shown.facts.perm },
-            nlink: shown.names,
-            uid: shown.facts.uid,
-            gid: shown.facts.gid,
-            mtime: shown.facts.mtime,
-            ctime: shown.facts.mtime,
-            valid,
-        })
     }
 }
 

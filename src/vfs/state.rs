@@ -1,18 +1,17 @@
 //! What the mount shows at one moment: a snapshot, and the names it gives.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::SystemTime;
 
-use super::attr::{FileFacts, permissions};
+use super::attr::{FileFacts, modified, permissions};
 use super::catalogue::{Catalogue, Numbers, Target};
 use super::elsewhere::Elsewhere;
 use super::format::Format;
-use super::info::Lens;
 use super::node::Node;
 use super::{Error, Invalidation, Options, Result, block_name, hdus, index};
 use crate::asdf::{Array, ArrayData, Snapshot};
@@ -28,13 +27,8 @@ pub(super) struct State {
     catalogue: OnceLock<Arc<Catalogue>>,
     numbers: Arc<Mutex<Numbers>>,
     pub(super) elsewhere: Elsewhere,
-    pub(super) info_lens: Lens,
-}
-
-/// An open directory.
-pub(super) struct Listing {
-    pub(super) directory: Node,
-    pub(super) names: Names,
+    /// How long the texts under `info/` were when they were made last.
+    pub(super) info_lens: Mutex<HashMap<Node, u64>>,
 }
 
 /// The names of a directory when it was opened. Positions in it stay valid while names change.
@@ -47,43 +41,36 @@ pub(super) enum Names {
 }
 
 impl State {
-    /// What `snapshot` shows, after another program has changed FILE `epoch` times. `meta`: FILE's attributes from before it was
-    /// read, so that whatever another program changes meanwhile is noticed.
-    pub(super) fn new(
-        snapshot: Arc<Snapshot>,
-        meta: Metadata,
-        numbers: &Arc<Mutex<Numbers>>,
-        epoch: u64,
-    ) -> Self {
+    /// What `snapshot` shows. `meta`: FILE's attributes from before it was read, so that whatever another program changes meanwhile is
+    /// noticed.
+    pub(super) fn new(snapshot: Arc<Snapshot>, meta: Metadata) -> Self {
         Self {
             snapshot,
             meta,
             timed: true,
-            epoch,
+            epoch: 0,
             catalogue: OnceLock::new(),
-            numbers: Arc::clone(numbers),
+            numbers: Arc::default(),
             elsewhere: Elsewhere::default(),
-            info_lens: Lens::default(),
+            info_lens: Mutex::default(),
         }
     }
 
-    /// The same, with attributes of FILE from before a save of ours.
-    #[must_use]
-    pub(super) fn untimed(self) -> Self {
+    /// What `snapshot` shows after this state; without attributes of FILE, its times are not known.
+    pub(super) fn next(&self, snapshot: Arc<Snapshot>, meta: Option<Metadata>) -> Self {
+        let timed = meta.is_some();
         Self {
-            timed: false,
-            ..self
+            timed,
+            epoch: self.epoch,
+            numbers: Arc::clone(&self.numbers),
+            ..Self::new(snapshot, meta.unwrap_or_else(|| self.meta.clone()))
         }
     }
 
     /// The same, but the tree is read again when something asks for it.
     pub(super) fn unread(&self) -> Self {
-        let snapshot = Arc::new(self.snapshot.unread());
-        let unread = Self::new(snapshot, self.meta.clone(), &self.numbers, self.epoch);
-        Self {
-            timed: self.timed,
-            ..unread
-        }
+        let meta = self.timed.then(|| self.meta.clone());
+        self.next(Arc::new(self.snapshot.unread()), meta)
     }
 
     /// Whether names below `arrays/` have been made. If not, the kernel knows none of them: not of this state, nor of those before,
@@ -108,13 +95,13 @@ impl State {
     }
 
     /// What `tree.yaml` has of FILE, also when an editor has made it anew.
-    pub(super) fn facts(&self, options: &Options, mtime: SystemTime) -> FileFacts {
+    pub(super) fn facts(&self, options: &Options) -> FileFacts {
         let (uid, gid) = self.owner(options);
         FileFacts {
             perm: permissions(&self.meta, options.umask),
             uid,
             gid,
-            mtime,
+            mtime: modified(&self.meta),
         }
     }
 
@@ -168,7 +155,7 @@ impl State {
         let units = units.filter(|entry| !now.contains(entry));
         let units = units.map(|entry| (Node::Hdus, entry.0));
         let gone = arrays.chain(blocks).chain(units);
-        gone.map(|(directory, name)| Invalidation::Entry(directory.ino(), name))
+        gone.map(|(directory, name)| Invalidation::Entry(directory, name))
             .collect()
     }
 

@@ -37,10 +37,9 @@ pub(super) fn writable_with<S: Source + 'static>(
         uid: None,
         gid: None,
         umask: 0,
-        read_only: None,
         scratch: 1 << 20,
         validate: Validate::Warn,
     };
-    let vfs = Vfs::new(&path, snapshot, meta, Some(writer), options);
+    let vfs = Vfs::new(&path, snapshot, meta, Ok(writer), options, Arc::default());
     (dir, vfs)
 }

@@ -2,22 +2,20 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use log::warn;
 
-use super::attr::{FileFacts, modified};
+use super::attr::FileFacts;
 use super::error::check_name;
 use super::node::Node;
-use super::process::process_of;
-use super::root::{Number, TREE_NAME, TextHandle};
+use super::process::{is_of_another, process};
+use super::texts::{Number, TREE_NAME, TextHandle};
 use super::{
-    Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Opened, ROOT_DIRECTORIES,
+    Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Open, Opened, ROOT_DIRECTORIES,
     Rename, Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
-use crate::source::len_u64;
 
 /// `fallocate(2)`: do not change the size.
 const KEEP_SIZE: i32 = 1;
@@ -31,16 +29,21 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NotFound`], and those of writing.
-    pub fn setattr(&self, ino: u64, fh: Option<u64>, changes: &Attributes) -> Result<Attr> {
-        self.check_writable()?;
-        let node = Node::from_ino(ino).ok_or(Error::NotFound)?;
+    pub fn setattr(
+        &self,
+        node: Node,
+        handle: Option<&Handle>,
+        changes: &Attributes,
+    ) -> Result<Attr> {
+        self.saver.check_writable()?;
+        let open = handle.map(|handle| &handle.open);
         match node {
             Node::Text(number) => {
                 if let Some(size) = changes.size {
-                    self.resize_text(number, fh, size)?;
+                    self.resize_text(number, open, size)?;
                 }
-                let mut root = locked(&self.root);
-                let facts = root.facts_mut(number)?;
+                let mut texts = locked(&self.texts);
+                let facts = texts.facts_mut(number)?;
                 if let Some(mode) = changes.mode {
                     facts.perm = u16::try_from(mode & 0o777).unwrap_or(0);
                 }
@@ -50,45 +53,41 @@ impl Vfs {
             }
             Node::Block(_) | Node::Array(..) => {
                 if let Some(size) = changes.size {
-                    self.noted(node, self.resize_data(node, fh, size))?;
+                    self.noted(node, self.resize_data(node, open, size))?;
                 }
             }
             _ => return Err(Error::NotPermitted("this file is not yours to change")),
         }
         if changes.size.is_some() {
-            self.settle();
+            self.kernel.settle();
         }
         // the kernel forgets the pages of this inode itself, and takes the size from this answer
         self.attr_now(&self.state(), node)
     }
 
     /// Through a handle its draft is resized; by path the text is, and saved at once if it is one.
-    fn resize_text(&self, number: Number, fh: Option<u64>, size: u64) -> Result<()> {
-        if let Some(handle) = fh.map(|fh| self.handles.get(fh)).transpose()?
-            && let Handle::Text(text) = &*handle
-        {
-            return locked(&self.root).resize(&mut locked(text), size);
+    fn resize_text(&self, number: Number, open: Option<&Open>, size: u64) -> Result<()> {
+        if let Some(Open::Text(text)) = open {
+            return locked(&self.texts).resize(*text, size);
         }
-        let mut handle = locked(&self.root).open(number, Access::default())?;
-        let resized = locked(&self.root).resize(&mut handle, size);
-        let handle = Mutex::new(handle);
-        let saved = resized.and_then(|()| self.save_handle(&handle));
-        self.close_text(&handle);
+        let handle = locked(&self.texts).open(number, Access::default())?;
+        let resized = locked(&self.texts).resize(handle, size);
+        let saved = resized.and_then(|()| self.save_handle(handle));
+        self.close_text(handle);
         // the kernel takes the new size from an answer, but not from a refusal
-        saved.inspect_err(|_| self.tell(Invalidation::Inode(Node::Text(number).ino())))
+        saved.inspect_err(|_| self.kernel.tell(Invalidation::Pages(Node::Text(number))))
     }
 
-    fn close_text(&self, handle: &Mutex<TextHandle>) {
-        let unfinished = locked(&self.root).unfinished(&locked(handle));
-        if let Some((text, shown)) = unfinished {
+    fn close_text(&self, handle: TextHandle) {
+        let unfinished = locked(&self.texts).unfinished(handle);
+        if let Some(unsaved) = unfinished {
             let error = unfinished_text();
             warn!("{error}");
-            self.keep_refused(&text, &error, shown);
+            self.refuse_text(&unsaved, &error);
         }
-        // the root's lock comes before that of a handle, here as everywhere
-        let shows_another = locked(&self.root).release(&mut locked(handle));
+        let shows_another = locked(&self.texts).release(handle);
         if let Some(number) = shows_another {
-            self.tell(Invalidation::Inode(Node::Text(number).ino()));
+            self.kernel.tell(Invalidation::Pages(Node::Text(number)));
         }
     }
 
@@ -96,12 +95,12 @@ impl Vfs {
     ///
     /// # Errors
     /// As there; [`Error::NotPermitted`] for anything but a regular file.
-    pub fn mknod(&self, parent: u64, name: &OsStr, mode: u32, caller: Caller) -> Result<Attr> {
+    pub fn mknod(&self, parent: Node, name: &OsStr, mode: u32, caller: Caller) -> Result<Attr> {
         if mode & TYPE_MASK != REGULAR && mode & TYPE_MASK != 0 {
             return Err(Error::NotPermitted("only regular files can be made"));
         }
         let node = self.make(parent, name, mode, caller)?;
-        self.getattr(node.ino(), None)
+        self.getattr(node)
     }
 
     /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block.
@@ -110,7 +109,7 @@ impl Vfs {
     /// [`Error::ReadOnly`], [`Error::Exists`], [`Error::ScratchFull`]; [`Error::NotPermitted`] elsewhere.
     pub fn create(
         &self,
-        parent: u64,
+        parent: Node,
         name: &OsStr,
         mode: u32,
         caller: Caller,
@@ -120,20 +119,18 @@ impl Vfs {
         // a tree.yaml that is closed without a write has an empty draft, that is forgotten, and shows FILE's tree
         let truncate = matches!(node, Node::Text(_));
         let opened = self.open_node(node, Access { truncate, ..access })?;
-        Ok((self.getattr(node.ino(), Some(opened.fh))?, opened))
+        let attr = self.getattr(node);
+        let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
+        Ok((attr, opened))
     }
 
-    fn make(&self, parent: u64, name: &OsStr, mode: u32, caller: Caller) -> Result<Node> {
-        self.check_writable()?;
-        match Node::from_ino(parent).ok_or(Error::NotFound)? {
+    fn make(&self, parent: Node, name: &OsStr, mode: u32, caller: Caller) -> Result<Node> {
+        self.saver.check_writable()?;
+        match parent {
             Node::Root => {
                 check_root_name(name)?;
                 let facts = new_facts(mode, caller);
-                let number = locked(&self.root).create(name, facts)?;
-                if name == TREE_NAME {
-                    self.take_facts_of_file(number)?;
-                }
-                Ok(Node::Text(number))
+                locked(&self.texts).create(name, facts).map(Node::Text)
             }
             Node::Blocks => {
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
@@ -145,26 +142,12 @@ impl Vfs {
         }
     }
 
-    /// Notes that a file is `tree.yaml` now: it gets FILE's owner, group and mode instead of those of the process that made it.
-    fn take_facts_of_file(&self, number: Number) -> Result<()> {
-        let state = self.state();
-        let mut root = locked(&self.root);
-        let facts = root.facts_mut(number)?;
-        *facts = state.facts(&self.options, facts.mtime);
-        self.tell(Invalidation::Attributes(Node::Text(number).ino()));
-        Ok(())
-    }
-
-    /// There are no directories but those that the file makes.
-    pub fn mkdir(&self, _parent: u64, _name: &OsStr) -> Error {
-        self.check_writable()
+    /// Why no directory can be made or removed.
+    pub fn make_directory(&self) -> Error {
+        self.saver
+            .check_writable()
             .err()
             .unwrap_or(Error::NotPermitted("directories follow the tree"))
-    }
-
-    /// There are no directories to remove.
-    pub fn rmdir(&self, parent: u64, name: &OsStr) -> Error {
-        self.mkdir(parent, name)
     }
 
     /// Makes a symlink in the root.
@@ -173,82 +156,67 @@ impl Vfs {
     /// As [`Vfs::create`].
     pub fn symlink(
         &self,
-        parent: u64,
+        parent: Node,
         name: &OsStr,
         target: &Path,
         caller: Caller,
     ) -> Result<Attr> {
-        self.check_writable()?;
-        if Node::from_ino(parent) != Some(Node::Root) {
+        self.saver.check_writable()?;
+        if parent != Node::Root {
             return Err(Error::NotPermitted("links can be made in the root only"));
         }
         check_root_name(name)?;
         let facts = new_facts(0o777, caller);
-        let number = locked(&self.root).symlink(name, target.as_os_str(), facts)?;
-        self.getattr(Node::Text(number).ino(), None)
+        let number = locked(&self.texts).symlink(name, target.as_os_str(), facts)?;
+        self.getattr(Node::Text(number))
     }
 
     /// Gives a file of the root another name there.
     ///
     /// # Errors
     /// As [`Vfs::create`]; what refuses the text if the name is `tree.yaml`.
-    pub fn link(&self, ino: u64, parent: u64, name: &OsStr) -> Result<Attr> {
-        self.check_writable()?;
-        let (Some(Node::Text(number)), Some(Node::Root)) =
-            (Node::from_ino(ino), Node::from_ino(parent))
-        else {
+    pub fn link(&self, file: Node, parent: Node, name: &OsStr) -> Result<Attr> {
+        self.saver.check_writable()?;
+        let (Node::Text(number), Node::Root) = (file, parent) else {
             return Err(Error::NotPermitted("links can be made in the root only"));
         };
         check_root_name(name)?;
-        if locked(&self.root).is_taken(name) {
+        if locked(&self.texts).is_taken(name) {
             return Err(Error::Exists);
         }
         if name == TREE_NAME {
             self.save_file(number)?;
         }
-        locked(&self.root).link(number, name)?;
+        locked(&self.texts).link(number, name)?;
         if name == TREE_NAME {
-            self.take_facts_of_file(number)?;
+            self.kernel.tell(Invalidation::Attributes(file));
         }
-        self.getattr(ino, None)
+        self.getattr(file)
     }
 
     /// [`Vfs::lookup`] of a thread: to a process that has just taken `tree.yaml` away, there is none.
     ///
     /// # Errors
     /// As there.
-    pub fn lookup_by(&self, parent: u64, name: &OsStr, thread: u32) -> Result<Attr> {
-        let in_root = Node::from_ino(parent) == Some(Node::Root);
-        if in_root && locked(&self.root).is_free_to(name, || process(thread)) {
+    pub fn lookup_by(&self, parent: Node, name: &OsStr, thread: u32) -> Result<Attr> {
+        let in_root = parent == Node::Root;
+        if in_root && locked(&self.texts).is_free_to(name, || process(thread)) {
             return Err(Error::NotFound);
         }
         self.lookup(parent, name)
-    }
-
-    /// Notes that a file shows FILE's tree in the place of one that was taken away.
-    fn is_filled(&self, number: Option<Number>) -> Result<()> {
-        let Some(number) = number else {
-            return Ok(());
-        };
-        let state = self.state();
-        *locked(&self.root).facts_mut(number)? = state.facts(&self.options, modified(&state.meta));
-        Ok(())
     }
 
     /// Takes a name away: of a file in the root, or the last block.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::Busy`] for a block that arrays use.
-    pub fn unlink(&self, parent: u64, name: &OsStr, thread: u32) -> Result<()> {
-        self.check_writable()?;
-        match Node::from_ino(parent).ok_or(Error::NotFound)? {
+    pub fn unlink(&self, parent: Node, name: &OsStr, thread: u32) -> Result<()> {
+        self.saver.check_writable()?;
+        match parent {
             Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
                 Err(Error::IsDirectory)
             }
-            Node::Root => {
-                let filled = locked(&self.root).unlink(name, process(thread))?;
-                self.is_filled(filled)
-            }
+            Node::Root => locked(&self.texts).unlink(name, process(thread)),
             Node::Blocks => {
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
                 self.noted(block, self.remove_block(name))
@@ -263,29 +231,30 @@ impl Vfs {
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::Exists`], [`Error::NotPermitted`]; what refuses the text.
     pub fn rename(
         &self,
-        from: (u64, &OsStr),
-        to: (u64, &OsStr),
+        from: (Node, &OsStr),
+        to: (Node, &OsStr),
         how: Rename,
         thread: u32,
     ) -> Result<()> {
-        self.check_writable()?;
-        if [from.0, to.0].map(Node::from_ino) != [Some(Node::Root); 2] {
+        self.saver.check_writable()?;
+        if [from.0, to.0] != [Node::Root; 2] {
             return Err(Error::NotPermitted("only files in the root can be renamed"));
         }
         check_root_name(from.1)?;
         check_root_name(to.1)?;
         let (first, second) = {
-            let root = locked(&self.root);
+            let texts = locked(&self.texts);
             (
-                root.lookup(from.1).ok_or(Error::NotFound)?,
-                root.lookup(to.1)
-                    .filter(|_| !root.is_free_to(to.1, || process(thread))),
+                texts.lookup(from.1).ok_or(Error::NotFound)?,
+                texts
+                    .lookup(to.1)
+                    .filter(|_| !texts.is_free_to(to.1, || process(thread))),
             )
         };
         match how {
             Rename::NoReplace if second.is_some() => return Err(Error::Exists),
             Rename::Exchange if second.is_none() => return Err(Error::NotFound),
-            Rename::Exchange => locked(&self.root).check_exchange(from.1, to.1)?,
+            Rename::Exchange => locked(&self.texts).check_exchange(from.1, to.1)?,
             _ => {}
         }
         let tree = if to.1 == TREE_NAME {
@@ -295,63 +264,55 @@ impl Vfs {
         };
         if let Some(tree) = tree {
             self.save_file(tree)
-                .inspect_err(|_| locked(&self.root).end_vacancy())?;
+                .inspect_err(|_| locked(&self.texts).end_vacancy())?;
         }
         match how {
-            Rename::Exchange => locked(&self.root).exchange(from.1, to.1)?,
+            Rename::Exchange => locked(&self.texts).exchange(from.1, to.1)?,
             Rename::Replace | Rename::NoReplace => {
-                let filled = locked(&self.root).rename(from.1, to.1, process(thread))?;
-                self.is_filled(filled)?;
+                locked(&self.texts).rename(from.1, to.1, process(thread))?;
             }
         }
-        tree.map_or(Ok(()), |tree| self.take_facts_of_file(tree))
+        if let Some(tree) = tree {
+            let tree = Node::Text(tree);
+            self.kernel.tell(Invalidation::Attributes(tree));
+        }
+        Ok(())
     }
 
-    /// Saves the bytes of a file that is about to be `tree.yaml`. The committed text again is no save; in a backup that is put
-    /// back it is how an editor gives up, and what was refused stays so.
+    /// Saves the bytes of a file that is about to be `tree.yaml`.
     fn save_file(&self, number: Number) -> Result<()> {
-        let (text, epoch, put_back) = {
-            let root = locked(&self.root);
-            if root.is_tree(number) {
-                return Ok(());
-            }
-            let text = Arc::clone(root.bytes(number)?);
-            let put_back = root.is_backup(number) && text == *root.committed();
-            (text, root.epoch_of(number)?, put_back)
-        };
-        if put_back {
-            return Ok(());
-        }
-        self.save_text(number, &text, epoch, true)
-            .inspect_err(|error| match error {
-                // the names stay, but what `tree.yaml` shows is FILE's tree now
-                Error::Unfinished(..) => {
-                    if let Some(tree) = locked(&self.root).show_current() {
-                        self.tell_tree(tree);
-                    }
-                }
-                _ => self.keep_refused(&text, error, false),
-            })
+        let unsaved = locked(&self.texts).to_become_tree(number)?;
+        unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved))
+    }
+
+    /// Saves what was written through a handle.
+    fn save_handle(&self, handle: TextHandle) -> Result<()> {
+        let unsaved = locked(&self.texts).to_save(handle)?;
+        unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved))
     }
 
     /// Writes bytes; `mapped` if they come from a map, whose places are what they are even where descriptors append.
     ///
     /// # Errors
-    /// [`Error::BadHandle`], [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
-    pub fn write(&self, fh: u64, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
-        self.check_writable()?;
-        let handle = self.handles.get(fh)?;
-        match &*handle {
-            Handle::Text(text) => locked(&self.root).write(&mut locked(text), offset, data)?,
-            Handle::Data(open) if mapped => self
-                .write_data(open, Some(offset), data)
-                .inspect_err(|error| self.note_lost_page(open, error))?,
-            Handle::Data(open) => {
+    /// [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
+    pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
+        self.saver.check_writable()?;
+        match &handle.open {
+            Open::Text(text) => locked(&self.texts).write(*text, offset, data)?,
+            Open::Data(open) if mapped => {
+                let done = self.write_data(open, Some(offset), data);
+                // no call tells the process that has stored in the map
+                if let (Err(why), Some(writes)) = (&done, &open.writes) {
+                    self.note_loss(writes.block, &[open.node], why);
+                }
+                done?;
+            }
+            Open::Data(open) => {
                 let done = self.write_data(open, open.place(offset), data);
                 self.noted(open.node, done)?;
             }
-            Handle::Fixed(_) => return Err(Error::ReadOnly("info is ours")),
-            Handle::Directory(..) => return Err(Error::IsDirectory),
+            Open::Fixed(_) => return Err(Error::ReadOnly("info is ours")),
+            Open::Directory(..) => return Err(Error::IsDirectory),
         }
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }
@@ -363,17 +324,9 @@ impl Vfs {
     ///
     /// # Errors
     /// What refuses the text, or prevents the save.
-    pub fn flush(&self, fh: u64, thread: u32) -> Result<()> {
-        let handle = self.handles.get(fh)?;
-        let (saved, opener) = match &*handle {
-            Handle::Text(text) => {
-                let opener = locked(text).opener();
-                (self.save_handle(text), opener)
-            }
-            Handle::Data(open) => (self.save_data(open), open.opener()),
-            Handle::Fixed(_) | Handle::Directory(..) => return Ok(()),
-        };
-        match saved {
+    pub fn flush(&self, handle: &Handle, thread: u32) -> Result<()> {
+        let opener = handle.opener;
+        match self.fsync(handle) {
             Err(Error::Library(Library::Rejected { .. }))
                 if opener != 0 && is_of_another(thread, opener) =>
             {
@@ -387,67 +340,35 @@ impl Vfs {
     ///
     /// # Errors
     /// As [`Vfs::flush`].
-    pub fn fsync(&self, fh: u64) -> Result<()> {
-        let handle = self.handles.get(fh)?;
-        match &*handle {
-            Handle::Text(text) => self.save_handle(text),
-            Handle::Data(open) => self.save_data(open),
-            Handle::Fixed(_) | Handle::Directory(..) => Ok(()),
+    pub fn fsync(&self, handle: &Handle) -> Result<()> {
+        match &handle.open {
+            Open::Text(text) => self.save_handle(*text),
+            Open::Data(open) => self.save_data(open),
+            Open::Fixed(_) | Open::Directory(..) => Ok(()),
         }
     }
 
     /// Closes a handle for good. What a map wrote after the last flush is saved now; only the log and `info/status` tell of
     /// a fault.
-    ///
-    /// # Errors
-    /// [`Error::BadHandle`].
-    pub fn release(&self, fh: u64) -> Result<()> {
-        let handle = self.handles.remove(fh).ok_or(Error::BadHandle)?;
-        let (node, saved) = match &*handle {
-            Handle::Text(text) => {
-                let unsaved = locked(&self.root).text_to_save(&locked(text));
-                let refused = unsaved.is_some_and(|unsaved| locked(text).has_refused(&unsaved));
+    pub fn release(&self, handle: &Handle) {
+        let (node, saved) = match &handle.open {
+            Open::Text(text) => {
                 // a text that was refused already is not refused again: a better one may have been saved meanwhile
+                let refused = locked(&self.texts).is_refused(*text);
                 let saved = if refused {
                     Ok(())
                 } else {
-                    self.save_handle(text)
+                    self.save_handle(*text)
                 };
-                self.close_text(text);
-                (Node::Text(locked(text).number()), saved)
+                self.close_text(*text);
+                (Node::Text(text.number), saved)
             }
-            Handle::Data(open) => (open.node, self.close_data(open)),
-            Handle::Fixed(_) | Handle::Directory(..) => return Ok(()),
+            Open::Data(open) => (open.node, self.close_data(open)),
+            Open::Fixed(_) | Open::Directory(..) => return,
         };
         if let Err(error) = saved {
             let path = self.path_of(node);
             warn!("{path}: closed with unsaved bytes: {error}");
-        }
-        Ok(())
-    }
-
-    fn save_handle(&self, handle: &Mutex<TextHandle>) -> Result<()> {
-        let (text, committed) = {
-            let root = locked(&self.root);
-            let text = root.text_to_save(&locked(handle));
-            (text, Arc::clone(root.committed()))
-        };
-        let Some(text) = text else { return Ok(()) };
-        if let Some(error) = locked(handle).outdated_refusal(&text, &committed) {
-            // a better one has been saved since, which this must not replace as what is shown
-            return Err(error.clone());
-        }
-        let (number, epoch) = locked(handle).origin();
-        match self.save_text(number, &text, epoch, false) {
-            saved @ (Ok(()) | Err(Error::Unfinished(..))) => {
-                locked(&self.root).saved_through(&mut locked(handle), &text);
-                saved
-            }
-            Err(error) => {
-                self.keep_refused(&text, &error, true);
-                locked(handle).note_refused(text, error.clone(), committed);
-                Err(error)
-            }
         }
     }
 
@@ -455,8 +376,8 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NotSupported`] for holes and the like; as [`Vfs::write`].
-    pub fn fallocate(&self, fh: u64, offset: u64, len: u64, mode: i32) -> Result<()> {
-        self.check_writable()?;
+    pub fn fallocate(&self, handle: &Handle, offset: u64, len: u64, mode: i32) -> Result<()> {
+        self.saver.check_writable()?;
         let end = offset
             .checked_add(len)
             .ok_or(Error::TooBig("beyond 2^64"))?;
@@ -466,21 +387,11 @@ impl Vfs {
         if mode != 0 {
             return Err(Error::NotSupported("only making a file longer"));
         }
-        let handle = self.handles.get(fh)?;
-        match &*handle {
-            Handle::Text(text) => {
-                let mut root = locked(&self.root);
-                let mut text = locked(text);
-                let now = len_u64(root.view(&text)?.len());
-                if end > now {
-                    root.resize(&mut text, end)
-                } else {
-                    Ok(())
-                }
-            }
-            Handle::Data(open) => self.noted(open.node, self.extend_data(open, end)),
-            Handle::Fixed(_) => Err(Error::ReadOnly("info is ours")),
-            Handle::Directory(..) => Err(Error::IsDirectory),
+        match &handle.open {
+            Open::Text(text) => locked(&self.texts).extend(*text, end),
+            Open::Data(open) => self.noted(open.node, self.extend_data(open, end)),
+            Open::Fixed(_) => Err(Error::ReadOnly("info is ours")),
+            Open::Directory(..) => Err(Error::IsDirectory),
         }
     }
 }
@@ -494,12 +405,7 @@ fn unfinished_text() -> Error {
     })
 }
 
-/// The process of a thread, or whatever tells it from others.
-fn process(thread: u32) -> u32 {
-    process_of(thread).unwrap_or(thread)
-}
-
-/// Of a new file: it is its maker's, who may want to change owner and mode next.
+/// Of a new file: it belongs to the process that makes it, which may change owner and mode next.
 fn new_facts(mode: u32, caller: Caller) -> FileFacts {
     FileFacts {
         perm: u16::try_from(mode & 0o777).unwrap_or(0),
@@ -507,11 +413,6 @@ fn new_facts(mode: u32, caller: Caller) -> FileFacts {
         gid: caller.gid,
         mtime: SystemTime::now(),
     }
-}
-
-/// Whether a thread is known to be of another process than `process`.
-fn is_of_another(thread: u32, process: u32) -> bool {
-    thread != process && process_of(thread).is_some_and(|found| found != process)
 }
 
 /// The names of our directories are not for files, and a name has a limit.

@@ -22,7 +22,7 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NoAttribute`], [`Error::NotFound`].
-    pub fn getxattr(&self, ino: u64, name: &OsStr) -> Result<Vec<u8>> {
+    pub fn getxattr(&self, node: Node, name: &OsStr) -> Result<Vec<u8>> {
         let wanted = name
             .to_str()
             .and_then(|name| name.strip_prefix(PREFIX))
@@ -31,7 +31,7 @@ impl Vfs {
             // a process that is about to unmount asks, and then there may be room for it; if not, that is the answer
             let _ = self.rescue();
         }
-        let all = self.attributes_of(ino)?;
+        let all = self.attributes_of(node)?;
         let found = all.into_iter().find(|(name, _)| *name == wanted);
         Ok(found.ok_or(Error::NoAttribute)?.1.into_bytes())
     }
@@ -40,8 +40,8 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn listxattr(&self, ino: u64) -> Result<Vec<u8>> {
-        let names = self.attributes_of(ino)?;
+    pub fn listxattr(&self, node: Node) -> Result<Vec<u8>> {
+        let names = self.attributes_of(node)?;
         Ok(names
             .iter()
             .filter(|(name, _)| !UNLISTED.contains(name))
@@ -54,23 +54,29 @@ impl Vfs {
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::Exists`], [`Error::NoAttribute`] where the flags forbid it; [`Error::NotSupported`] for any
     /// other attribute.
-    pub fn setxattr(&self, ino: u64, name: &OsStr, value: &[u8], flags: XattrFlags) -> Result<()> {
-        self.check_writable()?;
+    pub fn setxattr(
+        &self,
+        node: Node,
+        name: &OsStr,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        self.saver.check_writable()?;
         if !flags.is_empty() {
-            match self.getxattr(ino, name) {
+            match self.getxattr(node, name) {
                 Ok(_) if flags.contains(XattrFlags::CREATE) => return Err(Error::Exists),
                 Err(error) if flags.contains(XattrFlags::REPLACE) => return Err(error),
                 _ => {}
             }
         }
-        match Node::from_ino(ino).ok_or(Error::NotFound)? {
+        match node {
             block @ Node::Block(n) if name == "user.asdf.compression" => {
                 let choice = compression(value);
                 self.noted(
                     block,
                     choice.and_then(|choice| self.recompress(index(n), choice)),
                 )?;
-                locked(&self.history).block_saved(index(n));
+                locked(&self.edits.news).block_saved(index(n));
                 Ok(())
             }
             _ => Err(Error::NotSupported(
@@ -83,15 +89,15 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NoAttribute`].
-    pub fn removexattr(&self, ino: u64, name: &OsStr) -> Result<()> {
-        self.check_writable()?;
-        self.getxattr(ino, name)?;
+    pub fn removexattr(&self, node: Node, name: &OsStr) -> Result<()> {
+        self.saver.check_writable()?;
+        self.getxattr(node, name)?;
         Err(Error::NotPermitted("user.asdf attributes follow the file"))
     }
 
-    fn attributes_of(&self, ino: u64) -> Result<Vec<(&'static str, String)>> {
+    fn attributes_of(&self, node: Node) -> Result<Vec<(&'static str, String)>> {
         let state = self.state();
-        Ok(match Node::from_ino(ino).ok_or(Error::NotFound)? {
+        Ok(match node {
             Node::Root => self.root_attributes(&state),
             Node::Block(n) => block_attributes(&state, index(n))?,
             Node::Array(n, _) => array_attributes(&state, n)?,
@@ -102,15 +108,12 @@ impl Vfs {
 
     /// Of `tree.yaml`: why it is not saved, and where the text is kept.
     fn text_attributes(&self, number: u32) -> Vec<(&'static str, String)> {
-        let history = locked(&self.history);
-        let Some(why) = history
-            .refused()
-            .filter(|_| locked(&self.root).is_tree(number))
-        else {
+        let texts = locked(&self.texts);
+        let Some(refused) = texts.refusal().filter(|_| texts.is_tree(number)) else {
             return Vec::new();
         };
-        let mut out = vec![("error", why)];
-        if let Some(kept) = history.kept() {
+        let mut out = vec![("error", refused.describe())];
+        if let Some(kept) = refused.kept() {
             out.push(("rejected", kept.display().to_string()));
         }
         out
@@ -119,7 +122,7 @@ impl Vfs {
     fn root_attributes(&self, state: &State) -> Vec<(&'static str, String)> {
         let layout = state.snapshot.layout();
         let mut out = vec![
-            ("file", self.path.display().to_string()),
+            ("file", self.saver.path.display().to_string()),
             ("version", layout.version.to_string()),
             ("container", state.snapshot.container()),
             ("cache_used", state.snapshot.cache().used().to_string()),
@@ -131,7 +134,7 @@ impl Vfs {
         ];
         let news = news.into_iter().filter(|(_, value)| !value.is_empty());
         out.extend(news.map(|(name, value)| (name, shortened(value))));
-        if locked(&self.root).only_in_memory().is_some() {
+        if locked(&self.texts).only_in_memory().is_some() {
             out.push(("unkept", "tree.yaml".to_owned()));
         }
         if let Some(standard) = standard(state.snapshot.text()) {

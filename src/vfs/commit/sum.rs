@@ -11,7 +11,8 @@ use crate::asdf::header::BlockHeader;
 use crate::error::Error as Library;
 use crate::source::Source;
 use crate::vfs::Result;
-use crate::vfs::drafts::Draft;
+use crate::vfs::block_edits::BlockDraft;
+use crate::vfs::publish::Known;
 
 /// What becomes of the checksum of a block whose bytes change.
 pub(super) enum Sum {
@@ -28,7 +29,7 @@ impl Sum {
     pub(super) fn of(
         snapshot: &Snapshot,
         header: &BlockHeader,
-        draft: &Draft,
+        draft: &BlockDraft,
     ) -> Result<Self, Library> {
         if !header.has_checksum() || header.streamed() {
             return Ok(Self::None);
@@ -66,11 +67,11 @@ impl Sum {
     }
 
     /// What is known of it then.
-    pub(super) fn known(&self, n: usize) -> Option<(usize, ChecksumState)> {
+    pub(super) fn known(&self, n: usize) -> Known {
         match self {
-            Self::None => None,
-            Self::Stored => Some((n, ChecksumState::Used)),
-            Self::Is(_, state) => Some((n, *state)),
+            Self::None => Known::Nothing,
+            Self::Stored => Known::Sum(n, ChecksumState::Used),
+            Self::Is(_, state) => Known::Sum(n, *state),
         }
     }
 }

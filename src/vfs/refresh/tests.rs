@@ -42,11 +42,17 @@ fn what_changes_after_it_was_read_is_shown() {
         uid: None,
         gid: None,
         umask: 0,
-        read_only: Some("a test".to_owned()),
         scratch: 0,
         validate: Validate::Warn,
     };
-    let vfs = Vfs::new(&path, snapshot, meta, None, options);
+    let vfs = Vfs::new(
+        &path,
+        snapshot,
+        meta,
+        Err("a test".to_owned()),
+        options,
+        Arc::default(),
+    );
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
 }
 
@@ -57,7 +63,7 @@ fn the_moment_of_what_is_read_anew_is_that_before_it_was_read() {
     overwrite(&path, b"#ASDF 1.0.1", 1000);
     let before = std::fs::metadata(&path).unwrap();
     overwrite(&path, b"#ASDF 1.0.2", 2000);
-    let mut writer = locked(vfs.writer.as_ref().unwrap());
+    let mut writer = vfs.saver.writer().unwrap();
     let shown = vfs.show_anew(&vfs.state(), Some(&mut writer), before.clone());
     shown.unwrap();
     assert_eq!(moment(&vfs.state().meta), moment(&before));
@@ -68,7 +74,7 @@ fn the_moment_of_what_is_read_anew_is_that_before_it_was_read() {
 fn what_a_save_that_failed_finds_is_shown() {
     let (dir, vfs) = writable(&Sample::new());
     overwrite(&dir.path().join("a.asdf"), b"#ASDF 1.0.1", 1000);
-    let mut writer = locked(vfs.writer.as_ref().unwrap());
+    let mut writer = vfs.saver.writer().unwrap();
     vfs.forgive(&mut writer);
     drop(writer);
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
@@ -93,15 +99,15 @@ fn save(vfs: &Vfs, body: &str) {
         truncate: true,
         ..Access::default()
     };
-    let fh = vfs.open(Node::TREE.ino(), access).unwrap().fh;
-    vfs.write(fh, 0, tree(body).as_bytes(), false).unwrap();
-    vfs.flush(fh, 0).unwrap();
-    vfs.release(fh).unwrap();
+    let fh = vfs.open(Node::TREE, access).unwrap().handle;
+    vfs.write(&fh, 0, tree(body).as_bytes(), false).unwrap();
+    vfs.flush(&fh, 0).unwrap();
+    vfs.release(&fh);
 }
 
-fn ino_of(vfs: &Vfs, name: &str) -> Option<u64> {
-    let found = vfs.lookup(Node::ARRAYS.ino(), name.as_ref());
-    found.ok().map(|attr| attr.ino)
+fn node_of(vfs: &Vfs, name: &str) -> Option<Node> {
+    let found = vfs.lookup(Node::ARRAYS, name.as_ref());
+    found.ok().map(|attr| attr.node)
 }
 
 /// Each save made the names of all arrays, before and after, though neither was ever asked for.
@@ -110,15 +116,15 @@ fn a_save_makes_no_names_that_it_can_do_without() {
     let (_dir, vfs) = with_tree("a: ARRAY\nl: [1, &x ARRAY]\nm: *x");
     save(&vfs, "a: ARRAY\nl: [2, &x ARRAY]\nm: *x");
     assert!(!vfs.state().is_named(), "nobody has asked for a name");
-    let a = ino_of(&vfs, "a.bin");
+    let a = node_of(&vfs, "a.bin");
     for body in [
         "b: ARRAY\nl: [3, &x ARRAY]\nm: *x",
         "a: ARRAY\nl: [&x ARRAY]\nm: *x",
     ] {
         save(&vfs, body);
-        assert_eq!(ino_of(&vfs, "a.bin").is_some(), body.starts_with('a'));
+        assert_eq!(node_of(&vfs, "a.bin").is_some(), body.starts_with('a'));
     }
-    assert_eq!(ino_of(&vfs, "a.bin"), a);
+    assert_eq!(node_of(&vfs, "a.bin"), a);
 }
 
 /// A save of a very large tree that nothing had asked for left it in memory, twice while FILE was written.
@@ -133,7 +139,7 @@ fn a_very_large_tree_stays_unread_until_something_asks_for_it() {
     vfs.prepare();
     save(&vfs, &format!("{comment}a: ARRAY\nb: ARRAY"));
     assert!(vfs.state().snapshot.is_unread());
-    assert!(ino_of(&vfs, "b.bin").is_some());
+    assert!(node_of(&vfs, "b.bin").is_some());
 }
 
 /// A save read the new tree while the one that was shown was still in memory.
@@ -141,36 +147,36 @@ fn a_very_large_tree_stays_unread_until_something_asks_for_it() {
 fn a_very_large_tree_is_let_go_of_but_not_its_names() {
     let comment = format!("# {}\n", "x".repeat(MAX_PREPARED));
     let (_dir, vfs) = with_tree(&format!("{comment}a: ARRAY"));
-    let a = ino_of(&vfs, "a.bin");
+    let a = node_of(&vfs, "a.bin");
     let before = vfs.state();
     vfs.let_go_of_tree();
     let state = vfs.state();
     assert!(state.snapshot.is_unread() && !before.snapshot.is_unread());
     assert!(std::ptr::eq(before.catalogue(), state.catalogue()));
     assert_eq!(
-        (ino_of(&vfs, "a.bin"), state.snapshot.is_unread()),
+        (node_of(&vfs, "a.bin"), state.snapshot.is_unread()),
         (a, true)
     );
     save(&vfs, &format!("{comment}b: ARRAY\na: ARRAY"));
-    assert_eq!(ino_of(&vfs, "a.bin"), a);
-    assert!(ino_of(&vfs, "b.bin").is_some());
+    assert_eq!(node_of(&vfs, "a.bin"), a);
+    assert!(node_of(&vfs, "b.bin").is_some());
 }
 
 #[test]
 fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
     let (_dir, vfs) = with_tree("a: ARRAY\nb: ARRAY");
-    let size = |name| vfs.lookup(Node::ARRAYS.ino(), name).unwrap().size;
+    let size = |name| vfs.lookup(Node::ARRAYS, name).unwrap().size;
     assert_eq!(size("b.bin".as_ref()), 3);
     let (sender, changes) = std::sync::mpsc::channel();
-    vfs.on_change(sender);
+    vfs.kernel.on_change(sender);
     let shorter = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [2]}";
     save(&vfs, &format!("a: ARRAY\nb: {shorter}"));
     let changes: Vec<_> = changes.try_iter().collect();
     for change in &changes {
-        vfs.told(change);
+        vfs.kernel.told(change);
     }
     assert_eq!(size("b.bin".as_ref()), 2);
-    let told = |name| changes.contains(&Invalidation::Inode(ino_of(&vfs, name).unwrap()));
+    let told = |name| changes.contains(&Invalidation::Pages(node_of(&vfs, name).unwrap()));
     assert_eq!(
         [told("a.bin"), told("b.bin"), told("b.npy")],
         [false, true, true]
@@ -182,7 +188,7 @@ fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
 fn names_made_while_another_state_comes_are_not_overlooked() {
     let (_dir, vfs) = with_tree("a: ARRAY");
     let old = vfs.state();
-    let new = State::new(Arc::clone(&old.snapshot), old.meta.clone(), &vfs.numbers, 0);
+    let new = old.next(Arc::clone(&old.snapshot), Some(old.meta.clone()));
     let seen = std::cell::RefCell::new(Vec::new());
     vfs.show(new, |before, new| {
         seen.borrow_mut().push(new.is_named());

@@ -8,8 +8,8 @@ use rustix::fs::XattrFlags;
 
 use super::*;
 use crate::asdf::sample::Sample;
-use crate::vfs::Access;
 use crate::vfs::testing::writable;
+use crate::vfs::{Access, Handle};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
     x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
@@ -21,13 +21,13 @@ fn mounted() -> (TempDir, Vfs, [Node; 2]) {
     (dir, vfs, Node::array_files(number))
 }
 
-fn open(vfs: &Vfs, node: Node, truncate: bool) -> u64 {
+fn open(vfs: &Vfs, node: Node, truncate: bool) -> Handle {
     let access = Access {
         write: true,
         truncate,
         ..Access::default()
     };
-    vfs.open(node.ino(), access).unwrap().fh
+    vfs.open(node, access).unwrap().handle
 }
 
 /// The lines of `info/status` that begin with this word.
@@ -42,23 +42,23 @@ fn a_change_of_a_block_that_is_refused_has_its_reason_in_the_status_until_one_is
     let (_dir, vfs, [bin, npy]) = mounted();
     let refused = || lines(&vfs, "refused ");
     let whole = open(&vfs, npy, true);
-    vfs.write(whole, 0, b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'", false)
+    vfs.write(&whole, 0, b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'", false)
         .unwrap_err();
     let header = "arrays/x.npy: not permitted: the NPY header follows the tree: change datatype or shape there";
     assert_eq!(refused(), [header]);
-    vfs.release(whole).unwrap();
+    vfs.release(&whole);
 
     let short = open(&vfs, bin, true);
-    vfs.write(short, 0, b"A", false).unwrap();
-    vfs.flush(short, 0).unwrap_err();
+    vfs.write(&short, 0, b"A", false).unwrap();
+    vfs.flush(&short, 0).unwrap_err();
     assert_eq!(refused().len(), 1);
     assert!(refused()[0].starts_with("arrays/x.bin: array x: 1 bytes written of 3; "));
-    vfs.write(short, 1, b"BC", false).unwrap();
-    vfs.flush(short, 0).unwrap();
+    vfs.write(&short, 1, b"BC", false).unwrap();
+    vfs.flush(&short, 0).unwrap();
     assert!(refused().is_empty());
-    vfs.release(short).unwrap();
+    vfs.release(&short);
 
-    let block = Node::Block(0).ino();
+    let block = Node::Block(0);
     let name = "user.asdf.compression".as_ref();
     let encode = |code: &[u8]| vfs.setxattr(block, name, code, XattrFlags::empty());
     encode(b"nope").unwrap_err();
@@ -80,21 +80,21 @@ fn what_was_stored_in_a_map_and_is_not_taken_is_told_of_with_its_name() {
     bytes[data] = b'X';
     fs::write(&path, &bytes).unwrap();
     vfs.refresh_soon();
-    vfs.write(map, 128, b"ABC", true).unwrap_err();
+    vfs.write(&map, 128, b"ABC", true).unwrap_err();
     let why = "arrays/x.npy: the file has been changed by another program since this was opened; \
         open it again to write to it; what was written is given up";
     assert_eq!(lines(&vfs, "save "), [format!("NOT SAVED: {why}")]);
-    let told = vfs.getxattr(Node::Root.ino(), "user.asdf.unsaved".as_ref());
+    let told = vfs.getxattr(Node::Root, "user.asdf.unsaved".as_ref());
     assert_eq!(
         told.unwrap(),
         format!("an edit is not saved: {why}").as_bytes()
     );
-    let block = Node::Block(0).ino();
+    let block = Node::Block(0);
     let name = "user.asdf.compression".as_ref();
     vfs.setxattr(block, name, b"nope", XattrFlags::empty())
         .unwrap_err();
     assert_eq!(lines(&vfs, "refused ").len(), 1, "another reason");
-    vfs.release(map).unwrap();
+    vfs.release(&map);
     assert!(!vfs.end());
     assert_eq!(fs::read(&path).unwrap(), bytes);
 }
@@ -104,7 +104,8 @@ fn an_edit_that_the_end_of_the_mount_cuts_short_is_told_of() {
     let (_dir, vfs, [bin, _]) = mounted();
     assert!(vfs.unsaved().is_empty());
     for (node, at) in [(bin, 0), (Node::Block(0), 1)] {
-        vfs.write(open(&vfs, node, false), at, b"A", false).unwrap();
+        vfs.write(&open(&vfs, node, false), at, b"A", false)
+            .unwrap();
     }
     assert!(!vfs.end());
     let said = "an edit is not saved: arrays/x.bin, blocks/0.bin: the mount has ended before it was closed; \

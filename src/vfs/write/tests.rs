@@ -17,7 +17,7 @@ fn status(vfs: &Vfs) -> String {
     vfs.info_text(&vfs.state(), Node::Status)
 }
 
-fn read(vfs: &Vfs, fh: u64) -> Vec<u8> {
+fn read(vfs: &Vfs, fh: &Handle) -> Vec<u8> {
     match vfs.read(fh, 0, 1 << 20).unwrap() {
         Bytes::Owned(bytes) => bytes.to_vec(),
         Bytes::Lent(Loan::Shared(bytes, range), _) => (*bytes).as_ref()[range].to_vec(),
@@ -30,37 +30,40 @@ fn read(vfs: &Vfs, fh: u64) -> Vec<u8> {
 fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
     let (_dir, vfs) = writable(&Sample::new().block(b"abc").block(b"def"));
     assert!(status(&vfs).contains("mount     writable\n"));
-    let open = |node: Node, access| vfs.open(node.ino(), access).unwrap().fh;
+    let open = |node: Node, access| vfs.open(node, access).unwrap().handle;
     let (tree, block) = (open(Node::TREE, WRITE), open(Node::Block(0), WRITE));
     let text = [&Sample::TREE[..Sample::TREE.len() - 4], b"more: 1\n...\n"].concat();
-    vfs.write(tree, 0, &text, false).unwrap();
-    vfs.write(block, 1, b"BC", false).unwrap();
+    vfs.write(&tree, 0, &text, false).unwrap();
+    vfs.write(&block, 1, b"BC", false).unwrap();
     let eio = std::io::Error::from_raw_os_error(5);
-    locked(vfs.writer.as_ref().unwrap()).fail(Library::io("writing to disk", eio));
-    for fh in [tree, block, tree, block] {
+    vfs.saver
+        .writer()
+        .unwrap()
+        .fail(Library::io("writing to disk", eio));
+    for fh in [&tree, &block, &tree, &block] {
         assert_eq!(vfs.fsync(fh).unwrap_err().errno(Call::Fsync), 5);
     }
-    assert_eq!(vfs.flush(block, 0).unwrap_err().errno(Call::Flush), 5);
+    assert_eq!(vfs.flush(&block, 0).unwrap_err().errno(Call::Flush), 5);
     let said = status(&vfs);
     let want = "mount     read-only: a save has failed; unmount, and mount again: writing to disk: Input/output error";
     assert!(said.contains(want), "{said}");
     assert!(!said.contains("changed"), "{said}");
     // also while another thread has the writer
-    let writer = locked(vfs.writer.as_ref().unwrap());
+    let writer = vfs.saver.writer().unwrap();
     for refused in [
-        vfs.open(Node::TREE.ino(), WRITE).map(drop),
-        vfs.write(tree, 0, b"x", false).map(drop),
-        vfs.write(block, 0, b"x", false).map(drop),
-        vfs.unlink(Node::Root.ino(), TREE_NAME.as_ref(), 0),
+        vfs.open(Node::TREE, WRITE).map(drop),
+        vfs.write(&tree, 0, b"x", false).map(drop),
+        vfs.write(&block, 0, b"x", false).map(drop),
+        vfs.unlink(Node::Root, TREE_NAME.as_ref(), 0),
     ] {
         assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
     }
     drop(writer);
-    assert_eq!(read(&vfs, tree), text);
-    assert_eq!(read(&vfs, block), b"aBC");
-    assert_eq!(read(&vfs, open(Node::Block(1), Access::default())), b"def");
-    vfs.release(block).unwrap();
-    assert_eq!(read(&vfs, open(Node::Block(0), Access::default())), b"abc");
+    assert_eq!(read(&vfs, &tree), text);
+    assert_eq!(read(&vfs, &block), b"aBC");
+    assert_eq!(read(&vfs, &open(Node::Block(1), Access::default())), b"def");
+    vfs.release(&block);
+    assert_eq!(read(&vfs, &open(Node::Block(0), Access::default())), b"abc");
 }
 
 /// The mount went on showing a text that was neither FILE's nor kept, and said nothing of it.
@@ -73,7 +76,7 @@ fn a_text_that_is_cut_by_its_path_and_refused_is_kept() {
         size: Some(cut as u64),
         ..Attributes::default()
     };
-    let refused = vfs.setattr(Node::TREE.ino(), None, &changes);
+    let refused = vfs.setattr(Node::TREE, None, &changes);
     assert!(matches!(
         refused,
         Err(Error::Library(Library::Rejected { .. }))
@@ -89,10 +92,11 @@ fn the_size_of_a_long_text_is_that_which_it_had_when_it_was_made_last() {
     for (blocks, is_long) in [(10, false), (1500, true)] {
         let sample = (0..blocks).fold(Sample::new(), |sample, _| sample.block(b"x"));
         let (_dir, vfs) = writable(&sample);
-        let len = || vfs.getattr(Node::Status.ino(), None).unwrap().size;
+        let len = || vfs.getattr(Node::Status).unwrap().size;
         let before = status(&vfs).len() as u64;
         assert_eq!(len(), before);
-        locked(&vfs.history).saved("something that takes many words to tell of".to_owned());
+        vfs.saver
+            .saved("something that takes many words to tell of".to_owned());
         assert_eq!(len() == before, is_long, "{blocks}");
         let after = status(&vfs).len() as u64;
         assert_eq!(len(), after);
@@ -112,13 +116,13 @@ fn a_link_to_a_name_that_is_taken_saves_nothing() {
     };
     let before = files();
     let caller = Caller { uid: 0, gid: 0 };
-    let root = Node::Root.ino();
+    let root = Node::Root;
     let (made, open) = vfs
         .create(root, "next".as_ref(), 0o600, caller, WRITE)
         .unwrap();
-    vfs.write(open.fh, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
+    vfs.write(&open.handle, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
         .unwrap();
-    let taken = vfs.link(made.ino, root, TREE_NAME.as_ref());
+    let taken = vfs.link(made.node, root, TREE_NAME.as_ref());
     assert!(matches!(taken, Err(Error::Exists)), "{taken:?}");
     assert_eq!(files(), before);
 }
@@ -127,19 +131,19 @@ fn a_link_to_a_name_that_is_taken_saves_nothing() {
 #[test]
 fn a_late_end_of_a_descriptor_does_not_save_what_another_has_not_finished() {
     let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let open = || vfs.open(Node::Block(0).ino(), WRITE).unwrap().fh;
+    let open = || vfs.open(Node::Block(0), WRITE).unwrap().handle;
     let (first, second) = (open(), open());
-    vfs.write(first, 0, b"A", false).unwrap();
-    vfs.flush(first, 0).unwrap();
-    vfs.write(second, 1, b"B", false).unwrap();
-    vfs.release(first).unwrap();
+    vfs.write(&first, 0, b"A", false).unwrap();
+    vfs.flush(&first, 0).unwrap();
+    vfs.write(&second, 1, b"B", false).unwrap();
+    vfs.release(&first);
     let stored = || {
         let block = vfs.state().snapshot.block(0).unwrap();
         crate::source::read_all(&*block, 10).unwrap()
     };
     assert_eq!(stored(), b"Abc");
     // what was written through a map, say
-    vfs.release(second).unwrap();
+    vfs.release(&second);
     assert_eq!(stored(), b"ABc");
 }
 
@@ -148,12 +152,12 @@ fn a_late_end_of_a_descriptor_does_not_save_what_another_has_not_finished() {
 fn an_exchange_that_scratch_files_leave_no_room_for_saves_nothing() {
     let long = format!("#ASDF 1.0.0\n---\na: {}\n...\n", "x".repeat(2 << 20));
     let (dir, vfs) = writable(&Sample::new().text(long.as_bytes()));
-    let root = Node::Root.ino();
+    let root = Node::Root;
     let caller = Caller { uid: 0, gid: 0 };
     let (_, open) = vfs
         .create(root, "next".as_ref(), 0o600, caller, WRITE)
         .unwrap();
-    vfs.write(open.fh, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
+    vfs.write(&open.handle, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
         .unwrap();
     let rename = |from: &str, to: &str, how, thread| {
         vfs.rename((root, from.as_ref()), (root, to.as_ref()), how, thread)

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Content, File, Number, Root, TREE_NAME};
+use super::{Content, File, FileFacts, Number, TREE_NAME, Texts};
 
 /// How long the name is free to the process that has taken it away. Between the two calls of an editor lie microseconds.
 const FREE_FOR: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ pub(super) struct Vacancy {
     since: Instant,
 }
 
-impl Root {
+impl Texts {
     /// Whether a process finds a name free that is not.
     #[must_use]
     pub(in crate::vfs) fn is_free_to(&self, name: &OsStr, process: impl FnOnce() -> u32) -> bool {
@@ -51,70 +51,52 @@ impl Root {
     }
 
     /// Gives the name, if it is `tree.yaml`, to a new file in the place of the one that a process has taken away.
-    pub(super) fn fill(&mut self, name: &OsStr, process: u32, gone: Number) -> Option<Number> {
-        if name != TREE_NAME {
-            return None;
+    pub(super) fn fill(&mut self, name: &OsStr, process: u32) {
+        if name == TREE_NAME && self.add_tree().is_some() {
+            self.vacancy = Some(Vacancy {
+                process,
+                since: Instant::now(),
+            });
         }
-        let number = self.add_tree(gone)?;
-        self.vacancy = Some(Vacancy {
-            process,
-            since: Instant::now(),
-        });
-        Some(number)
     }
 
     /// Gives the name `tree.yaml` to a new file that shows FILE's text, and leaves the one that had it to its handles: a program
     /// that has read a part of the old text reads the rest of it, and what it saves is refused.
     pub(super) fn supersede(&mut self, number: Number) -> Option<Number> {
-        let new = self.add_tree(number)?;
+        let new = self.add_tree()?;
         self.file_mut(number).ok()?.superseded = true;
         self.drop_name(number);
         Some(new)
     }
 
-    /// A new file that has the name `tree.yaml` in the place of another one. Its number.
-    fn add_tree(&mut self, other: Number) -> Option<Number> {
-        let facts = self.file(other).ok()?.facts.clone();
+    /// A new file that has the name `tree.yaml`. Its number.
+    fn add_tree(&mut self) -> Option<Number> {
         let number = self.next;
         self.next = number.checked_add(1)?;
         // a refused text that is nowhere else stays in sight
-        let text = self.only_in_memory();
-        let text = text.unwrap_or_else(|| Arc::clone(&self.committed));
-        let file = File::new(Content::Bytes(text), facts, self.epoch);
+        let text = self.only_in_memory().unwrap_or(&self.committed);
+        let content = Content::Bytes(Arc::clone(text));
+        let file = File::new(content, self.of_file.clone(), self.epoch);
         self.files.insert(number, file);
         self.names.insert(TREE_NAME.into(), number);
         Some(number)
     }
 
-    /// Undoes that a name was given to another file.
-    pub(super) fn put_back(&mut self, name: &OsStr, replaced: Option<Number>) {
-        match replaced {
-            Some(number) => self.names.insert(name.to_owned(), number),
-            None => self.names.remove(name),
+    /// Notes that a file gets a name: `tree.yaml` becomes a backup; what becomes `tree.yaml` is none any more, and has FILE's owner,
+    /// group and mode instead of those of the process that made it.
+    pub(super) fn note_name(&mut self, number: Number, new: &OsStr) {
+        let was_tree = self.is_tree(number);
+        let Some(file) = self.files.get_mut(&number) else {
+            return;
         };
-    }
-
-    /// Lets go of the file whose name another one was given, while it was free to a process.
-    pub(super) fn has_replaced(&mut self, replaced: Option<Number>) {
-        if let Some(number) = replaced {
-            self.vacancy = None;
-            self.drop_name(number);
+        if new == TREE_NAME {
+            file.backup = false;
+            file.facts = FileFacts {
+                mtime: file.facts.mtime,
+                ..self.of_file.clone()
+            };
+        } else {
+            file.backup |= was_tree;
         }
-    }
-
-    /// Notes that a file is to be renamed: `tree.yaml` becomes a backup, and what becomes `tree.yaml` is none any more.
-    pub(super) fn note_backup(&mut self, number: Number, new: &OsStr) {
-        let backup = new != TREE_NAME && self.is_tree(number);
-        if let Some(file) = self.files.get_mut(&number)
-            && (backup || new == TREE_NAME)
-        {
-            file.backup = backup;
-        }
-    }
-
-    /// Whether that file was `tree.yaml` and is as it was then.
-    #[must_use]
-    pub(in crate::vfs) fn is_backup(&self, number: Number) -> bool {
-        self.file(number).is_ok_and(|file| file.backup)
     }
 }

@@ -1,12 +1,12 @@
 //! What scratch files may take of memory, all together.
 
-use super::{Number, Root};
+use super::{Number, Texts};
 use crate::vfs::Error;
 
 /// What each name of a scratch file costs of the limit, beside the bytes of the file.
 const NAME_COST: u64 = 1024;
 
-impl Root {
+impl Texts {
     /// What a file costs of the limit while it has `len` bytes: these and its names. `tree.yaml` costs neither its bytes nor that
     /// name.
     fn cost(&self, number: Number, len: u64) -> Result<u64, Error> {
@@ -33,17 +33,15 @@ impl Root {
 
     /// Counts what a file costs, if the limit allows it.
     pub(super) fn charge(&mut self, number: Number) -> Result<(), Error> {
-        self.check_room(number, self.shown(number)?.len)?;
+        self.check_room(number, self.file(number)?.content.len())?;
         self.recount(number);
         Ok(())
     }
 
     /// Counts what a file costs now, whether the limit allows it or not.
     pub(super) fn recount(&mut self, number: Number) {
-        let Ok(cost) = self
-            .shown(number)
-            .and_then(|shown| self.cost(number, shown.len))
-        else {
+        let file = self.file(number);
+        let Ok(cost) = file.and_then(|file| self.cost(number, file.content.len())) else {
             return;
         };
         if let Some(file) = self.files.get_mut(&number) {

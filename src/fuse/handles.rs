@@ -1,12 +1,14 @@
-//! Open files and directories.
+//! Open files and directories, by the numbers that the kernel knows them by.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::error::Error;
+use fuser::FileHandle;
 
-/// The open handles of one kind, by number.
+use crate::vfs::Error;
+
+/// The open handles, by number.
 pub(super) struct Handles<T> {
     next: AtomicU64,
     open: RwLock<HashMap<u64, Arc<T>>>,
@@ -23,33 +25,30 @@ impl<T> Default for Handles<T> {
 
 impl<T> Handles<T> {
     /// Takes `handle` in. Its number.
-    pub(super) fn insert(&self, handle: T) -> u64 {
-        let fh = self.next.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn insert(&self, handle: T) -> FileHandle {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         // a thread that panicked with the lock held left the map itself whole
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.insert(fh, Arc::new(handle));
-        fh
+        open.insert(number, Arc::new(handle));
+        FileHandle(number)
     }
 
     /// The handle of that number.
     ///
     /// # Errors
     /// [`Error::BadHandle`] if there is none.
-    pub(super) fn get(&self, fh: u64) -> Result<Arc<T>, Error> {
+    pub(super) fn get(&self, number: FileHandle) -> Result<Arc<T>, Error> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.get(&fh).cloned().ok_or(Error::BadHandle)
-    }
-
-    /// All of them.
-    pub(super) fn all(&self) -> Vec<Arc<T>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.values().cloned().collect()
+        open.get(&number.0).cloned().ok_or(Error::BadHandle)
     }
 
     /// Takes the handle of that number out.
-    pub(super) fn remove(&self, fh: u64) -> Option<Arc<T>> {
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] if there is none.
+    pub(super) fn remove(&self, number: FileHandle) -> Result<Arc<T>, Error> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.remove(&fh)
+        open.remove(&number.0).ok_or(Error::BadHandle)
     }
 }
 
@@ -63,7 +62,7 @@ mod tests {
         let (a, b) = (handles.insert("a"), handles.insert("b"));
         assert_ne!(a, b);
         assert_eq!(*handles.get(a).unwrap(), "a");
-        handles.remove(a);
+        handles.remove(a).unwrap();
         assert!(matches!(handles.get(a), Err(Error::BadHandle)));
         assert_eq!(*handles.get(b).unwrap(), "b");
     }

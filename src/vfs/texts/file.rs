@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
+use crate::source::len_u64;
 use crate::vfs::attr::FileFacts;
 
 /// What a file in the root is.
@@ -21,8 +22,6 @@ pub(super) struct File {
     pub(super) facts: FileFacts,
     /// Names that it has.
     pub(super) names: u32,
-    /// Handles that are open.
-    pub(super) handles: u32,
     /// Bytes of the limit that it takes, see `limit`.
     pub(super) charged: u64,
     /// Whether it was `tree.yaml` once, and was not written to since: what an editor puts back when a save fails.
@@ -40,7 +39,6 @@ impl File {
             content,
             facts,
             names: 1,
-            handles: 0,
             charged: 0,
             backup: false,
             epoch,
@@ -49,15 +47,12 @@ impl File {
     }
 }
 
-/// What a file in the root is, for attributes.
-#[derive(Debug, Clone)]
-pub(in crate::vfs) struct Shown {
+impl Content {
     /// Length in bytes; of a link, of its target.
-    pub(in crate::vfs) len: u64,
-    /// Whether it is a symlink.
-    pub(in crate::vfs) link: bool,
-    /// Owner, mode, times.
-    pub(in crate::vfs) facts: FileFacts,
-    /// Number of names.
-    pub(in crate::vfs) names: u32,
+    pub(super) fn len(&self) -> u64 {
+        len_u64(match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Link(target) => target.len(),
+        })
+    }
 }

@@ -1,73 +1,78 @@
-//! The drafts: blocks with edits that are not saved yet, and who has them open for writing.
+//! Blocks with edits that are not saved yet, and which of them handles have open for writing.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+use super::news::News;
 use super::{Error, Node, Result, locked};
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
-use crate::source::{Overlay, Source};
+use crate::source::{Overlay, Source, Spool};
 
 /// The decoded bytes of a block with edits that are not saved yet.
-pub(super) struct Draft {
+pub(super) struct BlockDraft {
     pub(super) block: usize,
     pub(super) overlay: Arc<Overlay>,
-    /// Whether something was written.
-    touched: AtomicBool,
-    /// The files that it was written through.
-    files: Mutex<HashSet<Node>>,
-    /// Why it could not be saved, if nothing was written since: the process that asked was told.
-    refused: Mutex<Option<Error>>,
-    /// Whether it has been saved: what is written now belongs in another draft. Held for reading by threads that write, and for
+    written: Mutex<Written>,
+    /// Whether it has been saved or given up: what is written now belongs in another draft. Held for reading by threads that write, and for
     /// writing by a save, so that a save has all of a write or nothing of it.
     pub(super) saved: RwLock<bool>,
 }
 
-impl Draft {
-    pub(super) fn new(block: usize, overlay: Arc<Overlay>) -> Self {
+/// What was written into a draft.
+#[derive(Default)]
+struct Written {
+    /// The files that it was written through; none while only `open` has emptied the block.
+    files: HashSet<Node>,
+    /// Why it could not be saved, if nothing was written since: the process that asked was told.
+    refused: Option<Error>,
+}
+
+impl BlockDraft {
+    fn new(block: usize, overlay: Overlay) -> Self {
         Self {
             block,
-            overlay,
-            touched: AtomicBool::new(false),
-            files: Mutex::default(),
-            refused: Mutex::default(),
+            overlay: Arc::new(overlay),
+            written: Mutex::default(),
             saved: RwLock::new(false),
         }
     }
 
+    /// Whether something was written.
     pub(super) fn is_touched(&self) -> bool {
-        self.touched.load(Ordering::Acquire)
+        !locked(&self.written).files.is_empty()
     }
 
     /// Notes that something was written through a file.
     pub(super) fn touch(&self, file: Node) {
-        locked(&self.files).insert(file);
-        self.touched.store(true, Ordering::Release);
-        *locked(&self.refused) = None;
+        let mut written = locked(&self.written);
+        written.files.insert(file);
+        written.refused = None;
+    }
+
+    /// Gives it another length, through a file.
+    pub(super) fn resize(&self, file: Node, len: u64) {
+        if self.overlay.len() != len {
+            self.overlay.resize(len);
+            self.touch(file);
+        }
     }
 
     /// Notes why it can't be saved.
     pub(super) fn refuse(&self, why: Error) {
-        *locked(&self.refused) = Some(why);
+        locked(&self.written).refused = Some(why);
     }
 
     /// Why it could not be saved, if nothing was written since.
     pub(super) fn refusal(&self) -> Option<Error> {
-        locked(&self.refused).clone()
+        locked(&self.written).refused.clone()
     }
 
     /// The files that it was written through.
     pub(super) fn files(&self) -> Vec<Node> {
-        locked(&self.files).iter().copied().collect()
-    }
-}
-
-impl Slot {
-    /// Whether this is a new block, behind `count` others, that was made and that no handle has open for writing.
-    fn is_unopened(&self, block: usize, count: usize) -> bool {
-        let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
-        block >= count && self.writers == 0 && !touched
+        locked(&self.written).files.iter().copied().collect()
     }
 }
 
@@ -88,55 +93,80 @@ impl Source for Later {
     }
 }
 
-/// The drafts of all blocks.
-#[derive(Default)]
-pub(super) struct Drafts {
+/// The blocks that are being edited.
+pub(super) struct BlockEdits {
     by_block: Mutex<HashMap<usize, Slot>>,
-    /// Changes whenever a draft comes or goes, stored bytes have moved or another state is shown, so that handles know that their
-    /// source is no longer the right one.
+    /// How many slots there have been.
+    slots: AtomicU64,
+    /// Changes whenever a draft comes, goes or has another length, stored bytes have moved or another state is shown, so that handles
+    /// know that their source is no longer the right one.
     generation: AtomicU64,
-    /// How often a block of that number was removed.
-    removals: Mutex<HashMap<usize, u64>>,
+    /// What is written and not saved yet.
+    pub(super) spool: Arc<Spool>,
+    /// What is said of edits that came to nothing.
+    pub(super) news: Mutex<News>,
 }
 
-#[derive(Default)]
+/// A block that is being edited or that handles have open for writing.
 struct Slot {
-    draft: Option<Arc<Draft>>,
+    /// Tells it from those of blocks that had the same number before.
+    id: u64,
+    draft: Option<Arc<BlockDraft>>,
     /// Handles that are open for writing.
     writers: usize,
 }
 
-impl Drafts {
+impl Slot {
+    /// Whether this is a new block, behind `count` others, that was made and that no handle has open for writing.
+    fn is_unopened(&self, block: usize, count: usize) -> bool {
+        let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
+        block >= count && self.writers == 0 && !touched
+    }
+}
+
+impl BlockEdits {
+    /// What is written goes into a temporary file in this folder, if there can be one.
+    pub(super) fn new(folder: &Path) -> Self {
+        Self {
+            by_block: Mutex::default(),
+            slots: AtomicU64::default(),
+            generation: AtomicU64::default(),
+            spool: Spool::new(folder),
+            news: Mutex::default(),
+        }
+    }
+
+    fn new_slot(&self) -> Slot {
+        Slot {
+            id: self.slots.fetch_add(1, Ordering::Relaxed),
+            draft: None,
+            writers: 0,
+        }
+    }
+
     /// The draft of a block.
-    pub(super) fn get(&self, block: usize) -> Option<Arc<Draft>> {
+    pub(super) fn get(&self, block: usize) -> Option<Arc<BlockDraft>> {
         locked(&self.by_block).get(&block)?.draft.clone()
     }
 
     /// Runs `change` if no block, of a file of `count`, is being edited, and lets no edit begin meanwhile; whether it ran.
     pub(super) fn while_none(&self, count: usize, change: impl FnOnce()) -> bool {
-        let mut drafts = locked(&self.by_block);
+        let mut slots = locked(&self.by_block);
         let edited = |(&block, slot): (&usize, &Slot)| {
             slot.draft.is_some() && !slot.is_unopened(block, count)
         };
-        if drafts.iter().any(edited) {
+        if slots.iter().any(edited) {
             return false;
         }
-        drafts.retain(|&block, slot| !slot.is_unopened(block, count));
+        slots.retain(|&block, slot| !slot.is_unopened(block, count));
         change();
         self.changed();
         true
     }
 
-    /// How often a block of that number was removed: what had it open before is not of the one that has the number now.
-    pub(super) fn removals(&self, block: usize) -> u64 {
-        locked(&self.removals).get(&block).copied().unwrap_or(0)
-    }
-
-    /// Notes that a block was removed.
+    /// Forgets a block that was removed, with the handles that have it open.
     pub(super) fn removed(&self, block: usize) {
-        let mut removals = locked(&self.removals);
-        let count = removals.entry(block).or_default();
-        *count = count.saturating_add(1);
+        locked(&self.by_block).remove(&block);
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -148,32 +178,31 @@ impl Drafts {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The draft of a block, else one of what `begin` gives, if it does. The table is locked meanwhile: one draft is begun, whichever
-    /// thread comes first, and `begin` can tell whether it is on what the last save has left. It must be quick.
+    /// The draft of a block, else one over the bytes that `begin` gives, if it does. The table is locked meanwhile: one draft is begun,
+    /// whichever thread comes first, and `begin` can tell whether it is on what the last save has left. It must be quick.
     pub(super) fn get_or_begin(
         &self,
         block: usize,
-        begin: impl FnOnce() -> Result<Option<Overlay>>,
-    ) -> Result<Option<Arc<Draft>>> {
-        let mut drafts = locked(&self.by_block);
-        if let Some(draft) = drafts.get(&block).and_then(|slot| slot.draft.as_ref()) {
-            return Ok(Some(Arc::clone(draft)));
+        begin: impl FnOnce() -> Option<Arc<dyn Source>>,
+    ) -> Option<Arc<BlockDraft>> {
+        let mut slots = locked(&self.by_block);
+        if let Some(draft) = slots.get(&block).and_then(|slot| slot.draft.as_ref()) {
+            return Some(Arc::clone(draft));
         }
-        let Some(overlay) = begin()? else {
-            return Ok(None);
-        };
-        let draft = Arc::new(Draft::new(block, Arc::new(overlay)));
-        drafts.entry(block).or_default().draft = Some(Arc::clone(&draft));
+        let overlay = Overlay::new(begin()?, self.spool.part());
+        let draft = Arc::new(BlockDraft::new(block, overlay));
+        let slot = slots.entry(block).or_insert_with(|| self.new_slot());
+        slot.draft = Some(Arc::clone(&draft));
         self.changed();
-        Ok(Some(draft))
+        Some(draft)
     }
 
     /// Forgets new blocks, behind the `count` that there are, which no handle has open for writing; whether there were any.
     pub(super) fn forget_unopened(&self, count: usize) -> bool {
-        let mut drafts = locked(&self.by_block);
-        let before = drafts.len();
-        drafts.retain(|&block, slot| !slot.is_unopened(block, count));
-        let any = drafts.len() < before;
+        let mut slots = locked(&self.by_block);
+        let before = slots.len();
+        slots.retain(|&block, slot| !slot.is_unopened(block, count));
+        let any = slots.len() < before;
         if any {
             self.changed();
         }
@@ -182,47 +211,36 @@ impl Drafts {
 
     /// Whether a block from `n` on is being edited.
     pub(super) fn any_from(&self, n: usize) -> bool {
-        let drafts = locked(&self.by_block);
-        drafts
+        let slots = locked(&self.by_block);
+        slots
             .iter()
             .any(|(&block, slot)| block >= n && slot.draft.is_some())
     }
 
     /// The drafts that hold something that is not saved.
-    pub(super) fn touched(&self) -> Vec<Arc<Draft>> {
-        let drafts = locked(&self.by_block);
-        let drafts = drafts.values().filter_map(|slot| slot.draft.as_ref());
+    pub(super) fn touched(&self) -> Vec<Arc<BlockDraft>> {
+        let slots = locked(&self.by_block);
+        let drafts = slots.values().filter_map(|slot| slot.draft.as_ref());
         drafts
             .filter(|draft| draft.is_touched())
             .map(Arc::clone)
             .collect()
     }
 
-    /// Forgets a draft that is saved.
-    pub(super) fn remove(&self, draft: &Arc<Draft>) {
-        self.remove_if(draft, |_| true);
-    }
-
-    /// Forgets a draft of a block that no handle has open for writing.
-    pub(super) fn remove_unattended(&self, draft: &Arc<Draft>) {
-        self.remove_if(draft, |slot| slot.writers == 0);
-    }
-
-    fn remove_if(&self, draft: &Arc<Draft>, condition: impl Fn(&Slot) -> bool) {
-        let mut drafts = locked(&self.by_block);
-        let Some(slot) = drafts.get_mut(&draft.block) else {
+    /// Forgets a draft, unless handles have the block open for writing and it is not `over`.
+    pub(super) fn remove(&self, draft: &Arc<BlockDraft>, over: bool) {
+        let mut slots = locked(&self.by_block);
+        let Some(slot) = slots.get_mut(&draft.block) else {
             return;
         };
-        let same = slot
-            .draft
-            .as_ref()
-            .is_some_and(|found| Arc::ptr_eq(found, draft));
-        if !same || !condition(slot) {
+        let found = slot.draft.as_ref();
+        let same = found.is_some_and(|found| Arc::ptr_eq(found, draft));
+        if !same || slot.writers > 0 && !over {
             return;
         }
         slot.draft = None;
         if slot.writers == 0 {
-            drafts.remove(&draft.block);
+            slots.remove(&draft.block);
         }
         self.changed();
     }
@@ -230,9 +248,9 @@ impl Drafts {
     /// Has the drafts read what lies below them where it is now, after stored bytes have moved: never again by the places of before,
     /// even if it can't be found at the moment.
     pub(super) fn rebase(&self, snapshot: &Arc<Snapshot>) {
-        let drafts = locked(&self.by_block);
+        let slots = locked(&self.by_block);
         self.changed();
-        for draft in drafts.values().filter_map(|slot| slot.draft.as_ref()) {
+        for draft in slots.values().filter_map(|slot| slot.draft.as_ref()) {
             if draft.block < snapshot.layout().blocks.len() {
                 let later = |_| -> Arc<dyn Source> {
                     Arc::new(Later {
@@ -247,29 +265,40 @@ impl Drafts {
         }
     }
 
-    pub(super) fn add_writer(&self, block: usize) {
-        let mut drafts = locked(&self.by_block);
-        let slot = drafts.entry(block).or_default();
+    /// Notes that a handle writes to a block. The slot that it has.
+    pub(super) fn add_writer(&self, block: usize) -> u64 {
+        let mut slots = locked(&self.by_block);
+        let slot = slots.entry(block).or_insert_with(|| self.new_slot());
         slot.writers = slot.writers.saturating_add(1);
+        slot.id
     }
 
-    /// One writer less, if there are others; whether there are.
-    pub(super) fn leave_to_others(&self, block: usize) -> bool {
-        let mut drafts = locked(&self.by_block);
-        let slot = drafts.get_mut(&block).filter(|slot| slot.writers > 1);
-        let left = slot.map(|slot| slot.writers = slot.writers.saturating_sub(1));
-        left.is_some()
+    /// Whether the block that has a number now is that of a slot: not if that was removed.
+    pub(super) fn is_of(&self, block: usize, id: u64) -> bool {
+        let slots = locked(&self.by_block);
+        slots.get(&block).is_some_and(|slot| slot.id == id)
+    }
+
+    /// One writer less, unless it is the last one of the block; whether it was not.
+    pub(super) fn leave_to_others(&self, block: usize, id: u64) -> bool {
+        let mut slots = locked(&self.by_block);
+        let Some(slot) = slots.get_mut(&block).filter(|slot| slot.id == id) else {
+            return true;
+        };
+        let others = slot.writers > 1;
+        slot.writers = slot.writers.saturating_sub(others.into());
+        others
     }
 
     /// One writer less. After the last one no close follows that saves the draft: it is given back, and forgotten.
-    pub(super) fn remove_writer(&self, block: usize) -> Option<Arc<Draft>> {
-        let mut drafts = locked(&self.by_block);
-        let slot = drafts.get_mut(&block)?;
+    pub(super) fn remove_writer(&self, block: usize, id: u64) -> Option<Arc<BlockDraft>> {
+        let mut slots = locked(&self.by_block);
+        let slot = slots.get_mut(&block).filter(|slot| slot.id == id)?;
         slot.writers = slot.writers.saturating_sub(1);
         if slot.writers > 0 {
             return None;
         }
-        let draft = drafts.remove(&block)?.draft;
+        let draft = slots.remove(&block)?.draft;
         self.changed();
         draft
     }
@@ -337,15 +366,15 @@ mod tests {
             write: true,
             ..Access::default()
         };
-        let open = vfs.open(Node::Block(0).ino(), access).unwrap();
+        let open = vfs.open(Node::Block(0), access).unwrap();
         source.unwrap().closed.store(true, Ordering::Relaxed);
         let writing = Arc::clone(&vfs);
-        let writer = thread::spawn(move || writing.write(open.fh, 0, b"x", false).map(drop));
+        let writer = thread::spawn(move || writing.write(&open.handle, 0, b"x", false).map(drop));
         is_asked.recv().unwrap();
         let (found, size) = channel();
         // Not joined: without the mend it waits for the writer.
         thread::spawn(move || {
-            let attr = vfs.lookup(Node::Blocks.ino(), "0.bin".as_ref()).unwrap();
+            let attr = vfs.lookup(Node::Blocks, "0.bin".as_ref()).unwrap();
             let _ = found.send(attr.size);
         });
         let size = size.recv_timeout(Duration::from_mins(1));

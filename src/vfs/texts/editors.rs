@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use super::{Root, TREE_NAME};
+use super::{TREE_NAME, Texts};
 use crate::source::len_u64;
 
 /// What such a name begins and ends with.
@@ -33,7 +33,7 @@ const BEFORE_RANDOM: [&str; 2] = ["sed", "tmp"];
 /// How many of them there are, at least and at most.
 const RANDOM: std::ops::RangeInclusive<usize> = 6..=10;
 
-impl Root {
+impl Texts {
     /// The files that hold what is nowhere else and that no editor has made, with their lengths.
     pub(in crate::vfs) fn files_of_users(&self) -> impl Iterator<Item = (&OsStr, u64)> {
         let files = self

@@ -1,0 +1,71 @@
+//! What the kernel says, in the file system's words, and the other way round.
+
+use fuser::{FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Request};
+use rustix::fs::OFlags;
+
+use crate::vfs::{Access, Attr, Caller, Error, Kind, Node, Opened};
+
+/// Attributes as the kernel takes them.
+pub(super) fn file_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.node.ino()),
+        size: attr.size,
+        blocks: attr.size.div_ceil(512),
+        atime: attr.mtime,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        crtime: attr.ctime,
+        kind: file_type(attr.kind),
+        perm: attr.perm,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: 0,
+        blksize: 128 << 10,
+        flags: 0,
+    }
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::Directory => FileType::Directory,
+        Kind::File => FileType::RegularFile,
+        Kind::Symlink => FileType::Symlink,
+    }
+}
+
+/// How the kernel may read an opened file.
+pub(super) fn open_flags(opened: &Opened) -> FopenFlags {
+    let mut flags = FopenFlags::empty();
+    if opened.keep_cache {
+        flags |= FopenFlags::FOPEN_KEEP_CACHE;
+    }
+    if opened.direct {
+        flags |= FopenFlags::FOPEN_DIRECT_IO;
+    }
+    flags
+}
+
+/// How a request opens a file.
+pub(super) fn access(flags: OpenFlags, req: &Request) -> Access {
+    let how = OFlags::from_bits_retain(flags.0.cast_unsigned());
+    Access {
+        pid: req.pid(),
+        write: flags.acc_mode() != OpenAccMode::O_RDONLY,
+        truncate: how.contains(OFlags::TRUNC),
+        append: how.contains(OFlags::APPEND),
+    }
+}
+
+/// The user of a request.
+pub(super) fn caller(req: &Request) -> Caller {
+    Caller {
+        uid: req.uid(),
+        gid: req.gid(),
+    }
+}
+
+/// The file with that inode number.
+pub(super) fn file(ino: INodeNo) -> Result<Node, Error> {
+    Node::from_ino(ino.0).ok_or(Error::NotFound)
+}

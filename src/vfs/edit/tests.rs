@@ -1,0 +1,82 @@
+//! What readers see of a block that is being edited.
+
+use crate::asdf::sample::Sample;
+use crate::error::Error as Library;
+use crate::vfs::node::Node;
+use crate::vfs::testing::writable;
+use crate::vfs::{Access, Bytes, Caller, Error, Format, Handle, Vfs};
+
+const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+    x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
+
+fn read(vfs: &Vfs, fh: &Handle) -> Vec<u8> {
+    match vfs.read(fh, 0, 1 << 20).unwrap() {
+        Bytes::Owned(bytes) => bytes.to_vec(),
+        Bytes::Lent(..) => panic!("so few bytes are not lent"),
+    }
+}
+
+/// A read of an array whose block was emptied and was being written failed until the save.
+#[test]
+fn an_array_of_an_emptied_block_is_what_was_saved_until_it_is_written() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let open = |node: Node, write| {
+        let access = Access {
+            write,
+            truncate: write,
+            ..Access::default()
+        };
+        vfs.open(node, access).unwrap().handle
+    };
+    let (bin, npy) = (
+        open(Node::Array(number, Format::Bin), false),
+        open(Node::Array(number, Format::Npy), false),
+    );
+    let block = open(Node::Block(0), true);
+    let shows = |want: &[u8]| {
+        assert_eq!(read(&vfs, &bin), want);
+        assert!(read(&vfs, &npy).ends_with(want));
+    };
+    shows(b"abc");
+    vfs.write(&block, 0, b"AB", false).unwrap();
+    shows(b"abc");
+    vfs.write(&block, 2, b"CD", false).unwrap();
+    shows(b"ABC");
+    let again = open(Node::Block(0), true);
+    shows(b"abc");
+    vfs.write(&again, 0, b"1234", false).unwrap();
+    shows(b"123");
+    vfs.flush(&again, 0).unwrap();
+    shows(b"123");
+}
+
+/// The late close of a descriptor of a removed block saved half of what another program wrote into the next one.
+#[test]
+fn a_handle_of_a_removed_block_leaves_the_next_one_of_that_number_alone() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc").block(b"def"));
+    let write = Access {
+        write: true,
+        ..Access::default()
+    };
+    let old = vfs.open(Node::Block(1), write).unwrap().handle;
+    let name = "1.bin".as_ref();
+    vfs.unlink(Node::Blocks, name, 0).unwrap();
+    let made = vfs.create(Node::Blocks, name, 0o600, Caller::default(), write);
+    let new = made.unwrap().1.handle;
+    vfs.write(&new, 0, b"12", false).unwrap();
+    let refused = vfs.write(&old, 0, b"x", false);
+    assert!(matches!(
+        refused,
+        Err(Error::Library(Library::Stale { .. }))
+    ));
+    vfs.flush(&old, 0).unwrap();
+    vfs.release(&old);
+    let count = || vfs.state().snapshot.layout().blocks.len();
+    assert_eq!(count(), 1);
+    vfs.write(&new, 2, b"34", false).unwrap();
+    vfs.flush(&new, 0).unwrap();
+    assert_eq!(count(), 2);
+    let open = vfs.open(Node::Block(1), Access::default()).unwrap();
+    assert_eq!(read(&vfs, &open.handle), b"1234");
+}

@@ -1,0 +1,171 @@
+//! What saves FILE, and what keeps it from being saved, or from being read by the places that are known.
+
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    TryLockError,
+};
+use std::time::{Instant, SystemTime};
+
+use log::warn;
+
+use super::{Error, Result, locked};
+use crate::error::Error as Library;
+use crate::save::Writer;
+
+/// For as long as this lives, no save changes or moves stored bytes that the snapshot of the moment shows.
+///
+/// Not reentrant. A thread takes it before `DataHandle::source` and `BlockEdits::by_block`: a save takes those while it holds the
+/// other side of the lock.
+pub type Reading<'a> = RwLockReadGuard<'a, ()>;
+
+/// FILE, what writes it, and how that stands.
+pub(super) struct Saver {
+    pub(super) path: PathBuf,
+    /// One save at a time; or why there are none.
+    writer: Result<Mutex<Writer>, String>,
+    /// Held for reading by threads that read stored bytes, and for writing while a save changes some in place.
+    stored: RwLock<()>,
+    /// What a save has failed of so badly that no other can follow: a copy of what the writer knows, so that it is not waited for.
+    broken: OnceLock<Library>,
+    /// Why FILE is not shown as another program has left it. Its places mean nothing then. This may be so of a file that can't be
+    /// written, too.
+    out_of_date: Mutex<Option<String>>,
+    /// When FILE was last compared with what is shown. One thread compares: it holds this meanwhile.
+    pub(super) compared: Mutex<Option<Instant>>,
+    /// When the last save was, and what it did.
+    last: Mutex<Option<(SystemTime, String)>>,
+}
+
+impl Saver {
+    pub(super) fn new(path: &Path, writer: Result<Writer, String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            writer: writer.map(Mutex::new),
+            stored: RwLock::default(),
+            broken: OnceLock::new(),
+            out_of_date: Mutex::default(),
+            compared: Mutex::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Whether there are no saves.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.writer.is_err()
+    }
+
+    /// What writes FILE, once no other thread saves.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub(super) fn writer(&self) -> Result<MutexGuard<'_, Writer>> {
+        let writer = self.writer.as_ref();
+        writer
+            .map(locked)
+            .map_err(|_| Error::ReadOnly("this mount"))
+    }
+
+    /// The same at once, if there are saves.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while another thread saves.
+    pub(super) fn idle_writer(&self) -> Result<Option<MutexGuard<'_, Writer>>> {
+        match self.writer.as_ref().map(Mutex::try_lock) {
+            Err(_) => Ok(None),
+            Ok(Ok(writer)) => Ok(Some(writer)),
+            Ok(Err(TryLockError::Poisoned(poisoned))) => Ok(Some(poisoned.into_inner())),
+            Ok(Err(TryLockError::WouldBlock)) => Err(Error::Busy("another thread saves")),
+        }
+    }
+
+    /// Keeps saves from changing stored bytes.
+    pub(super) fn reading(&self) -> Reading<'_> {
+        self.stored.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no thread reads stored bytes, and keeps others from it, while a save changes or moves some in place.
+    ///
+    /// A new file that takes FILE's place changes nothing for threads that read the old one; nor does a raw block that is written
+    /// where it is, as its draft is shown meanwhile.
+    pub(super) fn stirring(&self) -> RwLockWriteGuard<'_, ()> {
+        self.stored.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// That something may be changed: what is written now may be saved later.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Err(Error::ReadOnly("this mount"));
+        }
+        match self.broken.get() {
+            Some(_) => Err(Error::ReadOnly(
+                "a save has failed, and FILE may be written again only after the next mount",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Why nothing can be written, if that is so.
+    pub(super) fn why_read_only(&self) -> Option<String> {
+        let broken = |why| format!("a save has failed; unmount, and mount again: {why}");
+        match &self.writer {
+            Err(why) => Some(why.clone()),
+            Ok(_) => self.broken.get().map(broken),
+        }
+    }
+
+    /// Notes what a save has left of the writer.
+    pub(super) fn note(&self, writer: &Writer) {
+        if let Some(error) = writer.broken() {
+            // the first cause is the one that counts
+            let _ = self.broken.set(error.clone());
+        }
+    }
+
+    /// That the places that are shown are those of FILE, so that it can be read and saved by them.
+    ///
+    /// # Errors
+    /// [`Library::Stale`].
+    pub(super) fn check_up_to_date(&self) -> Result<(), Library> {
+        let why = locked(&self.out_of_date).clone();
+        why.map_or(Ok(()), |why| Err(Library::Stale { why }))
+    }
+
+    /// Notes whether FILE is shown as it is, and why not.
+    pub(super) fn note_out_of_date(&self, why: Option<&str>) {
+        let why = why.map(|why| {
+            format!(
+                "the file has been changed by another program, and can't be shown as it is now: {why}"
+            )
+        });
+        let before = std::mem::replace(&mut *locked(&self.out_of_date), why.clone());
+        if let (None, Some(news)) = (before, why) {
+            warn!("{}: {news}", self.path.display());
+        }
+    }
+
+    /// Keeps a text on disk: the path of its file.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; why there is no place for it.
+    pub(super) fn put_aside(&self, text: &[u8]) -> Result<PathBuf> {
+        let name = self.writer()?.keep_rejected(text)?;
+        Ok(self.path.parent().unwrap_or(Path::new("")).join(name))
+    }
+
+    /// Notes a save, and what it did.
+    pub(super) fn saved(&self, what: String) {
+        *locked(&self.last) = Some((SystemTime::now(), what));
+    }
+
+    /// What the last save did, and how long ago.
+    pub(super) fn last(&self) -> Option<String> {
+        let last = locked(&self.last);
+        let (when, what) = last.as_ref()?;
+        let ago = when.elapsed().unwrap_or_default().as_secs();
+        Some(format!("{what}, {ago} s ago"))
+    }
+}

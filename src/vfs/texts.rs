@@ -1,0 +1,368 @@
+//! The files in the mount's root: the name `tree.yaml`, drafts of the text, and scratch files of editors.
+//!
+//! Pure bookkeeping in memory; saving a text is `commit`'s. Three ideas, from what editors do to save a file:
+//!
+//! - The committed text belongs to FILE, not to the name `tree.yaml`. An editor may rename it away, unlink it, make it anew
+//!   or move a backup back: whatever file has the name when it is flushed is the text to save. The name is never gone, see
+//!   [`vacancy`].
+//! - Each handle that writes to `tree.yaml` has a draft of its own, made at its first change, so that two writers at once
+//!   do not mix; the draft written last is what the file shows. Scratch files are written directly, like any file.
+//! - A draft that is empty, or begins with a line of comment and has no document yet (no `---`), is nothing to save: shells
+//!   close a file between writes to it. When its handle is gone, a blank one is forgotten, and the file shows the committed text
+//!   again; any other is refused then.
+
+mod editors;
+mod file;
+mod limit;
+mod open;
+mod refused;
+mod vacancy;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::file::{Content, File};
+use self::open::OpenText;
+pub(super) use self::open::{TextHandle, Unsaved};
+pub(super) use self::refused::{Refused, not_saved};
+use self::vacancy::Vacancy;
+use super::attr::{Attr, FileFacts, Kind, VALID};
+use super::error::Error;
+use super::node::Node;
+
+/// The name of the text of the file.
+pub(super) const TREE_NAME: &str = "tree.yaml";
+/// Number of a file in the root.
+pub(super) type Number = u32;
+
+/// The files of the root: their names, those that are open, and what is not saved. One lock guards all of it.
+#[derive(Debug)]
+pub(super) struct Texts {
+    names: BTreeMap<OsString, Number>,
+    /// Those with a name, and those that are open.
+    files: HashMap<Number, File>,
+    /// The number of the next file.
+    next: Number,
+    open: HashMap<TextHandle, OpenText>,
+    /// How many have been opened.
+    opened: u64,
+    /// What all files cost of the limit of scratch files, in bytes, and that limit; see [`limit`].
+    used: u64,
+    limit: u64,
+    /// FILE's text.
+    committed: Arc<Vec<u8>>,
+    /// Owner, mode and times of FILE, which `tree.yaml` has.
+    of_file: FileFacts,
+    /// The text that was refused last, if none has been saved since.
+    refused: Option<Refused>,
+    /// How many other texts FILE has got from other programs.
+    epoch: u64,
+    /// The process to which the name `tree.yaml` is free, though the others see FILE's tree there.
+    vacancy: Option<Vacancy>,
+}
+
+impl Texts {
+    /// A root with only `tree.yaml`. `limit` is for all scratch files together, in bytes.
+    #[must_use]
+    pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, limit: u64) -> Self {
+        let tree = File::new(Content::Bytes(Arc::clone(&text)), facts.clone(), 0);
+        Self {
+            names: BTreeMap::from([(TREE_NAME.into(), 0)]),
+            files: HashMap::from([(0, tree)]),
+            next: 1,
+            open: HashMap::new(),
+            opened: 0,
+            used: 0,
+            limit,
+            committed: text,
+            of_file: facts,
+            refused: None,
+            epoch: 0,
+            vacancy: None,
+        }
+    }
+
+    /// The file of that name.
+    #[must_use]
+    pub(super) fn lookup(&self, name: &OsStr) -> Option<Number> {
+        self.names.get(name).copied()
+    }
+
+    /// All names, sorted.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&OsStr, Number)> {
+        self.names
+            .iter()
+            .map(|(name, &number)| (name.as_os_str(), number))
+    }
+
+    /// Whether that file is `tree.yaml` now.
+    #[must_use]
+    pub(super) fn is_tree(&self, number: Number) -> bool {
+        self.lookup(TREE_NAME.as_ref()) == Some(number)
+    }
+
+    /// Whether what is written to that file is the text of FILE, rather than of a scratch file.
+    fn is_text(&self, number: Number) -> bool {
+        self.is_tree(number) || self.file(number).is_ok_and(|file| file.superseded)
+    }
+
+    /// The committed text.
+    #[must_use]
+    pub(super) fn committed(&self) -> &Arc<Vec<u8>> {
+        &self.committed
+    }
+
+    fn file(&self, number: Number) -> Result<&File, Error> {
+        self.files.get(&number).ok_or(Error::NotFound)
+    }
+
+    fn file_mut(&mut self, number: Number) -> Result<&mut File, Error> {
+        self.files.get_mut(&number).ok_or(Error::NotFound)
+    }
+
+    /// The attributes of that file.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn attr(&self, number: Number) -> Result<Attr, Error> {
+        let file = self.file(number)?;
+        let (kind, perm) = match &file.content {
+            Content::Bytes(_) => (Kind::File, file.facts.perm),
+            Content::Link(_) => (Kind::Symlink, 0o777),
+        };
+        // each process that looks for a name that is free to one of them must ask
+        let valid = if self.is_vacant(number) {
+            Duration::ZERO
+        } else {
+            VALID
+        };
+        Ok(Attr {
+            node: Node::Text(number),
+            kind,
+            size: file.content.len(),
+            perm,
+            nlink: file.names,
+            uid: file.facts.uid,
+            gid: file.facts.gid,
+            mtime: file.facts.mtime,
+            ctime: file.facts.mtime,
+            valid,
+        })
+    }
+
+    /// The bytes that every reader of that file sees.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
+    pub(super) fn bytes(&self, number: Number) -> Result<&Arc<Vec<u8>>, Error> {
+        match &self.file(number)?.content {
+            Content::Bytes(bytes) => Ok(bytes),
+            Content::Link(_) => Err(Error::Invalid("a symlink has no bytes")),
+        }
+    }
+
+    /// The target of a symlink.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
+    pub(super) fn link_target(&self, number: Number) -> Result<&OsStr, Error> {
+        match &self.file(number)?.content {
+            Content::Link(target) => Ok(target),
+            Content::Bytes(_) => Err(Error::Invalid("not a symlink")),
+        }
+    }
+
+    /// Makes an empty file. Its number.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::ScratchFull`].
+    pub(super) fn create(&mut self, name: &OsStr, facts: FileFacts) -> Result<Number, Error> {
+        self.add(name, Content::Bytes(Arc::default()), facts)
+    }
+
+    /// Makes a symlink. Its number.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::ScratchFull`]; [`Error::NotPermitted`] as `tree.yaml`.
+    pub(super) fn symlink(
+        &mut self,
+        name: &OsStr,
+        target: &OsStr,
+        facts: FileFacts,
+    ) -> Result<Number, Error> {
+        if name == TREE_NAME {
+            return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
+        }
+        self.add(name, Content::Link(target.to_owned()), facts)
+    }
+
+    fn add(&mut self, name: &OsStr, content: Content, facts: FileFacts) -> Result<Number, Error> {
+        if self.is_taken(name) {
+            return Err(Error::Exists);
+        }
+        let number = self.next;
+        let next = self
+            .next
+            .checked_add(1)
+            .ok_or(Error::ScratchFull(self.limit))?;
+        self.files
+            .insert(number, File::new(content, facts, self.epoch));
+        if let Err(error) = self.give_name(name, number) {
+            self.files.remove(&number);
+            return Err(error);
+        }
+        self.next = next;
+        Ok(number)
+    }
+
+    /// Gives a file another name.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NotFound`], [`Error::ScratchFull`].
+    pub(super) fn link(&mut self, number: Number, name: &OsStr) -> Result<(), Error> {
+        if self.is_taken(name) {
+            return Err(Error::Exists);
+        }
+        let file = self.file_mut(number)?;
+        file.names = file.names.saturating_add(1);
+        let given = self.give_name(name, number);
+        if given.is_err()
+            && let Some(file) = self.files.get_mut(&number)
+        {
+            file.names = file.names.saturating_sub(1);
+        }
+        given
+    }
+
+    /// Gives a name to a file that counts it already, if the limit allows it. The file that stood there while the name was free to a
+    /// process goes.
+    fn give_name(&mut self, name: &OsStr, number: Number) -> Result<(), Error> {
+        self.note_name(number, name);
+        let replaced = self.names.insert(name.to_owned(), number);
+        if let Err(error) = self.charge(number) {
+            match replaced {
+                Some(number) => self.names.insert(name.to_owned(), number),
+                None => self.names.remove(name),
+            };
+            return Err(error);
+        }
+        if let Some(number) = replaced {
+            self.vacancy = None;
+            self.drop_name(number);
+        }
+        Ok(())
+    }
+
+    /// Has a process take a name away. The file goes with its last name and handle; the committed text stays what it is, and is in
+    /// a new file, if the name was `tree.yaml`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn unlink(&mut self, name: &OsStr, process: u32) -> Result<(), Error> {
+        let number = self.names.remove(name).ok_or(Error::NotFound)?;
+        self.fill(name, process);
+        self.drop_name(number);
+        Ok(())
+    }
+
+    fn drop_name(&mut self, number: Number) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.names = file.names.saturating_sub(1);
+        }
+        self.recount(number);
+        self.forget_if_gone(number);
+    }
+
+    fn forget_if_gone(&mut self, number: Number) {
+        if let Some(file) = self.files.get(&number)
+            && file.names == 0
+            && !self.is_open(number)
+        {
+            self.used = self.used.saturating_sub(file.charged);
+            self.files.remove(&number);
+        }
+    }
+
+    /// Has a process rename over whatever has the new name. If it takes `tree.yaml` away, that is given a file as by
+    /// [`Texts::unlink`].
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::ScratchFull`] of `tree.yaml`, if the limit is exceeded already.
+    pub(super) fn rename(&mut self, name: &OsStr, new: &OsStr, process: u32) -> Result<(), Error> {
+        let number = self.lookup(name).ok_or(Error::NotFound)?;
+        let replaced = self.lookup(new);
+        if replaced == Some(number) {
+            // the kernel asks for two names of one file only where it takes the new one for free
+            if name != new {
+                self.names.remove(name);
+                self.vacancy = None;
+                self.drop_name(number);
+            }
+            return Ok(());
+        }
+        self.check_may_lose_name(number, replaced)?;
+        self.note_name(number, new);
+        self.names.remove(name);
+        self.names.insert(new.to_owned(), number);
+        if new == TREE_NAME {
+            self.vacancy = None;
+        }
+        self.fill(name, process);
+        self.recount(number);
+        if let Some(replaced) = replaced {
+            self.drop_name(replaced);
+        }
+        Ok(())
+    }
+
+    /// That two names may be exchanged. To be asked before the file that gets the name `tree.yaml` is saved: what is saved then can't
+    /// be refused its name.
+    ///
+    /// # Errors
+    /// As [`Texts::rename`].
+    pub(super) fn check_exchange(&self, a: &OsStr, b: &OsStr) -> Result<(), Error> {
+        for name in [a, b] {
+            let number = self.lookup(name).ok_or(Error::NotFound)?;
+            self.check_may_lose_name(number, None)?;
+        }
+        Ok(())
+    }
+
+    /// Exchanges two names.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn exchange(&mut self, a: &OsStr, b: &OsStr) -> Result<(), Error> {
+        let (first, second) = (self.lookup(a), self.lookup(b));
+        let (first, second) = (
+            first.ok_or(Error::NotFound)?,
+            second.ok_or(Error::NotFound)?,
+        );
+        self.note_name(first, b);
+        self.note_name(second, a);
+        self.names.insert(a.to_owned(), second);
+        self.names.insert(b.to_owned(), first);
+        self.vacancy = None;
+        self.recount(first);
+        self.recount(second);
+        Ok(())
+    }
+
+    /// Notes owner, mode and times that FILE has now.
+    pub(super) fn note_file(&mut self, facts: FileFacts) {
+        self.of_file = facts;
+    }
+
+    /// Owner, mode and times to change.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn facts_mut(&mut self, number: Number) -> Result<&mut FileFacts, Error> {
+        Ok(&mut self.file_mut(number)?.facts)
+    }
+}
+
+#[cfg(test)]
+mod tests;

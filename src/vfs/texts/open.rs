@@ -1,0 +1,382 @@
+//! The open files of the root. Each handle that writes to `tree.yaml` has its own version of the text until that is saved.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::{Content, Number, Texts};
+use crate::asdf::text::TEXT_LIMIT;
+use crate::source::len_u64;
+use crate::vfs::{Access, Error};
+
+/// Names an open file of the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::vfs) struct TextHandle {
+    /// The file.
+    pub(in crate::vfs) number: Number,
+    /// Tells it from others of that file.
+    id: u64,
+}
+
+/// What is known of an open file of the root.
+#[derive(Debug)]
+pub(super) struct OpenText {
+    /// Only of `tree.yaml`.
+    draft: Option<TextDraft>,
+    /// Whether each write goes behind what is there then.
+    appends: bool,
+    /// The epoch of the text that it showed when it was opened.
+    pub(super) epoch: u64,
+}
+
+/// A handle's own version of the text.
+#[derive(Debug)]
+struct TextDraft {
+    bytes: Arc<Vec<u8>>,
+    /// Whether it was changed since it was last saved.
+    touched: bool,
+    /// Why it was refused since it was changed, and what FILE's text was then.
+    refused: Option<(Error, Arc<Vec<u8>>)>,
+}
+
+/// A text that is to be saved.
+#[derive(Debug)]
+pub(in crate::vfs) struct Unsaved {
+    pub(in crate::vfs) text: Arc<Vec<u8>>,
+    /// The file that it was written to.
+    pub(in crate::vfs) number: Number,
+    /// The epoch of the text that it was made of.
+    pub(super) epoch: u64,
+    /// The handle that it was written through. Without one it is all of a file that is about to be `tree.yaml`.
+    pub(in crate::vfs) through: Option<TextHandle>,
+    /// Whether `tree.yaml` shows it.
+    pub(super) shown: bool,
+}
+
+impl TextDraft {
+    /// Whether a YAML document has begun: whether a line begins with `---`.
+    fn has_document(&self) -> bool {
+        self.bytes
+            .split(|&byte| byte == b'\n')
+            .any(|line| line.starts_with(b"---"))
+    }
+
+    /// Whether it may be the beginning of a text, that is not to be saved: nothing, or lines of comment without a document.
+    fn is_beginning(&self) -> bool {
+        self.is_blank() || (self.bytes.starts_with(b"#") && !self.has_document())
+    }
+
+    /// Whether nothing was written but blanks and the zeros of a hole.
+    fn is_blank(&self) -> bool {
+        let blank = |&byte: &u8| byte == 0 || byte.is_ascii_whitespace();
+        self.bytes.iter().all(blank)
+    }
+}
+
+impl Texts {
+    /// Opens a file; emptied, with an empty draft, or, for a scratch file, with its bytes cut.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], also for a file that was `tree.yaml` before another program changed FILE, and has no other name.
+    pub(in crate::vfs) fn open(
+        &mut self,
+        number: Number,
+        access: Access,
+    ) -> Result<TextHandle, Error> {
+        let file = self.file(number)?;
+        if file.superseded && file.names == 0 {
+            return Err(Error::NotFound);
+        }
+        let epoch = self.shown_epoch(number);
+        if access.write && self.is_tree(number) {
+            // what is written there is not to be replaced by what another process makes anew
+            self.vacancy = None;
+        }
+        let id = self.opened;
+        let handle = TextHandle { number, id };
+        self.opened = self.opened.saturating_add(1);
+        let open = OpenText {
+            draft: None,
+            appends: access.append,
+            epoch,
+        };
+        self.open.insert(handle, open);
+        if access.truncate
+            && let Err(error) = self.change(handle, 0, |_| ())
+        {
+            self.release(handle);
+            return Err(error);
+        }
+        Ok(handle)
+    }
+
+    pub(super) fn opened(&self, handle: TextHandle) -> Result<&OpenText, Error> {
+        self.open.get(&handle).ok_or(Error::BadHandle)
+    }
+
+    /// Whether any handle has that file open.
+    pub(super) fn is_open(&self, number: Number) -> bool {
+        self.open.keys().any(|handle| handle.number == number)
+    }
+
+    /// The bytes that this handle sees: its own draft, or what the file shows.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(in crate::vfs) fn view(&self, handle: TextHandle) -> Result<Arc<Vec<u8>>, Error> {
+        let open = self.opened(handle)?;
+        match &open.draft {
+            Some(draft) if draft.touched => Ok(Arc::clone(&draft.bytes)),
+            _ => self.bytes(handle.number).cloned(),
+        }
+    }
+
+    /// Writes at an offset, filling a hole with zeros; or behind all that is shown, by any handle, if the file was opened
+    /// for that.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`], [`Error::ScratchFull`].
+    pub(in crate::vfs) fn write(
+        &mut self,
+        handle: TextHandle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let open = self.opened(handle)?;
+        let now = self.own(handle)?.len();
+        let start = if open.appends {
+            now
+        } else {
+            self.checked_len(offset)?
+        };
+        let end = start
+            .checked_add(data.len())
+            .ok_or(Error::TooBig("beyond the limit of a tree"))?;
+        self.checked_len(len_u64(end))?;
+        self.change(handle, now.max(end), |bytes| {
+            if let Some(place) = bytes.get_mut(start..end) {
+                place.copy_from_slice(data);
+            }
+        })
+    }
+
+    /// Sets the length, filling with zeros.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`], [`Error::ScratchFull`].
+    pub(in crate::vfs) fn resize(&mut self, handle: TextHandle, len: u64) -> Result<(), Error> {
+        let len = self.checked_len(len)?;
+        self.change(handle, len, |_| ())
+    }
+
+    /// Sets the length if what the handle sees is shorter.
+    ///
+    /// # Errors
+    /// As [`Texts::resize`].
+    pub(in crate::vfs) fn extend(&mut self, handle: TextHandle, len: u64) -> Result<(), Error> {
+        if len > len_u64(self.view(handle)?.len()) {
+            self.resize(handle, len)?;
+        }
+        Ok(())
+    }
+
+    fn checked_len(&self, len: u64) -> Result<usize, Error> {
+        if len > TEXT_LIMIT.max(self.limit) {
+            return Err(Error::TooBig("beyond the limit of a tree"));
+        }
+        usize::try_from(len).map_err(|_| Error::TooBig("beyond the address space"))
+    }
+
+    /// The bytes that a change through this handle starts from.
+    fn own(&self, handle: TextHandle) -> Result<&Arc<Vec<u8>>, Error> {
+        let (open, shown) = (self.opened(handle)?, self.bytes(handle.number)?);
+        let draft = open.draft.as_ref().map(|draft| &draft.bytes);
+        Ok(draft
+            .filter(|_| self.is_text(handle.number) && !open.appends)
+            .unwrap_or(shown))
+    }
+
+    /// Makes the bytes `len` long, then has them edited. If the limit does not allow that, nothing changes.
+    fn change(
+        &mut self,
+        handle: TextHandle,
+        len: usize,
+        edit: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Error> {
+        let number = handle.number;
+        let is_text = self.is_text(number);
+        let mut bytes = Arc::clone(self.own(handle)?);
+        self.check_room(number, len_u64(len))?;
+        self.set_draft(handle, None);
+        self.file_mut(number)?.backup &= is_text;
+        self.show(number, Arc::default())?; // so that the bytes have no other owner, and are not copied
+        let owned = Arc::make_mut(&mut bytes);
+        let shorter = len < owned.len();
+        owned.resize(len, 0);
+        if shorter {
+            owned.shrink_to_fit();
+        }
+        edit(owned);
+        let draft = is_text.then(|| TextDraft {
+            bytes: Arc::clone(&bytes),
+            touched: true,
+            refused: None,
+        });
+        self.set_draft(handle, draft);
+        self.show(number, bytes)?;
+        self.recount(number);
+        Ok(())
+    }
+
+    fn set_draft(&mut self, handle: TextHandle, draft: Option<TextDraft>) {
+        if let Some(open) = self.open.get_mut(&handle) {
+            open.draft = draft;
+        }
+    }
+
+    pub(super) fn show(&mut self, number: Number, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
+        let file = self.file_mut(number)?;
+        file.content = Content::Bytes(bytes);
+        file.facts.mtime = SystemTime::now();
+        Ok(())
+    }
+
+    /// What a flush of this handle saves: nothing if nothing was written since the last save, if no document has begun, or if the
+    /// file is not `tree.yaml`.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`]; why the text was refused, if FILE has got another one since, which it must not replace in sight.
+    pub(in crate::vfs) fn to_save(&self, handle: TextHandle) -> Result<Option<Unsaved>, Error> {
+        let open = self.opened(handle)?;
+        let draft = open.draft.as_ref();
+        let draft = draft.filter(|draft| draft.touched && self.is_text(handle.number));
+        let Some(draft) = draft.filter(|draft| !draft.is_beginning()) else {
+            return Ok(None);
+        };
+        match &draft.refused {
+            Some((why, committed))
+                if *self.committed != *draft.bytes && !Arc::ptr_eq(committed, &self.committed) =>
+            {
+                Err(why.clone())
+            }
+            _ => Ok(Some(open.unsaved(handle, &draft.bytes, true))),
+        }
+    }
+
+    /// Whether the text of this handle was refused since it was changed.
+    pub(in crate::vfs) fn is_refused(&self, handle: TextHandle) -> bool {
+        let draft = self
+            .opened(handle)
+            .ok()
+            .and_then(|open| open.draft.as_ref());
+        draft.is_some_and(|draft| draft.refused.is_some())
+    }
+
+    /// The text that closing this handle would lose: a draft in which something was written, but no document has begun.
+    pub(in crate::vfs) fn unfinished(&self, handle: TextHandle) -> Option<Unsaved> {
+        let open = self.opened(handle).ok()?;
+        let draft = open.draft.as_ref().filter(|draft| draft.touched)?;
+        let text = &draft.bytes;
+        let begun = draft.is_beginning() && !draft.is_blank() && *text != self.committed;
+        if !begun || !self.is_text(handle.number) {
+            return None;
+        }
+        // rather than what another handle has written since
+        let shown = Arc::ptr_eq(self.bytes(handle.number).ok()?, text);
+        let unsaved = open.unsaved(handle, text, false);
+        Some(Unsaved {
+            shown: shown && !self.is_outdated(&unsaved),
+            ..unsaved
+        })
+    }
+
+    /// What is to be saved of a file before it gets the name `tree.yaml`: nothing of the one that has it, or of a backup that is put
+    /// back, which is how an editor gives up: what was refused stays so.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
+    pub(in crate::vfs) fn to_become_tree(&self, number: Number) -> Result<Option<Unsaved>, Error> {
+        if self.is_tree(number) {
+            return Ok(None);
+        }
+        let text = self.bytes(number)?;
+        let file = self.file(number)?;
+        let put_back = file.backup && *text == self.committed;
+        Ok((!put_back).then(|| Unsaved {
+            text: Arc::clone(text),
+            number,
+            epoch: file.epoch,
+            through: None,
+            shown: false,
+        }))
+    }
+
+    /// Whether FILE has got another text from another program since the one that this was made of: then it is not saved.
+    pub(in crate::vfs) fn is_outdated(&self, unsaved: &Unsaved) -> bool {
+        unsaved.epoch != self.epoch
+    }
+
+    /// Notes that `text` is FILE's now: what was written, perhaps with something put back. Then the file shows that, unless
+    /// something else was written to it since; its handle goes on writing to what it knows, at the places that things have there.
+    pub(in crate::vfs) fn saved(&mut self, unsaved: &Unsaved, text: &Arc<Vec<u8>>) {
+        self.committed = Arc::clone(text);
+        self.refused = None;
+        let written = &unsaved.text;
+        let shown = self.bytes(unsaved.number);
+        if shown.is_ok_and(|shown| Arc::ptr_eq(shown, written)) && !Arc::ptr_eq(written, text) {
+            // the file is there: `bytes` has just found it
+            let _ = self.show(unsaved.number, Arc::clone(text));
+        }
+        let whole = written == text;
+        if let Some(draft) = self.draft_of(unsaved) {
+            draft.touched = false;
+            if whole && let Some(handle) = unsaved.through {
+                self.set_draft(handle, None);
+            }
+        }
+    }
+
+    /// Notes for the handle that a text was written through that it was refused.
+    pub(super) fn note_refused(&mut self, unsaved: &Unsaved, error: &Error) {
+        let committed = Arc::clone(&self.committed);
+        if let Some(draft) = self.draft_of(unsaved) {
+            draft.refused = Some((error.clone(), committed));
+        }
+    }
+
+    /// The draft of the handle that a text was written through, unless it has written more since.
+    fn draft_of(&mut self, unsaved: &Unsaved) -> Option<&mut TextDraft> {
+        let draft = self.open.get_mut(&unsaved.through?)?.draft.as_mut();
+        draft.filter(|draft| draft.bytes == unsaved.text)
+    }
+
+    /// Closes a handle. A draft in which no document has begun is forgotten with it, unless it was refused. Gives the number of
+    /// `tree.yaml` if that shows another text now.
+    pub(in crate::vfs) fn release(&mut self, handle: TextHandle) -> Option<Number> {
+        let open = self.open.remove(&handle)?;
+        let number = handle.number;
+        let forgotten = open.draft.is_some_and(|draft| {
+            let shown = self.bytes(number);
+            draft.is_beginning() && shown.is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes))
+        });
+        let shows_another = forgotten && self.is_tree(number);
+        if shows_another {
+            let text = Arc::clone(self.current());
+            // the file is there: `bytes` has just found it
+            let _ = self.show(number, text);
+        }
+        self.forget_if_gone(number);
+        shows_another.then_some(number)
+    }
+}
+
+impl OpenText {
+    fn unsaved(&self, handle: TextHandle, text: &Arc<Vec<u8>>, shown: bool) -> Unsaved {
+        Unsaved {
+            text: Arc::clone(text),
+            number: handle.number,
+            epoch: self.epoch,
+            through: Some(handle),
+            shown,
+        }
+    }
+}

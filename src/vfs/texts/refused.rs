@@ -1,0 +1,147 @@
+//! The text that was refused last: why, where it is kept, and whether `tree.yaml` goes on showing it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Number, TREE_NAME, Texts, Unsaved};
+use crate::vfs::Error;
+
+/// What is known of the text that was refused last, until one is saved.
+#[derive(Debug)]
+pub(in crate::vfs) struct Refused {
+    why: String,
+    /// Where it is kept on disk, or why it is in memory only.
+    kept: Result<PathBuf, String>,
+    /// The refused text that `tree.yaml` shows, with the epoch at which it was refused: this one, or one from before that is kept on
+    /// disk.
+    shown: Option<(Arc<Vec<u8>>, u64)>,
+}
+
+impl Refused {
+    /// Why it is not saved, and where it is.
+    pub(in crate::vfs) fn describe(&self) -> String {
+        let why = &self.why;
+        match &self.kept {
+            Ok(path) => format!("{why}; the text is kept in {}", path.display()),
+            Err(error) => format!(
+                "{why}; the text is in memory only, and gone at unmount: copy tree.yaml elsewhere. It can't be kept on disk: {error}"
+            ),
+        }
+    }
+
+    /// The same, as it is said at unmount.
+    pub(in crate::vfs) fn at_unmount(&self) -> String {
+        let place = match &self.kept {
+            Ok(path) => format!("it is kept in {}", path.display()),
+            Err(_) => "it could not be kept on disk, and is gone".to_owned(),
+        };
+        format!("the tree that was refused is not saved: {place}")
+    }
+
+    /// Where it is kept on disk.
+    pub(in crate::vfs) fn kept(&self) -> Option<&Path> {
+        self.kept.as_deref().ok()
+    }
+}
+
+impl Texts {
+    /// What is known of the text that was refused last, if none has been saved since.
+    pub(in crate::vfs) fn refusal(&self) -> Option<&Refused> {
+        self.refused.as_ref()
+    }
+
+    fn shown_refused(&self) -> Option<&(Arc<Vec<u8>>, u64)> {
+        self.refused.as_ref()?.shown.as_ref()
+    }
+
+    /// The text that `tree.yaml` shows to a handle that opens it: that which was refused last and waits to be mended, else FILE's.
+    pub(super) fn current(&self) -> &Arc<Vec<u8>> {
+        self.shown_refused()
+            .map_or(&self.committed, |shown| &shown.0)
+    }
+
+    /// The epoch of the text that a file shows to a handle that opens it.
+    pub(super) fn shown_epoch(&self, number: Number) -> u64 {
+        let shown = self.shown_refused().filter(|_| self.is_tree(number));
+        shown.map_or(self.epoch, |shown| shown.1)
+    }
+
+    /// Notes that a text was refused, and where it is `kept`. `tree.yaml` goes on showing it if it does; but not instead of another
+    /// program's tree (`stale`), unless this is the only copy: then it is shown in any case, as that is where it can be had. The
+    /// number of `tree.yaml` if that shows another text now.
+    pub(in crate::vfs) fn refuse(
+        &mut self,
+        unsaved: &Unsaved,
+        error: &Error,
+        kept: Result<PathBuf, String>,
+        stale: bool,
+    ) -> Option<Number> {
+        self.note_refused(unsaved, error);
+        // an older text of which there is no copy makes way for this one: the last that was refused is what is kept
+        let in_sight = kept.is_err() || self.only_in_memory().is_some();
+        let shown = if in_sight || unsaved.shown && !stale {
+            Some((Arc::clone(&unsaved.text), self.epoch))
+        } else {
+            self.refused.take().and_then(|before| before.shown)
+        };
+        self.refused = Some(Refused {
+            why: not_saved(error),
+            kept,
+            shown,
+        });
+        if !in_sight || unsaved.shown {
+            return None;
+        }
+        let number = self.lookup(TREE_NAME.as_ref())?;
+        self.show(number, Arc::clone(&unsaved.text)).ok()?;
+        Some(number)
+    }
+
+    /// The refused text of which there is no copy in a file.
+    pub(in crate::vfs) fn only_in_memory(&self) -> Option<&Arc<Vec<u8>>> {
+        let refused = self.refused.as_ref().filter(|it| it.kept.is_err())?;
+        refused.shown.as_ref().map(|shown| &shown.0)
+    }
+
+    /// Notes that there is a copy of a refused text in a file now.
+    pub(in crate::vfs) fn is_kept(&mut self, text: &Arc<Vec<u8>>, path: PathBuf) {
+        let same = self
+            .only_in_memory()
+            .is_some_and(|it| Arc::ptr_eq(it, text));
+        if let Some(refused) = self.refused.as_mut().filter(|_| same) {
+            refused.kept = Ok(path);
+        }
+    }
+
+    /// Notes what FILE is after another program has changed it. The number of the file that shows its text now: another one, if that
+    /// of before is open. A refused text is no longer shown, unless there is no other copy of it.
+    pub(in crate::vfs) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<Number> {
+        let mut number = self.lookup(TREE_NAME.as_ref())?;
+        if *text != *self.committed {
+            self.committed = text;
+            self.epoch = self.epoch.saturating_add(1);
+            if let Some(refused) = self.refused.as_mut().filter(|it| it.kept.is_ok()) {
+                refused.shown = None;
+            }
+            number = self.show_current()?;
+        }
+        let facts = self.of_file.clone();
+        self.file_mut(number).ok()?.facts = facts;
+        Some(number)
+    }
+
+    /// Has `tree.yaml` show the text that a handle that opens it is to see: in another file, if that of before is open. Its number.
+    pub(in crate::vfs) fn show_current(&mut self) -> Option<Number> {
+        let number = self.lookup(TREE_NAME.as_ref())?;
+        if self.is_open(number) {
+            return self.supersede(number);
+        }
+        self.show(number, Arc::clone(self.current())).ok()?;
+        Some(number)
+    }
+}
+
+/// What is said of a text that is refused.
+pub(in crate::vfs) fn not_saved(error: &Error) -> String {
+    format!("tree.yaml: {error}; not saved")
+}
