@@ -35,6 +35,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "cli/",
             "codec/index_store.rs",
             "fuse.rs",
+            "fuse/convert.rs",
             "fuse/mounting.rs",
             "save.rs",
             "save/",

@@ -399,30 +399,10 @@ mod tests {
         Index::import(Point::first(2, 1), &bytes, 9 * STEP, 1000)
     }
 
-    #[test]
-    fn points_that_can_not_be_are_not_imported() {
-        let first = || row((STEP, 50), 0, 0, 3, b"abc");
-        let good = row(
-            (9 * STEP - 1, 1000),
-            7,
-            1,
-            32768,
-            &[0x7F, 2, b'x', b'y', 0, 1, b'z'],
-        );
-        let index = import(STEP, &[first(), good.clone()]).unwrap();
-        assert_eq!(index.points.rest().len(), 2);
-        let last = index.before(9 * STEP);
-        assert_eq!((last.stored, last.bits, last.sum), (1000, 7, 7));
-        let window = last.window.expand();
-        assert_eq!(window.len(), WINDOW);
-        assert_eq!(window[126..131], *b"\0xyz\0");
-        let mut bytes = Vec::new();
-        index.export(&mut bytes).unwrap();
-        assert!(bytes == [STEP.to_le_bytes().to_vec(), first(), good.clone()].concat());
-        assert!(bytes.len() as u64 <= index.held() + 8);
-
+    /// What a second point can't be, next to a `good` one.
+    fn impossible(good: &[u8]) -> [(&'static str, Vec<u8>); 17] {
         let long = vec![0; WINDOW + 1];
-        for (what, bad) in [
+        [
             (
                 "beyond the decoded bytes",
                 row((9 * STEP, 60), 0, 0, 0, b""),
@@ -476,7 +456,32 @@ mod tests {
             ),
             ("cut off", good[..good.len() - 1].to_vec()),
             ("cut off in its numbers", good[..20].to_vec()),
-        ] {
+        ]
+    }
+
+    #[test]
+    fn points_that_can_not_be_are_not_imported() {
+        let first = || row((STEP, 50), 0, 0, 3, b"abc");
+        let good = row(
+            (9 * STEP - 1, 1000),
+            7,
+            1,
+            32768,
+            &[0x7F, 2, b'x', b'y', 0, 1, b'z'],
+        );
+        let index = import(STEP, &[first(), good.clone()]).unwrap();
+        assert_eq!(index.points.rest().len(), 2);
+        let last = index.before(9 * STEP);
+        assert_eq!((last.stored, last.bits, last.sum), (1000, 7, 7));
+        let window = last.window.expand();
+        assert_eq!(window.len(), WINDOW);
+        assert_eq!(window[126..131], *b"\0xyz\0");
+        let mut bytes = Vec::new();
+        index.export(&mut bytes).unwrap();
+        assert!(bytes == [STEP.to_le_bytes().to_vec(), first(), good.clone()].concat());
+        assert!(bytes.len() as u64 <= index.held() + 8);
+
+        for (what, bad) in impossible(&good) {
             assert!(import(STEP, &[first(), bad]).is_none(), "{what}");
         }
         for spacing in [0, STEP - 1, STEP + 1, u64::MAX] {
