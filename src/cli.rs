@@ -96,8 +96,11 @@ struct Args {
         default_value_t = 15
     )]
     timeout: u32,
-    /// With --unmount: even if a refused tree is in memory only, which is lost then
-    #[arg(long, requires = "unmount")]
+    /// Show FILE's tree again at MOUNTPOINT instead of one that was refused
+    #[arg(long, group = "action")]
+    revert: bool,
+    /// With --unmount and --revert: even if a refused tree is in memory only, which is lost then
+    #[arg(long)]
     discard: bool,
     /// Verify structure, block index, checksums and tree of each FILE, or all *.asdf below DIR
     #[arg(long, group = "action")]
@@ -141,6 +144,7 @@ impl Args {
     fn action(&self) -> Action<'_> {
         match self {
             Self { unmount: true, .. } => Action::Unmount,
+            Self { revert: true, .. } => Action::Revert,
             Self { check: true, .. } => Action::Check,
             Self { list: true, .. } => Action::List,
             Self { tree: true, .. } => Action::Tree,
@@ -166,6 +170,11 @@ impl Args {
             ("--pid-file", self.pid_file.is_some(), mounts),
             ("--log-file", self.log_file.is_some(), mounts),
             ("--json", self.json, looks),
+            (
+                "--discard",
+                self.discard,
+                matches!(action, Action::Unmount | Action::Revert),
+            ),
         ];
         let idle = flags.iter().find(|(_, given, heeded)| *given && !heeded);
         idle.map(|(flag, ..)| *flag)
@@ -225,7 +234,8 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
             say_bytes(script.as_bytes())?;
             Ok(Exit::Ok)
         }
-        (Action::Unmount, []) => Err(which("MOUNTPOINT")),
+        (Action::Unmount | Action::Revert, []) => Err(which("MOUNTPOINT")),
+        (Action::Revert, [mountpoint]) => unmount::revert(mountpoint, args.discard),
         (Action::Unmount, mountpoints) => {
             let limit = Duration::from_secs(args.timeout.into());
             Ok(unmount::all(mountpoints, limit, args.discard))

@@ -236,6 +236,7 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
         umask: options.umask,
         scratch: options.scratch,
         validate: options.validate,
+        given: options.given.clone(),
     };
     let kernel = Arc::default();
     let vfs = Vfs::new(path, snapshot, meta, writer, options, kernel);

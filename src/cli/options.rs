@@ -31,6 +31,7 @@ const MOST_THREADS: usize = 64;
 pub(super) enum Action<'a> {
     Mount,
     Unmount,
+    Revert,
     Check,
     List,
     Tree,
@@ -49,6 +50,7 @@ impl Action<'_> {
         match self {
             Self::Mount => "a mount",
             Self::Unmount => "--unmount",
+            Self::Revert => "--revert",
             Self::Check => "--check",
             Self::List => "--list",
             Self::Tree => "--tree",
@@ -63,7 +65,7 @@ impl Action<'_> {
     fn heeds(self, name: &str) -> bool {
         match self {
             Self::Mount => name != "max-check",
-            Self::Unmount | Self::Man | Self::Completions(_) => false,
+            Self::Unmount | Self::Revert | Self::Man | Self::Completions(_) => false,
             Self::Check if matches!(name, "max-check" | "validate") => true,
             Self::Check | Self::List | Self::Tree | Self::Explode(_) | Self::Implode(_) => {
                 matches!(name, "allow_external" | "cache" | "force")
@@ -142,6 +144,8 @@ pub(crate) struct Options {
     pub(crate) subtype: String,
     /// Options for the kernel.
     pub(crate) kernel: Vec<String>,
+    /// All of them as they were given, for people: empty, or with `, ` in front.
+    pub(crate) given: String,
 }
 
 impl Default for Options {
@@ -171,6 +175,7 @@ impl Default for Options {
             fsname: None,
             subtype: "asdf-mount".to_owned(),
             kernel: Vec::new(),
+            given: String::new(),
         }
     }
 }
@@ -179,6 +184,9 @@ impl Options {
     /// Parses the values of all `-o` for an action. What `mount(8)` and fstab add for themselves is accepted and ignored.
     pub(super) fn parse(lists: &[String], action: Action<'_>) -> Result<Self, Failure> {
         let mut options = Self::default();
+        if !lists.is_empty() {
+            options.given = format!(", -o {}", lists.join(","));
+        }
         for option in lists.iter().flat_map(|list| split(list)) {
             let (name, value) = match option.split_once('=') {
                 Some((name, value)) => (name, Some(value)),

@@ -5,12 +5,14 @@ mod find;
 mod users;
 mod wait;
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -20,6 +22,9 @@ use super::exit::{Exit, Failure};
 use crate::save::lock_holder;
 use crate::vfs::Mounted;
 use wait::Wait;
+
+/// The longest value that Linux has (`XATTR_SIZE_MAX`).
+const LONGEST_VALUE: usize = 64 << 10;
 
 /// Unmounts each and waits for its daemon, no longer than `limit`; with `discard` also where a text is lost by that. The status of
 /// the last failure, if any.
@@ -39,6 +44,42 @@ pub(super) fn all(mountpoints: &[PathBuf], limit: Duration, discard: bool) -> Ex
         }
     }
     exit
+}
+
+/// Has `tree.yaml` of a mount show FILE's tree again instead of a text that was refused; with `discard` also where that is in memory
+/// only.
+pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> {
+    let say = |why: &str| format!("{}: {why}", mountpoint.display());
+    let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
+    let mounted = find::mount_of(mountpoint).map_err(|why| fail(&why))?;
+    let directory = mounted.directory();
+    let mut kept = vec![0; LONGEST_VALUE];
+    let tree = directory.join("tree.yaml");
+    let kept = rustix::fs::getxattr(&tree, "user.asdf.rejected", &mut kept[..])
+        .ok()
+        .and_then(|len| kept.get(..len));
+    let how = if discard { "discard" } else { "" };
+    let flags = XattrFlags::empty();
+    rustix::fs::setxattr(directory, "user.asdf.revert", how.as_bytes(), flags).map_err(|error| {
+        match error {
+            Errno::OPNOTSUPP => fail("not a mounted ASDF file"),
+            Errno::ACCESS | Errno::PERM => fail(&format!("{error}; only the user who mounted it may")),
+            error => {
+                let why = format!(
+                    "the tree that was refused is in memory only ({error}); copy {} elsewhere, or let it go with --discard",
+                    tree.display()
+                );
+                Failure::new(Exit::Unkept, say(&why))
+            }
+        }
+    })?;
+    if let Some(kept) = kept {
+        let kept = OsStr::from_bytes(kept).display();
+        complain(&say(&format!(
+            "the tree of the file is shown again; what was refused stays in {kept}"
+        )));
+    }
+    Ok(Exit::Ok)
 }
 
 fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failure> {

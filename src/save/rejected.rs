@@ -175,6 +175,12 @@ impl Elsewhere {
 
 const ENDING: &str = "rejected.yaml";
 
+/// The file beside FILE that holds a text from an earlier mount, if there is one. In other directories it may be of another FILE.
+pub(super) fn older<S: Store>(store: &S, file: &OsStr) -> Option<OsString> {
+    let name = name::beside(file, ENDING);
+    store.stat_name(&name).is_ok().then_some(name)
+}
+
 /// Writes a file that is there whole or not at all: `held` again, or under the first name that is free.
 fn write<S: Store>(
     store: &S,

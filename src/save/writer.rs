@@ -17,7 +17,7 @@ use super::inplace::{self, Failure, InPlace};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::plan::{Pad, Padding, Plan};
 use super::recovery::{self, Recovery};
-use super::rejected::{RejectedText, other_directories};
+use super::rejected::{self, RejectedText, other_directories};
 use super::replace::{Replace, bytes_to_copy};
 use super::store::{Access, Disk, Store, busy};
 use super::view::View;
@@ -466,6 +466,12 @@ impl<S: Store> Writer<S> {
             written: 0,
             unfinished: None,
         }
+    }
+
+    /// The name of the file beside FILE that holds a text which an earlier mount refused, if there is one and this one has refused none.
+    #[must_use]
+    pub fn older_rejected(&self) -> Option<OsString> {
+        rejected::older(&*self.store, &self.name)
     }
 
     /// Keeps a text that was refused in a file beside FILE, or where [`rejected`](super::rejected) says. The path, from FILE's directory.

@@ -162,6 +162,8 @@ pub struct Options {
     pub scratch: u64,
     /// What is asked of a tree that is to be saved.
     pub validate: Validate,
+    /// The options of the command line, for people: empty, or with `, ` in front.
+    pub given: String,
 }
 
 /// Permission bits of FILE without set-id, sticky and execute bits.

@@ -88,6 +88,7 @@ mod tests {
             umask: 0,
             scratch: 0,
             validate: crate::asdf::check::Validate::Warn,
+            given: String::new(),
         };
         Vfs::new(
             file.path(),

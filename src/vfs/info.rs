@@ -1,15 +1,14 @@
 //! The texts under `info/`.
 
+mod status;
+
 use std::fmt::Display;
 
 use super::node::Node;
 use super::state::State;
-use super::texts::Refused;
 use super::{Invalidation, Vfs, locked};
-use crate::asdf::check::Validate;
-use crate::asdf::layout::{Index, Severity};
 use crate::asdf::{Array, Snapshot};
-use crate::codec::{check_index_dir, code_text};
+use crate::codec::code_text;
 use crate::error::printable;
 use crate::source::len_u64;
 
@@ -19,9 +18,6 @@ const MAX_PROBLEMS: usize = 100;
 /// Most blocks and arrays, and longest tree in bytes, for which a text is put together just to tell its length.
 const MAX_COUNTED: usize = 1000;
 const MAX_TEXT_COUNTED: usize = 1 << 20;
-
-/// What is said of saves before the first.
-const NOTHING_SAVED: &str = "nothing saved since the file was mounted";
 
 impl Vfs {
     /// A text under `info/`, as it is now, to be read.
@@ -58,57 +54,6 @@ impl Vfs {
             Node::BlocksTsv => blocks_tsv(&state.snapshot),
             Node::ArraysTsv => arrays_tsv(state),
             _ => self.status(state),
-        }
-    }
-
-    /// `info/status`: one screen for people.
-    fn status(&self, state: &State) -> Text {
-        let snapshot = &state.snapshot;
-        let mut text = Text::default();
-        text.line(format_args!("file      {}", self.saver.path.display()));
-        text.line(format_args!(
-            "format    {} {}, {} bytes",
-            snapshot.container(),
-            snapshot.layout().version,
-            snapshot.layout().len
-        ));
-        match self.saver.why_read_only() {
-            Some(why) => text.line(format_args!("mount     read-only: {why}")),
-            None => text.line(format_args!("mount     writable")),
-        }
-        if let Err(why) = self.saver.check_up_to_date() {
-            text.line(format_args!("changed   {why}"));
-        }
-        contents(snapshot, &mut text);
-        self.news(&mut text);
-        problems(snapshot, &mut text);
-        if self.options.validate != Validate::Off {
-            broken_rules(snapshot, &mut text);
-        }
-        text
-    }
-
-    /// What became of saves, and of what was not saved.
-    fn news(&self, text: &mut Text) {
-        let refused = locked(&self.texts).refusal().map(Refused::describe);
-        let scratch = self.scratch();
-        let last = self.saver.last();
-        let news = locked(&self.edits.news);
-        let mut unsaved = refused.iter().chain(news.given_up()).peekable();
-        if unsaved.peek().is_none() {
-            let last = last.as_deref().unwrap_or(NOTHING_SAVED);
-            text.line(format_args!("save      {last}"));
-        }
-        for why in unsaved {
-            text.line(format_args!("save      NOT SAVED: {why}"));
-        }
-        for why in news.refusals() {
-            text.line(format_args!("refused   {why}"));
-        }
-        for file in scratch.iter().take(MAX_PROBLEMS) {
-            text.line(format_args!(
-                "memory    {file}: in memory only, gone at unmount"
-            ));
         }
     }
 }
@@ -159,77 +104,6 @@ impl Text {
     }
 }
 
-/// What is in the file.
-fn contents(snapshot: &Snapshot, text: &mut Text) {
-    let layout = snapshot.layout();
-    let room = layout.head().len().saturating_sub(layout.text_end);
-    let tree = match snapshot.tree() {
-        None => "none".to_owned(),
-        Some(Ok(_)) => format!(
-            "{} bytes, {room} bytes of padding behind it",
-            layout.text_end
-        ),
-        Some(Err(error)) => format!("not valid: {error}"),
-    };
-    text.line(format_args!("tree      {tree}"));
-    let index = match &layout.index {
-        Index::Absent => "no index".to_owned(),
-        Index::Valid(_) => "index in order".to_owned(),
-        Index::Wrong(_, why) => format!("index not used: {why}"),
-    };
-    text.line(format_args!("blocks    {}, {index}", layout.blocks.len()));
-    text.line(format_args!("arrays    {}", snapshot.arrays().len()));
-    text.line(format_args!(
-        "cache     {} of {} bytes used",
-        snapshot.cache().used(),
-        snapshot.cache().budget()
-    ));
-    if let Some(dir) = snapshot.index_cache() {
-        match check_index_dir(dir) {
-            Ok(()) if dir.is_dir() => {
-                text.line(format_args!("indexes   kept in {}", dir.display()));
-            }
-            Ok(()) => text.line(format_args!(
-                "indexes   none kept yet; {} is to be made for the first",
-                dir.display()
-            )),
-            Err(error) => text.line(format_args!("indexes   not kept in {error}")),
-        }
-    }
-}
-
-/// What of the tree breaks a rule of the core tags, a line each.
-fn broken_rules(snapshot: &Snapshot, text: &mut Text) {
-    let faults = snapshot.faults().list.iter();
-    text.problems("tree", faults.map(|fault| format!("tree: {fault}")));
-}
-
-/// What is wrong with the file, a line each.
-fn problems(snapshot: &Snapshot, text: &mut Text) {
-    let findings = snapshot.layout().findings.iter();
-    let findings = findings.map(|finding| {
-        let how = match finding.severity {
-            Severity::Odd => "odd",
-            Severity::Partial | Severity::Frozen => "damaged in part",
-            Severity::Damaged => "damaged",
-        };
-        format!("{how}: {}", finding.error)
-    });
-    text.problems("file", findings);
-    if let Some(Ok(tree)) = snapshot.tree() {
-        let warnings = tree.warnings().places(tree);
-        let warnings =
-            warnings.map(|(place, warning)| format!("tree: {place}: {}", warning.message));
-        text.problems("tree", warnings);
-    }
-    let limits = snapshot.limits().iter();
-    text.problems("tree", limits.map(|limit| format!("tree: {limit}")));
-    let arrays = snapshot.arrays().iter().filter_map(Array::problem);
-    text.problems("arrays", arrays);
-    let blocks = 0..snapshot.layout().blocks.len();
-    text.problems("blocks", blocks.filter_map(|n| snapshot.block_error(n)));
-}
-
 /// `info/blocks.tsv`: one line a block.
 fn blocks_tsv(snapshot: &Snapshot) -> Text {
     let mut text = Text::default();
@@ -240,10 +114,10 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
         "flags",
         "compression",
         "framing",
-        "allocated",
-        "used",
+        "allocated_size",
+        "used_size",
         "data_size",
-        "checksum",
+        "checksum_state",
         "arrays",
     ]);
     let users = snapshot.block_users();

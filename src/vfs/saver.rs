@@ -1,5 +1,6 @@
 //! What saves FILE, and what keeps it from being saved, or from being read by the places that are known.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{
     Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -35,12 +36,16 @@ pub(super) struct Saver {
     pub(super) compared: Mutex<Option<Instant>>,
     /// When the last save was, and what it did.
     last: Mutex<Option<(SystemTime, String)>>,
+    /// The text beside FILE that an earlier mount refused, if there was one at the beginning.
+    older_text: Option<PathBuf>,
 }
 
 impl Saver {
     pub(super) fn new(path: &Path, writer: Result<Writer, String>) -> Self {
+        let older = writer.as_ref().ok().and_then(Writer::older_rejected);
         Self {
             path: path.to_owned(),
+            older_text: older.map(|name| path.with_file_name(name)),
             writer: writer.map(Mutex::new),
             stored: RwLock::default(),
             broken: OnceLock::new(),
@@ -145,6 +150,23 @@ impl Saver {
         if let (None, Some(news)) = (before, why) {
             warn!("{}: {news}", self.path.display());
         }
+    }
+
+    /// That no file has FILE's name any more, if that is so: what was opened is still shown.
+    pub(super) fn why_not_there(&self) -> Option<String> {
+        let gone = self.path.symlink_metadata().err()?;
+        (gone.kind() == ErrorKind::NotFound).then(|| {
+            format!(
+                "{} is no longer there: it was moved or removed, and nothing can be saved; what was opened is still shown, copy it out",
+                self.path.display()
+            )
+        })
+    }
+
+    /// The text beside FILE that an earlier mount refused, while it is there.
+    pub(super) fn older_text(&self) -> Option<&Path> {
+        let text = self.older_text.as_deref();
+        text.filter(|path| path.symlink_metadata().is_ok())
     }
 
     /// Keeps a text on disk: the path of its file.

@@ -39,6 +39,7 @@ pub(super) fn writable_with<S: Source + 'static>(
         umask: 0,
         scratch: 1 << 20,
         validate: Validate::Warn,
+        given: String::new(),
     };
     let vfs = Vfs::new(&path, snapshot, meta, Ok(writer), options, Arc::default());
     (dir, vfs)

@@ -49,6 +49,20 @@ impl Vfs {
         Ok(())
     }
 
+    /// Has `tree.yaml` show FILE's tree again instead of a text that was refused; that stays where it is kept on disk.
+    ///
+    /// # Errors
+    /// With a text that is in memory only, unless that is to be `lost`: why it can't be kept.
+    pub(super) fn revert(&self, lost: bool) -> Result<()> {
+        if !lost {
+            self.rescue()?;
+        }
+        if let Some(number) = locked(&self.texts).revert() {
+            self.tell_tree(number);
+        }
+        Ok(())
+    }
+
     /// Notes that what was written into a block through these files is given up.
     pub(super) fn note_loss(&self, block: usize, files: &[Node], why: &dyn Display) {
         let mut paths: Vec<String> = files.iter().map(|file| self.path_of(*file)).collect();

@@ -49,7 +49,8 @@ impl Vfs {
             .collect())
     }
 
-    /// Sets an attribute: `user.asdf.compression` of a block encodes it anew.
+    /// Sets an attribute: `user.asdf.compression` of a block encodes it anew, `user.asdf.revert` of the root has `tree.yaml` show FILE's
+    /// tree again instead of a text that was refused, and loses that if it is in memory only and the value is `discard`.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::Exists`], [`Error::NoAttribute`] where the flags forbid it; [`Error::NotSupported`] for any
@@ -61,6 +62,9 @@ impl Vfs {
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<()> {
+        if node == Node::Root && name == "user.asdf.revert" {
+            return self.revert(value == b"discard");
+        }
         self.saver.check_writable()?;
         if !flags.is_empty() {
             match self.getxattr(node, name) {
@@ -80,7 +84,7 @@ impl Vfs {
                 Ok(())
             }
             _ => Err(Error::NotSupported(
-                "only user.asdf.compression of a block can be set",
+                "only user.asdf.compression of a block and user.asdf.revert of the root can be set",
             )),
         }
     }

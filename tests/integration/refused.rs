@@ -231,6 +231,85 @@ fn without_a_header(sample: &Sample) -> (TempDir, PathBuf, Vec<u8>) {
 }
 
 #[test]
+fn a_refused_text_is_given_up_when_that_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    let mount = Mount::new(&file, &[]);
+    let tree = mount.path("tree.yaml");
+    let good = fs::read(&tree).unwrap();
+    let status = || mount.text("info/status");
+    for asked in [mount.dir.as_os_str(), file.as_os_str()] {
+        let written = File::create(&tree).and_then(|mut file| {
+            file.write_all(b"no tree\n")?;
+            file.sync_all()
+        });
+        assert!(written.is_err());
+        assert_eq!(fs::read(&tree).unwrap(), b"no tree\n");
+        assert!(status().contains("\nrevert    asdf-mount --revert "));
+        let said = asdf_mount([OsStr::new("--revert"), asked]);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        assert!(
+            said.stderr.contains("sample.asdf.rejected.yaml"),
+            "{}",
+            said.stderr
+        );
+        assert_eq!(fs::read(&tree).unwrap(), good);
+        assert!(!status().contains("NOT SAVED"));
+        assert!(rejected.exists());
+    }
+    // what is kept is that of the last refusal, and an unmount has nothing to tell
+    let said = asdf_mount([OsStr::new("-u"), mount.dir.as_os_str()]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert_eq!(fs::read(&rejected).unwrap(), b"no tree\n");
+
+    let mount = Mount::new(&file, &[]);
+    let older = format!("\nrejected  {}: ", rejected.display());
+    assert!(mount.text("info/status").contains(&older));
+    fs::remove_file(&rejected).unwrap();
+    assert!(!mount.text("info/status").contains(&older));
+    let said = asdf_mount([OsStr::new("--revert"), dir.path().as_os_str()]);
+    assert_eq!(said.code, 10, "{}", said.stderr);
+}
+
+#[test]
+fn the_status_tells_what_is_mounted_and_when_it_has_gone() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let tree = format!(
+        "asdf_library: !core/software-1.0.0 {{name: asdf, version: 4.1.0}}\n{}{}",
+        array("small", 0, "uint8", "[100]"),
+        array("large", 1, "uint8", "[20, 100]")
+    );
+    let sample = Sample::new(&tree)
+        .block(Block::raw(&[1; 100]))
+        .block(Block::raw(&[2; 2000]));
+    let file = sample.write(dir.path());
+    let mount = Mount::new(&file, &["-o", "cache=32M"]);
+    let status = mount.text("info/status");
+    for line in [
+        "written   by asdf 4.1.0\n",
+        " of asdf-mount 0.1.0, -o cache=32M\n",
+        "array     large: uint8 [20, 100], 2000 bytes (1.9 KiB)\narray     small: uint8 [100], 100 bytes\n",
+        "of 33554432 bytes (32.0 MiB)\n",
+    ] {
+        assert!(status.contains(line), "{line}: {status}");
+    }
+    let moved = dir.path().join("moved.asdf");
+    fs::rename(&file, &moved).unwrap();
+    let gone = format!("\nchanged   {} is no longer there: ", file.display());
+    assert!(mount.text("info/status").contains(&gone));
+    assert_eq!(mount.read("arrays/small.bin").unwrap(), [1; 100]);
+    fs::rename(&moved, &file).unwrap();
+    assert!(!mount.text("info/status").contains(&gone));
+}
+
+#[test]
 fn a_file_with_a_lost_block_header_shows_the_other_blocks_and_is_not_saved() {
     if !can_mount() {
         return;

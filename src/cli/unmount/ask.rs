@@ -12,6 +12,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::LONGEST_VALUE;
 use super::wait::Wait;
 use crate::cli::exit::Exit;
 
@@ -24,8 +25,6 @@ const QUESTIONS: [&str; 4] = [
     "user.asdf.unsaved",
     "user.asdf.scratch",
 ];
-/// The longest value that Linux has (`XATTR_SIZE_MAX`).
-const LONGEST: usize = 64 << 10;
 
 /// What a daemon says of itself.
 pub(super) struct Answers {
@@ -94,7 +93,7 @@ pub(super) fn answer(mountpoints: &[PathBuf]) -> Exit {
     let mut out = Vec::new();
     for path in mountpoints {
         for name in QUESTIONS {
-            let mut value = vec![0; LONGEST];
+            let mut value = vec![0; LONGEST_VALUE];
             match rustix::fs::getxattr(path, name, &mut value) {
                 Ok(len) => {
                     out.push(b'+');

@@ -44,6 +44,7 @@ fn what_changes_after_it_was_read_is_shown() {
         umask: 0,
         scratch: 0,
         validate: Validate::Warn,
+        given: String::new(),
     };
     let vfs = Vfs::new(
         &path,

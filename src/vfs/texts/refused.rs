@@ -113,6 +113,12 @@ impl Texts {
         }
     }
 
+    /// Lets go of the text that was refused: `tree.yaml` shows FILE's again. The number of the file that shows it now.
+    pub(in crate::vfs) fn revert(&mut self) -> Option<Number> {
+        self.refused = None;
+        self.show_current()
+    }
+
     /// Notes what FILE is after another program has changed it. The number of the file that shows its text now: another one, if that
     /// of before is open. A refused text is no longer shown, unless there is no other copy of it.
     pub(in crate::vfs) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<Number> {

@@ -1,0 +1,254 @@
+//! `info/status`: what is mounted, how it stands, and what is wrong, on one screen.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{MAX_PROBLEMS, Text};
+use crate::asdf::check::Validate;
+use crate::asdf::frame::standard;
+use crate::asdf::layout::{Index, Severity};
+use crate::asdf::tree::Tree;
+use crate::asdf::{Array, Snapshot};
+use crate::codec::check_index_dir;
+use crate::vfs::state::State;
+use crate::vfs::texts::Refused;
+use crate::vfs::{Vfs, locked};
+
+/// What is said of saves before the first.
+const NOTHING_SAVED: &str = "nothing saved since the file was mounted";
+/// How many arrays are named, the largest first.
+const LARGEST: usize = 5;
+
+impl Vfs {
+    /// The text as it is now.
+    pub(super) fn status(&self, state: &State) -> Text {
+        let snapshot = &state.snapshot;
+        let mut text = Text::default();
+        self.mounted(snapshot, &mut text);
+        self.whereabouts(&mut text);
+        contents(snapshot, &mut text);
+        self.news(&mut text);
+        problems(snapshot, &mut text);
+        if self.options.validate != Validate::Off {
+            broken_rules(snapshot, &mut text);
+        }
+        text
+    }
+
+    /// What is mounted, and how.
+    fn mounted(&self, snapshot: &Snapshot, text: &mut Text) {
+        let layout = snapshot.layout();
+        text.line(format_args!("file      {}", self.saver.path.display()));
+        let standard = standard(snapshot.text());
+        text.line(format_args!(
+            "format    {} {}{}, {}",
+            snapshot.container(),
+            layout.version,
+            standard.map_or_else(String::new, |standard| format!(", standard {standard}")),
+            sized(layout.len)
+        ));
+        if let Some(writer) = written_by(snapshot) {
+            text.line(format_args!("written   by {writer}"));
+        }
+        match self.saver.why_read_only() {
+            Some(why) => text.line(format_args!("mount     read-only: {why}")),
+            None => text.line(format_args!("mount     writable")),
+        }
+        text.line(format_args!(
+            "daemon    process {} of asdf-mount {}{}",
+            std::process::id(),
+            env!("CARGO_PKG_VERSION"),
+            self.options.given
+        ));
+    }
+
+    /// Whether FILE is still there, and what is shown.
+    fn whereabouts(&self, text: &mut Text) {
+        if let Err(why) = self.saver.check_up_to_date() {
+            text.line(format_args!("changed   {why}"));
+        }
+        if let Some(why) = self.saver.why_not_there() {
+            text.line(format_args!("changed   {why}"));
+        }
+        if let Some(older) = self.saver.older_text() {
+            text.line(format_args!(
+                "rejected  {}: an earlier mount refused this text; mend it and copy it over tree.yaml, or remove it",
+                older.display()
+            ));
+        }
+    }
+
+    /// What became of saves, and of what was not saved.
+    fn news(&self, text: &mut Text) {
+        let refused = locked(&self.texts).refusal().map(Refused::describe);
+        let scratch = self.scratch();
+        let last = self.saver.last();
+        let news = locked(&self.edits.news);
+        let mut unsaved = refused.iter().chain(news.given_up()).peekable();
+        if unsaved.peek().is_none() {
+            let last = last.as_deref().unwrap_or(NOTHING_SAVED);
+            text.line(format_args!("save      {last}"));
+        }
+        for why in unsaved {
+            text.line(format_args!("save      NOT SAVED: {why}"));
+        }
+        if refused.is_some() {
+            text.line(format_args!(
+                "revert    asdf-mount --revert {} has tree.yaml show the tree of the file again",
+                self.saver.path.display()
+            ));
+        }
+        for why in news.refusals() {
+            text.line(format_args!("refused   {why}"));
+        }
+        for file in scratch.iter().take(MAX_PROBLEMS) {
+            text.line(format_args!(
+                "memory    {file}: in memory only, gone at unmount"
+            ));
+        }
+    }
+}
+
+/// What is in the file.
+fn contents(snapshot: &Snapshot, text: &mut Text) {
+    let layout = snapshot.layout();
+    let room = layout.head().len().saturating_sub(layout.text_end);
+    let tree = match snapshot.tree() {
+        None => "none".to_owned(),
+        Some(Ok(_)) => format!(
+            "{}, {} of padding behind it",
+            sized(layout.text_end),
+            sized(room)
+        ),
+        Some(Err(error)) => format!("not valid: {error}"),
+    };
+    text.line(format_args!("tree      {tree}"));
+    let index = match &layout.index {
+        Index::Absent => "no index".to_owned(),
+        Index::Valid(_) => "index in order".to_owned(),
+        Index::Wrong(_, why) => format!("index not used: {why}"),
+    };
+    text.line(format_args!("blocks    {}, {index}", layout.blocks.len()));
+    text.line(format_args!("arrays    {}", snapshot.arrays().len()));
+    for array in largest(snapshot) {
+        text.line(format_args!(
+            "array     {}: {} {}, {}",
+            array.path(),
+            array.datatype_text().unwrap_or_default(),
+            array.shape_text().unwrap_or_default(),
+            sized(array.bin_len())
+        ));
+    }
+    text.line(format_args!(
+        "cache     {} used of {}",
+        sized(snapshot.cache().used()),
+        sized(snapshot.cache().budget())
+    ));
+    if let Some(dir) = snapshot.index_cache() {
+        match check_index_dir(dir) {
+            Ok(()) if dir.is_dir() => {
+                text.line(format_args!("indexes   kept in {}", dir.display()));
+            }
+            Ok(()) => text.line(format_args!(
+                "indexes   none kept yet; {} is to be made for the first",
+                dir.display()
+            )),
+            Err(error) => text.line(format_args!("indexes   not kept in {error}")),
+        }
+    }
+}
+
+/// What of the tree breaks a rule of the core tags, a line each.
+fn broken_rules(snapshot: &Snapshot, text: &mut Text) {
+    let faults = snapshot.faults().list.iter();
+    text.problems("tree", faults.map(|fault| format!("tree: {fault}")));
+}
+
+/// What is wrong with the file, a line each.
+fn problems(snapshot: &Snapshot, text: &mut Text) {
+    let findings = snapshot.layout().findings.iter();
+    let findings = findings.map(|finding| {
+        let how = match finding.severity {
+            Severity::Odd => "odd",
+            Severity::Partial | Severity::Frozen => "damaged in part",
+            Severity::Damaged => "damaged",
+        };
+        format!("{how}: {}", finding.error)
+    });
+    text.problems("file", findings);
+    if let Some(Ok(tree)) = snapshot.tree() {
+        let warnings = tree.warnings().places(tree);
+        let warnings =
+            warnings.map(|(place, warning)| format!("tree: {place}: {}", warning.message));
+        text.problems("tree", warnings);
+    }
+    let limits = snapshot.limits().iter();
+    text.problems("tree", limits.map(|limit| format!("tree: {limit}")));
+    let arrays = snapshot.arrays().iter().filter_map(Array::problem);
+    text.problems("arrays", arrays);
+    let blocks = 0..snapshot.layout().blocks.len();
+    text.problems("blocks", blocks.filter_map(|n| snapshot.block_error(n)));
+}
+
+/// The largest arrays, in the order of their sizes.
+fn largest(snapshot: &Snapshot) -> Vec<&Array> {
+    let mut heap = BinaryHeap::with_capacity(LARGEST + 1);
+    let shown = snapshot.arrays().iter().enumerate();
+    for (i, array) in shown.filter(|(_, array)| array.problem().is_none()) {
+        heap.push((Reverse(array.bin_len()), i));
+        if heap.len() > LARGEST {
+            heap.pop();
+        }
+    }
+    let sorted = heap.into_sorted_vec().into_iter();
+    sorted
+        .filter_map(|(_, i)| snapshot.arrays().get(i))
+        .collect()
+}
+
+/// What wrote the file, by the key `asdf_library` of its tree.
+fn written_by(snapshot: &Snapshot) -> Option<String> {
+    let tree: &Tree = snapshot.tree()?.as_ref().ok()?;
+    let library = tree.root()?.follow().get("asdf_library")?.follow();
+    let field = |key: &str| library.get(key)?.follow().text();
+    let name = field("name")?;
+    Some(match field("version") {
+        Some(version) => format!("{name} {version}"),
+        None => name.to_owned(),
+    })
+}
+
+/// A number of bytes, and in the largest unit of which it has one or more, with tenths that are rounded down.
+fn sized(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut shown = format!("{bytes} bytes");
+    let mut whole = bytes;
+    for unit in UNITS {
+        if whole < 1024 {
+            break;
+        }
+        let tenths = (whole % 1024).saturating_mul(10) / 1024;
+        whole /= 1024;
+        shown = format!("{bytes} bytes ({whole}.{tenths} {unit})");
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_in_bytes_and_in_a_unit() {
+        for (bytes, want) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1024 bytes (1.0 KiB)"),
+            (240_000, "240000 bytes (234.3 KiB)"),
+            (1 << 20, "1048576 bytes (1.0 MiB)"),
+            (u64::MAX, "18446744073709551615 bytes (15.9 EiB)"),
+        ] {
+            assert_eq!(sized(bytes), want);
+        }
+    }
+}
