@@ -40,6 +40,18 @@ impl fmt::Display for Place {
     }
 }
 
+/// A place in front of what is said of it. Of the file as a whole nothing stands there: its path does, where it is needed.
+struct Before<'a>(&'a Place);
+
+impl fmt::Display for Before<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Place::File => Ok(()),
+            place => write!(f, "{place}: "),
+        }
+    }
+}
+
 /// Error of the library, by whose fault it is.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -53,7 +65,7 @@ pub enum Error {
         cause: Arc<io::Error>,
     },
     /// The bytes of the file contradict the format or themselves.
-    #[error("{at}: {why}")]
+    #[error("{}{why}", Before(at))]
     Corrupt {
         /// Where.
         at: Place,
@@ -61,7 +73,7 @@ pub enum Error {
         why: String,
     },
     /// The file is fine as far as known, but uses what this program does not read or may not write.
-    #[error("{at}: {why}")]
+    #[error("{}{why}", Before(at))]
     Unsupported {
         /// Where.
         at: Place,
@@ -69,7 +81,7 @@ pub enum Error {
         why: String,
     },
     /// An edit breaks a rule; the file was not touched.
-    #[error("{at}: {why}; {advice}")]
+    #[error("{}{why}; {advice}", Before(at))]
     Rejected {
         /// Where in the edited text, or which block.
         at: Place,

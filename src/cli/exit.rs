@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::error::{Error, Place};
+use crate::error::Error;
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,13 +129,7 @@ pub(super) fn error_of(path: &Path, error: &Error) -> String {
             ErrorKind::NotFound => "no such file".to_owned(),
             _ => cause.to_string(),
         },
-        // the path that stands in front is that of the file
-        _ => {
-            let text = error.to_string();
-            let place = format!("{}: ", Place::File);
-            text.strip_prefix(&place)
-                .map_or(text.clone(), str::to_owned)
-        }
+        _ => error.to_string(),
     }
 }
 

@@ -509,7 +509,7 @@ mod tests {
             read_all(&decoded)
                 .unwrap_err()
                 .to_string()
-                .starts_with("file: bzip2 block at bit")
+                .starts_with("bzip2 block at bit")
         );
     }
 
@@ -536,7 +536,7 @@ mod tests {
         let stored = compressed(&plain, 1);
         assert!(read_all(&open(&Bzp2, &stored, 220_000).unwrap()).unwrap() == plain[..220_000]);
         let error = read_all(&open(&Bzp2, &stored, 260_000).unwrap()).unwrap_err();
-        let want = "file: the bzip2 stream ends after 250000 of 260000 decoded bytes";
+        let want = "the bzip2 stream ends after 250000 of 260000 decoded bytes";
         assert_eq!(error.to_string(), want);
         assert!(open(&Bzp2, b"BZh0", 1).is_err());
         assert!(open(&Bzp2, b"", 1).is_err());

@@ -416,7 +416,7 @@ mod tests {
         let error = open(&Lz4, &stored, 1 << 32).err().unwrap().to_string();
         assert_eq!(
             error,
-            "file: LZ4 chunk at stored byte 0: 4294967295 decoded bytes can't come from 10"
+            "LZ4 chunk at stored byte 0: 4294967295 decoded bytes can't come from 10"
         );
         assert!(open(&Lz4, &[], 1).is_err());
         assert!(open(&Lz4, &[], 0).is_ok());

@@ -465,7 +465,7 @@ mod tests {
         let error = decode(&Xz, &stored, SIZE as u64, SIZE).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "file: xz: needed memory too big for mem_limit_kb"
+            "xz: needed memory too big for mem_limit_kb"
         );
     }
 
@@ -528,7 +528,7 @@ mod tests {
         let error = Xz
             .encode(None, &Memory::new(vec![1]), &mut Vec::new())
             .unwrap_err();
-        assert_eq!(error.to_string(), "file: writing xz");
+        assert_eq!(error.to_string(), "writing xz");
     }
 
     proptest! {

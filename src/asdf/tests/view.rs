@@ -16,20 +16,17 @@ fn a_view_that_leaves_its_block_is_corrupt() {
     assert!(dense(4, &[100], 400).is_ok());
     assert_eq!(
         dense(4, &[101], 400).unwrap_err().to_string(),
-        "file: bytes 0..404 wanted of a block of 400"
+        "bytes 0..404 wanted of a block of 400"
     );
     assert_eq!(
         why(&[-4], &[2], 0, 400),
-        "file: bytes -4..4 wanted of a block of 400"
+        "bytes -4..4 wanted of a block of 400"
     );
     assert_eq!(
         why(&[], &[], 397, 400),
-        "file: bytes 397..401 wanted of a block of 400"
+        "bytes 397..401 wanted of a block of 400"
     );
-    assert_eq!(
-        why(&[4], &[2, 2], 0, 400),
-        "file: 1 strides for 2 dimensions"
-    );
+    assert_eq!(why(&[4], &[2, 2], 0, 400), "1 strides for 2 dimensions");
     assert!(
         why(
             &[i64::MIN, i64::MIN],

@@ -95,7 +95,7 @@ fn damage_in_one_chunk_leaves_those_before_it() {
     let stream = open(&BLSC, stored, size).stream;
     assert_eq!(stream.entry(size - 1), sizes[0]);
     let error = Arc::clone(&stream).cursor(size - 1).err().unwrap();
-    assert_eq!(error.to_string(), "file: Blosc format version 99");
+    assert_eq!(error.to_string(), "Blosc format version 99");
     let mut first = vec![0; sizes[0] as usize];
     stream.cursor(0).unwrap().fill(&mut first).unwrap();
     assert!(first == pattern(first.len()));
@@ -237,13 +237,10 @@ fn other_framings_are_not_written() {
     };
     assert_eq!(
         write(BLSC, Some(CFRAME)),
-        "file: writing blsc as contiguous frame"
+        "writing blsc as contiguous frame"
     );
-    assert_eq!(
-        write(BLS2, Some(ONE_CHUNK)),
-        "file: writing bls2 as one chunk"
-    );
-    assert_eq!(write(BLS2, None), "file: writing bls2 as Blosc2");
+    assert_eq!(write(BLS2, Some(ONE_CHUNK)), "writing bls2 as one chunk");
+    assert_eq!(write(BLS2, None), "writing bls2 as Blosc2");
 }
 
 #[test]
@@ -255,13 +252,10 @@ fn unknown_parts_are_named() {
         chunk[at] = byte;
         decode(&BLS2, &chunk, *size, 5000).unwrap_err().to_string()
     };
-    assert_eq!(with(21, 77), "file: Blosc2 filter 77");
-    assert_eq!(
-        with(2, chunk[2] & 31 | 7 << 5),
-        "file: Blosc codec format 7"
-    );
-    assert_eq!(with(0, 6), "file: Blosc format version 6");
-    assert_eq!(with(31, 8), "file: Blosc2 chunk with flags 0x08");
+    assert_eq!(with(21, 77), "Blosc2 filter 77");
+    assert_eq!(with(2, chunk[2] & 31 | 7 << 5), "Blosc codec format 7");
+    assert_eq!(with(0, 6), "Blosc format version 6");
+    assert_eq!(with(31, 8), "Blosc2 chunk with flags 0x08");
 }
 
 #[test]

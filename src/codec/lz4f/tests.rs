@@ -122,10 +122,7 @@ fn incompressible_bytes_are_stored() {
 #[test]
 fn a_frame_that_ends_before_the_data_does_is_an_error() {
     let error = decode(&Lz4f, &recorded("linked.lz4"), SIZE as u64 + 1, SIZE).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "file: LZ4 frames end before the data does"
-    );
+    assert_eq!(error.to_string(), "LZ4 frames end before the data does");
 }
 
 #[test]
@@ -148,7 +145,7 @@ fn a_wrong_content_checksum_is_an_error_at_the_end_and_a_missing_one_is_none() {
         assert!(decode(&Lz4f, &stored[..len - 4], SIZE as u64, step).unwrap() == pattern(SIZE));
         stored[len - 1] ^= 1;
         let error = decode(&Lz4f, &stored, SIZE as u64, step).unwrap_err();
-        let expected = "file: LZ4 frame does not match its content checksum";
+        let expected = "LZ4 frame does not match its content checksum";
         assert_eq!(error.to_string(), expected);
         let mut cursor = open(stored.clone(), SIZE as u64).cursor(0).unwrap();
         cursor.fill(&mut vec![0; SIZE - 1]).unwrap();
@@ -187,7 +184,7 @@ fn a_short_block_contradicts_a_size_that_only_full_ones_have() {
         let mut cursor = Arc::clone(stream).cursor(0)?;
         (0..20).try_for_each(|_| cursor.fill(&mut vec![0; 60_000]))
     };
-    let expected = "file: an LZ4 block that is not full, though only full ones have 1310720 bytes";
+    let expected = "an LZ4 block that is not full, though only full ones have 1310720 bytes";
     assert_eq!(in_order(&stream).unwrap_err().to_string(), expected);
     assert_eq!(stream.entry(1 << 20), 0, "nothing behind it is entered");
     assert!(decode_from(&stream, 1 << 20, 20 << 16, 1000).is_err());

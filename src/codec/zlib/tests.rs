@@ -102,7 +102,7 @@ fn a_wrong_checksum_is_an_error_at_the_end_and_a_missing_one_is_none() {
     decoded.read_exact_at(&mut buf, 0).unwrap();
     assert!(buf == plain[..buf.len()]);
     let error = read_all(&decoded).unwrap_err().to_string();
-    assert_eq!(error, "file: zlib: incorrect data check");
+    assert_eq!(error, "zlib: incorrect data check");
 }
 
 /// Once a decoder that began at a point could not compare the checksum, and most often it was such a one that got there.
@@ -183,7 +183,7 @@ fn gzip_is_read_as_libasdf_does() {
             let at = bad.len() - behind;
             bad[at] ^= 0x10;
             let error = read_all(&open(&Zlib, &bad, len).unwrap()).unwrap_err();
-            assert_eq!(error.to_string(), "file: zlib: incorrect data check");
+            assert_eq!(error.to_string(), "zlib: incorrect data check");
             let cut = &stored[..at];
             assert!(read_all(&open(&Zlib, cut, len).unwrap()).unwrap() == plain);
         }
@@ -216,7 +216,7 @@ fn headers_of_gzip_that_can_not_be_are_refused() {
     ] {
         let stored = gzip(b"x", flags, fields);
         let error = open(&Zlib, &stored, 1).err().unwrap().to_string();
-        assert_eq!(error, "file: not the header of a gzip stream");
+        assert_eq!(error, "not the header of a gzip stream");
     }
 }
 
@@ -233,7 +233,7 @@ fn sizes_that_disagree_cost_only_what_is_not_there() {
     let error = read_all(&decoded).unwrap_err().to_string();
     assert_eq!(
         error,
-        "file: the zlib stream ends after 1500000 of 1600000 decoded bytes"
+        "the zlib stream ends after 1500000 of 1600000 decoded bytes"
     );
 }
 
@@ -243,7 +243,7 @@ fn what_is_not_zlib_is_refused_at_once() {
     assert!(open(&Zlib, b"x", 10).is_err());
     assert!(open(&Zlib, &[0x88, 0x1C, 3, 0], 10).is_err());
     let error = open(&Zlib, &[0x78, 0xBB, 0, 0, 0, 0], 10).err().unwrap();
-    let want = "file: a zlib stream that needs a preset dictionary";
+    let want = "a zlib stream that needs a preset dictionary";
     assert_eq!(error.to_string(), want);
 }
 
