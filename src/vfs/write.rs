@@ -22,10 +22,15 @@ const KEEP_SIZE: i32 = 1;
 /// `stat(2)`: the type of a file in its mode, and that of a regular one.
 const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
+/// The permission bits of a mode, with set-id and sticky bits.
+const MODE_MASK: u32 = 0o7777;
 
 impl Vfs {
-    /// Changes attributes. A new size is a change of the bytes; owner, mode and times of files in the root are kept in memory,
-    /// those of other files are accepted and follow FILE's: editors and `cp -p` complain about anything else.
+    /// Changes attributes. A new size is a change of the bytes.
+    ///
+    /// Owner and mode are FILE's, and are changed there: here a change to what they are already is accepted, and any other refused,
+    /// so that nothing is shown that is not so. Scratch files have their own. A time is kept of a file in the root, and else ignored:
+    /// `cp -p`, `rsync -a` and `tar` complain about anything else.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NotFound`], and those of writing.
@@ -37,26 +42,32 @@ impl Vfs {
     ) -> Result<Attr> {
         self.saver.check_writable()?;
         let open = handle.map(|handle| &handle.open);
-        match node {
-            Node::Text(number) => {
-                if let Some(size) = changes.size {
-                    self.resize_text(number, open, size)?;
-                }
-                let mut texts = locked(&self.texts);
-                let facts = texts.facts_mut(number)?;
-                if let Some(mode) = changes.mode {
-                    facts.perm = u16::try_from(mode & 0o777).unwrap_or(0);
-                }
-                facts.uid = changes.uid.unwrap_or(facts.uid);
-                facts.gid = changes.gid.unwrap_or(facts.gid);
-                facts.mtime = changes.mtime.unwrap_or(facts.mtime);
-            }
-            Node::Block(_) | Node::Array(..) => {
-                if let Some(size) = changes.size {
+        let keeps_facts = |number| !locked(&self.texts).is_tree(number);
+        if !matches!(node, Node::Text(number) if keeps_facts(number)) {
+            check_facts_stay(&self.attr_now(&self.state(), node)?, changes)?;
+        }
+        if let Some(size) = changes.size {
+            match node {
+                Node::Text(number) => self.resize_text(number, open, size)?,
+                Node::Block(_) | Node::Array(..) => {
                     self.noted(node, self.resize_data(node, open, size))?;
                 }
+                _ => return Err(Error::NotPermitted("this file is not yours to change")),
             }
-            _ => return Err(Error::NotPermitted("this file is not yours to change")),
+        }
+        if let Node::Text(number) = node {
+            let mut texts = locked(&self.texts);
+            let is_tree = texts.is_tree(number);
+            let facts = texts.facts_mut(number)?;
+            facts.mtime = changes.mtime.unwrap_or(facts.mtime);
+            if !is_tree {
+                let mode = changes
+                    .mode
+                    .and_then(|mode| u16::try_from(mode & 0o777).ok());
+                facts.perm = mode.unwrap_or(facts.perm);
+                facts.uid = changes.uid.unwrap_or(facts.uid);
+                facts.gid = changes.gid.unwrap_or(facts.gid);
+            }
         }
         if changes.size.is_some() {
             self.kernel.settle();
@@ -394,6 +405,21 @@ impl Vfs {
             Open::Directory(..) => Err(Error::IsDirectory),
         }
     }
+}
+
+/// That owner and mode are asked to be what they are.
+fn check_facts_stay(now: &Attr, changes: &Attributes) -> Result<()> {
+    let same_mode = changes
+        .mode
+        .is_none_or(|mode| mode & MODE_MASK == u32::from(now.perm));
+    let same_owner = changes.uid.is_none_or(|uid| uid == now.uid)
+        && changes.gid.is_none_or(|gid| gid == now.gid);
+    if same_mode && same_owner {
+        return Ok(());
+    }
+    Err(Error::NotPermitted(
+        "owner and mode are those of the ASDF file: change them there",
+    ))
 }
 
 /// Why a text in which no document has begun is refused.

@@ -92,6 +92,63 @@ fn a_file_is_its_makers_until_it_is_the_tree() {
     assert_eq!(as_nobody(&mount, "cat \"$1/tree.yaml\"").code, 0);
 }
 
+/// `chmod 600 tree.yaml` was shown as done, and FILE stayed open to all.
+#[test]
+fn owner_and_mode_are_those_of_the_file_and_no_tool_is_told_otherwise() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let tree = array("x", 0, "uint8", "[5]");
+    let file = Sample::new(&tree)
+        .block(Block::raw(b"hello"))
+        .write(dir.path());
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    let mount = Mount::new(&file, &[]);
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        run(command.args(["-ec", script, "sh"]).arg(&mount.dir))
+    };
+    let names = ["tree.yaml", "blocks/0.bin", "arrays/x.npy", "arrays", "."];
+    for name in names {
+        for change in ["chmod 600", "chmod 755", "chown 65534", "chgrp 65534"] {
+            let directory = mount.path(name).is_dir();
+            if directory && change == "chmod 755" {
+                continue; // what it is
+            }
+            let said = shell(&format!("{change} \"$1/{name}\""));
+            assert_ne!(said.code, 0, "{change} {name}");
+            assert!(said.stderr.contains("Operation not permitted"), "{said:?}");
+        }
+        assert_eq!(facts(&mount.path(name)).0, 0, "{name}");
+    }
+    assert_eq!(facts(&mount.path("tree.yaml")), (0, 0, 0o644));
+    assert_eq!(facts(&file), (0, 0, 0o644));
+    let quiet = |script: &str| {
+        let said = shell(script);
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{script}");
+    };
+    for script in [
+        "cd \"$1\"; chmod 644 tree.yaml blocks/0.bin arrays/x.npy; chown 0:0 tree.yaml arrays/x.bin; chmod 755 arrays .",
+        "cd \"$1\"; touch arrays blocks/0.bin tree.yaml",
+        "cd \"$1\"; mkdir ../copy; cp -rp . ../copy; cp -p ../copy/tree.yaml .; cp -p ../copy/arrays/x.npy arrays",
+        "cd \"$1\"; cp -p arrays/x.bin ../x.bin; printf HELLO > ../x.bin; cp -p ../x.bin arrays",
+        "cd \"$1\"; sed -i 's/x:/y:/' tree.yaml; sed -i 's/y:/x:/' tree.yaml",
+        "cd \"$1\"; tar -cf ../t.tar tree.yaml; tar -xf ../t.tar; cp tree.yaml notes; chmod 600 notes; chown 65534 notes",
+    ] {
+        quiet(script);
+    }
+    if run(Command::new("rsync").arg("--version")).code == 0 {
+        quiet(
+            "cd \"$1\"; rsync -a ../copy/tree.yaml . && rsync -a --inplace --whole-file ../copy/arrays/ arrays/",
+        );
+    }
+    assert_eq!(facts(&mount.path("notes")), (NOBODY, 0, 0o600));
+    assert_eq!(facts(&mount.path("tree.yaml")), (0, 0, 0o644));
+    let block = mount.read("blocks/0.bin").unwrap();
+    assert!(block.eq_ignore_ascii_case(b"hello"), "{block:?}");
+}
+
 #[test]
 fn a_refusal_is_told_to_whichever_thread_closes_but_not_to_heirs() {
     // The kernel names threads, and a close by another thread than the one that opened was taken for that of a child.
