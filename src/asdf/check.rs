@@ -250,10 +250,12 @@ fn check_arrays(old: Option<&Snapshot>, found: &Found) -> Result<()> {
         .collect();
     for (array, error) in faulty {
         if !known.contains(&(array.brief_path(), reason(array).unwrap_or_default())) {
-            return Err(rejected(
-                error.clone(),
-                "correct it, or the number of the block",
-            ));
+            let advice = match array.shape() {
+                // what is declared makes no sense, wherever it may be stored
+                None => "correct it",
+                Some(_) => "correct it, or the number of the block",
+            };
+            return Err(rejected(error.clone(), advice));
         }
     }
     Ok(())

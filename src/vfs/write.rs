@@ -331,18 +331,21 @@ impl Vfs {
     /// `close(2)` of one descriptor: saves what was written through the handle since the last save.
     ///
     /// A handle may be flushed many times, by processes that merely inherited it (`{ a; b; } > tree.yaml`): half a text from one
-    /// of those is no fault of it, and is left for the opener's own flush. Threads of the opener are the opener.
+    /// of those is no fault of it, and is left for the opener's own flush. Threads of the opener are the opener. A text that was
+    /// refused is tried again for the opener alone: a process that it has forked closes its descriptors at any time later.
     ///
     /// # Errors
     /// What refuses the text, or prevents the save.
     pub fn flush(&self, handle: &Handle, thread: u32) -> Result<()> {
         let opener = handle.opener;
+        let inherited = opener != 0 && is_of_another(thread, opener);
+        if inherited
+            && matches!(handle.open, Open::Text(text) if locked(&self.texts).is_refused(text))
+        {
+            return Ok(());
+        }
         match self.fsync(handle) {
-            Err(Error::Library(Library::Rejected { .. }))
-                if opener != 0 && is_of_another(thread, opener) =>
-            {
-                Ok(())
-            }
+            Err(Error::Library(Library::Rejected { .. })) if inherited => Ok(()),
             saved => saved,
         }
     }

@@ -69,7 +69,8 @@ fn a_text_refused_once_does_not_come_back_when_its_last_descriptor_is_closed() {
     same.sync_all().unwrap_err();
     drop(same);
     assert_eq!(mount.text("tree.yaml"), good);
-    assert!(!mount.text("info/status").contains("NOT SAVED"));
+    let status = mount.text("info/status");
+    assert!(!status.contains("NOT SAVED"), "{status}");
 }
 
 #[test]
@@ -258,7 +259,7 @@ fn a_refused_text_is_given_up_when_that_is_asked_for() {
             said.stderr
         );
         assert_eq!(fs::read(&tree).unwrap(), good);
-        assert!(!status().contains("NOT SAVED"));
+        assert!(!status().contains("NOT SAVED"), "{}", status());
         assert!(rejected.exists());
     }
     // what is kept is that of the last refusal, and an unmount has nothing to tell
@@ -273,6 +274,40 @@ fn a_refused_text_is_given_up_when_that_is_asked_for() {
     assert!(!mount.text("info/status").contains(&older));
     let said = asdf_mount([OsStr::new("--revert"), dir.path().as_os_str()]);
     assert_eq!(said.code, 10, "{}", said.stderr);
+}
+
+/// The advice named the block where the datatype was wrong.
+#[test]
+fn a_refusal_says_what_is_to_be_corrected() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("a", 0, "uint8", "[100]")).block(Block::raw(&[1; 100]));
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&sample.write(dir.path()), &[]);
+    let tree = mount.path("tree.yaml");
+    let good = fs::read_to_string(&tree).unwrap();
+    for (old, new, advice) in [
+        (
+            "uint8",
+            "float33",
+            "unknown datatype 'float33'; correct it; not saved",
+        ),
+        (
+            "[100]",
+            "[101]",
+            "correct it, or the number of the block; not saved",
+        ),
+    ] {
+        let text = good.replace(old, new);
+        let written = File::create(&tree).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        assert!(written.is_err());
+        let status = mount.text("info/status");
+        assert!(status.contains(advice), "{status}");
+    }
 }
 
 #[test]

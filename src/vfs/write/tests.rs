@@ -1,5 +1,7 @@
 //! What can be written when, and what looking costs.
 
+use rustix::fs::XattrFlags;
+
 use super::*;
 use crate::asdf::sample::Sample;
 use crate::source::Loan;
@@ -145,6 +147,32 @@ fn a_late_end_of_a_descriptor_does_not_save_what_another_has_not_finished() {
     // what was written through a map, say
     vfs.release(&second);
     assert_eq!(stored(), b"ABc");
+}
+
+/// A process that forks while a refused text is open made it the last word again, after a revert or a good save.
+#[test]
+fn a_refused_text_is_not_tried_again_for_a_process_that_inherited_its_descriptor() {
+    const INIT: u32 = 1;
+    let (_dir, vfs) = writable(&Sample::new());
+    let access = Access {
+        pid: std::process::id(),
+        ..WRITE
+    };
+    let handle = vfs.open(Node::TREE, access).unwrap().handle;
+    vfs.write(&handle, 0, b"no tree at all\n", false).unwrap();
+    vfs.flush(&handle, std::process::id()).unwrap_err();
+    assert!(status(&vfs).contains("NOT SAVED"));
+    vfs.setxattr(
+        Node::Root,
+        "user.asdf.revert".as_ref(),
+        b"",
+        XattrFlags::empty(),
+    )
+    .unwrap();
+    vfs.flush(&handle, INIT).unwrap();
+    assert!(!status(&vfs).contains("NOT SAVED"));
+    vfs.flush(&handle, std::process::id()).unwrap_err();
+    assert!(status(&vfs).contains("NOT SAVED"));
 }
 
 /// It was saved first, and then the names stayed as they were.
