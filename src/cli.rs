@@ -44,8 +44,9 @@ asdf-mount [OPTIONS] FILE [MOUNTPOINT]
        asdf-mount --explode DIR [-o OPT[,OPT...]] FILE
        asdf-mount --implode OUT [-o OPT[,OPT...]] FILE";
 
-/// The manual, as mdoc(7) has it.
+/// The manual pages, as mdoc(7) has them.
 const MANUAL: &[u8] = include_bytes!("../man/asdf-mount.1");
+const COOKBOOK: &[u8] = include_bytes!("../man/asdf-mount-cookbook.7");
 
 /// What `--help` says behind the options.
 const AFTER_HELP: &str = "\
@@ -135,6 +136,9 @@ struct Args {
     /// Show the manual; to a file or pipe, its source for man(1)
     #[arg(long, group = "action")]
     man: bool,
+    /// Show recipes for ASDF files with ordinary tools, likewise
+    #[arg(long, group = "action")]
+    cookbook: bool,
     /// The ASDF file, and the directory to mount on; without that, one named after FILE is made here
     #[arg(value_name = "FILE] [MOUNTPOINT")]
     paths: Vec<PathBuf>,
@@ -149,6 +153,7 @@ impl Args {
             Self { list: true, .. } => Action::List,
             Self { tree: true, .. } => Action::Tree,
             Self { man: true, .. } => Action::Man,
+            Self { cookbook: true, .. } => Action::Cookbook,
             _ => (self.explode.as_deref().map(Action::Explode))
                 .or_else(|| self.implode.as_deref().map(Action::Implode))
                 .or_else(|| self.completions.map(Action::Completions))
@@ -228,7 +233,8 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     let which =
         |what: &str| Failure::new(Exit::Usage, format!("which {what}? Try asdf-mount --help"));
     match (action, args.paths.as_slice()) {
-        (Action::Man, []) => show_manual(),
+        (Action::Man, []) => show_page(MANUAL),
+        (Action::Cookbook, []) => show_page(COOKBOOK),
         (Action::Completions(shell), []) => {
             let script = completions::script(shell, &Args::command());
             say_bytes(script.as_bytes())?;
@@ -330,8 +336,8 @@ fn mount(
     daemon::serve(&request, &sink)
 }
 
-/// Shows the manual with man(1), or prints its source where no terminal is or no man.
-fn show_manual() -> Result<Exit, Failure> {
+/// Shows a manual page with man(1), or prints its source where no terminal is or no man.
+fn show_page(page: &[u8]) -> Result<Exit, Failure> {
     if std::io::stdout().is_terminal() {
         let man = Command::new("man")
             .args(["-l", "-"])
@@ -340,14 +346,14 @@ fn show_manual() -> Result<Exit, Failure> {
         if let Ok(mut man) = man {
             if let Some(mut input) = man.stdin.take() {
                 // a reader that leaves early has seen enough
-                let _ = input.write_all(MANUAL);
+                let _ = input.write_all(page);
             }
             if man.wait().is_ok_and(|status| status.success()) {
                 return Ok(Exit::Ok);
             }
         }
     }
-    say_bytes(MANUAL)?;
+    say_bytes(page)?;
     Ok(Exit::Ok)
 }
 

@@ -40,6 +40,7 @@ pub(super) enum Action<'a> {
     /// To this file.
     Implode(&'a Path),
     Man,
+    Cookbook,
     /// For this shell.
     Completions(Shell),
 }
@@ -57,6 +58,7 @@ impl Action<'_> {
             Self::Explode(_) => "--explode",
             Self::Implode(_) => "--implode",
             Self::Man => "--man",
+            Self::Cookbook => "--cookbook",
             Self::Completions(_) => "--completions",
         }
     }
@@ -65,7 +67,9 @@ impl Action<'_> {
     fn heeds(self, name: &str) -> bool {
         match self {
             Self::Mount => name != "max-check",
-            Self::Unmount | Self::Revert | Self::Man | Self::Completions(_) => false,
+            Self::Unmount | Self::Revert | Self::Man | Self::Cookbook | Self::Completions(_) => {
+                false
+            }
             Self::Check if matches!(name, "max-check" | "validate") => true,
             Self::Check | Self::List | Self::Tree | Self::Explode(_) | Self::Implode(_) => {
                 matches!(name, "allow_external" | "cache" | "force")

@@ -337,10 +337,15 @@ fn bash_completes_files_options_and_mounts() {
 }
 
 #[test]
-fn the_manual_is_in_the_program() {
-    let said = asdf_mount(["--man"]);
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/asdf-mount.1");
-    assert_eq!(said.stdout, fs::read_to_string(page).unwrap());
+fn the_manual_and_the_cookbook_are_in_the_program() {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("man");
+    for (flag, page) in [
+        ("--man", "asdf-mount.1"),
+        ("--cookbook", "asdf-mount-cookbook.7"),
+    ] {
+        let said = asdf_mount([flag]);
+        assert_eq!(said.stdout, fs::read_to_string(pages.join(page)).unwrap());
+    }
 }
 
 /// What stands between two texts.

@@ -25,6 +25,8 @@ mod cli;
 mod command;
 mod common;
 #[cfg(feature = "fuse")]
+mod cookbook;
+#[cfg(feature = "fuse")]
 mod corpus;
 #[cfg(feature = "fuse")]
 mod deep;

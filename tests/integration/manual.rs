@@ -131,6 +131,37 @@ fn every_document_names_the_formats_and_actions() {
 }
 
 #[test]
+fn every_page_is_of_this_version() {
+    for page in ["man/asdf-mount.1", "man/asdf-mount-cookbook.7"] {
+        let version = concat!("\n.Os asdf-mount ", env!("CARGO_PKG_VERSION"), "\n");
+        assert!(file(page).contains(version), "{page}");
+    }
+}
+
+/// The variables that the sources read and users may set; those that the program sets for itself begin with its name.
+#[test]
+fn every_variable_of_the_environment_is_in_the_manual() {
+    let section = section("ENVIRONMENT");
+    let mut found = 0;
+    for source in [
+        "src/cli/daemon.rs",
+        "src/cli/options.rs",
+        "src/save/rejected.rs",
+    ] {
+        let source = file(source);
+        let product = source.split("#[cfg(test)]").next().unwrap();
+        for word in product.split('"').skip(1).step_by(2) {
+            let name = |c: char| c.is_ascii_uppercase() || c == '_';
+            if word.len() > 3 && word.chars().all(name) && !word.starts_with("ASDF_MOUNT") {
+                found += 1;
+                assert!(section.contains(word), "{word} is not in ENVIRONMENT");
+            }
+        }
+    }
+    assert!(found >= 6, "{found}");
+}
+
+#[test]
 fn the_readme_is_short() {
     let lines = file("README.md").lines().count();
     assert!(lines < 150, "{lines} lines");
