@@ -33,6 +33,7 @@ pub mod outline;
 mod paths;
 mod percent;
 mod reading;
+mod redeclare;
 mod reference;
 pub mod rules;
 pub mod scalar;

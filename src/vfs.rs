@@ -74,6 +74,7 @@ mod node;
 mod process;
 mod publish;
 mod refresh;
+mod rewrite;
 mod saver;
 mod stat;
 mod state;

@@ -219,8 +219,7 @@ impl Array {
     /// Its tag in the tree.
     #[must_use]
     pub fn tag(&self) -> &str {
-        let node = self.paths.node(self.home);
-        node.and_then(Node::tag).unwrap_or_default()
+        self.node().and_then(Node::tag).unwrap_or_default()
     }
 
     /// The unit of the quantity that it is the value of.
@@ -232,8 +231,7 @@ impl Array {
     /// Line and column of its declaration.
     #[must_use]
     pub fn place(&self) -> Place {
-        let node = self.paths.node(self.home);
-        node.map_or(Place::File, Node::place)
+        self.node().map_or(Place::File, Node::place)
     }
 
     /// What its files show.
@@ -258,6 +256,21 @@ impl Array {
     #[must_use]
     pub fn shape(&self) -> Option<&[u64]> {
         self.data.form.shape.as_deref()
+    }
+
+    /// The byte order that the tree declares.
+    pub(super) fn byteorder(&self) -> Option<ByteOrder> {
+        self.data.form.byteorder
+    }
+
+    /// The strides in bytes that the tree declares.
+    pub(super) fn strides(&self) -> Option<&Vec<i64>> {
+        self.data.form.strides.as_ref()
+    }
+
+    /// Its declaration, as it stands in the text.
+    pub(super) fn node(&self) -> Option<Node<'_>> {
+        self.paths.node(self.home)
     }
 
     /// Why it has no files, if it has none; else why the other file that it lies in could not be read, when that was tried last.
@@ -399,7 +412,7 @@ impl Array {
     }
 
     /// How its elements lie in a block of that length.
-    fn view(&self, block_len: u64) -> Result<View> {
+    pub(super) fn view(&self, block_len: u64) -> Result<View> {
         let itemsize = self
             .data
             .form

@@ -41,7 +41,7 @@ pub enum Validate {
 /// A text that may be saved, with what it took to find out. For a snapshot that has it this need not be done again.
 pub struct CheckedText {
     pub(super) tree: Arc<Tree>,
-    /// What the tree declares, over the blocks of the snapshot before.
+    /// What the tree declares, over the blocks of the snapshot before, but for one that is resized with it.
     pub(super) found: Arc<Found>,
     /// What breaks the rules, if that was looked for.
     pub(super) faults: Option<Faults>,
@@ -55,11 +55,17 @@ impl CheckedText {
 }
 
 /// Checks a text that is to replace that of `old`. The old tree is only looked into where the new one has a fault that the old one
-/// may have had: most texts have none, and then the old one is not even parsed.
+/// may have had: most texts have none, and then the old one is not even parsed. A block that is saved with it, and gets another
+/// length, is `resized` to that.
 ///
 /// # Errors
 /// [`Error::Rejected`] with line and column, the reason, and what to do.
-pub fn check_text(old: &Snapshot, text: &Arc<Vec<u8>>, validate: Validate) -> Result<CheckedText> {
+pub fn check_text(
+    old: &Snapshot,
+    text: &Arc<Vec<u8>>,
+    validate: Validate,
+    resized: Option<(usize, u64)>,
+) -> Result<CheckedText> {
     let strict = validate == Validate::Strict;
     check_frame(old.text(), text)?;
     let known = if strict {
@@ -74,7 +80,7 @@ pub fn check_text(old: &Snapshot, text: &Arc<Vec<u8>>, validate: Validate) -> Re
     check_subset(before, &tree)?;
     // before the arrays are looked for: both together would take more memory
     let faults = (validate != Validate::Off).then(|| rules::check(&tree));
-    let found = old.find_in(&tree);
+    let found = old.find_in(&tree, resized);
     check_arrays(before, &found)?;
     if validate != Validate::Off {
         check_externals(old, strict, &found)?;

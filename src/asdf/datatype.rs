@@ -73,6 +73,14 @@ impl Scalar {
             .map(|entry| entry.0)
     }
 
+    /// The scalar type of NumPy's character for its kind and of that size in bytes.
+    #[must_use]
+    pub fn of_numpy(kind: char, size: u8) -> Option<Self> {
+        let mut scalars = SCALARS.iter();
+        let found = scalars.find(|entry| (entry.2, entry.3) == (kind, size));
+        found.map(|entry| entry.0)
+    }
+
     fn entry(self) -> (Self, &'static str, char, u8) {
         SCALARS
             .into_iter()

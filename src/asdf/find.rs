@@ -280,11 +280,34 @@ impl Blocks for Snapshot {
     }
 }
 
+/// The blocks of a snapshot, one of which is to get another length.
+struct Resized<'a>(&'a Snapshot, (usize, u64));
+
+impl Blocks for Resized<'_> {
+    fn index(&self, source: i64) -> Result<usize> {
+        self.0.index(source)
+    }
+
+    fn data_size(&self, n: usize) -> Result<u64> {
+        let Self(snapshot, (resized, len)) = *self;
+        let size = snapshot.data_size(n)?;
+        Ok(if n == resized { len } else { size })
+    }
+
+    fn external_size(&self, uri: &str) -> Result<u64> {
+        self.0.external_size(uri)
+    }
+
+    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements> {
+        self.0.fits_elements(reference, datatype)
+    }
+}
+
 impl Snapshot {
     /// What the tree declares. Looked for when it is first asked.
     pub(super) fn found(&self) -> &Arc<Found> {
         self.found.get_or_init(|| match self.shared_tree() {
-            Some(Ok(tree)) => self.find_in(tree),
+            Some(Ok(tree)) => self.find_in(tree, None),
             Some(Err(_)) | None => Arc::new(Found {
                 users: vec![Vec::new(); self.layout.blocks.len()],
                 ..Found::default()
@@ -292,9 +315,12 @@ impl Snapshot {
         })
     }
 
-    /// What a tree declares, over the blocks that there are.
-    pub(super) fn find_in(&self, tree: &Arc<Tree>) -> Arc<Found> {
-        let mut found = find(tree, self);
+    /// What a tree declares, over the blocks that there are; one of them may be going to have another length.
+    pub(super) fn find_in(&self, tree: &Arc<Tree>, resized: Option<(usize, u64)>) -> Arc<Found> {
+        let mut found = match resized {
+            None => find(tree, self),
+            Some(resized) => find(tree, &Resized(self, resized)),
+        };
         found.users = vec![Vec::new(); self.layout.blocks.len()];
         for (i, array) in found.arrays.iter().enumerate() {
             if let Origin::Block(n) = array.origin()

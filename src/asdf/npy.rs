@@ -4,11 +4,15 @@
 //! little-endian), and a Python dictionary as text, in Latin-1 or, from version 3.0 on, UTF-8. The text ends in spaces and a
 //! newline, so that the elements begin at a multiple of 64 bytes.
 
+mod read;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write};
 
 use super::datatype::{ByteOrder, Datatype, Field};
 use crate::error::{Error, Place, Result};
+
+pub use read::Header;
 
 /// First bytes of an NPY file.
 const MAGIC: &[u8] = b"\x93NUMPY";

@@ -11,7 +11,7 @@ use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
 
 use log::warn;
 
-use self::sum::Sum;
+pub(super) use self::sum::Sum;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
@@ -70,7 +70,7 @@ impl Vfs {
             self.let_go_of_tree();
             let state = self.state();
             let snapshot = &state.snapshot;
-            let mut checked = check_text(snapshot, &saved, self.options.validate);
+            let mut checked = check_text(snapshot, &saved, self.options.validate, None);
             let mut what = "tree saved".to_owned();
             if let Some(healed) = &healed {
                 checked = checked.map_err(|error| healed.as_written(error));
@@ -100,7 +100,7 @@ impl Vfs {
 
     /// What writes FILE, once no other thread saves, and the state that FILE has then: what a save is made of must not change while
     /// it waits.
-    fn begin_save(&self) -> Result<(MutexGuard<'_, Writer>, Arc<State>)> {
+    pub(super) fn begin_save(&self) -> Result<(MutexGuard<'_, Writer>, Arc<State>)> {
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
         self.saver.check_up_to_date()?;
@@ -257,6 +257,41 @@ impl Vfs {
         Ok(file)
     }
 
+    /// A block of these bytes under a compression code.
+    fn encoded(
+        &self,
+        code: [u8; 4],
+        framing: Option<&str>,
+        decoded: Arc<dyn Source>,
+        sum: &Sum,
+    ) -> Result<Stored> {
+        if code == [0; 4] {
+            return Ok(Stored {
+                checksum: sum.over(&*decoded)?,
+                ..Stored::raw(decoded)
+            });
+        }
+        let codec = codec::codec(code)?;
+        if !codec.writes(framing) {
+            return Err(Error::NotSupported("this compression is only read"));
+        }
+        let file = self.spooled(|out| codec.encode(framing, &*decoded, out))?;
+        stored_as(file, code, &*decoded, sum)
+    }
+
+    /// Other bytes for block `n`, in its compression.
+    pub(super) fn stored_anew(
+        &self,
+        state: &State,
+        n: usize,
+        decoded: Arc<dyn Source>,
+        sum: &Sum,
+    ) -> Result<Stored> {
+        let header = state.snapshot.layout().blocks.get(n);
+        let code = header.ok_or(Error::NotFound)?.compression;
+        self.encoded(code, state.snapshot.framing(n), decoded, sum)
+    }
+
     /// Encodes block `n` anew.
     pub(super) fn recompress(&self, n: usize, choice: Choice) -> Result<()> {
         let (mut writer, state) = self.begin_save()?;
@@ -289,20 +324,8 @@ impl Vfs {
             _ => Sum::None,
         };
         let decoded = state.snapshot.block(n)?;
-        let mut stored = if choice.code == [0; 4] {
-            Stored {
-                checksum: sum.over(&*decoded)?,
-                ..Stored::raw(decoded)
-            }
-        } else {
-            let codec = codec::codec(choice.code)?;
-            let framing = choice.dialect.map(|dialect| dialect.framing);
-            if !codec.writes(framing) {
-                return Err(Error::NotSupported("this compression is only read"));
-            }
-            let file = self.spooled(|out| codec.encode(framing, &*decoded, out))?;
-            stored_as(file, choice.code, &*decoded, &sum)?
-        };
+        let framing = choice.dialect.map(|dialect| dialect.framing);
+        let mut stored = self.encoded(choice.code, framing, decoded, &sum)?;
         stored.shrink = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {choice}");

@@ -14,6 +14,7 @@ use super::hdus;
 use super::kernel::Announced;
 use super::node::Node;
 use super::publish::Saved;
+use super::rewrite::Rewritten;
 use super::{
     Error, Invalidation, Open, Reading, Result, State, Vfs, block_name, block_number, index, locked,
 };
@@ -31,8 +32,8 @@ pub(super) struct DataHandle {
     source: Mutex<Option<(u64, Arc<dyn Source>)>>,
     /// Whether it writes behind what is there, where the kernel need not know the end of.
     appends: bool,
-    /// Of an array that was opened emptied: how far it has been written since.
-    pub(super) rewritten: Mutex<Option<u64>>,
+    /// Of an array that was emptied: how far it has been written since.
+    pub(super) rewritten: Mutex<Option<Rewritten>>,
 }
 
 /// What a handle writes to.
@@ -114,15 +115,14 @@ impl Vfs {
 
     /// What `open` with `O_TRUNC` does: a block is empty until it is written to, an array is to be written anew.
     fn empty_data(&self, handle: &DataHandle) -> Result<()> {
-        if matches!(handle.node, Node::Block(_)) {
-            self.change(handle, |draft| {
-                draft.overlay.resize(0);
-                Ok(())
-            })?;
-        } else {
-            *locked(&handle.rewritten) = Some(0);
+        if let Node::Array(_, format) = handle.node {
+            *locked(&handle.rewritten) = Some(Rewritten::nothing(format));
+            return Ok(());
         }
-        Ok(())
+        self.change(handle, |draft| {
+            draft.overlay.resize(0);
+            Ok(())
+        })
     }
 
     /// The bytes of a block or array, with the edits that are not saved yet: an array lies in the draft of its block, or in the saved
@@ -184,7 +184,7 @@ impl Vfs {
     }
 
     /// The draft of a block, begun if there is none.
-    fn draft(&self, block: usize) -> Result<Arc<BlockDraft>> {
+    pub(super) fn draft(&self, block: usize) -> Result<Arc<BlockDraft>> {
         let _reading = self.saver.reading();
         loop {
             if let Some(draft) = self.edits.get(block) {
@@ -239,7 +239,7 @@ impl Vfs {
 
     /// That the bytes of a file are still those that a handle has opened: a program that writes a part of them has seen the others, or
     /// their places.
-    fn check_current(&self, file: Node, writes: &Writes) -> Result<()> {
+    pub(super) fn check_current(&self, file: Node, writes: &Writes) -> Result<()> {
         let stale = |why: &str| {
             let why = format!("{why}; open it again to write to it");
             Err(Library::Stale { why }.into())
@@ -287,10 +287,9 @@ impl Vfs {
                 draft.resize(node, size);
                 Ok(())
             }),
-            (_, Some(Open::Data(open))) => self.change(open, |draft| {
-                self.check_size(node, size..=size)?;
-                self.fill_up(open, draft)
-            }),
+            (_, Some(Open::Data(open))) => {
+                self.change(open, |draft| self.resize_array(open, draft, size))
+            }
             (Node::Block(n), _) => self.resize_by_path(index(n), size),
             _ => self.check_size(node, size..=size),
         }
@@ -331,7 +330,7 @@ impl Vfs {
     }
 
     /// That the size of an array is one of these.
-    fn check_size(&self, array: Node, sizes: RangeInclusive<u64>) -> Result<()> {
+    pub(super) fn check_size(&self, array: Node, sizes: RangeInclusive<u64>) -> Result<()> {
         if sizes.contains(&self.size(&self.state(), array)?) {
             return Ok(());
         }
@@ -341,8 +340,13 @@ impl Vfs {
     /// Saves what was written, at `close` and `fsync`.
     pub(super) fn save_data(&self, open: &DataHandle) -> Result<()> {
         let writes = open.writes.as_ref();
-        let writes = writes.filter(|it| self.edits.is_of(it.block, it.slot));
-        let draft = writes.and_then(|it| self.edits.get(it.block));
+        let Some(writes) = writes.filter(|it| self.edits.is_of(it.block, it.slot)) else {
+            return Ok(());
+        };
+        if let Some(saved) = self.save_aside(open, writes) {
+            return self.noted(open.node, saved);
+        }
+        let draft = self.edits.get(writes.block);
         let Some(draft) = draft.filter(|draft| draft.is_touched()) else {
             return Ok(());
         };
@@ -351,7 +355,7 @@ impl Vfs {
     }
 
     /// Saves a draft, which is gone then. So is one that was made of a state of FILE that is no more.
-    fn save_block(&self, draft: &Arc<BlockDraft>) -> Result<()> {
+    pub(super) fn save_block(&self, draft: &Arc<BlockDraft>) -> Result<()> {
         let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
         if *saved {
             return Ok(());

@@ -58,6 +58,8 @@ mod readers;
 #[cfg(feature = "fuse")]
 mod refused;
 #[cfg(feature = "fuse")]
+mod rewrite;
+#[cfg(feature = "fuse")]
 mod rules;
 mod sample;
 #[cfg(feature = "fuse")]

@@ -51,7 +51,7 @@ fn a_tree_that_was_a_mapping_stays_one() {
         ("--- !core/asdf-1.1.0\n{}", false),
     ] {
         let text = HEAD.replace("--- !core/asdf-1.1.0\n", body) + "\n...\n";
-        let checked = check_text(&old, &Arc::new(text.into_bytes()), Validate::Off);
+        let checked = check_text(&old, &Arc::new(text.into_bytes()), Validate::Off, None);
         assert_eq!(checked.is_err(), is_refused, "{body}");
     }
 }
@@ -62,7 +62,7 @@ fn a_text_without_a_fault_is_not_compared_with_the_one_before() {
     let old = snapshot(&format!("a: {ARRAY}\nm: {{source: 1, shape: []}}"), b"abc");
     let check = |body: &str| {
         let text = format!("{HEAD}{body}\n...\n");
-        check_text(&old, &Arc::new(text.into_bytes()), Validate::Warn)
+        check_text(&old, &Arc::new(text.into_bytes()), Validate::Warn, None)
     };
     assert!(check(&format!("a: {ARRAY}\nb: {{source: 1, shape: []}}")).is_ok());
     assert!(old.tree.get().is_none() && old.found.get().is_none());
@@ -82,7 +82,7 @@ fn a_text_without_a_fault_is_not_compared_with_the_one_before() {
 fn a_save_of_the_tree_keeps_what_was_checked() {
     let old = snapshot(&format!("a: {ARRAY}"), b"abc");
     let saved = snapshot(&format!("a: {ARRAY}\nb: {ARRAY}"), b"abc");
-    let check = || check_text(&old, saved.text(), Validate::Warn).unwrap();
+    let check = || check_text(&old, saved.text(), Validate::Warn, None).unwrap();
     let checked = check();
     let (tree, found) = (Arc::clone(&checked.tree), Arc::clone(&checked.found));
     let next = after(&old, &saved, Some(checked));

@@ -15,7 +15,7 @@ use crate::vfs::block_edits::BlockDraft;
 use crate::vfs::publish::Known;
 
 /// What becomes of the checksum of a block whose bytes change.
-pub(super) enum Sum {
+pub(in crate::vfs) enum Sum {
     /// It has none.
     None,
     /// It is computed anew, over the stored bytes.
@@ -54,6 +54,29 @@ impl Sum {
             }
             Ok(_) => Ok(Self::Stored),
             Err(error) => Err(error),
+        }
+    }
+
+    /// That of block `n` when it holds other bytes altogether.
+    pub(in crate::vfs) fn of_new(
+        snapshot: &Snapshot,
+        n: usize,
+        decoded: &dyn Source,
+    ) -> Result<Self, Library> {
+        let header = snapshot.layout().blocks.get(n);
+        let Some(header) = header.filter(|it| it.has_checksum() && !it.streamed()) else {
+            return Ok(Self::None);
+        };
+        if header.compression == [0; 4] {
+            return Ok(Self::Stored);
+        }
+        // what can't be verified is of no convention
+        match snapshot.verify_checksum(n, &mut |_| {}) {
+            Ok(ChecksumState::Decoded) => {
+                let sum = md5(decoded, &mut |_| {})?;
+                Ok(Self::Is(sum, ChecksumState::Decoded))
+            }
+            _ => Ok(Self::Stored),
         }
     }
 

@@ -119,8 +119,8 @@ impl Texts {
         self.show_current()
     }
 
-    /// Notes what FILE is after another program has changed it. The number of the file that shows its text now: another one, if that
-    /// of before is open. A refused text is no longer shown, unless there is no other copy of it.
+    /// Notes what FILE is after another program has changed it, or a save of an array its text. The number of the file that shows
+    /// its text now: another one, if that of before is open. A refused text is no longer shown, unless there is no other copy of it.
     pub(in crate::vfs) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<Number> {
         let mut number = self.lookup(TREE_NAME.as_ref())?;
         if *text != *self.committed {

@@ -41,12 +41,13 @@ fn lines(vfs: &Vfs, word: &str) -> Vec<String> {
 fn a_change_of_a_block_that_is_refused_has_its_reason_in_the_status_until_one_is_saved() {
     let (_dir, vfs, [bin, npy]) = mounted();
     let refused = || lines(&vfs, "refused ");
-    let whole = open(&vfs, npy, true);
-    vfs.write(&whole, 0, b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'", false)
+    let part = open(&vfs, npy, false);
+    vfs.write(&part, 0, b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'", false)
         .unwrap_err();
-    let header = "arrays/x.npy: not permitted: the NPY header follows the tree: change datatype or shape there";
+    let header = "arrays/x.npy: not permitted: the NPY header follows the tree: change datatype or shape there, or write all of \
+        the file anew";
     assert_eq!(refused(), [header]);
-    vfs.release(&whole);
+    vfs.release(&part);
 
     let short = open(&vfs, bin, true);
     vfs.write(&short, 0, b"A", false).unwrap();

@@ -156,7 +156,7 @@ pub fn tree(input: &[u8]) {
     if let Some(old) = open([TEXT, &blocks].concat()) {
         let input = Arc::new(input.to_vec());
         for validate in [Validate::Off, Validate::Warn, Validate::Strict] {
-            let _ = check_text(&old, &input, validate);
+            let _ = check_text(&old, &input, validate, None);
         }
     }
     if let Some(snapshot) = open([input, &blocks].concat()) {

@@ -1,0 +1,280 @@
+//! Arrays that are written anew, with another shape, datatype or byte order: as numpy.save, cp and scripts do.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::common::{Mount, asdf_mount, can_mount, eventually, run};
+use crate::corpus::python;
+use crate::sample::{Block, Sample, array, array_with, ramp};
+
+/// A file as numpy.save writes it.
+fn npy(descr: &str, fortran_order: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let text =
+        format!("{{'descr': '{descr}', 'fortran_order': {fortran_order}, 'shape': {shape}, }}");
+    let text = format!("{text:<117}\n");
+    let len = u16::try_from(text.len()).unwrap().to_le_bytes();
+    [b"\x93NUMPY\x01\0", &len[..], text.as_bytes(), data].concat()
+}
+
+fn writable(sample: &Sample) -> (TempDir, PathBuf, Mount) {
+    let dir = TempDir::new().unwrap();
+    let file = sample.write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    (dir, file, mount)
+}
+
+fn errno<T>(done: std::io::Result<T>) -> Option<i32> {
+    done.err().and_then(|error| error.raw_os_error())
+}
+
+/// Writes a file anew and closes it; the errno of the first call that failed.
+fn rewrite(path: &Path, bytes: &[u8]) -> Option<i32> {
+    let mut file = match File::create(path) {
+        Ok(file) => file,
+        error => return errno(error),
+    };
+    if let error @ Err(_) = file.write_all(bytes) {
+        return errno(error);
+    }
+    // what `close` would say, too, which the standard library does not tell
+    errno(file.sync_all())
+}
+
+const EINVAL: Option<i32> = Some(22);
+const EIO: Option<i32> = Some(5);
+const EPERM: Option<i32> = Some(1);
+const ESTALE: Option<i32> = Some(116);
+
+#[test]
+fn another_shape_and_type_are_saved_with_the_block_and_nothing_else_of_the_text_changes() {
+    if !can_mount() {
+        return;
+    }
+    for zlib in [false, true] {
+        let old = ramp(48);
+        let block = if zlib {
+            Block::zlib(&old)
+        } else {
+            Block::raw(&old)
+        };
+        let tree = [
+            &array("x", 0, "int16", "[4, 6]"),
+            "# the other\n",
+            &array("y", 1, "uint8", "[3]"),
+        ]
+        .concat();
+        let (_dir, file, mount) =
+            writable(&Sample::new(&tree).block(block).block(Block::raw(b"abc")));
+        let text = mount.text("tree.yaml");
+        let data: Vec<u8> = (0..40_000_u32).flat_map(u32::to_be_bytes).collect();
+        assert_eq!(
+            rewrite(
+                &mount.path("arrays/x.npy"),
+                &npy(">u4", "False", "(2, 20000)", &data)
+            ),
+            None
+        );
+        let wanted = text
+            .replacen("int16", "uint32", 1)
+            .replacen("little", "big", 1)
+            .replacen("[4, 6]", "[2, 20000]", 1);
+        assert_eq!(mount.text("tree.yaml"), wanted);
+        assert_eq!(mount.read("arrays/x.bin").unwrap(), data);
+        assert_eq!(mount.read("blocks/0.bin").unwrap(), data);
+        assert!(mount.read("arrays/x.npy").unwrap().ends_with(&data));
+        assert_eq!(mount.read("arrays/y.bin").unwrap(), b"abc");
+        // Fortran order: the elements are put in C order
+        let turned = npy(
+            ">u4",
+            "True",
+            "(2, 3)",
+            &[0, 3, 1, 4, 2, 5].map(u32::to_be_bytes).concat(),
+        );
+        assert_eq!(rewrite(&mount.path("arrays/x.npy"), &turned), None);
+        let in_order: Vec<u8> = (0..6_u32).flat_map(u32::to_be_bytes).collect();
+        assert_eq!(mount.read("arrays/x.bin").unwrap(), in_order);
+        // of the same shape, too, where nothing is said anew
+        assert_eq!(rewrite(&mount.path("arrays/x.npy"), &turned), None);
+        assert_eq!(mount.read("arrays/x.bin").unwrap(), in_order);
+        assert_eq!(mount.text("tree.yaml"), wanted.replace("20000", "3"));
+        mount.unmount();
+        assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_declared_anew_is_refused_and_stays() {
+    if !can_mount() {
+        return;
+    }
+    let view = |name: &str, shape: &str| {
+        array_with(
+            name,
+            &format!("source: 0, datatype: uint8, byteorder: little, shape: {shape}"),
+        )
+    };
+    let tree = [
+        view("a", "[2]"),
+        view("b", "[4]"),
+        array("part", 1, "uint8", "[3]"),
+        "inline: !core/ndarray-1.0.0 [1, 2]\n".to_owned(),
+        array("own", 2, "uint8", "[4]"),
+    ];
+    let sample = Sample::new(&tree.concat())
+        .block(Block::raw(b"abcd"))
+        .block(Block::raw(b"efgh"));
+    let (_dir, file, mount) = writable(&sample.block(Block::raw(b"ijkl")));
+    let before = fs::read(&file).unwrap();
+    let status = |why: &str| {
+        let text = mount.text("info/status");
+        assert!(text.contains(why), "{why}: {text}");
+    };
+    let longer = npy("|u1", "False", "(5,)", b"12345");
+    for (name, why) in [
+        ("a", "other arrays lie in its block"),
+        ("part", "a view of a part of its block"),
+    ] {
+        assert_eq!(
+            rewrite(&mount.path(&format!("arrays/{name}.npy")), &longer),
+            EPERM,
+            "{name}"
+        );
+        status(why);
+    }
+    assert_eq!(rewrite(&mount.path("arrays/inline.npy"), &longer), Some(30));
+    let own = mount.path("arrays/own.npy");
+    for (bytes, wanted, why) in [
+        (&b"hello"[..], EINVAL, "no NPY file"),
+        (
+            &npy("|O", "False", "(1,)", b"x"),
+            EINVAL,
+            "ASDF has no datatype for NumPy's \"|O\"",
+        ),
+        (
+            &longer[..90],
+            EIO,
+            "90 bytes written, which is no whole NPY header",
+        ),
+        (&longer[..130], EIO, "2 bytes written of 5"),
+        (
+            &[&longer[..], b"6"].concat(),
+            EPERM,
+            "more bytes than the NPY header says",
+        ),
+    ] {
+        assert_eq!(rewrite(&own, bytes), wanted, "{why}");
+        status(why);
+    }
+    // with the type and shape that it has, a shared block may be written
+    assert_eq!(fs::read(&file).unwrap(), before);
+    assert_eq!(
+        rewrite(
+            &mount.path("arrays/a.npy"),
+            &npy("|u1", "False", "(2,)", b"AB")
+        ),
+        None
+    );
+    assert_eq!(mount.read("arrays/b.bin").unwrap(), b"ABcd");
+    assert_eq!(rewrite(&own, &longer), None);
+    assert_eq!(mount.read("arrays/own.bin").unwrap(), b"12345");
+}
+
+#[test]
+fn who_wrote_by_what_was_there_before_is_told_so() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("x", 0, "uint8", "[4]")).block(Block::raw(b"abcd"));
+    let (_dir, _, mount) = writable(&sample);
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true);
+    let x = mount.path("arrays/x.npy");
+    let mut tree = options.open(mount.path("tree.yaml")).unwrap();
+    let mut old = options.open(mount.path("arrays/x.bin")).unwrap();
+    let mut second = File::create(&x).unwrap();
+    second
+        .write_all(&npy("|u1", "False", "(9,)", b"second .."))
+        .unwrap();
+    assert_eq!(rewrite(&x, &npy("|u1", "False", "(6,)", b"first!")), None);
+    assert_eq!(errno(old.write_all(b"ABCD")), ESTALE);
+    assert_eq!(errno(second.sync_all()), ESTALE);
+    tree.set_len(0).unwrap();
+    let text = String::from_utf8_lossy(sample.tree()).replace("[4]", "[2]");
+    tree.write_all(text.as_bytes()).unwrap();
+    assert_eq!(errno(tree.sync_all()), ESTALE);
+    drop((old, second, tree));
+    assert_eq!(mount.read("arrays/x.bin").unwrap(), b"first!");
+    eventually("the tree of the file is shown", || {
+        mount.text("tree.yaml").contains("shape: [6]")
+    });
+    // a block that is being edited is left to that
+    let mut block = options.open(mount.path("blocks/0.bin")).unwrap();
+    block.write_all(b"F").unwrap();
+    assert_eq!(rewrite(&x, &npy("|u1", "False", "(2,)", b"no")), Some(16));
+    drop(block);
+    eventually("the block is saved", || {
+        mount.read("arrays/x.bin").unwrap() == b"First!"
+    });
+}
+
+#[test]
+fn numpy_saves_any_array_and_finds_it_again() {
+    const PROGRAM: &str = "
+import sys, asdf, numpy as np
+mount, file = sys.argv[1:]
+arrays = [
+    np.arange(12, dtype='<f4').reshape(3, 4), np.arange(6, dtype='>i8'), np.array(3.5), np.zeros((0, 3)),
+    np.asfortranarray(np.arange(24.).reshape(2, 3, 4)), np.arange(8, dtype='f4').reshape(2, 4).T,
+    np.array([(1, 2.5, b'ab'), (3, 4.5, b'c')], dtype=[('a', '<i2'), ('b x', '>f8'), ('yes', 'S2')]),
+    np.zeros((2, 2), dtype=[('p', '<f4', (2,)), ('q', [('r', '>i4')])]),
+    np.array([True, False]), np.array(['\\u03b1\\u03b2', 'c']), np.array([b'xyz']), np.array([1 + 2j], dtype='c8'),
+    np.arange(100000, dtype='i8'), np.arange(5, dtype='>u2'),
+]
+other = np.load(mount + '/arrays/y.npy')
+for a in arrays:
+    np.save(mount + '/arrays/x.npy', a)
+    with asdf.open(file) as found:
+        python = np.array(found['x'])
+        assert np.array_equal(found['y'], other)
+    for b in [np.load(mount + '/arrays/x.npy'), python]:
+        assert b.shape == a.shape and np.array_equal(a, b), (a, b)
+    assert np.load(mount + '/arrays/x.npy').dtype == a.dtype
+";
+    let Some(python) = python().filter(|_| can_mount()) else {
+        return;
+    };
+    for block in [Block::raw, Block::zlib, Block::bzp2] {
+        let tree = [
+            array("x", 0, "float64", "[2, 3]"),
+            array("y", 1, "uint8", "[3]"),
+        ]
+        .concat();
+        let (_dir, file, mount) = writable(
+            &Sample::new(&tree)
+                .block(block(&ramp(48)))
+                .block(Block::raw(b"abc")),
+        );
+        let mut command = Command::new(&python);
+        let said = run(command.args(["-c", PROGRAM]).arg(&mount.dir).arg(&file));
+        assert_eq!(
+            (said.code, said.stderr.as_str()),
+            (0, ""),
+            "{}",
+            mount.text("info/status")
+        );
+        let new = TempDir::new().unwrap();
+        let copy = new.path().join("new.npy");
+        fs::write(&copy, npy("<i2", "False", "(1, 2)", b"\x01\0\x02\0")).unwrap();
+        let said = run(Command::new("cp")
+            .arg(&copy)
+            .arg(mount.path("arrays/x.npy")));
+        assert_eq!(said.stderr, "");
+        assert_eq!(mount.read("arrays/x.bin").unwrap(), b"\x01\0\x02\0");
+        mount.unmount();
+        assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
+    }
+}
