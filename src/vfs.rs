@@ -9,7 +9,7 @@
 //!
 //! - what is shown, `State`: a snapshot, and the names that it gives;
 //! - the files of the root, `Texts`;
-//! - the blocks that are being edited, `BlockEdits`;
+//! - the blocks that are being edited, `BlockEdits`, and what tools put beside them, `Beside`;
 //! - FILE, `Saver`: what writes it, and how that stands;
 //! - what tells the kernel, [`Kernel`], which is the mount's.
 //!
@@ -43,7 +43,7 @@
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files something was written into a draft, and why it was refused |
-//! | `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `Beside::table`, `BesideFile::facts`, `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
 //! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most |
 //!
 //! Threads of a mount:
@@ -56,6 +56,7 @@
 //! - The decoder has threads of its own, see [`codec`](crate::codec).
 
 mod attr;
+mod beside;
 mod block_edits;
 mod catalogue;
 mod commit;
@@ -85,6 +86,7 @@ mod unsaved;
 mod write;
 mod xattr;
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::Metadata;
@@ -107,6 +109,7 @@ pub use mounts::Mounted;
 pub use node::Node;
 pub use saver::Reading;
 
+use beside::{Beside, BesideFile};
 use block_edits::BlockEdits;
 use edit::DataHandle;
 use process::process_of;
@@ -132,8 +135,10 @@ enum Open {
     Fixed(Arc<dyn Source>),
     /// A file of the root.
     Text(TextHandle),
-    /// A directory.
-    Directory(Node, Names),
+    /// A file beside those of blocks or arrays.
+    Beside(Arc<BesideFile>),
+    /// A directory, with the files beside those of blocks or arrays, which are listed first.
+    Directory(Node, Vec<OsString>, Names),
 }
 
 /// The file system of one file.
@@ -142,6 +147,7 @@ pub struct Vfs {
     state: RwLock<Arc<State>>,
     texts: Mutex<Texts>,
     edits: BlockEdits,
+    beside: Beside,
     saver: Saver,
     kernel: Arc<Kernel>,
 }
@@ -166,11 +172,13 @@ impl Vfs {
         let state = State::new(Arc::new(snapshot), meta);
         let facts = state.facts(&options);
         let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
+        let edits = BlockEdits::new(path.parent().unwrap_or(path));
         Self {
             options,
             state: RwLock::new(Arc::new(state)),
             texts: Mutex::new(texts),
-            edits: BlockEdits::new(path.parent().unwrap_or(path)),
+            beside: Beside::new(&edits.spool),
+            edits,
             saver: Saver::new(path, writer),
             kernel,
         }
@@ -247,9 +255,14 @@ impl Vfs {
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1),
-            Node::Blocks => block_number(name).map(Node::Block),
+            Node::Blocks => block_number(name)
+                .map(Node::Block)
+                .or_else(|| self.beside.lookup(directory, name)),
             Node::Hdus => hdus::lookup(&state.snapshot, name),
-            Node::ArrayDir(number) => state.catalogue().lookup(number, name),
+            Node::ArrayDir(number) => state
+                .catalogue()
+                .lookup(number, name)
+                .or_else(|| self.beside.lookup(directory, name)),
             _ => return Err(Error::NotDirectory),
         };
         found.ok_or(Error::NotFound)
@@ -308,6 +321,13 @@ impl Vfs {
         let (mut keep_cache, mut direct) = (false, false);
         let open = match node {
             Node::Text(number) => Open::Text(locked(&self.texts).open(number, access)?),
+            Node::Beside(number) => {
+                let file = self.beside.file(number)?;
+                if access.truncate {
+                    file.bytes.resize(0);
+                }
+                Open::Beside(file)
+            }
             Node::Block(_) | Node::Array(..) | Node::HduHeader(_) | Node::HduBin(_) => {
                 let open = Open::Data(self.open_data(&state, node, access)?);
                 // no notice comes of changes of other files
@@ -359,6 +379,7 @@ impl Vfs {
             (_, Some(text)) => Arc::new(Memory::shared(text)),
             (Open::Data(open), _) => self.current_source(open, &reading)?,
             (Open::Fixed(source), _) => Arc::clone(source),
+            (Open::Beside(file), _) => file.bytes.clone(),
             _ => return Err(Error::IsDirectory),
         };
         let there = source.len().saturating_sub(offset);
@@ -415,7 +436,7 @@ impl Vfs {
         };
         Ok(Handle {
             opener: 0,
-            open: Open::Directory(directory, names),
+            open: Open::Directory(directory, self.beside.names(directory), names),
         })
     }
 
@@ -434,13 +455,22 @@ impl Vfs {
         offset: u64,
         add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
     ) -> Result<()> {
-        let Open::Directory(directory, names) = &handle.open else {
+        let Open::Directory(directory, beside, names) = &handle.open else {
             return Err(Error::NotDirectory);
         };
         let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
         loop {
             let state = self.state();
-            let Some((name, node)) = names.next(&mut at, &state) else {
+            let next = if let Some(name) = beside.get(at) {
+                at = at.saturating_add(1);
+                Some((Cow::from(name), None))
+            } else {
+                let mut behind = at.saturating_sub(beside.len());
+                let next = names.next(&mut behind, &state);
+                at = behind.saturating_add(beside.len());
+                next
+            };
+            let Some((name, node)) = next else {
                 break;
             };
             let found = node.map_or_else(|| self.find(&state, *directory, &name), Ok);

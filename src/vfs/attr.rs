@@ -184,6 +184,19 @@ pub(super) struct FileFacts {
     pub(super) mtime: SystemTime,
 }
 
+impl FileFacts {
+    /// Changes those that are to be changed.
+    pub(super) fn set(&mut self, changes: &Attributes) {
+        let mode = changes
+            .mode
+            .and_then(|mode| u16::try_from(mode & 0o777).ok());
+        self.perm = mode.unwrap_or(self.perm);
+        self.uid = changes.uid.unwrap_or(self.uid);
+        self.gid = changes.gid.unwrap_or(self.gid);
+        self.mtime = changes.mtime.unwrap_or(self.mtime);
+    }
+}
+
 /// A search bit for each read bit.
 pub(super) fn with_search_bits(perm: u16) -> u16 {
     perm | ((perm & 0o444) >> 2)

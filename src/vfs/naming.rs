@@ -42,6 +42,7 @@ impl Vfs {
         Some(match file {
             Node::Text(_) => Node::Root,
             Node::Block(_) => Node::Blocks,
+            Node::Beside(number) => self.beside.name_of(number)?.0,
             Node::Status | Node::BlocksTsv | Node::ArraysTsv => Node::Info,
             Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
             Node::Array(number, _) => {
@@ -68,6 +69,10 @@ impl Vfs {
                 let mut names = texts.names().filter(|(_, found)| *found == number);
                 names.next().map(|(name, _)| name.display().to_string())
             }
+            Node::Beside(number) => self
+                .beside
+                .name_of(number)
+                .map(|(directory, name)| format!("{}/{}", self.path_of(directory), name.display())),
             Node::Status | Node::BlocksTsv | Node::ArraysTsv => {
                 let mut files = INFO_FILES.iter().filter(|(_, found)| *found == node);
                 files.next().map(|(name, _)| format!("info/{name}"))

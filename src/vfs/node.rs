@@ -33,6 +33,8 @@ pub enum Node {
     ArrayLink(u32),
     /// A file in the root: 0 is the one that was `tree.yaml` at first, the others are made by users.
     Text(u32),
+    /// A file that a tool has made beside those of blocks or arrays.
+    Beside(u32),
     /// `hdus/N-….hdr`
     HduHeader(u32),
     /// `hdus/N-….bin`
@@ -69,6 +71,7 @@ impl Node {
             Self::Text(n) => (6, n),
             Self::HduHeader(n) => (7, n),
             Self::HduBin(n) => (8, n),
+            Self::Beside(n) => (9, n),
         };
         (kind << 32) | u64::from(number)
     }
@@ -93,6 +96,7 @@ impl Node {
             (6, n) => Self::Text(n),
             (7, n) => Self::HduHeader(n),
             (8, n) => Self::HduBin(n),
+            (9, n) => Self::Beside(n),
             _ => return None,
         })
     }
@@ -108,7 +112,7 @@ mod tests {
         fn a_node_is_found_by_its_inode_number(n: u32) {
             for node in [
                 Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
-                Node::Hdus, Node::HduHeader(n), Node::HduBin(n),
+                Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Beside(n),
                 Node::Block(n), Node::ArrayDir(n), Node::Array(n, Format::Bin), Node::Array(n, Format::Npy), Node::ArrayLink(n), Node::Text(n),
             ] {
                 prop_assert_eq!(Node::from_ino(node.ino()), Some(node));

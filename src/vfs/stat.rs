@@ -28,6 +28,9 @@ impl Vfs {
         if let Node::Text(number) = node {
             return locked(&self.texts).attr(number);
         }
+        if let Node::Beside(number) = node {
+            return Ok(self.beside.file(number)?.attr());
+        }
         let kind = kind(node);
         let size = self.size(state, node)?;
         let (uid, gid) = state.owner(&self.options);
@@ -58,6 +61,7 @@ impl Vfs {
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
             Node::Text(number) => locked(&self.texts).attr(number)?.size,
+            Node::Beside(number) => self.beside.file(number)?.bytes.len(),
         })
     }
 

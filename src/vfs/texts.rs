@@ -23,6 +23,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use self::editors::is_made_by_editor;
 use self::file::{Content, File};
 use self::open::OpenText;
 pub(super) use self::open::{TextHandle, Unsaved};

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use log::warn;
@@ -16,12 +17,15 @@ use super::{
     Rename, Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
+use crate::source::{Memory, Source, len_u64};
 
 /// `fallocate(2)`: do not change the size.
 const KEEP_SIZE: i32 = 1;
 /// `stat(2)`: the type of a file in its mode, and that of a regular one.
 const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
+/// How much is copied at a time.
+const CHUNK: usize = 1 << 20;
 /// The permission bits of a mode, with set-id and sticky bits.
 const MODE_MASK: u32 = 0o7777;
 
@@ -42,6 +46,11 @@ impl Vfs {
     ) -> Result<Attr> {
         self.saver.check_writable()?;
         let open = handle.map(|handle| &handle.open);
+        if let Node::Beside(number) = node {
+            let file = self.beside.file(number)?;
+            file.set(changes);
+            return Ok(file.attr());
+        }
         let keeps_facts = |number| !locked(&self.texts).is_tree(number);
         if !matches!(node, Node::Text(number) if keeps_facts(number)) {
             check_facts_stay(&self.attr_now(&self.state(), node)?, changes)?;
@@ -59,14 +68,10 @@ impl Vfs {
             let mut texts = locked(&self.texts);
             let is_tree = texts.is_tree(number);
             let facts = texts.facts_mut(number)?;
-            facts.mtime = changes.mtime.unwrap_or(facts.mtime);
-            if !is_tree {
-                let mode = changes
-                    .mode
-                    .and_then(|mode| u16::try_from(mode & 0o777).ok());
-                facts.perm = mode.unwrap_or(facts.perm);
-                facts.uid = changes.uid.unwrap_or(facts.uid);
-                facts.gid = changes.gid.unwrap_or(facts.gid);
+            if is_tree {
+                facts.mtime = changes.mtime.unwrap_or(facts.mtime);
+            } else {
+                facts.set(changes);
             }
         }
         if changes.size.is_some() {
@@ -114,7 +119,8 @@ impl Vfs {
         self.getattr(node)
     }
 
-    /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block.
+    /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block; there and beside
+    /// arrays a file that a tool makes to rename it over another one.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Exists`], [`Error::ScratchFull`]; [`Error::NotPermitted`] elsewhere.
@@ -128,7 +134,7 @@ impl Vfs {
     ) -> Result<(Attr, Opened)> {
         let node = self.make(parent, name, mode, caller)?;
         // a tree.yaml that is closed without a write has an empty draft, that is forgotten, and shows FILE's tree
-        let truncate = matches!(node, Node::Text(_));
+        let truncate = matches!(node, Node::Text(_) | Node::Array(..));
         let opened = self.open_node(node, Access { truncate, ..access })?;
         let attr = self.getattr(node);
         let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
@@ -143,12 +149,22 @@ impl Vfs {
                 let facts = new_facts(mode, caller);
                 locked(&self.texts).create(name, facts).map(Node::Text)
             }
-            Node::Blocks => {
+            Node::Blocks if block_number(name).is_some() => {
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
                 self.noted(block, self.make_block(name))
             }
+            Node::ArrayDir(_) | Node::Blocks => {
+                let found = self.find(&self.state(), parent, name);
+                match found {
+                    Ok(array @ Node::Array(..)) if self.beside.end_vacancy(parent, name) => {
+                        Ok(array)
+                    }
+                    Ok(_) => Err(Error::Exists),
+                    Err(_) => self.beside.create(parent, name, new_facts(mode, caller)),
+                }
+            }
             _ => Err(Error::NotPermitted(
-                "files can be made in the root and in blocks only",
+                "files can be made in the root and beside blocks and arrays only",
             )),
         }
     }
@@ -214,6 +230,9 @@ impl Vfs {
         if in_root && locked(&self.texts).is_free_to(name, || process(thread)) {
             return Err(Error::NotFound);
         }
+        if self.beside.is_free_to(parent, name, || process(thread)) {
+            return Err(Error::NotFound);
+        }
         self.lookup(parent, name)
     }
 
@@ -228,11 +247,21 @@ impl Vfs {
                 Err(Error::IsDirectory)
             }
             Node::Root => locked(&self.texts).unlink(name, process(thread)),
+            Node::Blocks | Node::ArrayDir(_) if self.beside.lookup(parent, name).is_some() => {
+                self.beside.unlink(parent, name)
+            }
+            Node::ArrayDir(_) => match self.find(&self.state(), parent, name)? {
+                Node::Array(..) => {
+                    self.beside.vacate(parent, name, process(thread));
+                    Ok(())
+                }
+                _ => Err(Error::NotPermitted("arrays follow the tree")),
+            },
             Node::Blocks => {
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
                 self.noted(block, self.remove_block(name))
             }
-            _ => Err(Error::NotPermitted("arrays and info follow the tree")),
+            _ => Err(Error::NotPermitted("info is ours")),
         }
     }
 
@@ -248,8 +277,13 @@ impl Vfs {
         thread: u32,
     ) -> Result<()> {
         self.saver.check_writable()?;
-        if [from.0, to.0] != [Node::Root; 2] {
-            return Err(Error::NotPermitted("only files in the root can be renamed"));
+        if to.0 != Node::Root {
+            return self.rename_beside(from, to, how, thread);
+        }
+        if from.0 != Node::Root {
+            return Err(Error::NotPermitted(
+                "only files in the root can be renamed to it",
+            ));
         }
         check_root_name(from.1)?;
         check_root_name(to.1)?;
@@ -290,6 +324,85 @@ impl Vfs {
         Ok(())
     }
 
+    /// Renames into the directories of blocks and arrays: over the file of one, which gets the bytes and is saved, or to another name
+    /// beside them.
+    fn rename_beside(
+        &self,
+        from: (Node, &OsStr),
+        to: (Node, &OsStr),
+        how: Rename,
+        thread: u32,
+    ) -> Result<()> {
+        let state = self.state();
+        let file = self.find(&state, from.0, from.1)?;
+        let taken = self.find(&state, to.0, to.1).ok();
+        let there = taken.filter(|node| self.attr_now(&state, *node).is_ok());
+        match how {
+            Rename::Exchange => return Err(Error::NotPermitted("files of data are not exchanged")),
+            Rename::NoReplace if there.is_some() => return Err(Error::Exists),
+            Rename::Replace | Rename::NoReplace => {}
+        }
+        let bytes: Arc<dyn Source> = match file {
+            Node::Beside(number) => self.beside.file(number)?.bytes.clone(),
+            Node::Text(number) if !locked(&self.texts).is_tree(number) => Arc::new(Memory::shared(
+                Arc::clone(locked(&self.texts).bytes(number)?),
+            )),
+            _ => return Err(Error::NotPermitted("blocks and arrays keep their names")),
+        };
+        match (taken, file) {
+            (Some(node @ (Node::Block(_) | Node::Array(..))), _) => {
+                if there.is_none() {
+                    self.make_block(to.1)?;
+                }
+                self.replace_data(node, &*bytes, thread)?;
+            }
+            (Some(Node::Beside(_)) | None, Node::Beside(_))
+                if matches!(to.0, Node::Blocks | Node::ArrayDir(_)) =>
+            {
+                return self.beside.rename(from, to);
+            }
+            _ => {
+                return Err(Error::NotPermitted(
+                    "only a block or array can be replaced here",
+                ));
+            }
+        }
+        match file {
+            Node::Beside(_) => self.beside.unlink(from.0, from.1),
+            _ => locked(&self.texts).unlink(from.1, process(thread)),
+        }
+    }
+
+    /// Writes all of a block or array anew, and saves it.
+    fn replace_data(&self, node: Node, bytes: &dyn Source, thread: u32) -> Result<()> {
+        if bytes.is_empty() {
+            return Err(Error::NotPermitted("an empty file is no block or array"));
+        }
+        let access = Access {
+            write: true,
+            truncate: true,
+            append: false,
+            pid: thread,
+        };
+        let handle = self.open_node(node, access)?.handle;
+        let copy = || {
+            let mut buffer = vec![0; CHUNK];
+            let mut at = 0;
+            while at < bytes.len() {
+                let left = usize::try_from(bytes.len().saturating_sub(at));
+                let len = left.map_or(CHUNK, |left| left.min(CHUNK));
+                let chunk = buffer.get_mut(..len).unwrap_or_default();
+                bytes.read_exact_at(chunk, at)?;
+                self.write(&handle, at, chunk, false)?;
+                at = at.saturating_add(len_u64(len));
+            }
+            self.fsync(&handle)
+        };
+        let copied = copy();
+        self.release(&handle);
+        copied
+    }
+
     /// Saves the bytes of a file that is about to be `tree.yaml`.
     fn save_file(&self, number: Number) -> Result<()> {
         let unsaved = locked(&self.texts).to_become_tree(number)?;
@@ -310,6 +423,7 @@ impl Vfs {
         self.saver.check_writable()?;
         match &handle.open {
             Open::Text(text) => locked(&self.texts).write(*text, offset, data)?,
+            Open::Beside(file) => file.write(offset, data)?,
             Open::Data(open) if mapped => {
                 let done = self.write_data(open, Some(offset), data);
                 // no call tells the process that has stored in the map
@@ -358,7 +472,7 @@ impl Vfs {
         match &handle.open {
             Open::Text(text) => self.save_handle(*text),
             Open::Data(open) => self.save_data(open),
-            Open::Fixed(_) | Open::Directory(..) => Ok(()),
+            Open::Beside(_) | Open::Fixed(_) | Open::Directory(..) => Ok(()),
         }
     }
 
@@ -378,7 +492,7 @@ impl Vfs {
                 (Node::Text(text.number), saved)
             }
             Open::Data(open) => (open.node, self.close_data(open)),
-            Open::Fixed(_) | Open::Directory(..) => return,
+            Open::Beside(_) | Open::Fixed(_) | Open::Directory(..) => return,
         };
         if let Err(error) = saved {
             let path = self.path_of(node);
@@ -403,6 +517,10 @@ impl Vfs {
         }
         match &handle.open {
             Open::Text(text) => locked(&self.texts).extend(*text, end),
+            Open::Beside(file) => {
+                file.bytes.resize(file.bytes.len().max(end));
+                Ok(())
+            }
             Open::Data(open) => self.noted(open.node, self.extend_data(open, end)),
             Open::Fixed(_) => Err(Error::ReadOnly("info is ours")),
             Open::Directory(..) => Err(Error::IsDirectory),

@@ -278,3 +278,84 @@ for a in arrays:
         assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
     }
 }
+
+#[test]
+fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
+    if !can_mount() {
+        return;
+    }
+    let tree = ["m:\n  ", &array("x", 0, "uint8", "[4]")].concat();
+    let sample = Sample::new(&tree)
+        .block(Block::zlib(b"abcd"))
+        .block(Block::raw(b"efgh"));
+    let (_dir, file, mount) = writable(&sample);
+    let new = TempDir::new().unwrap();
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        let said = run(command
+            .args(["-ec", script, "sh"])
+            .arg(&mount.dir)
+            .arg(new.path()));
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{script}");
+    };
+    let put = |name: &str, bytes: &[u8]| fs::write(new.path().join(name), bytes).unwrap();
+    let shows = |bytes: &[u8]| {
+        assert_eq!(mount.read("arrays/m/x.bin").unwrap(), bytes);
+        assert_eq!(mount.names("arrays/m"), ["x.bin", "x.npy"]);
+        assert_eq!(mount.names("blocks"), ["0.bin", "1.bin"]);
+    };
+    put("x.npy", &npy("|u1", "False", "(6,)", b"123456"));
+    shell("mv $2/x.npy $1/arrays/m/x.npy");
+    shows(b"123456");
+    put("x.npy", &npy("|u1", "False", "(2, 1)", b"78"));
+    if run(Command::new("rsync").arg("--version")).code == 0 {
+        shell("rsync -a $2/x.npy $1/arrays/m/");
+        shows(b"78");
+    }
+    shell("cp $2/x.npy $1/next.npy; mv $1/next.npy $1/arrays/m/x.npy; test ! -e $1/next.npy");
+    shows(b"78");
+    // as a careful script
+    shell(
+        "cp $2/x.npy $1/arrays/m/.x.tmp; printf 9 >> $1/arrays/m/.x.tmp; truncate -s -1 $1/arrays/m/.x.tmp; ls -a $1/arrays/m | grep -x .x.tmp; chmod 600 $1/arrays/m/.x.tmp; mv $1/arrays/m/.x.tmp $1/arrays/m/x.npy",
+    );
+    shows(b"78");
+    put("0.bin", b"xy");
+    shell("cp $2/0.bin $1/arrays/m/x.bin.tmp; mv $1/arrays/m/x.bin.tmp $1/arrays/m/x.bin");
+    shows(b"xy");
+    shell("printf ijklmn > $1/blocks/.1.bin.tmp; mv $1/blocks/.1.bin.tmp $1/blocks/1.bin");
+    assert_eq!(mount.read("blocks/1.bin").unwrap(), b"ijklmn");
+    shell(
+        "printf new > $1/blocks/.2.bin.tmp; mv $1/blocks/.2.bin.tmp $1/blocks/2.bin; rm $1/blocks/2.bin; printf x > $1/blocks/a~; rm $1/blocks/a~",
+    );
+    shows(b"xy");
+    // names that no tool makes are not taken, and what can't be replaced stays with what was to replace it
+    let own = |name: &str| errno(File::create(mount.path(name)));
+    assert_eq!(
+        [
+            own("arrays/m/y.npy"),
+            own("arrays/z.npy"),
+            own("blocks/x.bin"),
+            own("info/.x")
+        ],
+        [EPERM; 4]
+    );
+    fs::write(mount.path("arrays/m/.x"), b"no array").unwrap();
+    for name in ["arrays/m/x.npy", "arrays/m/x.bin"] {
+        let refused = fs::rename(mount.path("arrays/m/.x"), mount.path(name));
+        assert!(matches!(errno(refused), EIO | EPERM), "{name}");
+    }
+    assert_eq!(mount.text("arrays/m/.x"), "no array");
+    fs::remove_file(mount.path("arrays/m/.x")).unwrap();
+    // what is removed stays
+    fs::remove_file(mount.path("arrays/m/x.npy")).unwrap();
+    shows(b"xy");
+    assert_eq!(
+        errno(fs::rename(
+            mount.path("blocks/0.bin"),
+            mount.path("blocks/.0")
+        )),
+        EPERM
+    );
+    mount.unmount();
+    assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
+}

@@ -48,7 +48,7 @@ impl Texts {
 }
 
 /// Whether an editor makes files of that name.
-fn is_made_by_editor(name: &OsStr) -> bool {
+pub(in crate::vfs) fn is_made_by_editor(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let fits = |(start, end): &(&str, &str)| {
         let rest = name.strip_prefix(start.as_bytes());

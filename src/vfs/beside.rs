@@ -1,0 +1,224 @@
+//! Files that tools make beside those of blocks and arrays, to rename them over one: what rsync, `mv` and careful scripts do.
+//!
+//! They are like the scratch files of the root, but as large as the disk allows: their bytes are in the spool. Only names that tools
+//! make can be had, so that no user takes a file for an array that is none; see [`is_made_by_editor`].
+//!
+//! A file that is renamed over another one is moved there in the kernel's memory. Its name is never kept there without asking
+//! (`valid` is zero), so that the next look finds the block or array that has taken its bytes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::attr::{Attr, Attributes, FileFacts, Kind};
+use super::error::{Error, check_name};
+use super::node::Node;
+use super::texts::is_made_by_editor;
+use super::{Result, locked};
+use crate::error::Error as Library;
+use crate::source::{Memory, Overlay, Source, Spool};
+
+/// The most files.
+const MAX_FILES: usize = 1000;
+/// How long a name is free to the process that has taken its file away.
+const FREE_FOR: Duration = Duration::from_secs(2);
+
+/// The files beside those of blocks and arrays.
+pub(super) struct Beside {
+    spool: Arc<Spool>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By directory and name.
+    names: BTreeMap<(Node, OsString), Arc<BesideFile>>,
+    /// Those with a name, and those that are open.
+    files: HashMap<u32, Weak<BesideFile>>,
+    next: u32,
+    /// The array file that a process has taken away to make it anew.
+    vacancy: Option<((Node, OsString), u32, Instant)>,
+}
+
+/// One of these files.
+pub(super) struct BesideFile {
+    number: u32,
+    pub(super) bytes: Arc<Overlay>,
+    facts: Mutex<FileFacts>,
+}
+
+impl BesideFile {
+    /// Its attributes.
+    pub(super) fn attr(&self) -> Attr {
+        let facts = locked(&self.facts).clone();
+        Attr {
+            node: Node::Beside(self.number),
+            kind: Kind::File,
+            size: self.bytes.len(),
+            perm: facts.perm,
+            nlink: 1,
+            uid: facts.uid,
+            gid: facts.gid,
+            mtime: facts.mtime,
+            ctime: facts.mtime,
+            valid: Duration::ZERO,
+        }
+    }
+
+    /// Writes bytes; a hole before them reads as zeros.
+    ///
+    /// # Errors
+    /// [`Error::Library`].
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.bytes.write(offset, data)?;
+        locked(&self.facts).mtime = SystemTime::now();
+        Ok(())
+    }
+
+    /// Sets what is to be changed.
+    pub(super) fn set(&self, changes: &Attributes) {
+        if let Some(size) = changes.size {
+            self.bytes.resize(size);
+        }
+        locked(&self.facts).set(changes);
+    }
+}
+
+impl Beside {
+    /// No files. Those to come have their bytes in this spool.
+    pub(super) fn new(spool: &Arc<Spool>) -> Self {
+        Self {
+            spool: Arc::clone(spool),
+            table: Mutex::default(),
+        }
+    }
+
+    /// Makes an empty file.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for a name that no tool makes, [`Error::Exists`]; [`Library::NoRoom`] beyond the limit.
+    pub(super) fn create(&self, directory: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
+        check(name)?;
+        let mut table = locked(&self.table);
+        let key = (directory, name.to_owned());
+        if table.names.contains_key(&key) {
+            return Err(Error::Exists);
+        }
+        table.files.retain(|_, file| file.strong_count() > 0);
+        let number = table.next;
+        let next = number.checked_add(1);
+        let Some(next) = next.filter(|_| table.files.len() < MAX_FILES) else {
+            let why = format!("{MAX_FILES} files are beside those of blocks and arrays already");
+            return Err(Library::NoRoom { why, limit: false }.into());
+        };
+        let nothing = Arc::new(Memory::new(Vec::new()));
+        let file = Arc::new(BesideFile {
+            number,
+            bytes: Arc::new(Overlay::new(nothing, self.spool.part())),
+            facts: Mutex::new(facts),
+        });
+        table.next = next;
+        table.files.insert(number, Arc::downgrade(&file));
+        table.names.insert(key, file);
+        Ok(Node::Beside(number))
+    }
+
+    /// The file of a name.
+    pub(super) fn lookup(&self, directory: Node, name: &OsStr) -> Option<Node> {
+        let table = locked(&self.table);
+        let file = table.names.get(&(directory, name.to_owned()));
+        file.map(|file| Node::Beside(file.number))
+    }
+
+    /// The file of that number.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn file(&self, number: u32) -> Result<Arc<BesideFile>> {
+        let file = locked(&self.table)
+            .files
+            .get(&number)
+            .and_then(Weak::upgrade);
+        file.ok_or(Error::NotFound)
+    }
+
+    /// The names in a directory.
+    pub(super) fn names(&self, directory: Node) -> Vec<OsString> {
+        let table = locked(&self.table);
+        let names = table.names.keys().filter(|(of, _)| *of == directory);
+        names.map(|(_, name)| name.clone()).collect()
+    }
+
+    /// The directory and name of a file.
+    pub(super) fn name_of(&self, number: u32) -> Option<(Node, OsString)> {
+        let table = locked(&self.table);
+        let mut names = table.names.iter();
+        let found = names.find(|(_, file)| file.number == number);
+        found.map(|(name, _)| name.clone())
+    }
+
+    /// Takes a name away.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn unlink(&self, directory: Node, name: &OsStr) -> Result<()> {
+        let gone = locked(&self.table)
+            .names
+            .remove(&(directory, name.to_owned()));
+        gone.map(drop).ok_or(Error::NotFound)
+    }
+
+    /// Gives a file another name, which another one may have.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotPermitted`] as for a new name.
+    pub(super) fn rename(&self, from: (Node, &OsStr), to: (Node, &OsStr)) -> Result<()> {
+        check(to.1)?;
+        let mut table = locked(&self.table);
+        let file = table.names.remove(&(from.0, from.1.to_owned()));
+        let file = file.ok_or(Error::NotFound)?;
+        table.names.insert((to.0, to.1.to_owned()), file);
+        Ok(())
+    }
+
+    /// Lets a process find the name of an array's file free for a while, as `mv` from another file system removes what it is going to
+    /// make.
+    pub(super) fn vacate(&self, directory: Node, name: &OsStr, process: u32) {
+        let key = (directory, name.to_owned());
+        locked(&self.table).vacancy = Some((key, process, Instant::now()));
+    }
+
+    /// Whether a process finds a name free that is not.
+    pub(super) fn is_free_to(
+        &self,
+        directory: Node,
+        name: &OsStr,
+        process: impl Fn() -> u32,
+    ) -> bool {
+        let table = locked(&self.table);
+        let vacancy = table.vacancy.as_ref();
+        vacancy.is_some_and(|(key, by, since)| {
+            (key.0, &*key.1) == (directory, name) && since.elapsed() < FREE_FOR && *by == process()
+        })
+    }
+
+    /// Ends that; whether the name was free to any process.
+    pub(super) fn end_vacancy(&self, directory: Node, name: &OsStr) -> bool {
+        let vacancy = locked(&self.table).vacancy.take();
+        vacancy.is_some_and(|(key, _, since)| {
+            (key.0, &*key.1) == (directory, name) && since.elapsed() < FREE_FOR
+        })
+    }
+}
+
+/// That tools make files of that name.
+fn check(name: &OsStr) -> Result<()> {
+    check_name(name)?;
+    if is_made_by_editor(name) {
+        return Ok(());
+    }
+    Err(Error::NotPermitted(
+        "arrays follow the tree; only hidden and temporary files can be made beside them, to be renamed over one",
+    ))
+}
