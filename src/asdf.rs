@@ -17,6 +17,7 @@ pub mod dialect;
 pub mod external;
 mod find;
 pub mod fits;
+pub mod fits_file;
 pub mod frame;
 pub mod gather;
 pub mod header;

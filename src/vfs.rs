@@ -83,6 +83,7 @@ mod state;
 mod testing;
 mod texts;
 mod unsaved;
+mod views;
 mod write;
 mod xattr;
 
@@ -108,6 +109,7 @@ pub use kernel::Kernel;
 pub use mounts::Mounted;
 pub use node::Node;
 pub use saver::Reading;
+pub use views::View;
 
 use beside::{Beside, BesideFile};
 use block_edits::BlockEdits;
@@ -214,12 +216,13 @@ impl Vfs {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The state of the moment with the names below `arrays/`: all that follow it have names, too, so that the kernel is told of
-    /// those that change while a listing goes on.
-    fn named_state(&self) -> Arc<State> {
+    /// The state of the moment with the names below `arrays/`, or those of a view: all that follow it have names, too, so that the
+    /// kernel is told of those that change while a listing goes on.
+    fn named_state(&self, view: Option<View>) -> Arc<State> {
         loop {
             let state = self.state();
             state.catalogue();
+            view.map(|view| state.view(view));
             if Arc::ptr_eq(&state, &self.state()) {
                 return state;
             }
@@ -246,12 +249,12 @@ impl Vfs {
     /// The node that a name in a directory leads to. Whether it exists is known by its attributes.
     fn find(&self, state: &State, directory: Node, name: &OsStr) -> Result<Node> {
         let found = match directory {
-            Node::Root => root_directories(state)
+            Node::Root => root_directories(state, &self.options)
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1)
                 .or_else(|| locked(&self.texts).lookup(name).map(Node::Text)),
-            Node::Info => INFO_FILES
+            Node::Info => info_files(&self.options)
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1),
@@ -263,6 +266,7 @@ impl Vfs {
                 .catalogue()
                 .lookup(number, name)
                 .or_else(|| self.beside.lookup(directory, name)),
+            Node::ViewDir(view, number) => state.find_in_view(view, number, name),
             _ => return Err(Error::NotDirectory),
         };
         found.ok_or(Error::NotFound)
@@ -328,7 +332,11 @@ impl Vfs {
                 }
                 Open::Beside(file)
             }
-            Node::Block(_) | Node::Array(..) | Node::HduHeader(_) | Node::HduBin(_) => {
+            Node::Block(_)
+            | Node::Array(..)
+            | Node::HduHeader(_)
+            | Node::HduBin(_)
+            | Node::View(..) => {
                 let open = Open::Data(self.open_data(&state, node, access)?);
                 // no notice comes of changes of other files
                 keep_cache = !access.truncate
@@ -336,17 +344,22 @@ impl Vfs {
                     && !self.kernel.is_stale(node);
                 open
             }
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv if access.write => {
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv if access.write => {
                 return Err(Error::ReadOnly("info is ours"));
             }
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv => {
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv => {
                 // these texts change without a save, so that pages of them are not kept
                 direct = true;
                 let text = self.info_text(&state, node);
                 Open::Fixed(Arc::new(Memory::new(text.into_bytes())))
             }
             Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
-            Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => {
+            Node::Root
+            | Node::Blocks
+            | Node::Info
+            | Node::Hdus
+            | Node::ArrayDir(_)
+            | Node::ViewDir(..) => {
                 return Err(Error::IsDirectory);
             }
         };
@@ -411,7 +424,7 @@ impl Vfs {
         let state = self.state();
         let names = match directory {
             Node::Root => {
-                let own = root_directories(&state);
+                let own = root_directories(&state, &self.options);
                 let own = own.into_iter().map(|entry| entry.0.into());
                 let texts = locked(&self.texts);
                 let files = texts.names().map(|entry| entry.0.to_owned());
@@ -421,16 +434,25 @@ impl Vfs {
                 let units = hdus::entries(&state.snapshot).into_iter();
                 Names::Few(units.map(|entry| entry.0).collect())
             }
-            Node::Info => Names::Few(INFO_FILES.map(|entry| entry.0.into()).to_vec()),
+            Node::Info => {
+                let files = info_files(&self.options).into_iter();
+                Names::Few(files.map(|entry| entry.0.into()).collect())
+            }
             Node::Blocks => {
                 let count = state.snapshot.layout().blocks.len();
                 Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }
             Node::ArrayDir(number) => {
-                let state = self.named_state();
+                let state = self.named_state(None);
                 let entries = state.catalogue().entries(number);
                 let entries = entries.ok_or(Error::NotFound)?;
                 Names::Arrays(state, entries)
+            }
+            Node::ViewDir(view, number) => {
+                let state = self.named_state(Some(view));
+                let entries = state.catalogue().entries(number);
+                let entries = entries.ok_or(Error::NotFound)?;
+                Names::View(state, view, entries)
             }
             _ => return Err(Error::NotDirectory),
         };
@@ -518,20 +540,28 @@ const ROOT_DIRECTORIES: [(&str, Node); 3] = [
     ("blocks", Node::Blocks),
     ("info", Node::Info),
 ];
-/// The directories of the root, with that of a FITS file around the ASDF file.
-fn root_directories(state: &State) -> Vec<(&'static str, Node)> {
+/// The directories of the root, with that of a FITS file around the ASDF file, and the views that were asked for.
+fn root_directories(state: &State, options: &Options) -> Vec<(&'static str, Node)> {
     let mut directories = ROOT_DIRECTORIES.to_vec();
+    let views = View::ALL.into_iter().filter(|view| view.is_shown(options));
+    directories.extend(views.map(|view| (view.name(), Node::ViewDir(view, 0))));
     if state.snapshot.fits().is_some() {
         directories.push((hdus::NAME, Node::Hdus));
     }
     directories
 }
 /// The files of `info/`.
-const INFO_FILES: [(&str, Node); 3] = [
-    ("arrays.tsv", Node::ArraysTsv),
-    ("blocks.tsv", Node::BlocksTsv),
-    ("status", Node::Status),
-];
+fn info_files(options: &Options) -> Vec<(&'static str, Node)> {
+    let mut files = vec![
+        ("arrays.tsv", Node::ArraysTsv),
+        ("blocks.tsv", Node::BlocksTsv),
+        ("status", Node::Status),
+    ];
+    if options.fits {
+        files.push(("fits.tsv", Node::FitsTsv));
+    }
+    files
+}
 
 /// The name of block `n`.
 fn block_name(n: impl Display) -> OsString {

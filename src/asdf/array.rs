@@ -443,7 +443,8 @@ pub struct Link {
 }
 
 impl Snapshot {
-    fn array(&self, i: usize) -> Result<&Array> {
+    /// Array `i`, if it has files.
+    pub(super) fn array(&self, i: usize) -> Result<&Array> {
         let array = self
             .arrays()
             .get(i)

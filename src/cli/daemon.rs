@@ -237,6 +237,7 @@ fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
         scratch: options.scratch,
         validate: options.validate,
         given: options.given.clone(),
+        fits: options.fits,
     };
     let kernel = Arc::default();
     let vfs = Vfs::new(path, snapshot, meta, writer, options, kernel);

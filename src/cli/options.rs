@@ -140,6 +140,8 @@ pub(crate) struct Options {
     pub(crate) validate: Validate,
     /// `allow_external=`
     pub(crate) allow_external: Option<PathBuf>,
+    /// `fits`
+    pub(crate) fits: bool,
     /// `idle=`
     pub(crate) idle: Option<Duration>,
     /// `fsname=`
@@ -175,6 +177,7 @@ impl Default for Options {
             max_check: u64::MAX,
             validate: Validate::default(),
             allow_external: None,
+            fits: false,
             idle: None,
             fsname: None,
             subtype: "asdf-mount".to_owned(),
@@ -223,6 +226,7 @@ impl Options {
             ("auto_unmount", None) => self.auto_unmount = true,
             ("force", None) => self.force = true,
             ("verify", None) => self.verify = true,
+            ("fits", None) => self.fits = true,
             ("uid", Some(text)) => self.uid = Some(number(text)?),
             ("gid", Some(text)) => self.gid = Some(number(text)?),
             ("idle", Some(text)) => {

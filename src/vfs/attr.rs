@@ -164,6 +164,8 @@ pub struct Options {
     pub validate: Validate,
     /// The options of the command line, for people: empty, or with `, ` in front.
     pub given: String,
+    /// Whether arrays are also shown as FITS files.
+    pub fits: bool,
 }
 
 /// Permission bits of FILE without set-id, sticky and execute bits.

@@ -175,6 +175,13 @@ impl Listed {
     }
 }
 
+/// What an entry of a directory is.
+pub(super) enum Entry {
+    Directory,
+    Array,
+    Link,
+}
+
 /// All names under `arrays/` of one snapshot.
 #[derive(Debug)]
 pub(super) struct Catalogue {
@@ -339,6 +346,54 @@ impl Catalogue {
         Some(parts.join("/") + suffix)
     }
 
+    /// An entry of these: its number, its name without the ending of files, and what it is.
+    pub(super) fn entry(&self, entries: &Range<usize>, at: usize) -> Option<(u32, String, Entry)> {
+        let entry = self.entries.get(entries.clone())?.get(at)?;
+        let what = match entry.what {
+            What::Directory => Entry::Directory,
+            What::Array(..) => Entry::Array,
+            What::Link(_) => Entry::Link,
+        };
+        let name = locked(&self.numbers).name(entry.number)?.to_owned();
+        Some((entry.number, name, what))
+    }
+
+    /// The number of a name in a directory, without the ending of files, whether it is there now or not.
+    pub(super) fn number(&self, directory: u32, name: &str) -> Option<u32> {
+        locked(&self.numbers).find(directory, name)
+    }
+
+    /// The directory and the name that a number stands for.
+    pub(super) fn name_of(&self, number: u32) -> Option<(u32, String)> {
+        let numbers = locked(&self.numbers);
+        let name = numbers.name(number)?.to_owned();
+        Some((numbers.directory(number)?, name))
+    }
+
+    /// The number of a place's directory.
+    pub(super) fn number_of(&self, paths: &Paths, place: PlaceId) -> Option<u32> {
+        let numbers = locked(&self.numbers);
+        let names = paths.directory_path(place);
+        let mut names = names.split('/').filter(|name| !name.is_empty());
+        names.try_fold(0, |directory, name| numbers.find(directory, name))
+    }
+
+    /// The index in the snapshot of every array that has files, with its number.
+    pub(super) fn numbers_of_arrays(&self) -> impl Iterator<Item = (usize, u32)> {
+        let arrays = self.entries.iter();
+        arrays.filter_map(|entry| match &entry.what {
+            What::Array(i, _) => Some((index(*i), entry.number)),
+            _ => None,
+        })
+    }
+
+    /// The numbers of all directories.
+    pub(super) fn directories(&self) -> impl Iterator<Item = u32> {
+        let entries = self.entries.iter();
+        let directories = entries.filter(|entry| matches!(entry.what, What::Directory));
+        directories.map(|entry| entry.number)
+    }
+
     /// Every array's number, and what its files show.
     pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, &ArrayData)> {
         let arrays = self.entries.iter();
@@ -452,109 +507,4 @@ fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, What)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::asdf::tree::Tree;
-
-    /// The paths of a tree, in which `A` stands for an array.
-    fn places(body: &str) -> Paths {
-        let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]";
-        let text = format!("---\n{}\n...\n", body.replace('A', array));
-        Paths::of(Tree::parse(text).unwrap())
-    }
-
-    fn id(paths: &Paths, path: &str) -> PlaceId {
-        paths.find(path).unwrap()
-    }
-
-    fn catalogue(numbers: &Arc<Mutex<Numbers>>, body: &str, paths: &[&str]) -> Catalogue {
-        let places = places(body);
-        let arrays = (0..).zip(paths);
-        let arrays = arrays.map(|(i, path)| (id(&places, path), array(i)));
-        Catalogue::new(&places, arrays, numbers)
-    }
-
-    fn array(i: u32) -> What {
-        What::Array(i, ArrayData::default())
-    }
-
-    fn names(catalogue: &Catalogue, directory: u32) -> Vec<String> {
-        let (entries, mut position) = (catalogue.entries(directory).unwrap(), 0);
-        let next = || catalogue.next(&entries, &mut position);
-        let names = std::iter::from_fn(next);
-        names.map(|(name, _)| name.into_string().unwrap()).collect()
-    }
-
-    #[test]
-    fn an_array_is_two_files_in_the_directory_of_its_path() {
-        let found = catalogue(
-            &Arc::default(),
-            "{meta: {flux: A}, data: A}",
-            &["meta/flux", "data"],
-        );
-        assert_eq!(names(&found, 0), ["meta", "data.bin", "data.npy"]);
-        let Some(Node::ArrayDir(meta)) = found.lookup(0, "meta".as_ref()) else {
-            panic!("no directory")
-        };
-        assert_eq!(names(&found, meta), ["flux.bin", "flux.npy"]);
-        let Some(Node::Array(flux, Format::Bin)) = found.lookup(meta, "flux.bin".as_ref()) else {
-            panic!("no file")
-        };
-        assert_eq!(found.array(flux).unwrap().0, 0);
-        assert_eq!(found.directory_of(meta), Some(0));
-        assert_eq!(
-            [0, meta, flux].map(|n| found.subdirectories(n)),
-            [Some(1), Some(0), None]
-        );
-        let path = |node| found.path(node).unwrap();
-        assert_eq!(path(Node::Array(flux, Format::Npy)), "arrays/meta/flux.npy");
-        assert_eq!(path(Node::ArrayDir(meta)), "arrays/meta");
-        assert_eq!(found.lookup(0, "flux.bin".as_ref()), None);
-    }
-
-    #[test]
-    fn a_save_changes_no_number() {
-        let numbers = Arc::default();
-        let before = catalogue(&numbers, "{a: A, b: A, c: A}", &["a", "b", "c"]);
-        let after = catalogue(&numbers, "{c: A, x: A, a: A}", &["c", "x", "a"]);
-        for name in ["a.bin", "c.npy"] {
-            assert_eq!(
-                before.lookup(0, name.as_ref()),
-                after.lookup(0, name.as_ref())
-            );
-        }
-        assert_eq!(
-            before.missing_in(&after),
-            [(0, "b.bin".into()), (0, "b.npy".into())]
-        );
-    }
-
-    #[test]
-    fn links_have_targets() {
-        let paths = places("{a: &a {x: &x A}, b: *a, y: *x}");
-        let (a, x, b, y) = (
-            id(&paths, "a"),
-            id(&paths, "a/x"),
-            id(&paths, "b"),
-            id(&paths, "y"),
-        );
-        let here = |from, to, format| Target::Here { from, to, format };
-        let link = |from, to, format| What::Link(here(from, to, format));
-        let items = [
-            (x, array(0)),
-            (b, link(b, a, None)),
-            (y, link(y, x, Some(Format::Bin))),
-            (y, link(y, x, Some(Format::Npy))),
-        ];
-        let found = Catalogue::new(&paths, items, &Arc::default());
-        assert_eq!(names(&found, 0), ["a", "b", "y.bin", "y.npy"]);
-        let target = |name: &str| {
-            let Some(Node::ArrayLink(link)) = found.lookup(0, name.as_ref()) else {
-                panic!("no link {name}")
-            };
-            *found.link(link).unwrap()
-        };
-        assert_eq!(target("b"), here(b, a, None));
-        assert_eq!(target("y.npy"), here(y, x, Some(Format::Npy)));
-    }
-}
+mod tests;

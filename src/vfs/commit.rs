@@ -366,7 +366,8 @@ fn pages_of(state: &State, n: usize) -> Vec<Invalidation> {
     let arrays = state.catalogue().arrays();
     let arrays = arrays.filter(|(_, data)| *data.origin() == Origin::Block(n));
     let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
-    let nodes = block.into_iter().chain(arrays);
+    let views = state.known_views_of(|origin| *origin == Origin::Block(n));
+    let nodes = block.into_iter().chain(arrays).chain(views);
     nodes.map(Invalidation::Pages).collect()
 }
 

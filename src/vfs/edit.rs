@@ -10,6 +10,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::block_edits::BlockDraft;
+use super::format::Format;
 use super::hdus;
 use super::kernel::Announced;
 use super::node::Node;
@@ -73,6 +74,14 @@ impl Vfs {
         if let Node::HduHeader(_) | Node::HduBin(_) = node {
             hdus::source(&state.snapshot, node)?;
         }
+        if let Node::View(view, number) = node {
+            state.view_len(view, number)?;
+            if access.write {
+                return Err(Error::ReadOnly(
+                    "views are made of arrays: write to the file in arrays/",
+                ));
+            }
+        }
         if is_elsewhere(state, node) {
             // what the handles read that have it open, the kernel shows to all: they look at the other file anew, too
             self.edits.changed();
@@ -134,33 +143,57 @@ impl Vfs {
         _reading: &Reading<'_>,
     ) -> Result<Arc<dyn Source>, Library> {
         let snapshot = &state.snapshot;
-        let draft = block_of(state, node).and_then(|block| self.edits.get(block));
         let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
-        match (node, draft) {
-            (Node::Block(_), Some(draft)) => Ok(draft.overlay.clone()),
-            (Node::Block(n), None) => snapshot.block(index(n)),
-            (Node::Array(number, format), draft) => {
+        match node {
+            Node::Block(n) => match self.edits.get(index(n)) {
+                Some(draft) => Ok(draft.overlay.clone()),
+                None => snapshot.block(index(n)),
+            },
+            Node::Array(number, format) => {
                 let i = state.array_index(number).map_err(|_| missing())?;
-                let Some(draft) = draft else {
-                    return format.saved(snapshot, i);
-                };
-                let array = snapshot.arrays().get(i);
-                match format.over(snapshot, i, draft.overlay.clone()) {
-                    // A block that is emptied, to be written anew, can't hold its arrays for a while: they show what is saved until
-                    // it can. One that follows the end of its block is as long as the draft makes it.
-                    Err(error) if !array.is_some_and(Array::goes_to_the_end) => {
-                        format.saved(snapshot, i).map_err(|_| error)
-                    }
-                    made => made,
-                }
+                self.array_source(snapshot, i, format)
             }
-            (node, _) => hdus::source(snapshot, node).map_err(|_| missing()),
+            Node::View(view, number) => self.view_source(state, view, number),
+            node => hdus::source(snapshot, node).map_err(|_| missing()),
         }
     }
 
-    /// Whether a block, or that of an array, has edits that are not saved.
+    /// The bytes of array `i` in a format, with the edits that are not saved yet.
+    pub(super) fn array_source(
+        &self,
+        snapshot: &Snapshot,
+        i: usize,
+        format: Format,
+    ) -> Result<Arc<dyn Source>, Library> {
+        let array = snapshot.arrays().get(i);
+        let draft = match array.map(Array::origin) {
+            Some(Origin::Block(block)) => self.edits.get(*block),
+            _ => None,
+        };
+        let Some(draft) = draft else {
+            return format.saved(snapshot, i);
+        };
+        match format.over(snapshot, i, draft.overlay.clone()) {
+            // A block that is emptied, to be written anew, can't hold its arrays for a while: they show what is saved until
+            // it can. One that follows the end of its block is as long as the draft makes it.
+            Err(error) if !array.is_some_and(Array::goes_to_the_end) => {
+                format.saved(snapshot, i).map_err(|_| error)
+            }
+            made => made,
+        }
+    }
+
+    /// Whether a block, or one that a file shows an array of, has edits that are not saved.
     pub(super) fn is_edited(&self, node: Node) -> bool {
-        block_of(&self.state(), node).is_some_and(|block| self.edits.get(block).is_some())
+        let state = self.state();
+        if let Node::View(view, number) = node {
+            return state.shows_any(
+                view,
+                number,
+                |origin| matches!(origin, Origin::Block(n) if self.edits.get(*n).is_some()),
+            );
+        }
+        block_of(&state, node).is_some_and(|block| self.edits.get(block).is_some())
     }
 
     /// The source that a handle reads from, made anew when that is no longer the right one.
@@ -519,11 +552,15 @@ pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
 
 /// Whether the bytes of an array lie in another file.
 pub(super) fn is_elsewhere(state: &State, node: Node) -> bool {
-    let Node::Array(number, _) = node else {
-        return false;
-    };
-    let data = state.array_data(number);
-    data.is_some_and(|data| matches!(data.origin(), Origin::External(_)))
+    let is_external = |origin: &Origin| matches!(origin, Origin::External(_));
+    match node {
+        Node::Array(number, _) => {
+            let data = state.array_data(number);
+            data.is_some_and(|data| is_external(data.origin()))
+        }
+        Node::View(view, number) => state.shows_any(view, number, is_external),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -89,6 +89,7 @@ mod tests {
             scratch: 0,
             validate: crate::asdf::check::Validate::Warn,
             given: String::new(),
+            fits: false,
         };
         Vfs::new(
             file.path(),

@@ -53,6 +53,7 @@ impl Vfs {
         match node {
             Node::BlocksTsv => blocks_tsv(&state.snapshot),
             Node::ArraysTsv => arrays_tsv(state),
+            Node::FitsTsv => fits_tsv(state),
             _ => self.status(state),
         }
     }
@@ -183,6 +184,27 @@ fn arrays_tsv(state: &State) -> Text {
             "-",
             &problem.map_or_else(String::new, |error| error.to_string()),
         ]);
+    }
+    text
+}
+
+/// `info/fits.tsv`: one line for each array and table, and for each column that FITS has no place for.
+fn fits_tsv(state: &State) -> Text {
+    let mut text = Text::default();
+    text.row(["path", "file", "bytes", "problem"]);
+    let snapshot = &state.snapshot;
+    for subject in snapshot.fits_subjects() {
+        let path = snapshot.subject_path(subject);
+        match snapshot.fits_file(subject) {
+            Ok(file) => {
+                let shown = state.fits_path(subject).unwrap_or_default();
+                text.row([&*path, &shown, &file.len().to_string(), ""]);
+                for (column, why) in file.omitted() {
+                    text.row([&format!("{path}/{column}"), "-", "-", why]);
+                }
+            }
+            Err(error) => text.row([&path, "-", "-", &error.to_string()]),
+        }
     }
     text
 }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use log::{debug, warn};
 
 use super::node::Node;
-use super::{Call, Error, INFO_FILES, Vfs, hdus, locked};
+use super::{Call, Error, Vfs, hdus, info_files, locked};
 
 /// What an inode is called that is none, or whose name is gone.
 const NAMELESS: &str = "a file that is gone";
@@ -43,10 +43,13 @@ impl Vfs {
             Node::Text(_) => Node::Root,
             Node::Block(_) => Node::Blocks,
             Node::Beside(number) => self.beside.name_of(number)?.0,
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv => Node::Info,
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv => Node::Info,
             Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
             Node::Array(number, _) => {
                 Node::ArrayDir(self.state().catalogue().directory_of(number)?)
+            }
+            Node::View(view, number) => {
+                Node::ViewDir(view, self.state().catalogue().directory_of(number)?)
             }
             _ => return None,
         })
@@ -73,8 +76,10 @@ impl Vfs {
                 .beside
                 .name_of(number)
                 .map(|(directory, name)| format!("{}/{}", self.path_of(directory), name.display())),
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv => {
-                let mut files = INFO_FILES.iter().filter(|(_, found)| *found == node);
+            Node::View(..) | Node::ViewDir(..) => state.view_path(node),
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv => {
+                let files = info_files(&self.options).into_iter();
+                let mut files = files.filter(|(_, found)| *found == node);
                 files.next().map(|(name, _)| format!("info/{name}"))
             }
             Node::HduHeader(_) | Node::HduBin(_) => {

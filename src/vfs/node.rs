@@ -5,6 +5,7 @@
 //! grows by the names that saves add, so that a save changes no inode number.
 
 use super::format::Format;
+use super::views::View;
 
 /// A file or directory of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +22,8 @@ pub enum Node {
     BlocksTsv,
     /// `info/arrays.tsv`
     ArraysTsv,
+    /// `info/fits.tsv`
+    FitsTsv,
     /// `hdus/`, in a FITS file
     Hdus,
     /// `blocks/N.bin`
@@ -39,6 +42,10 @@ pub enum Node {
     HduHeader(u32),
     /// `hdus/N-….bin`
     HduBin(u32),
+    /// A directory of a view, with the number of that of `arrays/`.
+    ViewDir(View, u32),
+    /// A file of a view, with the number of its name.
+    View(View, u32),
 }
 
 impl Node {
@@ -63,6 +70,7 @@ impl Node {
             Self::BlocksTsv => (0, 5),
             Self::ArraysTsv => (0, 6),
             Self::Hdus => (0, 7),
+            Self::FitsTsv => (0, 8),
             Self::Block(n) => (1, n),
             Self::ArrayDir(n) => (2, n),
             Self::Array(n, Format::Bin) => (3, n),
@@ -72,6 +80,8 @@ impl Node {
             Self::HduHeader(n) => (7, n),
             Self::HduBin(n) => (8, n),
             Self::Beside(n) => (9, n),
+            Self::ViewDir(View::Fits, n) => (10, n),
+            Self::View(View::Fits, n) => (11, n),
         };
         (kind << 32) | u64::from(number)
     }
@@ -88,6 +98,7 @@ impl Node {
             (0, 5) => Self::BlocksTsv,
             (0, 6) => Self::ArraysTsv,
             (0, 7) => Self::Hdus,
+            (0, 8) => Self::FitsTsv,
             (1, n) => Self::Block(n),
             (2, n) => Self::ArrayDir(n),
             (3, n) => Self::Array(n, Format::Bin),
@@ -97,6 +108,8 @@ impl Node {
             (7, n) => Self::HduHeader(n),
             (8, n) => Self::HduBin(n),
             (9, n) => Self::Beside(n),
+            (10, n) => Self::ViewDir(View::Fits, n),
+            (11, n) => Self::View(View::Fits, n),
             _ => return None,
         })
     }
@@ -112,7 +125,8 @@ mod tests {
         fn a_node_is_found_by_its_inode_number(n: u32) {
             for node in [
                 Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
-                Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Beside(n),
+                Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Beside(n), Node::FitsTsv,
+                Node::ViewDir(View::Fits, n), Node::View(View::Fits, n),
                 Node::Block(n), Node::ArrayDir(n), Node::Array(n, Format::Bin), Node::Array(n, Format::Npy), Node::ArrayLink(n), Node::Text(n),
             ] {
                 prop_assert_eq!(Node::from_ino(node.ino()), Some(node));

@@ -169,12 +169,12 @@ impl Vfs {
         let before = self.state();
         let mut announced = Vec::new();
         loop {
-            let named = before.is_named();
+            let named = before.count_made();
             new.keep_names(&before);
             announced.push(self.kernel.announce(changes(&before, &new), Some(&before)));
             let mut shown = self.state.write().unwrap_or_else(PoisonError::into_inner);
             // a lookup may have made the names of `before` meanwhile; after this it sees that another state is shown, and looks again
-            if before.is_named() == named {
+            if before.count_made() == named {
                 *shown = Arc::new(new);
                 break;
             }
@@ -223,6 +223,7 @@ fn everything(old: &State, new: &State) -> impl Iterator<Item = Invalidation> {
     let blocks = (0..).take(new.snapshot.layout().blocks.len());
     let units = hdus::entries(&new.snapshot).into_iter();
     arrays
+        .chain(old.known_views_of(|_| true))
         .chain(blocks.map(Node::Block))
         .chain(units.map(|(_, node)| node))
         .map(Invalidation::Pages)

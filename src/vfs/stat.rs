@@ -40,7 +40,7 @@ impl Vfs {
             // the kernel's file sizes are signed
             size: size.min(i64::MAX.unsigned_abs()),
             perm: self.perm(state, node, kind),
-            nlink: names(state, node)?,
+            nlink: self.names(state, node)?,
             uid,
             gid,
             mtime: modified(&state.meta),
@@ -52,8 +52,16 @@ impl Vfs {
     /// The bytes of a node.
     pub(super) fn size(&self, state: &State, node: Node) -> Result<u64> {
         Ok(match node {
-            Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => 0,
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv => self.info_len(state, node),
+            Node::Root
+            | Node::Blocks
+            | Node::Info
+            | Node::Hdus
+            | Node::ArrayDir(_)
+            | Node::ViewDir(..) => 0,
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv => {
+                self.info_len(state, node)
+            }
+            Node::View(view, number) => state.view_len(view, number)?,
             Node::Block(n) => self.block_len(state, index(n))?,
             Node::Array(number, format) => {
                 format.len(state.array_data(number).ok_or(Error::NotFound)?)
@@ -77,6 +85,22 @@ impl Vfs {
         }
     }
 
+    /// How many names a node has; of a directory, with its own `.` and the `..` of those in it.
+    fn names(&self, state: &State, node: Node) -> Result<u32> {
+        let directories = match node {
+            Node::Root => {
+                u32::try_from(root_directories(state, &self.options).len()).unwrap_or(u32::MAX)
+            }
+            Node::ArrayDir(number) | Node::ViewDir(_, number) => {
+                let held = state.catalogue().subdirectories(number);
+                u32::try_from(held.ok_or(Error::NotFound)?).unwrap_or(u32::MAX)
+            }
+            Node::Blocks | Node::Info | Node::Hdus => 0,
+            _ => return Ok(1),
+        };
+        Ok(directories.saturating_add(2))
+    }
+
     /// Bytes of a block, as it is being edited.
     fn block_len(&self, state: &State, n: usize) -> Result<u64> {
         if let Some(draft) = self.edits.get(n) {
@@ -94,22 +118,13 @@ impl Vfs {
 
 fn kind(node: Node) -> Kind {
     match node {
-        Node::Root | Node::Blocks | Node::Info | Node::Hdus | Node::ArrayDir(_) => Kind::Directory,
+        Node::Root
+        | Node::Blocks
+        | Node::Info
+        | Node::Hdus
+        | Node::ArrayDir(_)
+        | Node::ViewDir(..) => Kind::Directory,
         Node::ArrayLink(_) => Kind::Symlink,
         _ => Kind::File,
     }
-}
-
-/// How many names a node has; of a directory, with its own `.` and the `..` of those in it.
-fn names(state: &State, node: Node) -> Result<u32> {
-    let directories = match node {
-        Node::Root => u32::try_from(root_directories(state).len()).unwrap_or(u32::MAX),
-        Node::ArrayDir(number) => {
-            let held = state.catalogue().subdirectories(number);
-            u32::try_from(held.ok_or(Error::NotFound)?).unwrap_or(u32::MAX)
-        }
-        Node::Blocks | Node::Info | Node::Hdus => 0,
-        _ => return Ok(1),
-    };
-    Ok(directories.saturating_add(2))
 }

@@ -13,6 +13,7 @@ use super::catalogue::{Catalogue, Numbers, Target};
 use super::elsewhere::Elsewhere;
 use super::format::Format;
 use super::node::Node;
+use super::views::{View, Views};
 use super::{Error, Invalidation, Options, Result, block_name, hdus, index};
 use crate::asdf::{Array, ArrayData, Snapshot};
 
@@ -25,6 +26,7 @@ pub(super) struct State {
     /// How often another program had changed FILE by then.
     pub(super) epoch: u64,
     catalogue: OnceLock<Arc<Catalogue>>,
+    pub(super) views: Views,
     numbers: Arc<Mutex<Numbers>>,
     pub(super) elsewhere: Elsewhere,
     /// How long the texts under `info/` were when they were made last.
@@ -38,6 +40,8 @@ pub(super) enum Names {
     Blocks(u32),
     /// Those of these entries of the state's catalogue.
     Arrays(Arc<State>, Range<usize>),
+    /// The same of a directory of a view.
+    View(Arc<State>, View, Range<usize>),
 }
 
 impl State {
@@ -50,6 +54,7 @@ impl State {
             timed: true,
             epoch: 0,
             catalogue: OnceLock::new(),
+            views: Views::default(),
             numbers: Arc::default(),
             elsewhere: Elsewhere::default(),
             info_lens: Mutex::default(),
@@ -79,12 +84,18 @@ impl State {
         self.catalogue.get().is_some()
     }
 
+    /// How many kinds of names have been made; more may be at any time.
+    pub(super) fn count_made(&self) -> usize {
+        self.views.count().saturating_add(self.is_named().into())
+    }
+
     /// Takes over the names of the state before, if it has the same.
     pub(super) fn keep_names(&self, before: &Self) {
         if let Some(names) = before.catalogue.get()
             && self.snapshot.has_arrays_of(&before.snapshot)
         {
             let _ = self.catalogue.set(Arc::clone(names));
+            self.views.keep(&before.views);
         }
     }
 
@@ -155,8 +166,8 @@ impl State {
         let units = units.filter(|entry| !now.contains(entry));
         let units = units.map(|entry| (Node::Hdus, entry.0));
         let gone = arrays.chain(blocks).chain(units);
-        gone.map(|(directory, name)| Invalidation::Entry(directory, name))
-            .collect()
+        let gone = gone.map(|(directory, name)| Invalidation::Entry(directory, name));
+        gone.chain(self.views_changed_in(next)).collect()
     }
 
     /// The array with that number.
@@ -180,6 +191,11 @@ impl Names {
             let node = Arc::ptr_eq(state, now).then_some(node);
             return Some((name.into(), node));
         }
+        if let Self::View(state, view, entries) = self {
+            let (name, node) = state.next_in_view(*view, entries, position)?;
+            let node = Arc::ptr_eq(state, now).then_some(node);
+            return Some((name.into(), node));
+        }
         let at = *position;
         *position = at.saturating_add(1);
         let name = match self {
@@ -188,7 +204,7 @@ impl Names {
                 let n = u32::try_from(at).ok().filter(|n| n < count)?;
                 block_name(n).into()
             }
-            Self::Arrays(..) => return None,
+            Self::Arrays(..) | Self::View(..) => return None,
         };
         Some((name, None))
     }

@@ -40,6 +40,7 @@ pub(super) fn writable_with<S: Source + 'static>(
         scratch: 1 << 20,
         validate: Validate::Warn,
         given: String::new(),
+        fits: false,
     };
     let vfs = Vfs::new(&path, snapshot, meta, Ok(writer), options, Arc::default());
     (dir, vfs)

@@ -72,3 +72,5 @@ mod unmount;
 mod unsaved;
 #[cfg(feature = "fuse")]
 mod users;
+#[cfg(feature = "fuse")]
+mod views;

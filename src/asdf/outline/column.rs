@@ -92,12 +92,12 @@ impl Outline {
 }
 
 /// The last part of the node's tag begins with one of these.
-fn is_tagged(node: Node<'_>, starts: &[&str]) -> bool {
+pub(in crate::asdf) fn is_tagged(node: Node<'_>, starts: &[&str]) -> bool {
     let last = node.tag().and_then(|tag| tag.rsplit('/').next());
     last.is_some_and(|last| starts.iter().any(|start| last.starts_with(start)))
 }
 
-fn is_table(node: Node<'_>) -> bool {
+pub(in crate::asdf) fn is_table(node: Node<'_>) -> bool {
     is_tagged(node, &["table-"]) && node.len() <= MAX_QUANTITY
 }
 

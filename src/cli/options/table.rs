@@ -83,6 +83,7 @@ pub(crate) const OPTIONS: &[Known] = &[
         "/data",
         "also open external blocks in DIR",
     ),
+    flag("fits", "also show arrays and tables as FITS files"),
     flag("force", "mount what can be had of a damaged FILE"),
     option(
         "idle",

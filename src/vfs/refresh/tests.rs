@@ -45,6 +45,7 @@ fn what_changes_after_it_was_read_is_shown() {
         scratch: 0,
         validate: Validate::Warn,
         given: String::new(),
+        fits: false,
     };
     let vfs = Vfs::new(
         &path,

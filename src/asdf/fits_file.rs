@@ -1,0 +1,457 @@
+//! Arrays and tables as FITS files: what `fits/` of a mount shows.
+//!
+//! An array of numbers is the primary image of its file, with the axes in FITS' order, fastest first, so that the elements lie as in
+//! C order. A structured array and a table (`core/table`, or one of astropy) is a binary table behind an empty primary unit. Numbers are
+//! stored as FITS Standard 4.0 has them: big-endian, unsigned ones with an offset. The length of a file follows from the tree, and
+//! elements are converted when they are read; nothing is kept.
+
+mod column;
+mod header;
+mod rows;
+mod table;
+
+use std::sync::Arc;
+
+use super::Snapshot;
+use super::array::Array;
+use super::datatype::Datatype;
+use super::outline::PlaceId;
+use super::paths::Paths;
+use crate::error::{Error, Place, Result};
+use crate::source::{Joined, Memory, Source, len_u64};
+
+use column::{Column, Columns, MAX_COLUMNS, pixel};
+use header::{BLOCK, Header, printable_ascii};
+use rows::{Field, Part, Rows};
+
+/// What is shown as a FITS file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The array of that index.
+    Array(usize),
+    /// The table at that place.
+    Table(PlaceId),
+}
+
+/// A FITS file that can be made of arrays.
+#[derive(Debug)]
+pub struct FitsFile {
+    header: Vec<u8>,
+    parts: Vec<Records>,
+    /// Bytes of a row or element, and how many there are.
+    width: u64,
+    count: u64,
+    len: u64,
+    omitted: Vec<(String, String)>,
+}
+
+/// An array that a file is made of: its index, the bytes of a record of it, and what becomes of that.
+#[derive(Debug)]
+struct Records {
+    array: usize,
+    record: u64,
+    fields: Vec<Field>,
+}
+
+impl FitsFile {
+    /// The file of so many rows of that many bytes.
+    fn new(
+        header: Vec<u8>,
+        parts: Vec<Records>,
+        (width, count): (u64, u64),
+        omitted: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let len = width
+            .checked_mul(count)
+            .and_then(|data| data.checked_next_multiple_of(BLOCK))
+            .and_then(|data| data.checked_add(len_u64(header.len())))
+            .filter(|len| i64::try_from(*len).is_ok());
+        Ok(Self {
+            len: len.ok_or_else(|| unsupported("a FITS file of 2^63 bytes or more"))?,
+            header,
+            parts,
+            width,
+            count,
+            omitted,
+        })
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are no bytes: never, there is a header.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its header or headers.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// The arrays that it is made of, by index.
+    pub fn arrays(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().map(|part| part.array)
+    }
+
+    /// The columns that FITS can't hold, each with the reason.
+    #[must_use]
+    pub fn omitted(&self) -> &[(String, String)] {
+        &self.omitted
+    }
+
+    /// The file, with the elements of each array, in C order, from `elements`.
+    ///
+    /// # Errors
+    /// Those of `elements`; [`Error::Corrupt`] if there are too few of them.
+    pub fn open(
+        &self,
+        elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
+    ) -> Result<Arc<dyn Source>> {
+        let part = |part: &Records| {
+            Ok(Part {
+                source: elements(part.array)?,
+                record: part.record,
+                fields: part.fields.clone(),
+            })
+        };
+        let parts = self.parts.iter().map(part).collect::<Result<_>>()?;
+        let rows = Rows::new(parts, self.width, self.count)?;
+        let data: Arc<dyn Source> = match rows.unchanged() {
+            Some(source) if source.len() == rows.len() => Arc::clone(source),
+            _ => Arc::new(rows),
+        };
+        let header = Arc::new(Memory::new(self.header.clone()));
+        let used = len_u64(self.header.len()).saturating_add(data.len());
+        let padding = usize::try_from(self.len.saturating_sub(used)).unwrap_or(0);
+        let padding = Arc::new(Memory::new(vec![0; padding]));
+        let data = Arc::new(Joined::new(data, padding)?);
+        Ok(Arc::new(Joined::new(header, data)?))
+    }
+}
+
+impl Snapshot {
+    /// All arrays, and the tables that are shown as directories; whether FITS can hold one is said by [`Snapshot::fits_file`].
+    #[must_use]
+    pub fn fits_subjects(&self) -> Vec<Subject> {
+        let arrays = (0..self.arrays().len()).map(Subject::Array);
+        let tables = self.tables().into_iter().map(Subject::Table);
+        arrays.chain(tables).collect()
+    }
+
+    /// The path of an array or table in the tree.
+    #[must_use]
+    pub fn subject_path(&self, subject: Subject) -> String {
+        let place = match subject {
+            Subject::Array(i) => self.arrays().get(i).map(Array::home),
+            Subject::Table(place) => Some(place),
+        };
+        let path = |(paths, place): (&Paths, PlaceId)| paths.path(place);
+        self.paths().zip(place).map(path).unwrap_or_default()
+    }
+
+    /// The FITS file of an array or a table.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if FITS can't hold it; [`Array::problem`].
+    pub fn fits_file(&self, subject: Subject) -> Result<FitsFile> {
+        let (at, made) = match subject {
+            Subject::Array(i) => {
+                let array = self.array(i)?;
+                (array.brief_path(), self.file_of_array(i, array))
+            }
+            Subject::Table(place) => {
+                let paths = self.paths().ok_or_else(no_longer)?;
+                (paths.brief(place), self.file_of_table(place))
+            }
+        };
+        made.map_err(|error| error.at(Place::Array(at)))
+    }
+
+    fn file_of_array(&self, i: usize, array: &Array) -> Result<FitsFile> {
+        let datatype = array.datatype().ok_or_else(no_longer)?;
+        let shape = array.shape().ok_or_else(no_longer)?;
+        let count = elements(shape).ok_or_else(no_longer)?;
+        let name = array.brief_path();
+        if matches!(datatype, Datatype::Struct(_)) {
+            let mut columns = Columns::default();
+            let added = columns.add("", datatype, &[], 0);
+            let fields = cells(&columns.list);
+            let record = added.or(datatype.size()).ok_or_else(no_longer)?;
+            let records = Records {
+                array: i,
+                record,
+                fields,
+            };
+            return table_file(columns, vec![records], count, &name, Vec::new());
+        }
+        let (change, bits, zero) = pixel(datatype).map_err(unsupported)?;
+        let mut header = Header::default();
+        header.value("SIMPLE", 'T');
+        header.value("BITPIX", bits);
+        let axes = if shape.is_empty() { &[1][..] } else { shape };
+        header.value("NAXIS", axes.len());
+        for (n, len) in (1..).zip(axes.iter().rev()) {
+            header.value(&format!("NAXIS{n}"), len);
+        }
+        header.value("EXTEND", 'T');
+        if let Some(zero) = zero {
+            header.value("BSCALE", 1);
+            header.value("BZERO", zero);
+        }
+        if let Some(blank) = self.masked(i).and_then(|number| blank(number, bits, zero)) {
+            header.value("BLANK", blank);
+        }
+        if let Some(unit) = array.unit() {
+            header.text("BUNIT", &printable_ascii(unit));
+        }
+        header.text("EXTNAME", &printable_ascii(&name));
+        let width = change.sizes().0;
+        let field = Field {
+            from: 0,
+            to: 0,
+            count: 1,
+            change,
+        };
+        let records = Records {
+            array: i,
+            record: width,
+            fields: vec![field],
+        };
+        FitsFile::new(header.finish(), vec![records], (width, count), Vec::new())
+    }
+
+    /// The number that stands for no value in an array of integers, if the tree gives one.
+    fn masked(&self, i: usize) -> Option<i128> {
+        let node = self.paths()?.node(self.arrays().get(i)?.home())?;
+        node.get("mask")?.follow().text()?.parse().ok()
+    }
+}
+
+/// How many elements an array has.
+fn elements(shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(1_u64, |n, len| n.checked_mul(*len))
+}
+
+/// The fields that have elements.
+fn cells(columns: &[Column]) -> Vec<Field> {
+    let fields = columns.iter().map(|column| column.field);
+    fields.filter(|field| field.count > 0).collect()
+}
+
+/// The file of a binary table.
+fn table_file(
+    columns: Columns,
+    parts: Vec<Records>,
+    count: u64,
+    name: &str,
+    mut omitted: Vec<(String, String)>,
+) -> Result<FitsFile> {
+    if columns.are_too_many() {
+        let why = format!("FITS tables have {MAX_COLUMNS} columns at most");
+        return Err(unsupported(why));
+    }
+    let left_out = columns.omitted.into_iter();
+    omitted.extend(left_out.map(|(name, why)| (name, why.to_owned())));
+    if columns.list.is_empty() {
+        let why = omitted.into_iter().next();
+        let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);
+        return Err(unsupported(why));
+    }
+    let mut primary = Header::default();
+    primary.value("SIMPLE", 'T');
+    primary.value("BITPIX", 8);
+    primary.value("NAXIS", 0);
+    primary.value("EXTEND", 'T');
+    let mut header = Header::default();
+    header.text("XTENSION", "BINTABLE");
+    header.value("BITPIX", 8);
+    header.value("NAXIS", 2);
+    header.value("NAXIS1", columns.width);
+    header.value("NAXIS2", count);
+    header.value("PCOUNT", 0);
+    header.value("GCOUNT", 1);
+    header.value("TFIELDS", columns.list.len());
+    for (n, column) in (1..).zip(&columns.list) {
+        column.write(&mut header, n);
+    }
+    header.text("EXTNAME", &printable_ascii(name));
+    for (name, why) in omitted.iter().take(MAX_COLUMNS) {
+        header.comment(&printable_ascii(&format!("left out: {name}: {why}")));
+    }
+    let header = [primary.finish(), header.finish()].concat();
+    FitsFile::new(header, parts, (columns.width, count), omitted)
+}
+
+/// BLANK of an image: a number as it is stored, if it can be.
+fn blank(number: i128, bits: i8, zero: Option<i128>) -> Option<i128> {
+    let stored = number.checked_sub(zero.unwrap_or(0))?;
+    let fits = match bits {
+        8 => u8::try_from(stored).is_ok(),
+        16 => i16::try_from(stored).is_ok(),
+        32 => i32::try_from(stored).is_ok(),
+        64 => i64::try_from(stored).is_ok(),
+        _ => false,
+    };
+    fits.then_some(stored)
+}
+
+fn unsupported(why: impl Into<String>) -> Error {
+    Error::unsupported(Place::File, why)
+}
+
+fn no_longer() -> Error {
+    Error::corrupt(Place::File, "the tree no longer has this array")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::OpenOptions;
+    use crate::asdf::sample::Sample;
+    use crate::codec::Cache;
+    use crate::source::read_all;
+    use std::io::Write;
+
+    fn snapshot(body: &str) -> Snapshot {
+        let text = format!("#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n---\n{body}...\n");
+        let bytes: Vec<u8> = (0..48).collect();
+        let sample = Sample::new().text(text.as_bytes()).block(&bytes);
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&sample.bytes()).unwrap();
+        Snapshot::open(Arc::new(file), Cache::new(1 << 20), OpenOptions::default()).unwrap()
+    }
+
+    fn array(name: &str, datatype: &str, shape: &str) -> String {
+        array_with(name, datatype, shape, "")
+    }
+
+    fn array_with(name: &str, datatype: &str, shape: &str, more: &str) -> String {
+        format!(
+            "{name}: !core/ndarray-1.0.0 {{source: 0, datatype: {datatype}, byteorder: little, shape: {shape}{more}}}\n"
+        )
+    }
+
+    /// Header cards and data of the file of the first array.
+    fn made(snapshot: &Snapshot, subject: Subject) -> (Vec<String>, Vec<u8>) {
+        let file = snapshot.fits_file(subject).unwrap();
+        let source = file.open(&|i| snapshot.array_bin(i)).unwrap();
+        assert_eq!(source.len(), file.len());
+        assert_eq!(file.len() % BLOCK, 0);
+        let bytes = read_all(&*source, 1 << 20).unwrap();
+        let (header, data) = bytes.split_at(file.header().len());
+        let cards = header.chunks(80).map(String::from_utf8_lossy);
+        let cards = cards.map(|card| card.trim_end().to_owned());
+        (
+            cards.filter(|card| !card.is_empty()).collect(),
+            data.to_vec(),
+        )
+    }
+
+    fn has(cards: &[String], card: &str) -> bool {
+        cards.iter().any(|found| found == card)
+    }
+
+    #[test]
+    fn axes_are_reversed_and_elements_are_not() {
+        let (cards, data) = made(&snapshot(&array("x", "int16", "[2, 3]")), Subject::Array(0));
+        let start = [
+            "SIMPLE  =                    T",
+            "BITPIX  =                   16",
+        ];
+        assert_eq!(cards[..2], start);
+        assert!(has(&cards, "NAXIS1  =                    3"));
+        assert!(has(&cards, "NAXIS2  =                    2"));
+        assert_eq!(data[..12], [1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10]);
+        assert_eq!(data.len(), 2880);
+    }
+
+    #[test]
+    fn a_single_number_is_an_image_of_one() {
+        let (cards, data) = made(&snapshot(&array("x", "uint8", "[]")), Subject::Array(0));
+        assert!(has(&cards, "NAXIS   =                    1"));
+        assert!(has(&cards, "NAXIS1  =                    1"));
+        assert_eq!(data.len(), 2880);
+    }
+
+    #[test]
+    fn an_array_without_elements_has_a_header_alone() {
+        let file = made(
+            &snapshot(&array("x", "float32", "[0, 3]")),
+            Subject::Array(0),
+        );
+        assert!(has(&file.0, "NAXIS2  =                    0") && file.1.is_empty());
+    }
+
+    #[test]
+    fn the_number_of_a_mask_is_blank() {
+        for (datatype, mask, want) in [
+            ("uint16", "0", Some("BLANK   =               -32768")),
+            ("int16", "-7", Some("BLANK   =                   -7")),
+            ("uint8", "256", None),
+            ("float32", "5", None),
+        ] {
+            let body = array_with("x", datatype, "[2]", &format!(", mask: {mask}"));
+            let (cards, _) = made(&snapshot(&body), Subject::Array(0));
+            let blank = cards.iter().find(|card| card.starts_with("BLANK"));
+            assert_eq!(blank.map(String::as_str), want, "{datatype}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_gathered_from_its_columns() {
+        let column = |name: &str, more: &str, datatype: &str, shape: &str| {
+            let data = array("data", datatype, shape);
+            let data = data.trim_end();
+            format!("  - !core/column-1.0.0 {{name: {name}, {more}{data}}}\n")
+        };
+        let columns = [
+            column("a", "unit: Jy, ", "uint16", "[2]"),
+            column("long", "", "uint8", "[3]"),
+            column("b", "", "[ascii, 2]", "[2, 2]"),
+            "  - !time/time-1.1.0 {value: 5}\n".to_owned(),
+        ];
+        let body = format!("t: !core/table-1.0.0\n  columns:\n{}", columns.concat());
+        let snapshot = snapshot(&body);
+        let subjects = snapshot.fits_subjects();
+        let table = *subjects.last().unwrap();
+        assert!(matches!(table, Subject::Table(_)) && subjects.len() == 4);
+        assert_eq!(snapshot.subject_path(table), "t");
+        let (cards, data) = made(&snapshot, table);
+        for card in [
+            "NAXIS1  =                    6",
+            "NAXIS2  =                    2",
+            "TTYPE1  = 'a       '",
+            "TUNIT1  = 'Jy      '",
+            "TFORM2  = '4A      '",
+            "TDIM2   = '(2,2)   '",
+            "COMMENT left out: long: 3 rows, but the table has 2",
+            "COMMENT left out: col3: its data are no array of this file",
+        ] {
+            assert!(has(&cards, card), "{card}: {cards:?}");
+        }
+        assert_eq!(data[..12], [0x81, 0, 0, 1, 2, 3, 0x83, 2, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn what_fits_cannot_hold_is_refused() {
+        for (datatype, why) in [
+            ("complex64", "no images of complex numbers"),
+            ("float16", "no numbers of type float16"),
+            ("[ascii, 2]", "not of strings"),
+            (
+                "[{name: h, datatype: float16}]",
+                "no numbers of type float16",
+            ),
+        ] {
+            let body = array("x", datatype, "[2]").replace("ndarray-1.0.0", "ndarray-1.1.0");
+            let error = snapshot(&body).fits_file(Subject::Array(0)).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}

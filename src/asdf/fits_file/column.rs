@@ -1,0 +1,354 @@
+//! The columns of a FITS binary table, by the datatype of the arrays that they are made of (FITS Standard 4.0, section 7.3).
+
+use std::collections::HashSet;
+
+use super::header::{Header, printable_ascii};
+use super::rows::{Change, Field};
+use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
+
+/// How many columns FITS has keywords for.
+pub(super) const MAX_COLUMNS: usize = 999;
+/// Longest name of a column; a number may follow it in the card.
+const MAX_NAME: usize = 60;
+
+/// A column.
+#[derive(Debug)]
+pub(super) struct Column {
+    name: String,
+    /// The letter of its type, and how many elements a cell has.
+    form: (char, u64),
+    /// Shape of a cell, slowest axis first.
+    shape: Vec<u64>,
+    /// What is to be added to the stored numbers.
+    zero: Option<i128>,
+    pub(super) unit: Option<String>,
+    /// The number that stands for no value, as it is stored.
+    pub(super) null: Option<i128>,
+    pub(super) field: Field,
+}
+
+/// What FITS leaves out of a datatype: the name of the field, and why.
+pub(super) type Omitted = (String, &'static str);
+
+/// Records that are being laid out as the cells of rows.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    pub(super) list: Vec<Column>,
+    pub(super) omitted: Vec<Omitted>,
+    /// Bytes of a row.
+    pub(super) width: u64,
+    /// The names of the columns, in small letters.
+    taken: HashSet<String>,
+}
+
+impl Columns {
+    /// Whether there are more of them than FITS has keywords for.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.list.len() > MAX_COLUMNS
+    }
+
+    /// Adds the columns for the records of an array: of this datatype and shape, at a place in each record. Gives where the next field
+    /// of the record begins; `None` if there is no end to it in 64 bits, or there are too many.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        datatype: &Datatype,
+        shape: &[u64],
+        at: u64,
+    ) -> Option<u64> {
+        if self.are_too_many() {
+            return None;
+        }
+        let count = shape.iter().try_fold(1_u64, |n, len| n.checked_mul(*len))?;
+        let end = at.checked_add(datatype.size()?.checked_mul(count)?)?;
+        if let (Datatype::Struct(fields), []) = (datatype, shape) {
+            let mut at = at;
+            for (i, field) in fields.iter().enumerate() {
+                let own = field
+                    .name
+                    .clone()
+                    .filter(|own| !own.is_empty())
+                    .unwrap_or_else(|| format!("f{i}"));
+                let name = if name.is_empty() {
+                    own
+                } else {
+                    format!("{name}_{own}")
+                };
+                at = self.add(&name, &field.datatype, &field.shape, at)?;
+            }
+            return Some(end);
+        }
+        let Cell {
+            letter,
+            elements,
+            change,
+            zero,
+        } = match cell(datatype) {
+            Ok(cell) => cell,
+            Err(why) => {
+                self.omitted.push((name.to_owned(), why));
+                return Some(end);
+            }
+        };
+        let repeat = count.checked_mul(elements)?;
+        let pair = if matches!(letter, 'C' | 'M') { 2 } else { 1 };
+        let field = Field {
+            from: at,
+            to: self.width,
+            count: repeat.checked_mul(pair)?,
+            change,
+        };
+        self.width = self
+            .width
+            .checked_add(field.count.checked_mul(change.sizes().1)?)?;
+        let mut shape = shape.to_vec();
+        if letter == 'A' {
+            shape.push(elements);
+        }
+        let name = self.free_name(name);
+        self.list.push(Column {
+            name,
+            form: (letter, repeat),
+            shape,
+            zero,
+            unit: None,
+            null: None,
+            field,
+        });
+        Some(end)
+    }
+
+    /// The name as FITS can hold it, with a number if another column has it: case makes no difference.
+    fn free_name(&mut self, name: &str) -> String {
+        let mut wanted = printable_ascii(name);
+        wanted.truncate(MAX_NAME);
+        let numbered = (2_u64..).map(|n| format!("{wanted}_{n}"));
+        let mut names = std::iter::once(wanted.clone()).chain(numbered);
+        let free = names.find(|name| self.taken.insert(name.to_ascii_lowercase()));
+        free.unwrap_or_default()
+    }
+}
+
+impl Column {
+    /// Adds its cards; columns count from 1.
+    pub(super) fn write(&self, header: &mut Header, n: usize) {
+        header.text(&format!("TTYPE{n}"), &self.name);
+        let (letter, repeat) = self.form;
+        header.text(&format!("TFORM{n}"), &format!("{repeat}{letter}"));
+        if let Some(zero) = self.zero {
+            header.value(&format!("TSCAL{n}"), 1);
+            header.value(&format!("TZERO{n}"), zero);
+        }
+        if let Some(null) = self.null {
+            header.value(&format!("TNULL{n}"), null);
+        }
+        if self.shape.len() > 1 && repeat > 0 {
+            let axes: Vec<_> = self.shape.iter().rev().map(u64::to_string).collect();
+            header.text(&format!("TDIM{n}"), &format!("({})", axes.join(",")));
+        }
+        if let Some(unit) = &self.unit {
+            header.text(&format!("TUNIT{n}"), unit);
+        }
+    }
+
+    /// Has a number stand for no value, if its cells can hold it.
+    pub(super) fn set_null(&mut self, number: i128) {
+        let stored = number.checked_sub(self.zero.unwrap_or(0));
+        self.null = stored.filter(|stored| match self.form.0 {
+            'B' => u8::try_from(*stored).is_ok(),
+            'I' => i16::try_from(*stored).is_ok(),
+            'J' => i32::try_from(*stored).is_ok(),
+            'K' => i64::try_from(*stored).is_ok(),
+            _ => false,
+        });
+    }
+}
+
+/// What a single element of a datatype is in FITS.
+struct Cell {
+    letter: char,
+    /// Elements as FITS counts them: a string has as many as it has characters.
+    elements: u64,
+    change: Change,
+    zero: Option<i128>,
+}
+
+/// What a single element is in FITS, or why it is nothing there.
+fn cell(datatype: &Datatype) -> Result<Cell, &'static str> {
+    let (letter, elements, change, zero) = match datatype {
+        Datatype::Ascii(len) => ('A', *len, plain(1, ByteOrder::Big), None),
+        Datatype::Ucs4(len, order) => ('A', *len, Change::Narrow(*order), None),
+        Datatype::Struct(_) => return Err("FITS has no columns of arrays of structures"),
+        Datatype::Scalar(scalar, order) => match scalar {
+            Scalar::Float16 => return Err("FITS has no numbers of type float16"),
+            Scalar::Bool8 => ('L', 1, Change::Truth, None),
+            Scalar::Complex64 => ('C', 1, plain(4, *order), None),
+            Scalar::Complex128 => ('M', 1, plain(8, *order), None),
+            Scalar::Float32 => ('E', 1, plain(4, *order), None),
+            Scalar::Float64 => ('D', 1, plain(8, *order), None),
+            integer => {
+                let (change, zero) = integer_change(*integer, *order);
+                let letter = match integer.size() {
+                    1 => 'B',
+                    2 => 'I',
+                    4 => 'J',
+                    _ => 'K',
+                };
+                (letter, 1, change, zero)
+            }
+        },
+    };
+    Ok(Cell {
+        letter,
+        elements,
+        change,
+        zero,
+    })
+}
+
+/// A number that keeps its value.
+fn plain(size: u8, order: ByteOrder) -> Change {
+    Change::Number {
+        size,
+        swap: order == ByteOrder::Little && size > 1,
+        flip: false,
+    }
+}
+
+/// What becomes of an integer, and what is to be added to what is stored: FITS has signed integers, and unsigned bytes.
+pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Change, Option<i128>) {
+    let size = integer.size();
+    let is_unsigned = integer.kind() == 'u';
+    let flip = is_unsigned == (size > 1);
+    let half = 1_i128 << size.saturating_mul(8).saturating_sub(1);
+    let zero = if is_unsigned {
+        half
+    } else {
+        half.saturating_neg()
+    };
+    let change = Change::Number {
+        size,
+        swap: order == ByteOrder::Little && size > 1,
+        flip,
+    };
+    (change, flip.then_some(zero))
+}
+
+/// What becomes of the elements of an image, its BITPIX and BZERO; or why it is no image.
+pub(super) fn pixel(datatype: &Datatype) -> Result<(Change, i8, Option<i128>), &'static str> {
+    let Datatype::Scalar(scalar, order) = datatype else {
+        return Err("FITS images are of numbers, not of strings");
+    };
+    let bits = i8::try_from(u16::from(scalar.size()).saturating_mul(8)).unwrap_or(i8::MAX);
+    match scalar {
+        Scalar::Float16 => Err("FITS has no numbers of type float16"),
+        Scalar::Complex64 | Scalar::Complex128 => Err("FITS has no images of complex numbers"),
+        Scalar::Float32 | Scalar::Float64 => {
+            Ok((plain(scalar.size(), *order), bits.saturating_neg(), None))
+        }
+        Scalar::Bool8 => Ok((plain(1, *order), bits, None)),
+        integer => {
+            let (change, zero) = integer_change(*integer, *order);
+            Ok((change, bits, zero))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::datatype::Field as Member;
+
+    const ORDER: ByteOrder = ByteOrder::Little;
+
+    fn number(scalar: Scalar) -> Datatype {
+        Datatype::Scalar(scalar, ORDER)
+    }
+
+    fn member(name: &str, datatype: Datatype, shape: &[u64]) -> Member {
+        Member {
+            name: Some(name.to_owned()),
+            datatype,
+            shape: shape.to_vec(),
+        }
+    }
+
+    fn cards(columns: &Columns) -> Vec<String> {
+        let mut header = Header::default();
+        for (n, column) in columns.list.iter().enumerate() {
+            column.write(&mut header, n + 1);
+        }
+        let text = String::from_utf8(header.finish()).unwrap();
+        let cards = text.as_bytes().chunks(80);
+        let cards = cards.map(|card| String::from_utf8_lossy(card).trim_end().to_owned());
+        cards.take_while(|card| card != "END").collect()
+    }
+
+    #[test]
+    fn integers_that_fits_lacks_have_an_offset() {
+        for (scalar, zero) in [
+            (Scalar::Int8, Some(-128)),
+            (Scalar::Uint8, None),
+            (Scalar::Int16, None),
+            (Scalar::Uint16, Some(32768)),
+            (Scalar::Uint32, Some(2_147_483_648)),
+            (Scalar::Uint64, Some(9_223_372_036_854_775_808)),
+        ] {
+            assert_eq!(integer_change(scalar, ORDER).1, zero, "{scalar:?}");
+        }
+    }
+
+    #[test]
+    fn a_structure_is_a_row() {
+        let inner = Datatype::Struct(vec![member("x", number(Scalar::Float64), &[])]);
+        let datatype = Datatype::Struct(vec![
+            member("flux", number(Scalar::Float32), &[2, 3]),
+            member("half", number(Scalar::Float16), &[]),
+            member("Name", Datatype::Ucs4(5, ORDER), &[2]),
+            member("name", number(Scalar::Uint16), &[]),
+            member("in", inner.clone(), &[]),
+            member("many", inner, &[2]),
+        ]);
+        let mut columns = Columns::default();
+        assert_eq!(
+            columns.add("", &datatype, &[], 0),
+            Some(24 + 2 + 40 + 2 + 8 + 16)
+        );
+        assert_eq!(columns.width, 24 + 10 + 2 + 8);
+        let omitted: Vec<_> = columns.omitted.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(omitted, ["half", "many"]);
+        columns.list[2].set_null(32767);
+        let want = [
+            "TTYPE1  = 'flux    '",
+            "TFORM1  = '6E      '",
+            "TDIM1   = '(3,2)   '",
+            "TTYPE2  = 'Name    '",
+            "TFORM2  = '10A     '",
+            "TDIM2   = '(5,2)   '",
+            "TTYPE3  = 'name_2  '",
+            "TFORM3  = '1I      '",
+            "TSCAL3  =                    1",
+            "TZERO3  =                32768",
+            "TNULL3  =                   -1",
+            "TTYPE4  = 'in_x    '",
+            "TFORM4  = '1D      '",
+        ];
+        assert_eq!(cards(&columns), want);
+        let fields: Vec<_> = columns
+            .list
+            .iter()
+            .map(|c| (c.field.from, c.field.to))
+            .collect();
+        assert_eq!(fields, [(0, 0), (26, 24), (66, 34), (68, 36)]);
+    }
+
+    #[test]
+    fn a_number_that_a_cell_cannot_hold_is_no_null() {
+        let mut columns = Columns::default();
+        columns.add("a", &number(Scalar::Uint8), &[], 0);
+        for (number, want) in [(-1, None), (256, None), (255, Some(255))] {
+            columns.list[0].set_null(number);
+            assert_eq!(columns.list[0].null, want);
+        }
+    }
+}

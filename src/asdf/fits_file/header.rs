@@ -1,0 +1,107 @@
+//! FITS headers as text: cards of 80 characters in blocks of 2880 bytes (FITS Standard 4.0, sections 4.1 and 4.2).
+
+use std::fmt::{Display, Write};
+
+/// Bytes of a FITS block.
+pub(super) const BLOCK: u64 = 2880;
+/// Characters of a card.
+const CARD: usize = 80;
+/// Most characters of a text in a card, where a `'` counts twice.
+const MAX_TEXT: usize = 68;
+/// Least characters of a text in a card.
+const MIN_TEXT: usize = 8;
+
+/// A header that is being put together.
+#[derive(Debug, Default)]
+pub(super) struct Header(String);
+
+impl Header {
+    /// Adds a card with a number or `T` or `F`.
+    pub(super) fn value(&mut self, keyword: &str, value: impl Display) {
+        self.card(&format!("{keyword:<8}= {value:>20}"));
+    }
+
+    /// Adds a card with a text. What does not fit is left out.
+    pub(super) fn text(&mut self, keyword: &str, text: &str) {
+        let mut quoted = String::new();
+        for c in text.chars() {
+            let len = if c == '\'' { 2 } else { 1 };
+            if quoted.len().saturating_add(len) > MAX_TEXT {
+                break;
+            }
+            quoted.extend(std::iter::repeat_n(c, len));
+        }
+        self.card(&format!("{keyword:<8}= '{quoted:<MIN_TEXT$}'"));
+    }
+
+    /// Adds a card that tells people something, cut to its length.
+    pub(super) fn comment(&mut self, text: &str) {
+        let card = format!("COMMENT {text}");
+        self.card(card.get(..CARD.min(card.len())).unwrap_or_default());
+    }
+
+    fn card(&mut self, card: &str) {
+        // writing to a string can't fail
+        let _ = write!(self.0, "{card:<CARD$}");
+    }
+
+    /// The header with its end, in whole blocks.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.card("END");
+        let mut bytes = self.0.into_bytes();
+        let block = usize::try_from(BLOCK).unwrap_or(CARD);
+        bytes.resize(bytes.len().next_multiple_of(block), b' ');
+        bytes
+    }
+}
+
+/// A text as FITS can hold it: what is not printable ASCII is percent-encoded, as in the names of files.
+pub(super) fn printable_ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, ' '..='~') {
+            out.push(c);
+        } else {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                // the same
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_made_of_cards_and_fills_blocks() {
+        let mut header = Header::default();
+        header.value("SIMPLE", 'T');
+        header.value("BZERO", 1_u64 << 63);
+        header.text("EXTNAME", "it's");
+        header.text("BUNIT", &"'".repeat(100));
+        header.comment(&"c".repeat(100));
+        let bytes = header.finish();
+        assert_eq!(bytes.len(), 2880);
+        let cards: Vec<_> = bytes.chunks(80).map(String::from_utf8_lossy).collect();
+        assert_eq!(
+            cards[0],
+            format!("{:<80}", "SIMPLE  =                    T")
+        );
+        assert_eq!(cards[1].trim_end(), "BZERO   =  9223372036854775808");
+        assert_eq!(cards[2].trim_end(), "EXTNAME = 'it''s   '");
+        assert_eq!(cards[3].as_ref(), format!("BUNIT   = '{}'", "'".repeat(68)));
+        assert_eq!(cards[4], format!("COMMENT {}", "c".repeat(72)));
+        assert_eq!(cards[5].trim_end(), "END");
+        let mut long = Header::default();
+        (0..36).for_each(|n| long.value("NAXIS", n));
+        assert_eq!(long.finish().len(), 5760);
+    }
+
+    #[test]
+    fn only_printable_ascii_is_left() {
+        assert_eq!(printable_ascii("a é\n%"), "a %C3%A9%0A%");
+    }
+}

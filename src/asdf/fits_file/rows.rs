@@ -1,0 +1,425 @@
+//! Rows of a FITS table, or elements of a FITS image, made of the elements of arrays when they are read.
+//!
+//! A row is put together from one record of each part; a part is an array, its record an element or a row of it. Numbers become
+//! big-endian, and unsigned ones signed by an offset of half their range (FITS Standard 4.0, sections 4.4.2.5 and 7.3.2). An image is
+//! a table whose rows are single elements.
+
+use std::sync::Arc;
+
+use crate::asdf::datatype::ByteOrder;
+use crate::asdf::tile::{in_memory, misplaced};
+use crate::error::{Error, Place, Result};
+use crate::source::{PooledBuf, Source, checked_end, len_u64};
+
+/// Bytes of rows, or of the records of a part, that are converted at a time: they stay in the processor's second cache.
+const BATCH: u64 = 256 << 10;
+/// The sign bit of a number, in its first byte when that is the most significant one.
+const SIGN: u8 = 0x80;
+/// Bytes of a UCS-4 character.
+const CHARACTER: usize = 4;
+
+/// What an element becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A number of that many bytes: big-endian, with its sign bit turned over if it was unsigned (or, of one byte, signed).
+    Number {
+        /// Bytes.
+        size: u8,
+        /// Its bytes are turned round.
+        swap: bool,
+        /// Its sign bit is turned over.
+        flip: bool,
+    },
+    /// A truth value: `T` or `F`.
+    Truth,
+    /// A UCS-4 character: one byte of ASCII.
+    Narrow(ByteOrder),
+}
+
+impl Change {
+    /// Bytes of the element before and after.
+    pub(super) fn sizes(self) -> (u64, u64) {
+        match self {
+            Self::Number { size, .. } => (size.into(), size.into()),
+            Self::Truth => (1, 1),
+            Self::Narrow(_) => (4, 1),
+        }
+    }
+
+    /// Whether the bytes stay as they are.
+    fn is_nothing(self) -> bool {
+        let nothing = |swap: bool, flip: bool| !swap && !flip;
+        matches!(self, Self::Number { swap, flip, .. } if nothing(swap, flip))
+    }
+
+    /// Converts elements where they are; only of changes that keep the size.
+    fn in_place(self, bytes: &mut [u8]) {
+        match self {
+            Self::Number { size, swap, flip } => {
+                let flip = if flip { SIGN } else { 0 };
+                match (size, swap) {
+                    (2, true) => swap_all::<2>(bytes, flip),
+                    (4, true) => swap_all::<4>(bytes, flip),
+                    (8, true) => swap_all::<8>(bytes, flip),
+                    (size, _) if flip != 0 => {
+                        let numbers = bytes.chunks_exact_mut(usize::from(size.max(1)));
+                        for first in numbers.filter_map(<[u8]>::first_mut) {
+                            *first ^= flip;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            Self::Truth => {
+                for byte in bytes {
+                    *byte = if *byte == 0 { b'F' } else { b'T' };
+                }
+            }
+            Self::Narrow(_) => {}
+        }
+    }
+
+    /// Converts elements from one buffer to another, which has the length that they need.
+    fn convert(self, from: &[u8], to: &mut [u8]) -> Result<()> {
+        if let Self::Narrow(order) = self {
+            let (characters, _) = from.as_chunks::<CHARACTER>();
+            for (character, to) in characters.iter().zip(to) {
+                let code = match order {
+                    ByteOrder::Big => u32::from_be_bytes(*character),
+                    ByteOrder::Little => u32::from_le_bytes(*character),
+                };
+                let ascii = u8::try_from(code).ok().filter(u8::is_ascii);
+                *to = ascii.ok_or_else(|| not_ascii(code))?;
+            }
+            return Ok(());
+        }
+        if from.len() != to.len() {
+            return Err(misplaced());
+        }
+        to.copy_from_slice(from);
+        self.in_place(to);
+        Ok(())
+    }
+}
+
+/// Turns the bytes of each number round, and its sign bit over with a `flip` of [`SIGN`].
+fn swap_all<const N: usize>(bytes: &mut [u8], flip: u8) {
+    for number in bytes.as_chunks_mut::<N>().0 {
+        number.reverse();
+        if let Some(first) = number.first_mut() {
+            *first ^= flip;
+        }
+    }
+}
+
+fn not_ascii(code: u32) -> Error {
+    let why = format!("the character U+{code:04X} is not ASCII, and FITS has no other strings");
+    Error::unsupported(Place::File, why)
+}
+
+/// Elements of one kind, one behind the other in a record and in a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field {
+    /// Where they begin in the record.
+    pub(super) from: u64,
+    /// Where they begin in the row.
+    pub(super) to: u64,
+    /// Number of elements, at least 1.
+    pub(super) count: u64,
+    /// What becomes of each.
+    pub(super) change: Change,
+}
+
+impl Field {
+    /// Bytes before and after.
+    fn lens(&self) -> (u64, u64) {
+        let (from, to) = self.change.sizes();
+        // exact: both lie in a record or row, whose length is known
+        (
+            self.count.saturating_mul(from),
+            self.count.saturating_mul(to),
+        )
+    }
+
+    /// Converts the elements of every row.
+    fn convert_rows(
+        &self,
+        (records, record): (&[u8], usize),
+        (rows, width): (&mut [u8], usize),
+    ) -> Result<()> {
+        let (from, to) = (in_memory(self.from)?, in_memory(self.to)?);
+        let (from_len, to_len) = (in_memory(self.lens().0)?, in_memory(self.lens().1)?);
+        let records = records.chunks_exact(record.max(1));
+        for (record, row) in records.zip(rows.chunks_exact_mut(width.max(1))) {
+            let from = record.get(from..).and_then(|rest| rest.get(..from_len));
+            let to = row.get_mut(to..).and_then(|rest| rest.get_mut(..to_len));
+            let (from, to) = from.zip(to).ok_or_else(misplaced)?;
+            self.change.convert(from, to)?;
+        }
+        Ok(())
+    }
+}
+
+/// An array, and what becomes of each of its records.
+pub(super) struct Part {
+    /// The records, one behind the other.
+    pub(super) source: Arc<dyn Source>,
+    /// Bytes of a record.
+    pub(super) record: u64,
+    /// What becomes of it, in the order of the row. Some of it may be left out.
+    pub(super) fields: Vec<Field>,
+}
+
+/// The rows of a table, or the elements of an image.
+pub(super) struct Rows {
+    parts: Vec<Part>,
+    /// Bytes of a row.
+    width: u64,
+    len: u64,
+}
+
+impl Rows {
+    /// `count` rows of `width` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a part has fewer records, or the rows together exceed 2^64 bytes.
+    pub(super) fn new(parts: Vec<Part>, width: u64, count: u64) -> Result<Self> {
+        let len = width.checked_mul(count).ok_or_else(misplaced)?;
+        let short = |part: &Part| {
+            let records = part.record.checked_mul(count);
+            records.is_none_or(|records| records > part.source.len())
+        };
+        if parts.iter().any(short) {
+            return Err(misplaced());
+        }
+        Ok(Self { parts, width, len })
+    }
+
+    /// The one array whose bytes these are, if nothing becomes of them.
+    pub(super) fn unchanged(&self) -> Option<&Arc<dyn Source>> {
+        let [part] = self.parts.as_slice() else {
+            return None;
+        };
+        let same = |field: &Field| field.from == field.to && field.change.is_nothing();
+        (part.record == self.width && part.fields.iter().all(same)).then_some(&part.source)
+    }
+
+    /// Puts whole rows together, from row `first` on.
+    fn convert(&self, first: u64, rows: &mut [u8]) -> Result<()> {
+        let width = in_memory(self.width)?;
+        let count = rows.len().checked_div(width).unwrap_or(0);
+        for part in &self.parts {
+            let record = in_memory(part.record)?;
+            let at = first.checked_mul(part.record).ok_or_else(misplaced)?;
+            if let ([part], [field]) = (self.parts.as_slice(), part.fields.as_slice())
+                && field.lens() == (self.width, self.width)
+                && part.record == self.width
+            {
+                part.source.read_exact_at(rows, at)?;
+                field.change.in_place(rows);
+                return Ok(());
+            }
+            let len = count.checked_mul(record).ok_or_else(misplaced)?;
+            let mut records = PooledBuf::of(len);
+            part.source.read_exact_at(&mut records, at)?;
+            for field in &part.fields {
+                field.convert_rows((&records, record), (&mut *rows, width))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads some bytes of a row that is too long to be put together as a whole, from byte `within` of it on. How many.
+    fn convert_piece(&self, row: u64, within: u64, out: &mut [u8]) -> Result<usize> {
+        let fields = self.parts.iter();
+        let mut fields = fields.flat_map(|part| part.fields.iter().map(move |field| (part, field)));
+        let holds = |field: &Field| {
+            let skipped = within.checked_sub(field.to);
+            skipped.is_some_and(|skipped| skipped < field.lens().1)
+        };
+        let (part, field) = fields
+            .find(|(_, field)| holds(field))
+            .ok_or_else(misplaced)?;
+        let (from_size, to_size) = field.change.sizes();
+        let skipped = within.saturating_sub(field.to);
+        let element = skipped.checked_div(to_size).unwrap_or(0);
+        let inside = in_memory(skipped.checked_rem(to_size).unwrap_or(0))?;
+        let most = (BATCH / 8).min(field.count.saturating_sub(element));
+        let wanted = len_u64(out.len().saturating_add(inside)).div_ceil(to_size);
+        let count = wanted.min(most);
+        let mut elements = PooledBuf::of(in_memory(count.saturating_mul(from_size))?);
+        let at = row
+            .checked_mul(part.record)
+            .and_then(|at| at.checked_add(field.from))
+            .and_then(|at| at.checked_add(element.checked_mul(from_size)?));
+        part.source
+            .read_exact_at(&mut elements, at.ok_or_else(misplaced)?)?;
+        let mut converted = PooledBuf::of(in_memory(count.saturating_mul(to_size))?);
+        field.change.convert(&elements, &mut converted)?;
+        let converted = converted.get(inside..).unwrap_or_default();
+        let len = converted.len().min(out.len());
+        for (to, from) in out.iter_mut().zip(converted) {
+            *to = *from;
+        }
+        Ok(len)
+    }
+
+    /// Reads the start of `out` from the byte at `at` on. How many bytes.
+    fn read_some(&self, out: &mut [u8], at: u64) -> Result<usize> {
+        let row = at.checked_div(self.width).ok_or_else(misplaced)?;
+        let within = at.checked_rem(self.width).ok_or_else(misplaced)?;
+        let records = self.parts.iter().map(|part| part.record);
+        let longest = records.fold(self.width, u64::max);
+        if longest > BATCH {
+            return self.convert_piece(row, within, out);
+        }
+        let width = in_memory(self.width)?;
+        if within == 0 && out.len() >= width {
+            let most = in_memory(BATCH.checked_div(longest).unwrap_or(1))?;
+            let rows = out.len().checked_div(width).unwrap_or(1).min(most);
+            let len = rows.saturating_mul(width);
+            self.convert(row, out.get_mut(..len).ok_or_else(misplaced)?)?;
+            return Ok(len);
+        }
+        let mut whole = PooledBuf::of(width);
+        self.convert(row, &mut whole)?;
+        let found = whole.get(in_memory(within)?..).ok_or_else(misplaced)?;
+        for (to, from) in out.iter_mut().zip(found) {
+            *to = *from;
+        }
+        Ok(found.len().min(out.len()))
+    }
+}
+
+impl Source for Rows {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        checked_end(offset, buf.len(), self.len)?;
+        let (mut rest, mut at) = (buf, offset);
+        while !rest.is_empty() {
+            let done = self.read_some(rest, at)?;
+            if done == 0 {
+                return Err(misplaced());
+            }
+            rest = rest.get_mut(done..).unwrap_or_default();
+            at = at.saturating_add(len_u64(done));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Memory, read_all};
+    use proptest::prelude::*;
+
+    fn number(size: u8, swap: bool, flip: bool) -> Change {
+        Change::Number { size, swap, flip }
+    }
+
+    fn part(bytes: Vec<u8>, record: u64, fields: &[Field]) -> Part {
+        Part {
+            source: Arc::new(Memory::new(bytes)),
+            record,
+            fields: fields.to_vec(),
+        }
+    }
+
+    fn field(from: u64, to: u64, count: u64, change: Change) -> Field {
+        Field {
+            from,
+            to,
+            count,
+            change,
+        }
+    }
+
+    /// The bytes of a column, by the values.
+    fn image(bytes: Vec<u8>, change: Change) -> Vec<u8> {
+        let size = change.sizes().0;
+        let count = bytes.len() as u64 / size;
+        let parts = vec![part(bytes, size, &[field(0, 0, 1, change)])];
+        let rows = Rows::new(parts, size, count).unwrap();
+        read_all(&rows, 1 << 20).unwrap()
+    }
+
+    #[test]
+    fn unsigned_numbers_are_signed_ones_with_an_offset() {
+        let bytes = [0_u16, 1, 32768, 65535].map(u16::to_le_bytes).concat();
+        let want = [i16::MIN, i16::MIN + 1, 0, i16::MAX].map(i16::to_be_bytes);
+        assert_eq!(image(bytes, number(2, true, true)), want.concat());
+        let bytes = [0_u64, u64::MAX].map(u64::to_be_bytes).concat();
+        let want = [i64::MIN, i64::MAX].map(i64::to_be_bytes);
+        assert_eq!(image(bytes, number(8, false, true)), want.concat());
+        // BZERO is -128 there
+        let bytes = [-128_i8, 0, 127].map(i8::to_le_bytes).concat();
+        assert_eq!(image(bytes, number(1, false, true)), [0, 128, 255]);
+    }
+
+    #[test]
+    fn truth_values_are_letters_and_characters_bytes() {
+        assert_eq!(image(vec![0, 1, 7], Change::Truth), b"FTT");
+        let text = ['a', '\0'].map(|c| u32::from(c).to_le_bytes()).concat();
+        let of = |text: Vec<u8>| {
+            let narrow = field(0, 0, 2, Change::Narrow(ByteOrder::Little));
+            let rows = Rows::new(vec![part(text, 8, &[narrow])], 2, 1).unwrap();
+            read_all(&rows, 10)
+        };
+        assert_eq!(of(text).unwrap(), b"a\0");
+        let text = ['a', 'é'].map(|c| u32::from(c).to_le_bytes()).concat();
+        let why = of(text).unwrap_err().to_string();
+        assert!(why.contains("U+00E9 is not ASCII"), "{why}");
+    }
+
+    #[test]
+    fn rows_need_all_their_records() {
+        let fields = [field(0, 0, 1, number(2, true, false))];
+        assert!(Rows::new(vec![part(vec![0; 5], 2, &fields)], 2, 3).is_err());
+    }
+
+    /// A table of three columns, the second of so many characters, and its bytes.
+    fn table(rows: u64, long: u64) -> (Rows, Vec<u8>) {
+        let numbers: Vec<u8> = (0..rows * 6).map(|i| i as u8).collect();
+        let text: Vec<u8> = (0..rows * long)
+            .flat_map(|i| u32::from(b'a' + (i % 26) as u8).to_be_bytes())
+            .collect();
+        let mut want = Vec::new();
+        for row in 0..rows {
+            let record = &numbers[row as usize * 6..][..6];
+            want.extend([record[3], record[2], record[1], record[0]]);
+            want.extend((0..long).map(|i| b'a' + ((row * long + i) % 26) as u8));
+            want.push(if record[5] == 0 { b'F' } else { b'T' });
+        }
+        let fields = [
+            field(0, 0, 1, number(4, true, false)),
+            field(5, 4 + long, 1, Change::Truth),
+        ];
+        let narrow = field(0, 4, long, Change::Narrow(ByteOrder::Big));
+        let parts = vec![part(numbers, 6, &fields), part(text, long * 4, &[narrow])];
+        (Rows::new(parts, long + 5, rows).unwrap(), want)
+    }
+
+    proptest! {
+        #[test]
+        fn any_part_can_be_read(rows in 1_u64..40, long in 1_u64..20, at in 0_usize..1000, len in 0_usize..1000) {
+            let (table, want) = table(rows, long);
+            let at = at.min(want.len());
+            let mut buf = vec![0; len.min(want.len() - at)];
+            table.read_exact_at(&mut buf, at as u64).unwrap();
+            prop_assert_eq!(&buf[..], &want[at..at + buf.len()]);
+        }
+
+        #[test]
+        fn rows_that_are_too_long_are_read_in_pieces(at in 0_usize..600_000, len in 0_usize..300_000) {
+            let (table, want) = table(3, BATCH / 4 * 3);
+            let at = at.min(want.len());
+            let mut buf = vec![0; len.min(want.len() - at)];
+            table.read_exact_at(&mut buf, at as u64).unwrap();
+            prop_assert_eq!(&buf[..], &want[at..at + buf.len()]);
+        }
+    }
+}

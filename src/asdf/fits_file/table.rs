@@ -1,0 +1,154 @@
+//! Tables of the tree: `core/table`, and those of astropy, which have the names of all columns in a list of their own.
+
+use super::column::Columns;
+use super::{FitsFile, Records, cells, no_longer, printable_ascii, table_file, unsupported};
+use crate::asdf::Snapshot;
+use crate::asdf::outline::column::{MAX_QUANTITY, is_table, is_tagged};
+use crate::asdf::outline::{PlaceId, What};
+use crate::asdf::paths::Paths;
+use crate::asdf::tree::{Kind, Node};
+use crate::error::Result;
+
+/// Most columns that are looked at: of those that FITS can't hold, each is listed.
+const MAX_LISTED: usize = 10_000;
+
+/// A column as the tree has it.
+struct Declared<'t> {
+    name: String,
+    /// What its data are, if it is a column and not another object.
+    data: Option<Node<'t>>,
+    unit: Option<&'t str>,
+}
+
+impl Snapshot {
+    /// The tables that are shown as directories.
+    pub(super) fn tables(&self) -> Vec<PlaceId> {
+        let Some(paths) = self.paths() else {
+            return Vec::new();
+        };
+        let places = paths.outline().ids();
+        let tables = places.filter(|(id, place)| {
+            let node = paths.node(*id).map(Node::follow);
+            place.what == What::Directory
+                && node.is_some_and(|node| is_table(node) && node.get("columns").is_some())
+                && self.found().is_directory(paths, *id)
+        });
+        tables.map(|(id, _)| id).collect()
+    }
+
+    /// The FITS file of the table at a place: of its columns that are arrays with as many rows as the first.
+    pub(super) fn file_of_table(&self, table: PlaceId) -> Result<FitsFile> {
+        if table == PlaceId::ROOT {
+            return Err(unsupported("a table without a name: it is the whole tree"));
+        }
+        let paths = self.paths().ok_or_else(no_longer)?;
+        let node = paths.node(table).ok_or_else(no_longer)?;
+        let (mut columns, mut parts) = (Columns::default(), Vec::new());
+        let mut omitted = Vec::new();
+        let mut count = None;
+        for column in declared(node) {
+            match self.array_of(paths, &column, count) {
+                Err(why) => omitted.push((column.name, why)),
+                Ok((array, rows)) => {
+                    count = Some(rows);
+                    match self.add_column(&mut columns, &column, array) {
+                        Some(records) => parts.push(records),
+                        None if columns.are_too_many() => break,
+                        None => {
+                            let why = "rows of 2^64 bytes or more".to_owned();
+                            omitted.push((column.name, why));
+                        }
+                    }
+                }
+            }
+        }
+        table_file(
+            columns,
+            parts,
+            count.unwrap_or(0),
+            &paths.brief(table),
+            omitted,
+        )
+    }
+
+    /// The array of a column, and how many rows it has: `rows` if that is known; else why the column can't be shown.
+    fn array_of(
+        &self,
+        paths: &Paths,
+        column: &Declared<'_>,
+        rows: Option<u64>,
+    ) -> Result<(usize, u64), String> {
+        let place = column
+            .data
+            .and_then(|data| paths.outline().find(data.follow().id()));
+        let array = place.and_then(|place| paths.outline().array(place));
+        let array = array.ok_or("its data are no array of this file")?;
+        let known = self.array(array).map_err(|error| error.to_string())?;
+        let own = known.shape().and_then(<[u64]>::first);
+        match (own, rows) {
+            (None, _) => Err("a single value".to_owned()),
+            (Some(own), Some(rows)) if *own != rows => {
+                Err(format!("{own} rows, but the table has {rows}"))
+            }
+            (Some(own), _) => Ok((array, *own)),
+        }
+    }
+
+    /// Adds the columns of an array, of which each row is a record.
+    fn add_column(
+        &self,
+        columns: &mut Columns,
+        column: &Declared<'_>,
+        array: usize,
+    ) -> Option<Records> {
+        let known = self.arrays().get(array)?;
+        let first = columns.list.len();
+        let cell = known.shape()?.get(1..)?;
+        let record = columns.add(&column.name, known.datatype()?, cell, 0)?;
+        let null = self.masked(array);
+        let added = columns.list.get_mut(first..)?;
+        for added in &mut *added {
+            added.unit = column.unit.map(printable_ascii);
+            if let Some(null) = null {
+                added.set_null(null);
+            }
+        }
+        let fields = cells(added);
+        Some(Records {
+            array,
+            record,
+            fields,
+        })
+    }
+}
+
+/// The columns of a table.
+fn declared(table: Node<'_>) -> Vec<Declared<'_>> {
+    let Some(columns) = table.get("columns") else {
+        return Vec::new();
+    };
+    let mut names = table.get("colnames").map(Node::items);
+    let columns = columns.items().take(MAX_LISTED).enumerate();
+    let columns = columns.map(|(n, column)| {
+        let listed = names.as_mut().and_then(Iterator::next);
+        let column = column.follow();
+        let small = column.kind() == Kind::Mapping && column.len() <= MAX_QUANTITY;
+        let get = |key| column.get(key).filter(|_| small);
+        let own = get("name").and_then(Node::text);
+        let name = own.or_else(|| listed.and_then(Node::text));
+        let name = name.filter(|name| !name.is_empty());
+        let data = if is_tagged(column, &["column-", "maskedcolumn-"]) {
+            get("data")
+        } else if is_tagged(column, &["quantity-"]) {
+            get("value")
+        } else {
+            is_tagged(column, &["ndarray-"]).then_some(column)
+        };
+        Declared {
+            name: name.map_or_else(|| format!("col{n}"), str::to_owned),
+            data,
+            unit: get("unit").and_then(Node::text),
+        }
+    });
+    columns.collect()
+}

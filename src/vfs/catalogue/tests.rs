@@ -1,0 +1,106 @@
+//! Names under `arrays/`, from trees.
+
+use super::*;
+use crate::asdf::tree::Tree;
+
+/// The paths of a tree, in which `A` stands for an array.
+fn places(body: &str) -> Paths {
+    let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]";
+    let text = format!("---\n{}\n...\n", body.replace('A', array));
+    Paths::of(Tree::parse(text).unwrap())
+}
+
+fn id(paths: &Paths, path: &str) -> PlaceId {
+    paths.find(path).unwrap()
+}
+
+fn catalogue(numbers: &Arc<Mutex<Numbers>>, body: &str, paths: &[&str]) -> Catalogue {
+    let places = places(body);
+    let arrays = (0..).zip(paths);
+    let arrays = arrays.map(|(i, path)| (id(&places, path), array(i)));
+    Catalogue::new(&places, arrays, numbers)
+}
+
+fn array(i: u32) -> What {
+    What::Array(i, ArrayData::default())
+}
+
+fn names(catalogue: &Catalogue, directory: u32) -> Vec<String> {
+    let (entries, mut position) = (catalogue.entries(directory).unwrap(), 0);
+    let next = || catalogue.next(&entries, &mut position);
+    let names = std::iter::from_fn(next);
+    names.map(|(name, _)| name.into_string().unwrap()).collect()
+}
+
+#[test]
+fn an_array_is_two_files_in_the_directory_of_its_path() {
+    let found = catalogue(
+        &Arc::default(),
+        "{meta: {flux: A}, data: A}",
+        &["meta/flux", "data"],
+    );
+    assert_eq!(names(&found, 0), ["meta", "data.bin", "data.npy"]);
+    let Some(Node::ArrayDir(meta)) = found.lookup(0, "meta".as_ref()) else {
+        panic!("no directory")
+    };
+    assert_eq!(names(&found, meta), ["flux.bin", "flux.npy"]);
+    let Some(Node::Array(flux, Format::Bin)) = found.lookup(meta, "flux.bin".as_ref()) else {
+        panic!("no file")
+    };
+    assert_eq!(found.array(flux).unwrap().0, 0);
+    assert_eq!(found.directory_of(meta), Some(0));
+    assert_eq!(
+        [0, meta, flux].map(|n| found.subdirectories(n)),
+        [Some(1), Some(0), None]
+    );
+    let path = |node| found.path(node).unwrap();
+    assert_eq!(path(Node::Array(flux, Format::Npy)), "arrays/meta/flux.npy");
+    assert_eq!(path(Node::ArrayDir(meta)), "arrays/meta");
+    assert_eq!(found.lookup(0, "flux.bin".as_ref()), None);
+}
+
+#[test]
+fn a_save_changes_no_number() {
+    let numbers = Arc::default();
+    let before = catalogue(&numbers, "{a: A, b: A, c: A}", &["a", "b", "c"]);
+    let after = catalogue(&numbers, "{c: A, x: A, a: A}", &["c", "x", "a"]);
+    for name in ["a.bin", "c.npy"] {
+        assert_eq!(
+            before.lookup(0, name.as_ref()),
+            after.lookup(0, name.as_ref())
+        );
+    }
+    assert_eq!(
+        before.missing_in(&after),
+        [(0, "b.bin".into()), (0, "b.npy".into())]
+    );
+}
+
+#[test]
+fn links_have_targets() {
+    let paths = places("{a: &a {x: &x A}, b: *a, y: *x}");
+    let (a, x, b, y) = (
+        id(&paths, "a"),
+        id(&paths, "a/x"),
+        id(&paths, "b"),
+        id(&paths, "y"),
+    );
+    let here = |from, to, format| Target::Here { from, to, format };
+    let link = |from, to, format| What::Link(here(from, to, format));
+    let items = [
+        (x, array(0)),
+        (b, link(b, a, None)),
+        (y, link(y, x, Some(Format::Bin))),
+        (y, link(y, x, Some(Format::Npy))),
+    ];
+    let found = Catalogue::new(&paths, items, &Arc::default());
+    assert_eq!(names(&found, 0), ["a", "b", "y.bin", "y.npy"]);
+    let target = |name: &str| {
+        let Some(Node::ArrayLink(link)) = found.lookup(0, name.as_ref()) else {
+            panic!("no link {name}")
+        };
+        *found.link(link).unwrap()
+    };
+    assert_eq!(target("b"), here(b, a, None));
+    assert_eq!(target("y.npy"), here(y, x, Some(Format::Npy)));
+}

@@ -1,0 +1,378 @@
+//! `fits/`: further files of arrays, in directories like those of `arrays/`, read-only.
+//!
+//! A view has a file for each array, or table, that it can show; its name is that of the array with the view's own ending. Files and
+//! directories have the numbers that `arrays/` has for their names, and are made when something first looks into the view: a mount
+//! that was not asked for views knows of them by its options alone.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use super::catalogue::{Catalogue, Entry};
+use super::node::Node;
+use super::state::State;
+use super::{Error, Invalidation, Options, Result, Vfs};
+use crate::asdf::fits_file::{FitsFile, Subject};
+use crate::asdf::{Origin, Snapshot};
+use crate::error::{Error as Library, Place};
+use crate::source::Source;
+
+/// A further way to show arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum View {
+    /// `fits/`: FITS files.
+    Fits,
+}
+
+impl View {
+    /// All of them.
+    pub(super) const ALL: [Self; 1] = [Self::Fits];
+
+    /// The name of its directory in the root.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Fits => "fits",
+        }
+    }
+
+    /// What the names of its files end with.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Fits => ".fits",
+        }
+    }
+
+    /// Whether the mount is to show it.
+    pub(super) fn is_shown(self, options: &Options) -> bool {
+        match self {
+            Self::Fits => options.fits,
+        }
+    }
+
+    /// What a directory of `arrays/` is called here: where its name ends like those of files, its last dot is encoded.
+    fn directory_name(self, name: &str) -> String {
+        match name.strip_suffix(self.suffix()) {
+            Some(stem) => format!("{stem}%2E{}", self.letters()),
+            None => name.to_owned(),
+        }
+    }
+
+    /// What a directory that has this name here is called in `arrays/`.
+    fn directory_in_arrays(self, name: &str) -> Option<String> {
+        let encoded = format!("%2E{}", self.letters());
+        match name.strip_suffix(&encoded) {
+            Some(stem) => Some(format!("{stem}{}", self.suffix())),
+            None if name.ends_with(self.suffix()) => None,
+            None => Some(name.to_owned()),
+        }
+    }
+
+    /// Its suffix without the dot.
+    fn letters(self) -> &'static str {
+        self.suffix().strip_prefix('.').unwrap_or_default()
+    }
+}
+
+/// A file of a view.
+#[derive(Debug)]
+pub(super) struct ViewFile {
+    subject: Subject,
+    len: u64,
+    /// A hash of what it shows beside the elements of arrays.
+    hash: u64,
+    /// The arrays that it shows, by index.
+    arrays: Vec<usize>,
+}
+
+/// The files of a view of one snapshot, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct ViewFiles(HashMap<u32, ViewFile>);
+
+/// The files of the views of a state, made when they are first asked for.
+#[derive(Debug, Default)]
+pub(super) struct Views {
+    fits: OnceLock<Arc<ViewFiles>>,
+}
+
+impl Views {
+    fn slot(&self, view: View) -> &OnceLock<Arc<ViewFiles>> {
+        match view {
+            View::Fits => &self.fits,
+        }
+    }
+
+    /// The files of a view, if they have been made: if not, the kernel knows none of them.
+    pub(super) fn made(&self, view: View) -> Option<&Arc<ViewFiles>> {
+        self.slot(view).get()
+    }
+
+    /// How many views have been made.
+    pub(super) fn count(&self) -> usize {
+        let made = |view: &View| self.made(*view).is_some();
+        View::ALL.iter().filter(|view| made(view)).count()
+    }
+
+    /// Takes over those of a state with the same arrays.
+    pub(super) fn keep(&self, before: &Self) {
+        for view in View::ALL {
+            if let Some(files) = before.made(view) {
+                let _ = self.slot(view).set(Arc::clone(files));
+            }
+        }
+    }
+}
+
+impl ViewFiles {
+    /// The files that FITS can hold.
+    fn fits(snapshot: &Snapshot, catalogue: &Catalogue) -> Self {
+        let arrays: HashMap<usize, u32> = catalogue.numbers_of_arrays().collect();
+        let hasher = HASHER.get_or_init(RandomState::new);
+        let shown = |subject: Subject| {
+            let number = match subject {
+                Subject::Array(i) => *arrays.get(&i)?,
+                Subject::Table(place) => catalogue.number_of(snapshot.paths()?, place)?,
+            };
+            let file = snapshot.fits_file(subject).ok()?;
+            let shown = ViewFile {
+                subject,
+                len: file.len(),
+                hash: hasher.hash_one(file.header()),
+                arrays: file.arrays().collect(),
+            };
+            Some((number, shown))
+        };
+        let subjects = snapshot.fits_subjects().into_iter();
+        Self(subjects.filter_map(shown).collect())
+    }
+
+    fn is_table(&self, number: u32) -> bool {
+        let file = self.0.get(&number);
+        file.is_some_and(|file| matches!(file.subject, Subject::Table(_)))
+    }
+}
+
+/// The same hashes for all states, to compare them.
+static HASHER: OnceLock<RandomState> = OnceLock::new();
+
+impl State {
+    /// The files of a view.
+    pub(super) fn view(&self, view: View) -> &Arc<ViewFiles> {
+        let made = || match view {
+            View::Fits => ViewFiles::fits(&self.snapshot, self.catalogue()),
+        };
+        self.views.slot(view).get_or_init(|| Arc::new(made()))
+    }
+
+    /// The path of the FITS file of an array or a table below the mountpoint.
+    pub(super) fn fits_path(&self, subject: Subject) -> Option<String> {
+        let number = match subject {
+            Subject::Array(i) => {
+                let place = self.snapshot.arrays().get(i)?.home();
+                let paths = self.snapshot.paths()?;
+                let directory = self.catalogue().number_of(paths, paths.parent(place))?;
+                self.catalogue().number(directory, &paths.stem(place))?
+            }
+            Subject::Table(place) => self.catalogue().number_of(self.snapshot.paths()?, place)?,
+        };
+        self.view_path(Node::View(View::Fits, number))
+    }
+
+    fn view_file(&self, view: View, number: u32) -> Result<&ViewFile> {
+        self.view(view).0.get(&number).ok_or(Error::NotFound)
+    }
+
+    /// Bytes of a file of a view.
+    pub(super) fn view_len(&self, view: View, number: u32) -> Result<u64> {
+        Ok(self.view_file(view, number)?.len)
+    }
+
+    /// The node of that name in a directory of a view.
+    pub(super) fn find_in_view(&self, view: View, directory: u32, name: &OsStr) -> Option<Node> {
+        let name = name.to_str()?;
+        let catalogue = self.catalogue();
+        if let Some(stem) = name.strip_suffix(view.suffix()) {
+            let number = catalogue.number(directory, stem)?;
+            let known = self.view(view).0.contains_key(&number);
+            return known.then_some(Node::View(view, number));
+        }
+        let name = view.directory_in_arrays(name)?;
+        let number = catalogue.number(directory, &name)?;
+        let is_directory = catalogue.entries(number).is_some();
+        is_directory.then_some(Node::ViewDir(view, number))
+    }
+
+    /// The first name of a directory of a view from a position on, which is behind it then: `entries` are those of the directory in
+    /// `arrays/`. Each of them has two positions, as a table is a directory and a file.
+    pub(super) fn next_in_view(
+        &self,
+        view: View,
+        entries: &Range<usize>,
+        position: &mut usize,
+    ) -> Option<(OsString, Node)> {
+        let files = self.view(view);
+        loop {
+            let (entry, at_file) = (*position / 2, *position % 2 == 1);
+            *position = position.saturating_add(1);
+            let (number, name, entry) = self.catalogue().entry(entries, entry)?;
+            let is_shown = match entry {
+                Entry::Directory => !at_file || files.is_table(number),
+                Entry::Array => at_file && files.0.contains_key(&number),
+                Entry::Link => false,
+            };
+            if !is_shown {
+                continue;
+            }
+            return Some(if at_file {
+                let name = format!("{name}{}", view.suffix());
+                (name.into(), Node::View(view, number))
+            } else {
+                let name = view.directory_name(&name);
+                (name.into(), Node::ViewDir(view, number))
+            });
+        }
+    }
+
+    /// The path of a file or directory of a view below the mountpoint.
+    pub(super) fn view_path(&self, node: Node) -> Option<String> {
+        let (view, mut number, suffix) = match node {
+            Node::ViewDir(view, number) => (view, number, ""),
+            Node::View(view, number) => (view, number, view.suffix()),
+            _ => return None,
+        };
+        let mut path = String::new();
+        let mut is_last = true;
+        while number != 0 {
+            let (directory, name) = self.catalogue().name_of(number)?;
+            let name = if is_last && !suffix.is_empty() {
+                format!("{name}{suffix}")
+            } else {
+                view.directory_name(&name)
+            };
+            path = format!("/{name}{path}");
+            (number, is_last) = (directory, false);
+        }
+        Some(format!("{}{path}", view.name()))
+    }
+
+    /// Whether a file shows an array of which something holds.
+    pub(super) fn shows_any(
+        &self,
+        view: View,
+        number: u32,
+        holds: impl Fn(&Origin) -> bool,
+    ) -> bool {
+        let arrays = self.view_file(view, number).map(|file| &file.arrays);
+        let mut arrays = arrays.into_iter().flatten();
+        arrays.any(|i| {
+            let array = self.snapshot.arrays().get(*i);
+            array.is_some_and(|array| holds(array.origin()))
+        })
+    }
+
+    /// The files of views that the kernel may know and that show an array of which something holds.
+    pub(super) fn known_views_of(&self, holds: impl Fn(&Origin) -> bool) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        for view in View::ALL {
+            let files = self.views.made(view);
+            let numbers = files.into_iter().flat_map(|files| files.0.keys());
+            let shown = numbers.filter(|number| self.shows_any(view, **number, &holds));
+            nodes.extend(shown.map(|number| Node::View(view, *number)));
+        }
+        nodes
+    }
+
+    /// What the kernel may know of views here that is not so in the state that follows: names, and the pages of files.
+    pub(super) fn views_changed_in(&self, next: &Self) -> Vec<Invalidation> {
+        let mut changes = Vec::new();
+        for view in View::ALL {
+            let Some(before) = self.views.made(view) else {
+                continue;
+            };
+            let after = next.view(view);
+            if Arc::ptr_eq(before, after) {
+                continue;
+            }
+            for (number, old) in &before.0 {
+                let file = Node::View(view, *number);
+                match after.0.get(number) {
+                    None => changes.extend(self.name_gone(file)),
+                    Some(new) if !self.shows_the_same(old, next, new) => {
+                        changes.push(Invalidation::Pages(file));
+                    }
+                    Some(_) => {}
+                }
+            }
+            let gone = self.catalogue().directories();
+            let gone = gone.filter(|number| next.catalogue().entries(*number).is_none());
+            changes.extend(gone.filter_map(|number| self.name_gone(Node::ViewDir(view, number))));
+        }
+        changes
+    }
+
+    /// Has the kernel forget the name of a file or directory of a view.
+    fn name_gone(&self, node: Node) -> Option<Invalidation> {
+        let (Node::View(view, number) | Node::ViewDir(view, number)) = node else {
+            return None;
+        };
+        let (directory, _) = self.catalogue().name_of(number)?;
+        let path = self.view_path(node)?;
+        let name = path.rsplit('/').next()?;
+        Some(Invalidation::Entry(
+            Node::ViewDir(view, directory),
+            name.into(),
+        ))
+    }
+
+    /// Whether a file here shows the same as one of another state, as long as its blocks do.
+    fn shows_the_same(&self, file: &ViewFile, other: &Self, as_file: &ViewFile) -> bool {
+        let data = |state: &Self, i: usize| Some(state.snapshot.arrays().get(i)?.data().clone());
+        let mut arrays = file.arrays.iter().zip(&as_file.arrays);
+        (file.hash, file.arrays.len()) == (as_file.hash, as_file.arrays.len())
+            && arrays.all(|(i, other_i)| {
+                let both = data(self, *i).zip(data(other, *other_i));
+                both.is_some_and(|(one, other)| one.shows_the_same(&other))
+            })
+    }
+}
+
+impl Vfs {
+    /// The bytes of a file of a view, with the edits of blocks that are not saved yet.
+    pub(super) fn view_source(
+        &self,
+        state: &State,
+        view: View,
+        number: u32,
+    ) -> Result<Arc<dyn Source>, Library> {
+        let missing = |_| Library::corrupt(Place::File, "the tree no longer has this array");
+        let file = state.view_file(view, number).map_err(missing)?;
+        let snapshot = &state.snapshot;
+        match view {
+            View::Fits => {
+                let fits: FitsFile = snapshot.fits_file(file.subject)?;
+                fits.open(&|i| self.array_source(snapshot, i, super::Format::Bin))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_never_has_the_name_of_a_file() {
+        let view = View::Fits;
+        for (name, here) in [
+            ("a", "a"),
+            ("a.fits", "a%2Efits"),
+            ("a%2Ebin", "a%2Ebin"),
+            (".fits", "%2Efits"),
+        ] {
+            assert_eq!(view.directory_name(name), here);
+            assert_eq!(view.directory_in_arrays(here).as_deref(), Some(name));
+        }
+        assert_eq!(view.directory_in_arrays("a.fits"), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! Further files of arrays: what `-o fits` shows.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::common::{Mount, can_mount, daemons_of, eventually, run};
+use crate::corpus::python;
+use crate::sample::{Block, Sample, array, flux, noise, ramp};
+
+/// Bytes of a block that is read where it should not be.
+const LEN: usize = 20_000_000;
+/// Bytes of a FITS block.
+const BLOCK: usize = 2880;
+
+/// The cards of the header at the start of a FITS file, without the blanks at their ends.
+fn cards(bytes: &[u8]) -> Vec<String> {
+    let cards = bytes.chunks(80);
+    let cards = cards.map(|card| String::from_utf8_lossy(card).trim_end().to_owned());
+    cards.take_while(|card| card != "END").collect()
+}
+
+#[test]
+fn fits_files_have_the_values_that_python_reads() {
+    let Some(python) = python().filter(|_| can_mount()) else {
+        return;
+    };
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("kinds.asdf");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fits_oracle.py");
+    let oracle = |arguments: &[&Path]| {
+        let mut command = Command::new(&python);
+        command.arg(&script).args(arguments);
+        run(&mut command)
+    };
+    let made = oracle(&["make".as_ref(), &file]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let mount = Mount::new(&file, &["-r", "-o", "fits"]);
+    let compared = oracle(&["compare".as_ref(), &file, &mount.dir]);
+    assert_eq!(compared.code, 0, "{compared:?}");
+    assert!(
+        compared.stdout.ends_with("39 equal, 0 different\n"),
+        "{compared:?}"
+    );
+}
+
+/// Bytes that the daemon of a mount has read so far.
+fn bytes_read(mount: &Mount) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{}/io", daemons_of(&mount.dir)[0])).unwrap();
+    let line = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_looks_only_at_names_and_sizes_reads_no_block() {
+    if !can_mount() {
+        return;
+    }
+    let shape = format!("[{}]", LEN / 4);
+    let body = array("raw", 0, "int32", &shape) + &array("packed", 1, "float32", &shape);
+    let sample = Sample::new(&body)
+        .block(Block::raw(&noise(LEN)))
+        .block(Block::lz4(&ramp(LEN)));
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&sample.write(dir.path()), &["-r", "-o", "fits"]);
+    let before = bytes_read(&mount);
+    for (program, arguments) in [
+        ("ls", &["-lR"][..]),
+        ("du", &["-ab"]),
+        ("find", &[".", "-size", "+1k", "-ls"]),
+    ] {
+        let mut command = Command::new(program);
+        let said = run(command.args(arguments).current_dir(&mount.dir));
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(said.stdout.contains("packed.fits"), "{said:?}");
+    }
+    let read = bytes_read(&mount) - before;
+    assert!(read < 1_000_000, "{read} bytes were read");
+    let whole = mount.read("fits/packed.fits").unwrap();
+    assert_eq!(whole.len() % BLOCK, 0);
+    assert!(bytes_read(&mount) - before > read);
+}
+
+/// A float32 as a FITS file has it.
+fn big_endian(values: &[u8]) -> Vec<u8> {
+    let values = values.chunks(4);
+    values
+        .flat_map(|value| value.iter().rev().copied())
+        .collect()
+}
+
+#[test]
+fn a_fits_file_follows_edits_of_its_array_and_of_the_tree() {
+    if !can_mount() {
+        return;
+    }
+    let body = "meta: {flux: !unit/quantity-1.1.0 {unit: Jy, value: !core/ndarray-1.0.0 \
+        {source: 0, datatype: float32, byteorder: little, shape: [4, 6]}}}\n";
+    let sample = Sample::new(body).block(Block::lz4(&flux()));
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&sample.write(dir.path()), &["-o", "fits"]);
+    let name = "fits/meta/flux/value.fits";
+    let whole = mount.read(name).unwrap();
+    assert_eq!(whole.len(), 2 * BLOCK);
+    let header = cards(&whole);
+    for card in [
+        "BITPIX  =                  -32",
+        "NAXIS1  =                    6",
+        "NAXIS2  =                    4",
+        "BUNIT   = 'Jy      '",
+        "EXTNAME = 'meta/flux/value'",
+    ] {
+        assert!(header.iter().any(|found| found == card), "{header:?}");
+    }
+    assert_eq!(whole[BLOCK..BLOCK + 96], big_endian(&flux()));
+    assert!(whole[BLOCK + 96..].iter().all(|byte| *byte == 0));
+
+    let open = File::open(mount.path(name)).unwrap();
+    let first = || {
+        let mut number = [0; 4];
+        open.read_exact_at(&mut number, BLOCK as u64).unwrap();
+        f32::from_be_bytes(number)
+    };
+    assert_eq!(first().to_bits(), 0);
+    let written = File::options()
+        .write(true)
+        .open(mount.path("arrays/meta/flux/value.bin"))
+        .unwrap();
+    written.write_all_at(&1.5_f32.to_le_bytes(), 0).unwrap();
+    drop(written);
+    eventually("the new value", || first().to_bits() == 1.5_f32.to_bits());
+
+    let tree = mount.text("tree.yaml");
+    fs::write(mount.path("tree.yaml"), tree.replace("Jy", "mJy")).unwrap();
+    let header = cards(&mount.read(name).unwrap());
+    assert!(
+        header.contains(&"BUNIT   = 'mJy     '".to_owned()),
+        "{header:?}"
+    );
+    fs::write(mount.path("tree.yaml"), tree.replace("flux:", "flow:")).unwrap();
+    assert!(mount.read(name).is_err());
+    assert!(mount.read("fits/meta/flow/value.fits").is_ok());
+    assert_eq!(mount.names("fits/meta"), ["flow"]);
+}
+
+#[test]
+fn what_fits_cannot_hold_is_listed_with_the_reason() {
+    if !can_mount() {
+        return;
+    }
+    let body = array("z", 0, "complex64", "[12]") + &array("half", 0, "float16", "[2]");
+    let sample = Sample::new(&body).block(Block::raw(&flux()));
+    let dir = TempDir::new().unwrap();
+    let file = sample.write(dir.path());
+    let mount = Mount::new(&file, &["-o", "fits"]);
+    assert!(mount.names("fits").is_empty());
+    let why = mount.text("info/fits.tsv");
+    assert!(
+        why.contains("z\t-\t-\tarray z: FITS has no images of complex"),
+        "{why}"
+    );
+    assert!(
+        why.contains("half\t-\t-\tarray half: FITS has no numbers of type float16"),
+        "{why}"
+    );
+    for (refused, how) in [
+        (fs::write(mount.path("fits/x.fits"), b"x"), "a new file"),
+        (fs::create_dir(mount.path("fits/x")), "a new directory"),
+        (fs::remove_dir(mount.path("fits")), "no directory"),
+    ] {
+        assert!(refused.is_err(), "{how}");
+    }
+    mount.unmount();
+    let mount = Mount::new(&file, &[]);
+    assert_eq!(mount.names("info"), ["arrays.tsv", "blocks.tsv", "status"]);
+    assert!(!mount.path("fits").exists());
+}
+
+#[test]
+fn a_fits_file_is_not_written_to() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("x", 0, "int16", "[48]")).block(Block::raw(&flux()));
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&sample.write(dir.path()), &["-o", "fits"]);
+    let path = mount.path("fits/x.fits");
+    assert!(path.metadata().unwrap().permissions().readonly());
+    assert!(File::options().write(true).open(&path).is_err());
+    assert!(fs::remove_file(&path).is_err());
+    assert!(fs::rename(&path, mount.path("y.fits")).is_err());
+    assert_eq!(mount.read("fits/x.fits").unwrap().len(), 2 * BLOCK);
+}
