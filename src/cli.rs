@@ -15,9 +15,13 @@ mod limits;
 mod log;
 #[cfg(feature = "fuse")]
 mod mountpoint;
+#[cfg(feature = "fuse")]
+mod opening;
 mod options;
 mod progress;
 mod report;
+#[cfg(feature = "fuse")]
+mod sources;
 mod unmount;
 
 use std::ffi::OsString;
@@ -37,6 +41,7 @@ use crate::error::{Error, printable};
 /// The ways to call the program.
 const USAGE: &str = "\
 asdf-mount [OPTIONS] FILE [MOUNTPOINT]
+       asdf-mount [OPTIONS] DIR|FILE... MOUNTPOINT
        asdf-mount -u MOUNTPOINT...
        asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...
        asdf-mount --list [--json] [-o OPT[,OPT...]] FILE|DIR...
@@ -130,6 +135,12 @@ struct Args {
     /// Log to this file instead of syslog
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
+    /// Mount the files whose paths are in this file, one a line; - is standard input
+    #[arg(long, value_name = "LIST")]
+    files_from: Option<PathBuf>,
+    /// With --files-from: paths end in NUL instead of a line feed
+    #[arg(short = '0', requires = "files_from")]
+    nul: bool,
     /// Print a completion script
     #[arg(long, value_name = "SHELL", group = "action")]
     completions: Option<Shell>,
@@ -139,8 +150,8 @@ struct Args {
     /// Show recipes for ASDF files with ordinary tools, likewise
     #[arg(long, group = "action")]
     cookbook: bool,
-    /// The ASDF file, and the directory to mount on; without that, one named after FILE is made here
-    #[arg(value_name = "FILE] [MOUNTPOINT")]
+    /// The ASDF file, or many, or their directory, and the directory to mount on; without that, one named after FILE is made here
+    #[arg(value_name = "FILE|DIR]... [MOUNTPOINT")]
     paths: Vec<PathBuf>,
 }
 
@@ -174,6 +185,7 @@ impl Args {
             ("--verbose", self.verbose, mounts),
             ("--pid-file", self.pid_file.is_some(), mounts),
             ("--log-file", self.log_file.is_some(), mounts),
+            ("--files-from", self.files_from.is_some(), mounts),
             ("--json", self.json, looks),
             (
                 "--discard",
@@ -247,6 +259,9 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
             Ok(unmount::all(mountpoints, limit, args.discard))
         }
         (_, []) => Err(which("FILE")),
+        (Action::Mount, [mountpoint]) if args.files_from.is_some() => {
+            mount(args, options, &[], Some(mountpoint), arguments)
+        }
         (Action::Check, files) => {
             let how = check::How {
                 repair: args.repair,
@@ -264,22 +279,22 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         }
         (Action::Explode(directory), [file]) => explode::explode(directory, file, &options),
         (Action::Implode(out), [file]) => explode::implode(out, file, &options),
-        (Action::Mount, [file]) => mount(args, options, file, None, arguments),
+        (Action::Mount, file @ [_]) => mount(args, options, file, None, arguments),
         (Action::Mount, [directory, file]) if directory.is_dir() && file.is_file() => {
             let (file, directory) = (file.display(), directory.display());
             let why =
                 format!("{directory}: a directory; did you mean asdf-mount {file} {directory}?");
             Err(Failure::new(Exit::Usage, why))
         }
-        (Action::Mount, [file, mountpoint]) => {
-            mount(args, options, file, Some(mountpoint), arguments)
-        }
-        (Action::Mount, [files @ .., last]) if last.is_dir() => {
-            let (count, last) = (files.len(), last.display());
+        (Action::Mount, [.., file]) if args.paths.len() > 2 && file.is_file() => {
             let why = format!(
-                "{last}: one MOUNTPOINT for {count} FILEs; mount each: for f in FILE...; do asdf-mount \"$f\"; done"
+                "{}: a file; name the MOUNTPOINT behind the FILEs",
+                file.display()
             );
             Err(Failure::new(Exit::Usage, why))
+        }
+        (Action::Mount, [files @ .., mountpoint]) => {
+            mount(args, options, files, Some(mountpoint), arguments)
         }
         (_, [.., last]) => {
             let why = format!("{}: one argument too many", last.display());
@@ -292,7 +307,7 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
 fn mount(
     _args: &Args,
     _options: Options,
-    _file: &Path,
+    _files: &[PathBuf],
     _mountpoint: Option<&Path>,
     _arguments: &[OsString],
 ) -> Result<Exit, Failure> {
@@ -306,17 +321,22 @@ fn mount(
 fn mount(
     args: &Args,
     mut options: Options,
-    file: &Path,
+    files: &[PathBuf],
     mountpoint: Option<&Path>,
     arguments: &[OsString],
 ) -> Result<Exit, Failure> {
     options.read_only |= args.read_only;
     let foreground = args.foreground || args.debug;
+    let sources = sources::Named {
+        paths: files,
+        list: args.files_from.as_deref(),
+        end: if args.nul { 0 } else { b'\n' },
+    };
     if !daemon::is_daemon() {
         return if foreground {
             daemon::become_daemon(arguments)
         } else {
-            daemon::start(arguments)
+            daemon::start(arguments, sources.reads_input())
         };
     }
     let sink = log::start(
@@ -326,7 +346,7 @@ fn mount(
         args.log_file.as_deref(),
     )?;
     let request = daemon::Request {
-        file,
+        sources,
         mountpoint,
         options: &options,
         pid_file: args.pid_file.as_deref(),

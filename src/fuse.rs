@@ -1,165 +1,57 @@
-//! The kernel interface: `fuser`'s trait over [`Vfs`], and nothing else.
+//! The kernel interface: `fuser`'s trait over [`Collection`] and [`Vfs`], and nothing else.
 //!
 //! Each operation is one call of the file system, then a reply or an errno; the one place that logs a failed request is
-//! [`Vfs::refused`]. What the operations mean is `vfs`'s. The numbers by which the kernel knows inodes and open files end here.
+//! [`Collection::refused`]. What the operations mean is `vfs`'s, and which file they are of the collection's. The numbers by which the
+//! kernel knows inodes and open files end here.
 
 mod convert;
 mod handles;
 mod invalidate;
 mod mounting;
 mod options;
+mod reply;
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use fuser::{
-    BackgroundSession, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
     Request, TimeOrNow, WriteFlags,
 };
 use log::debug;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::XattrFlags;
 
 use crate::source::Loan;
+pub use mounting::{Mount, Requests};
 pub use options::MountOptions;
 
-use crate::vfs::{
-    Attr, Attributes, Bytes, Call, Error, Handle, Kernel, NAME_MAX, Rename, Vfs, check_name,
-};
-use convert::{access, caller, file, file_attr, open_flags};
+use crate::collection::{Collection, Handle, Inode, Item};
+use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Node, Rename, Vfs, check_name};
+use convert::{access, caller, file_attr, file_type, inode, open_flags};
 use handles::Handles;
+use reply::{attr, empty, entry, when_settled, xattr};
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
 const MAX_REQUEST: u32 = 1 << 20;
 
-/// A mounted file system that is being served in the background.
-pub struct Mount {
-    session: BackgroundSession,
-    made: mounting::Made,
-    requests: Requests,
-}
-
-/// How many requests a mount has answered.
-#[derive(Debug, Clone, Default)]
-pub struct Requests(Arc<AtomicU64>);
-
-impl Requests {
-    /// Those of files and directories until now.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn add_one(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Mount {
-    /// Mounts `vfs` at `mountpoint` and begins to serve it.
-    ///
-    /// # Errors
-    /// What the kernel or `fusermount3` says.
-    pub fn new(vfs: &Arc<Vfs>, mountpoint: &Path, options: &MountOptions) -> io::Result<Self> {
-        let requests = Requests::default();
-        let shim = Shim {
-            vfs: Arc::clone(vfs),
-            kernel: Arc::clone(vfs.kernel()),
-            handles: Handles::default(),
-            requests: requests.clone(),
-        };
-        let (session, made) = mounting::session(shim, mountpoint, options)?;
-        let device = session.as_fd().try_clone_to_owned()?;
-        vfs.decode_while(move || is_connected(&device));
-        let session = session.spawn()?;
-        invalidate::from_thread(vfs, session.notifier())?;
-        vfs.kernel().answer_from_thread()?;
-        Ok(Self {
-            session,
-            made,
-            requests,
-        })
-    }
-
-    /// Counts its requests from now on.
-    #[must_use]
-    pub fn requests(&self) -> Requests {
-        self.requests.clone()
-    }
-
-    /// Serves until the file system is unmounted.
-    ///
-    /// # Errors
-    /// What ended the session, if it was not an unmount.
-    pub fn join(self) -> io::Result<()> {
-        self.session.join()?;
-        self.made.forget();
-        Ok(())
-    }
-}
-
-/// Whether the kernel still takes replies: not after an unmount, when no descriptor of a file is left either.
-fn is_connected(device: &OwnedFd) -> bool {
-    let mut device = [PollFd::new(device, PollFlags::empty())];
-    let now = Timespec::default();
-    // if it can't be asked it counts as connected: then no more is lost than time
-    let _ = poll(&mut device, Some(&now));
-    let [device] = device;
-    !device.revents().contains(PollFlags::ERR)
-}
-
 /// The trait's implementation.
 struct Shim {
-    vfs: Arc<Vfs>,
-    kernel: Arc<Kernel>,
+    files: Arc<Collection>,
     handles: Handles<Handle>,
     requests: Requests,
-}
-
-fn attr(reply: ReplyAttr, found: Result<Attr, Errno>) {
-    match found {
-        Ok(attr) => reply.attr(&attr.valid, &file_attr(&attr)),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn entry(reply: ReplyEntry, found: Result<Attr, Errno>) {
-    match found {
-        Ok(attr) => reply.entry(&attr.valid, &file_attr(&attr), Generation(0)),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn empty(reply: ReplyEmpty, done: Result<(), Errno>) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
-    match value {
-        Ok(value) => match u32::try_from(value.len()) {
-            Ok(len) if size == 0 => reply.size(len),
-            Ok(len) if len <= size => reply.data(&value),
-            _ => reply.error(Errno::ERANGE),
-        },
-        Err(errno) => reply.error(errno),
-    }
 }
 
 impl Shim {
     /// What became of a request for a file; of a failed one the errno, once the log has it.
     fn done<T>(&self, call: Call, ino: INodeNo, done: Result<T, Error>) -> Result<T, Errno> {
         self.requests.add_one();
-        done.map_err(|error| Errno::from_i32(self.vfs.refused(call, file(ino).ok(), None, &error)))
+        let refused = |error| self.files.refused(call, inode(ino).ok(), None, &error);
+        done.map_err(|error| Errno::from_i32(refused(error)))
     }
 
     /// The same of one for a name in a directory.
@@ -170,8 +62,57 @@ impl Shim {
         done: Result<T, Error>,
     ) -> Result<T, Errno> {
         self.requests.add_one();
-        let parent = file(parent).ok();
-        done.map_err(|error| Errno::from_i32(self.vfs.refused(call, parent, Some(name), &error)))
+        let refused = |error| {
+            self.files
+                .refused(call, inode(parent).ok(), Some(name), &error)
+        };
+        done.map_err(|error| Errno::from_i32(refused(error)))
+    }
+
+    /// Does something with a file of a member. With what became of it, the member, whose kernel a reply may have to wait for.
+    fn on<T>(
+        &self,
+        ino: INodeNo,
+        run: impl FnOnce(&Arc<Vfs>, Inode) -> Result<T, Error>,
+    ) -> (Option<Arc<Vfs>>, Result<T, Error>) {
+        let member = inode(ino).and_then(|inode| Ok((self.files.member(inode)?, inode)));
+        match member {
+            Ok((vfs, inode)) => {
+                let done = run(&vfs, inode);
+                (Some(vfs), done)
+            }
+            Err(error) => (None, Err(error)),
+        }
+    }
+
+    /// Does something with an open file. On one that is of no member it does `nothing`, if that is right.
+    fn through<T>(
+        &self,
+        fh: FileHandle,
+        nothing: Option<T>,
+        run: impl FnOnce(&Vfs, &vfs::Handle) -> Result<T, Error>,
+    ) -> (Option<Arc<Vfs>>, Result<T, Error>) {
+        match self.handles.get(fh) {
+            Ok(handle) => match handle.member() {
+                Ok((vfs, handle)) => (Some(Arc::clone(vfs)), run(vfs, handle)),
+                Err(error) => (None, nothing.ok_or(error)),
+            },
+            Err(error) => (None, Err(error)),
+        }
+    }
+}
+
+/// The node of a second directory, which must be of the same member.
+fn beside(first: Inode, second: INodeNo) -> Result<Node, Error> {
+    let second = inode(second)?;
+    let same = second.item == first.item;
+    same.then_some(second.node).ok_or(Error::OtherMember)
+}
+
+/// Forgets an open file.
+fn release(handle: &Handle) {
+    if let Ok((vfs, handle)) = handle.member() {
+        vfs.release(handle);
     }
 }
 
@@ -184,6 +125,9 @@ impl Filesystem for Shim {
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_PARALLEL_DIROPS,
         ] {
+            if wanted == InitFlags::FUSE_DO_READDIRPLUS && self.files.lists_names_only() {
+                continue;
+            }
             if let Err(missing) = config.add_capabilities(wanted) {
                 debug!("the kernel lacks {missing:?}");
             }
@@ -198,13 +142,14 @@ impl Filesystem for Shim {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = check_name(name).and_then(|()| file(parent));
-        let found = found.and_then(|parent| self.vfs.lookup_by(parent, name, req.pid()));
+        let found = check_name(name).and_then(|()| inode(parent));
+        let found = found.and_then(|parent| self.files.lookup(parent, name, req.pid()));
         entry(reply, self.done_in(Call::Lookup, (parent, name), found));
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let found = file(ino).and_then(|node| self.vfs.getattr(node));
+        let found = inode(ino);
+        let found = found.and_then(|inode| Ok((inode.item, self.files.getattr(inode)?)));
         attr(reply, self.done(Call::Getattr, ino, found));
     }
 
@@ -237,15 +182,17 @@ impl Filesystem for Shim {
             }),
         };
         let handle = fh.map(|fh| self.handles.get(fh)).transpose();
-        let done = handle.and_then(|handle| {
-            let handle = handle.as_deref();
-            self.vfs.setattr(file(ino)?, handle, &changes)
+        let (_, done) = self.on(ino, |vfs, inode| {
+            let handle = handle?;
+            let handle = handle.as_deref().map(Handle::member).transpose()?;
+            let handle = handle.map(|(_, handle)| handle);
+            Ok((inode.item, vfs.setattr(inode.node, handle, &changes)?))
         });
         attr(reply, self.done(Call::Setattr, ino, done));
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        let target = file(ino).and_then(|node| self.vfs.readlink(node));
+        let (_, target) = self.on(ino, |vfs, inode| vfs.readlink(inode.node));
         match self.done(Call::Readlink, ino, target) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
@@ -262,8 +209,9 @@ impl Filesystem for Shim {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let done = file(parent);
-        let done = done.and_then(|parent| self.vfs.mknod(parent, name, mode, caller(req)));
+        let (_, done) = self.on(parent, |vfs, dir| {
+            Ok((dir.item, vfs.mknod(dir.node, name, mode, caller(req))?))
+        });
         entry(reply, self.done_in(Call::Create, (parent, name), done));
     }
 
@@ -276,17 +224,17 @@ impl Filesystem for Shim {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let done = Err(self.vfs.make_directory());
+        let (_, done) = self.on(parent, |vfs, _| Err(vfs.make_directory()));
         entry(reply, self.done_in(Call::Create, (parent, name), done));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = file(parent).and_then(|parent| self.vfs.unlink(parent, name, req.pid()));
+        let (_, done) = self.on(parent, |vfs, dir| vfs.unlink(dir.node, name, req.pid()));
         empty(reply, self.done_in(Call::Unlink, (parent, name), done));
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = Err(self.vfs.make_directory());
+        let (_, done) = self.on(parent, |vfs, _| Err(vfs.make_directory()));
         empty(reply, self.done_in(Call::Unlink, (parent, name), done));
     }
 
@@ -298,8 +246,9 @@ impl Filesystem for Shim {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let done = file(parent);
-        let done = done.and_then(|parent| self.vfs.symlink(parent, name, target, caller(req)));
+        let (_, done) = self.on(parent, |vfs, dir| {
+            Ok((dir.item, vfs.symlink(dir.node, name, target, caller(req))?))
+        });
         entry(reply, self.done_in(Call::Create, (parent, name), done));
     }
 
@@ -319,11 +268,12 @@ impl Filesystem for Shim {
             flags if flags.is_empty() => Rename::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        let directories = file(parent).and_then(|from| Ok((from, file(newparent)?)));
-        let done = directories
-            .and_then(|(from, to)| self.vfs.rename((from, name), (to, newname), how, req.pid()));
+        let (member, done) = self.on(parent, |vfs, from| {
+            let to = beside(from, newparent)?;
+            vfs.rename((from.node, name), (to, newname), how, req.pid())
+        });
         let done = self.done_in(Call::Rename, (parent, name), done);
-        self.kernel.reply_when_settled(move || empty(reply, done));
+        when_settled(member.as_ref(), move || empty(reply, done));
     }
 
     fn link(
@@ -334,13 +284,16 @@ impl Filesystem for Shim {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let done = file(ino).and_then(|node| self.vfs.link(node, file(newparent)?, newname));
+        let (member, done) = self.on(ino, |vfs, of| {
+            let to = beside(of, newparent)?;
+            Ok((of.item, vfs.link(of.node, to, newname)?))
+        });
         let done = self.done_in(Call::Create, (newparent, newname), done);
-        self.kernel.reply_when_settled(move || entry(reply, done));
+        when_settled(member.as_ref(), move || entry(reply, done));
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let done = file(ino).and_then(|node| self.vfs.open(node, access(flags, req)));
+        let done = inode(ino).and_then(|inode| self.files.open(inode, access(flags, req)));
         match self.done(Call::Open, ino, done) {
             Ok(opened) => {
                 let flags = open_flags(&opened);
@@ -362,7 +315,10 @@ impl Filesystem for Shim {
         reply: ReplyData,
     ) {
         let handle = self.handles.get(fh);
-        let read = handle.and_then(|handle| self.vfs.read(&handle, offset, size));
+        let read = match &handle {
+            Ok(handle) => self.files.read(handle, offset, size),
+            Err(error) => Err(error.clone()),
+        };
         match self.done(Call::Read, ino, read) {
             Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
             Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
@@ -386,8 +342,9 @@ impl Filesystem for Shim {
         reply: ReplyWrite,
     ) {
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let handle = self.handles.get(fh);
-        let done = handle.and_then(|handle| self.vfs.write(&handle, offset, data, mapped));
+        let (_, done) = self.through(fh, None, |vfs, handle| {
+            vfs.write(handle, offset, data, mapped)
+        });
         match self.done(Call::Write, ino, done) {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
@@ -402,10 +359,10 @@ impl Filesystem for Shim {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let handle = self.handles.get(fh);
-        let saved = handle.and_then(|handle| self.vfs.flush(&handle, req.pid()));
+        let (member, saved) =
+            self.through(fh, Some(()), |vfs, handle| vfs.flush(handle, req.pid()));
         let saved = self.done(Call::Flush, ino, saved);
-        self.kernel.reply_when_settled(move || empty(reply, saved));
+        when_settled(member.as_ref(), move || empty(reply, saved));
     }
 
     fn release(
@@ -418,8 +375,7 @@ impl Filesystem for Shim {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let done = self.handles.remove(fh);
-        let done = done.map(|handle| self.vfs.release(&handle));
+        let done = self.handles.remove(fh).map(|handle| release(&handle));
         empty(reply, self.done(Call::Release, ino, done));
     }
 
@@ -431,16 +387,36 @@ impl Filesystem for Shim {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let handle = self.handles.get(fh);
-        let saved = handle.and_then(|handle| self.vfs.fsync(&handle));
+        let (member, saved) = self.through(fh, Some(()), |vfs, handle| vfs.fsync(handle).map(drop));
         let saved = self.done(Call::Fsync, ino, saved);
-        self.kernel.reply_when_settled(move || empty(reply, saved));
+        when_settled(member.as_ref(), move || empty(reply, saved));
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let done = file(ino).and_then(|node| self.vfs.opendir(node));
+        let done = inode(ino).and_then(|inode| self.files.opendir(inode));
         match self.done(Call::Open, ino, done) {
             Ok(handle) => reply.opened(self.handles.insert(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let handle = self.handles.get(fh);
+        let listed = handle.and_then(|handle| {
+            self.files
+                .list(&handle, offset, &mut |next, name, inode, kind| {
+                    reply.add(INodeNo(inode.number()), next, file_type(kind), name)
+                })
+        });
+        match self.done(Call::Readdir, ino, listed) {
+            Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
     }
@@ -453,12 +429,15 @@ impl Filesystem for Shim {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let mut add = |next, name: &OsStr, attr: &Attr| {
-            let (ino, valid) = (INodeNo(attr.node.ino()), &attr.valid);
-            reply.add(ino, next, name, valid, &file_attr(attr), Generation(0))
-        };
         let handle = self.handles.get(fh);
-        let listed = handle.and_then(|handle| self.vfs.readdir(&handle, offset, &mut add));
+        let listed = handle.and_then(|handle| {
+            self.files
+                .readdir(&handle, offset, &mut |next, name, attr| {
+                    let attributes = file_attr(Item::ROOT, attr);
+                    let (ino, valid) = (attributes.ino, &attr.valid);
+                    reply.add(ino, next, name, valid, &attributes, Generation(0))
+                })
+        });
         match self.done(Call::Readdir, ino, listed) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
@@ -473,13 +452,12 @@ impl Filesystem for Shim {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let done = self.handles.remove(fh);
-        let done = done.map(|handle| self.vfs.release(&handle));
+        let done = self.handles.remove(fh).map(|handle| release(&handle));
         empty(reply, self.done(Call::Release, ino, done));
     }
 
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match self.done(Call::Statfs, ino, self.vfs.statfs()) {
+        match self.done(Call::Statfs, ino, self.files.statfs()) {
             Ok(fs) => reply.statfs(
                 fs.blocks,
                 fs.free,
@@ -505,23 +483,27 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
-        let done = file(ino).and_then(|node| self.vfs.setxattr(node, name, value, flags));
+        let of = inode(ino);
+        let done = of
+            .clone()
+            .and_then(|inode| self.files.setxattr(inode, name, value, flags));
         let done = self.done(Call::Xattr, ino, done);
-        self.kernel.reply_when_settled(move || empty(reply, done));
+        let member = of.ok().and_then(|inode| self.files.open_member(inode.item));
+        when_settled(member.as_ref(), move || empty(reply, done));
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let found = file(ino).and_then(|node| self.vfs.getxattr(node, name));
+        let found = inode(ino).and_then(|inode| self.files.getxattr(inode, name));
         xattr(reply, size, self.done(Call::Xattr, ino, found));
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let found = file(ino).and_then(|node| self.vfs.listxattr(node));
+        let found = inode(ino).and_then(|inode| self.files.listxattr(inode));
         xattr(reply, size, self.done(Call::Xattr, ino, found));
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = file(ino).and_then(|node| self.vfs.removexattr(node, name));
+        let (_, done) = self.on(ino, |vfs, inode| vfs.removexattr(inode.node, name));
         empty(reply, self.done(Call::Xattr, ino, done));
     }
 
@@ -536,13 +518,17 @@ impl Filesystem for Shim {
         reply: ReplyCreate,
     ) {
         let access = access(OpenFlags(flags), req);
-        let done = file(parent);
-        let done = done.and_then(|parent| self.vfs.create(parent, name, mode, caller(req), access));
+        let (_, done) = self.on(parent, |vfs, dir| {
+            let (attr, opened) = vfs.create(dir.node, name, mode, caller(req), access)?;
+            let opened = Collection::opened(dir.item, Arc::clone(vfs), opened);
+            Ok((dir.item, attr, opened))
+        });
         match self.done_in(Call::Create, (parent, name), done) {
-            Ok((attr, opened)) => {
+            Ok((item, attr, opened)) => {
                 let flags = open_flags(&opened);
                 let fh = self.handles.insert(opened.handle);
-                reply.created(&attr.valid, &file_attr(&attr), Generation(0), fh, flags);
+                let attributes = file_attr(item, &attr);
+                reply.created(&attr.valid, &attributes, Generation(0), fh, flags);
             }
             Err(errno) => reply.error(errno),
         }
@@ -558,8 +544,9 @@ impl Filesystem for Shim {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let handle = self.handles.get(fh);
-        let done = handle.and_then(|handle| self.vfs.fallocate(&handle, offset, length, mode));
+        let (_, done) = self.through(fh, None, |vfs, handle| {
+            vfs.fallocate(handle, offset, length, mode)
+        });
         empty(reply, self.done(Call::Fallocate, ino, done));
     }
 }

@@ -41,7 +41,7 @@
 //! A module uses only what stands to its right; a test holds it to that, and each external crate to its place:
 //!
 //! ```text
-//! main → cli → fuse → vfs → save → asdf → codec → source → error
+//! main → cli → fuse → collection → vfs → save → asdf → codec → source → error
 //! ```
 //!
 //! - **Every file of the mount is a [`Source`](source::Source)**: a length and positional reads, shared between threads; all but
@@ -84,6 +84,9 @@ pub mod asdf;
 #[doc(hidden)]
 pub mod cli;
 pub mod codec;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod collection;
 pub mod error;
 #[cfg(feature = "fuse")]
 #[doc(hidden)]

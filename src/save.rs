@@ -106,6 +106,7 @@
 mod baseline;
 pub mod digest;
 pub mod edit;
+mod file_path;
 mod holder;
 mod inplace;
 pub mod journal;
@@ -123,7 +124,6 @@ mod whole;
 mod writer;
 
 use std::fs::Metadata;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::asdf::scan::Scan;
@@ -133,6 +133,7 @@ use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 
 pub use baseline::Reload;
+pub use file_path::{Beneath, FilePath};
 pub use holder::lock_holder;
 pub use name::short_enough;
 pub use plan::Pad;
@@ -141,7 +142,7 @@ pub use recovery::Recovery;
 use recovery::Shown;
 pub use whole::{WholeBlock, whole};
 pub use writer::{
-    Committed, Method, Opened, Options, RawFailure, RawWrite, Refusal, Unfinished, Writer,
+    Committed, Method, Opened, Options, RawFailure, RawWrite, Refusal, Unfinished, Writer, writable,
 };
 
 /// A file that is only read.
@@ -177,10 +178,22 @@ impl ReadOnly {
 ///
 /// # Errors
 /// [`Error::Io`] if it can't be read.
-pub fn open_read_only(path: &Path) -> Result<ReadOnly> {
+pub fn open_read_only(path: impl Into<FilePath>) -> Result<ReadOnly> {
+    opened(&path.into(), true)
+}
+
+/// The same without a lock that lasts: other mounts may write it, as other programs may.
+///
+/// # Errors
+/// As [`open_read_only`].
+pub fn open_unlocked(path: &FilePath) -> Result<ReadOnly> {
+    opened(path, false)
+}
+
+fn opened(path: &FilePath, stays_locked: bool) -> Result<ReadOnly> {
     use store::{Access, Store};
-    let (dir, name) = writer::directory(path)?;
-    let failed = |cause| Error::io(path.display().to_string(), cause);
+    let failed = |cause| Error::io(path.whole().display().to_string(), cause);
+    let (dir, name) = path.resolved().map_err(failed)?;
     let dir = Arc::new(dir);
     let file = dir.open(&name, Access::Read).map_err(failed)?;
     // a filesystem without locks says nothing of other mounts
@@ -194,6 +207,9 @@ pub fn open_read_only(path: &Path) -> Result<ReadOnly> {
     } else {
         recovery::shown(&dir, &name, &file, &bytes)?
     };
+    if !locked && !stays_locked {
+        store::unlock(&file).map_err(failed)?;
+    }
     Ok(ReadOnly {
         file: source,
         source: shown.bytes.unwrap_or(bytes),

@@ -68,6 +68,8 @@ mod format;
 mod hdus;
 mod info;
 mod kernel;
+mod listing;
+mod member;
 mod mounts;
 mod naming;
 mod news;
@@ -87,29 +89,29 @@ mod views;
 mod write;
 mod xattr;
 
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
-use crate::save::Writer;
-use crate::source::{Borrower, Memory, PooledBuf, Source, len_u64};
+use crate::save::FilePath;
+use crate::source::{Borrower, Memory, PooledBuf, Source};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Statfs,
+    Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Show,
+    Statfs,
 };
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
-pub use kernel::Kernel;
+pub use kernel::{Answers, Kernel};
 pub use mounts::Mounted;
 pub use node::Node;
-pub use saver::Reading;
+pub use saver::{Reading, Writing};
 pub use views::View;
+pub use xattr::shortened;
 
 use beside::{Beside, BesideFile};
 use block_edits::BlockEdits;
@@ -160,28 +162,29 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Vfs {
-    /// The file system of a snapshot of the file at `path`, which had these attributes before it was read; `writer` saves it.
-    /// Without one nothing can be written, and it is said why.
+    /// The file system of a snapshot of the file at `path`, which had these attributes before it was read.
     #[must_use]
     pub fn new(
-        path: &Path,
+        path: impl Into<FilePath>,
         snapshot: Snapshot,
         meta: Metadata,
-        writer: Result<Writer, String>,
+        writing: impl Into<Writing>,
         options: Options,
         kernel: Arc<Kernel>,
     ) -> Self {
+        let path = path.into();
         let state = State::new(Arc::new(snapshot), meta);
         let facts = state.facts(&options);
         let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
-        let edits = BlockEdits::new(path.parent().unwrap_or(path));
+        let whole = path.whole();
+        let edits = BlockEdits::new(whole.parent().unwrap_or(whole));
         Self {
             options,
             state: RwLock::new(Arc::new(state)),
             texts: Mutex::new(texts),
             beside: Beside::new(&edits.spool),
             edits,
-            saver: Saver::new(path, writer),
+            saver: Saver::new(path, writing.into()),
             kernel,
         }
     }
@@ -319,7 +322,7 @@ impl Vfs {
         self.kernel.wait_for(node);
         let state = self.state();
         if access.write || access.truncate {
-            self.saver.check_writable()?;
+            self.check_writable()?;
             access.pid = process_of(access.pid).unwrap_or(0);
         }
         let (mut keep_cache, mut direct) = (false, false);
@@ -416,117 +419,12 @@ impl Vfs {
         Ok(Bytes::Owned(bytes))
     }
 
-    /// Opens a directory. The names that it has now are those that are listed.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`].
-    pub fn opendir(&self, directory: Node) -> Result<Handle> {
-        let state = self.state();
-        let names = match directory {
-            Node::Root => {
-                let own = root_directories(&state, &self.options);
-                let own = own.into_iter().map(|entry| entry.0.into());
-                let texts = locked(&self.texts);
-                let files = texts.names().map(|entry| entry.0.to_owned());
-                Names::Few(own.chain(files).collect())
-            }
-            Node::Hdus => {
-                let units = hdus::entries(&state.snapshot).into_iter();
-                Names::Few(units.map(|entry| entry.0).collect())
-            }
-            Node::Info => {
-                let files = info_files(&self.options).into_iter();
-                Names::Few(files.map(|entry| entry.0.into()).collect())
-            }
-            Node::Blocks => {
-                let count = state.snapshot.layout().blocks.len();
-                Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
-            }
-            Node::ArrayDir(number) => {
-                let state = self.named_state(None);
-                let entries = state.catalogue().entries(number);
-                let entries = entries.ok_or(Error::NotFound)?;
-                Names::Arrays(state, entries)
-            }
-            Node::ViewDir(view, number) => {
-                let state = self.named_state(Some(view));
-                let entries = state.catalogue().entries(number);
-                let entries = entries.ok_or(Error::NotFound)?;
-                Names::View(state, view, entries)
-            }
-            _ => return Err(Error::NotDirectory),
-        };
-        Ok(Handle {
-            opener: 0,
-            open: Open::Directory(directory, self.beside.names(directory), names),
-        })
-    }
-
-    /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
-    /// entry, its name and its attributes.
-    ///
-    /// The kernel takes a listed name for the answer to a lookup, so each is looked up when it is listed: a name may lead to another
-    /// file than when the directory was opened, or to none, and then it is passed over. The kernel changes no name of a directory,
-    /// and forgets none, until it has taken in what is listed here: it holds the directory's lock.
-    ///
-    /// # Errors
-    /// [`Error::NotDirectory`].
-    pub fn readdir(
-        &self,
-        handle: &Handle,
-        offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
-    ) -> Result<()> {
-        let Open::Directory(directory, beside, names) = &handle.open else {
-            return Err(Error::NotDirectory);
-        };
-        let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
-        loop {
-            let state = self.state();
-            let next = if let Some(name) = beside.get(at) {
-                at = at.saturating_add(1);
-                Some((Cow::from(name), None))
-            } else {
-                let mut behind = at.saturating_sub(beside.len());
-                let next = names.next(&mut behind, &state);
-                at = behind.saturating_add(beside.len());
-                next
-            };
-            let Some((name, node)) = next else {
-                break;
-            };
-            let found = node.map_or_else(|| self.find(&state, *directory, &name), Ok);
-            if let Ok(attr) = found.and_then(|node| self.attr(&state, node))
-                && add(len_u64(at), &name, &attr)
-            {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Numbers of FILE's file system.
     ///
     /// # Errors
     /// [`Error::Library`] if they can't be had.
     pub fn statfs(&self) -> Result<Statfs> {
-        let state = self.state();
-        let found = rustix::fs::fstatvfs(state.snapshot.file().file())
-            .map_err(|errno| Library::io("statfs", errno.into()))?;
-        let block_size = u32::try_from(found.f_frsize).unwrap_or(4096);
-        let (free, available) = if self.saver.is_read_only() {
-            (0, 0)
-        } else {
-            (found.f_bfree, found.f_bavail)
-        };
-        Ok(Statfs {
-            block_size,
-            blocks: found.f_blocks,
-            free,
-            available,
-            files: found.f_files,
-            files_free: found.f_ffree,
-        })
+        Statfs::of(self.state().snapshot.file().file(), self.is_read_only())
     }
 }
 
@@ -548,6 +446,7 @@ fn root_directories(state: &State, options: &Options) -> Vec<(&'static str, Node
     if state.snapshot.fits().is_some() {
         directories.push((hdus::NAME, Node::Hdus));
     }
+    directories.retain(|(_, directory)| options.show.has(*directory));
     directories
 }
 /// The files of `info/`.

@@ -51,6 +51,16 @@ impl Sandbox {
         })
     }
 
+    /// Sources beneath a directory that is open, and whose path is that.
+    #[must_use]
+    pub fn beneath(directory: OwnedFd, path: &Path) -> Self {
+        Self {
+            directory,
+            path: path.to_owned(),
+            base: PathBuf::new(),
+        }
+    }
+
     /// The decoded first block of the file that `uri` names.
     ///
     /// # Errors

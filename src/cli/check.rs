@@ -137,7 +137,7 @@ struct FindingObject {
 /// Checks each file, and all in each directory. With several, a last line counts them. The status is that of the worst.
 pub(super) fn check(paths: &[PathBuf], options: &Options, how: How) -> Result<Exit, Failure> {
     let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
-    let files = files::all(paths);
+    let files = files::all(paths, &options.matching);
     let mut counts = [0_usize; 4];
     let mut worst = Exit::Ok;
     for file in &files {

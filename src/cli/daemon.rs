@@ -6,7 +6,7 @@
 //! parent's.
 
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
@@ -22,20 +22,16 @@ use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exit::{Exit, Failure, error_of};
+use super::exit::{Exit, Failure};
 use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
-use super::options::{Options, SaveMode};
-use super::{complain, idle, limits, on_terminal, unmount};
-use crate::asdf::external::Sandbox;
-use crate::asdf::layout::Severity;
-use crate::asdf::{OpenOptions, Snapshot};
+use super::options::Options;
+use super::sources::{Named, Sources};
+use super::{complain, idle, limits, on_terminal, opening, unmount};
 use crate::codec::Cache;
-use crate::error::{Error, Place};
+use crate::collection::{Collection, How};
 use crate::fuse::{Mount, MountOptions};
-use crate::save::{self, Recovery, Refusal, Reload, Writer};
-use crate::source::{FileSource, Source};
-use crate::vfs::{self, Vfs};
+use crate::vfs::Vfs;
 
 /// Set in the environment of the daemon.
 const DAEMON: &str = "ASDF_MOUNT_DAEMON";
@@ -88,12 +84,16 @@ pub(super) fn become_daemon(arguments: &[OsString]) -> Result<Exit, Failure> {
     Err(not_started(&failed.unwrap_or_else(|error| error)))
 }
 
-/// Starts the daemon with the same arguments, and waits until it serves or has failed.
-pub(super) fn start(arguments: &[OsString]) -> Result<Exit, Failure> {
+/// Starts the daemon with the same arguments, and waits until it serves or has failed. It reads standard input if it `needs_input`.
+pub(super) fn start(arguments: &[OsString], needs_input: bool) -> Result<Exit, Failure> {
     let fail = |error| not_started(&error);
     let mut daemon = daemon(arguments)
         .map_err(fail)?
-        .stdin(Stdio::null())
+        .stdin(if needs_input {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
+        })
         .stdout(Stdio::piped())
         .spawn()
         .map_err(fail)?;
@@ -111,7 +111,7 @@ pub(super) fn start(arguments: &[OsString]) -> Result<Exit, Failure> {
 
 /// What to mount where, and how.
 pub(super) struct Request<'a> {
-    pub(super) file: &'a Path,
+    pub(super) sources: Named<'a>,
     pub(super) mountpoint: Option<&'a Path>,
     pub(super) options: &'a Options,
     pub(super) pid_file: Option<&'a Path>,
@@ -123,27 +123,32 @@ pub(super) struct Request<'a> {
 pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
-    limits::check_room(request.options.threads)?;
-    let path = super::resolve(request.file)?;
-    let mountpoint = Mountpoint::prepare(request.mountpoint, &path)?;
+    let mounted = request.sources.find(request.options)?;
+    let members = match &mounted {
+        Sources::One(_) => 0,
+        // a descriptor for the file, and one for its directory
+        Sources::Many(..) => request.options.open.saturating_mul(2),
+    };
+    limits::check_room(request.options.threads.saturating_add(members))?;
+    let mountpoint = Mountpoint::prepare(request.mountpoint, &mounted, request.options)?;
     let options = Options {
         index_cache: index_dir(request.options, &mountpoint.path),
         ..request.options.clone()
     };
-    let (vfs, summary) = open(&path, &options)?;
-    let vfs = Arc::new(vfs);
-    prepare_from_thread(&vfs)?;
-    let mount = mount(&vfs, &path, &mountpoint.path, request.options)?;
+    let name = mounted.name().to_owned();
+    let (files, summary) = open(mounted, &options)?;
+    let files = Arc::new(files);
+    let mount = mount(&files, &name, &mountpoint.path, request.options)?;
     let message = format!(
         "mounted {} on {} {summary}",
-        path.display(),
+        name.display(),
         mountpoint.path.display()
     );
     info!("{message}");
     wait_for_an_answer(&mountpoint.path)?;
     set_read_ahead(&mountpoint.path);
     if let Some(limit) = request.options.idle {
-        idle::unmount_when_idle(&vfs, mount.requests(), mountpoint.path.clone(), limit)?;
+        idle::unmount_when_idle(&files, mount.requests(), mountpoint.path.clone(), limit)?;
     }
     let pid_file = request.pid_file.map(PidFile::write).transpose()?;
     unmount_on_signal(signals, mountpoint.path.clone())?;
@@ -152,8 +157,34 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     drop(pid_file);
     drop(mountpoint);
     ended.map_err(|error| Failure::new(Exit::Other, format!("serving the mount: {error}")))?;
-    info!("unmounted {}", path.display());
-    Ok(if vfs.end() { Exit::Ok } else { Exit::Pending })
+    info!("unmounted {}", name.display());
+    Ok(if files.end() { Exit::Ok } else { Exit::Pending })
+}
+
+/// Opens what is mounted, and gives a line about it.
+fn open(mounted: Sources, options: &Options) -> Result<(Collection, String), Failure> {
+    match mounted {
+        Sources::One(path) => {
+            let (vfs, summary) = opening::alone(&path, options)?;
+            let files = Collection::one(vfs);
+            if let Collection::One(vfs) = &files {
+                prepare_from_thread(vfs)?;
+            }
+            Ok((files, summary))
+        }
+        Sources::Many(contents, _) => {
+            let cache = Cache::new(options.cache);
+            let opener = opening::opener(options, &cache);
+            let how = How {
+                open: options.open,
+                read_only: options.read_only,
+                options: opening::shown(options),
+            };
+            let access = if options.read_only { "ro" } else { "rw" };
+            let files = Collection::many(contents, how, opener, cache);
+            Ok((files, format!("({access}, many files)")))
+        }
+    }
 }
 
 /// Where indexes are kept; nowhere if that lies under the mountpoint, because the daemon can't wait for itself.
@@ -188,167 +219,20 @@ fn may_lie_under(dir: &Path, mountpoint: &Path) -> bool {
     real.starts_with(mountpoint) || leads_back || dangling
 }
 
-/// FILE, opened one way or the other.
-struct Opened {
-    snapshot: Snapshot,
-    /// Its attributes from before it was read.
-    meta: Metadata,
-    /// What saves it, or why it is read-only.
-    writer: Result<Writer, String>,
-}
-
-/// Opens FILE, for writing if that is wanted and possible, and finishes what an interrupted save has left.
-fn open(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
-    let Opened {
-        snapshot,
-        meta,
-        writer,
-    } = match open_for_writing(path, options)? {
-        Ok(opened) => opened,
-        Err(why) => open_for_reading(path, options, why)?,
-    };
-    let layout = snapshot.layout();
-    let damage = layout
-        .worst()
-        .filter(|finding| finding.severity == Severity::Damaged);
-    if let Some(finding) = damage.filter(|_| !options.force) {
-        let why = format!(
-            "{}: {}; -o force mounts what can be had",
-            path.display(),
-            finding.error
-        );
-        return Err(Failure::new(Exit::Damaged, why));
-    }
-    for finding in &layout.findings {
-        warn!("{}: {}", path.display(), finding.error);
-    }
-    if let (Err(why), false) = (&writer, options.read_only) {
-        warn!("{}: mounted read-only: {why}", path.display());
-    }
-    let summary = format!(
-        "({}, {} blocks)",
-        if writer.is_err() { "ro" } else { "rw" },
-        layout.blocks.len()
-    );
-    let options = vfs::Options {
-        uid: options.uid,
-        gid: options.gid,
-        umask: options.umask,
-        scratch: options.scratch,
-        validate: options.validate,
-        given: options.given.clone(),
-        fits: options.fits,
-    };
-    let kernel = Arc::default();
-    let vfs = Vfs::new(path, snapshot, meta, writer, options, kernel);
-    Ok((vfs, summary))
-}
-
-/// How the snapshot is to be read.
-fn reading(path: &Path, options: &Options) -> Result<OpenOptions, Failure> {
-    // other users must not read files that only the one who mounts may read
-    let sandbox = if options.allow_other && options.allow_external.is_none() {
-        None
-    } else {
-        let sandbox = Sandbox::new(path, options.allow_external.as_deref());
-        Some(Arc::new(
-            sandbox.map_err(|error| Failure::reading(path, &error))?,
-        ))
-    };
-    Ok(OpenOptions {
-        force: options.force,
-        sandbox,
-        verify: options.verify,
-        index_cache: options.index_cache.clone(),
-    })
-}
-
-/// Opens FILE for writing, or says why it can only be read.
-fn open_for_writing(path: &Path, options: &Options) -> Result<Result<Opened, String>, Failure> {
-    if options.read_only {
-        return Ok(Err("asked for".to_owned()));
-    }
-    let saving = save::Options {
-        replace: options.save == SaveMode::Replace,
-        grow: options.grow,
-        max_copy: options.max_copy,
-        pad: options.pad,
-    };
-    let mut opened = match Writer::open(path, saving) {
-        Ok(opened) => opened,
-        Err(Refusal::Locked { holder }) => {
-            let who = holder.map_or_else(String::new, |pid| format!(" (process {pid})"));
-            let why = format!(
-                "{}: another mount{who} has it; -r mounts it read-only",
-                path.display()
-            );
-            return Err(Failure::new(Exit::Locked, why));
-        }
-        // what prevents reading too is found and told when it is opened for reading
-        Err(Refusal::Unwritable(error)) => {
-            return Ok(Err(match error {
-                // of the version, and the advice is what was followed
-                Error::Unsupported {
-                    at: Place::Line { line: 1, .. },
-                    ..
-                } if options.force => "its version is not known".to_owned(),
-                error => error_of(path, &error),
-            }));
-        }
-    };
-    tell_recovery(path, &opened.recovery);
-    let fail = |error| Failure::reading(path, &error);
-    let meta = opened.writer.file().metadata();
-    let meta = meta.map_err(|cause| fail(Error::io("reading the file's attributes", cause)))?;
-    // another program may have changed it after the scan and before `meta`
-    let scan = match opened.writer.reload().map_err(fail)? {
-        Reload::Changed(scan) => scan,
-        Reload::Same | Reload::Touched => opened.scan,
-    };
-    let file = FileSource::open(Arc::clone(opened.writer.file())).map_err(fail)?;
-    let file = Arc::new(file);
-    let bytes: Arc<dyn Source> = file.clone();
-    let cache = Cache::new(options.cache);
-    let snapshot = Snapshot::new(file, bytes, scan, cache, reading(path, options)?);
-    Ok(Ok(Opened {
-        snapshot,
-        meta,
-        writer: Ok(opened.writer),
-    }))
-}
-
-fn open_for_reading(path: &Path, options: &Options, why: String) -> Result<Opened, Failure> {
-    let fail = |error| Failure::reading(path, &error);
-    let opened = save::open_read_only(path).map_err(fail)?;
-    tell_recovery(path, &opened.recovery);
-    let cache = Cache::new(options.cache);
-    let (meta, reading) = (opened.meta.clone(), reading(path, options)?);
-    let snapshot = opened.snapshot(cache, reading).map_err(fail)?;
-    let why = match snapshot.fits() {
-        Some(_) if !options.read_only => "ASDF in FITS is only read".to_owned(),
-        _ => why,
-    };
-    Ok(Opened {
-        snapshot,
-        meta,
-        writer: Err(why),
-    })
-}
-
 fn mount(
-    vfs: &Arc<Vfs>,
-    path: &Path,
+    files: &Arc<Collection>,
+    name: &Path,
     mountpoint: &Path,
     options: &Options,
 ) -> Result<Mount, Failure> {
     let fsname = options
         .fsname
         .clone()
-        .unwrap_or_else(|| path.display().to_string());
+        .unwrap_or_else(|| name.display().to_string());
     let mount_options = MountOptions {
         fsname,
         subtype: options.subtype.clone(),
-        read_only: vfs.is_read_only(),
+        read_only: files.is_read_only(),
         allow_other: options.allow_other,
         allow_root: options.allow_root,
         auto_unmount: options.auto_unmount,
@@ -356,7 +240,7 @@ fn mount(
         threads: options.threads,
     };
     check_device()?;
-    Mount::new(vfs, mountpoint, &mount_options).map_err(|error| {
+    Mount::new(files, mountpoint, &mount_options).map_err(|error| {
         if error.kind() == std::io::ErrorKind::NotFound {
             return Failure::new(
                 Exit::NoFuse,
@@ -465,6 +349,7 @@ fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Fai
     sink.detach();
     // a daemon must not keep the terminal of the shell; in a session of its own it does not
     let _ = rustix::process::setsid();
+    rustix::stdio::dup2_stdin(&null).map_err(|error| fail(error.into()))?;
     rustix::stdio::dup2_stdout(&null).map_err(|error| fail(error.into()))?;
     rustix::stdio::dup2_stderr(&null).map_err(|error| fail(error.into()))
 }
@@ -504,21 +389,6 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
             warn!("{}: {error}", self.0.display());
-        }
-    }
-}
-
-/// Says what an interrupted save had left.
-fn tell_recovery(path: &Path, recovery: &Recovery) {
-    let path = path.display();
-    match recovery {
-        Recovery::Clean => {}
-        Recovery::Redone => warn!("{path}: a save had been interrupted; it has been finished"),
-        Recovery::Dropped => {
-            warn!("{path}: a save had been interrupted before it counted; its remains are gone");
-        }
-        Recovery::Foreign(why) => {
-            warn!("{path}: a save had been interrupted, and the file changed since: {why}");
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use super::exit::{Exit, Failure};
+use crate::collection::Match;
 
 /// Files and what could not be looked at, in order; those of a directory by name. Symbolic links in a directory are not followed.
-pub(super) fn all(paths: &[PathBuf]) -> Vec<Result<PathBuf, Failure>> {
+pub(super) fn all(paths: &[PathBuf], names: &Match) -> Vec<Result<PathBuf, Failure>> {
     let mut out = Vec::new();
     for path in paths {
         if path.is_dir() {
-            below(path, &mut out);
+            below(path, names, &mut out);
         } else {
             out.push(Ok(path.clone()));
         }
@@ -17,7 +18,7 @@ pub(super) fn all(paths: &[PathBuf]) -> Vec<Result<PathBuf, Failure>> {
     out
 }
 
-fn below(directory: &Path, out: &mut Vec<Result<PathBuf, Failure>>) {
+fn below(directory: &Path, names: &Match, out: &mut Vec<Result<PathBuf, Failure>>) {
     let fail = |error: std::io::Error| {
         Failure::new(Exit::File, format!("{}: {error}", directory.display()))
     };
@@ -29,8 +30,8 @@ fn below(directory: &Path, out: &mut Vec<Result<PathBuf, Failure>>) {
     for entry in entries {
         let path = entry.path();
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() => below(&path, out),
-            Ok(kind) if kind.is_file() && path.extension().is_some_and(|end| end == "asdf") => {
+            Ok(kind) if kind.is_dir() => below(&path, names, out),
+            Ok(kind) if kind.is_file() && names.has(&entry.file_name()) => {
                 out.push(Ok(path));
             }
             Ok(_) => {}
@@ -52,7 +53,7 @@ mod tests {
             std::fs::write(root.join(name), "").unwrap();
         }
         std::os::unix::fs::symlink(root, root.join("b/loop")).unwrap();
-        let found = all(&[root.to_owned(), root.join("b/x.txt")]);
+        let found = all(&[root.to_owned(), root.join("b/x.txt")], &Match::default());
         let found: Vec<_> = found.into_iter().map(|path| path.unwrap()).collect();
         let want = ["a.asdf", "b/a.asdf", "c.asdf", "b/x.txt"].map(|name| root.join(name));
         assert_eq!(found, want);

@@ -9,20 +9,20 @@ use rustix::mount::UnmountFlags;
 
 use super::exit::{Exit, Failure};
 use super::unmount;
+use crate::collection::Collection;
 use crate::fuse::Requests;
-use crate::vfs::Vfs;
 
 /// The longest that a mount with `-o idle` is not looked at.
 const IDLE_STEP: Duration = Duration::from_secs(10);
 
 /// Unmounts when no request has come for `limit`, if nothing of the mount is open and nothing would be lost.
 pub(super) fn unmount_when_idle(
-    vfs: &Arc<Vfs>,
+    files: &Arc<Collection>,
     requests: Requests,
     mountpoint: PathBuf,
     limit: Duration,
 ) -> Result<(), Failure> {
-    let vfs = Arc::downgrade(vfs);
+    let files = Arc::downgrade(files);
     let step = limit.checked_div(4).unwrap_or(limit).min(IDLE_STEP);
     std::thread::Builder::new()
         .name("idle".to_owned())
@@ -30,9 +30,9 @@ pub(super) fn unmount_when_idle(
             let (mut last, mut since) = (requests.count(), Instant::now());
             loop {
                 std::thread::sleep(step);
-                let Some(vfs) = vfs.upgrade() else { return };
+                let Some(files) = files.upgrade() else { return };
                 let now = requests.count();
-                if now != last || !vfs.unsaved().is_empty() || !vfs.scratch().is_empty() {
+                if now != last || !files.unsaved().is_empty() || !files.scratch().is_empty() {
                     (last, since) = (now, Instant::now());
                 } else if since.elapsed() >= limit {
                     // while something is open in it, it is busy and stays

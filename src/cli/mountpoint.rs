@@ -8,6 +8,8 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::exit::{Exit, Failure};
+use super::options::Options;
+use super::sources::Sources;
 use super::unmount;
 use crate::vfs::Mounted;
 
@@ -19,12 +21,16 @@ pub(super) struct Mountpoint {
 }
 
 impl Mountpoint {
-    /// Prepares `wanted`, or else the directory that is named after `file`. A missing one is made. What is in it is out of sight
-    /// while it is mounted on: the one named after `file` must be empty, and of the other one a message tells.
-    pub(super) fn prepare(wanted: Option<&Path>, file: &Path) -> Result<Self, Failure> {
+    /// Prepares `wanted`, or else the directory that is named after the file to be mounted. A missing one is made. What is in it is
+    /// out of sight while it is mounted on: the one named after the file must be empty, and of the other one a message tells.
+    pub(super) fn prepare(
+        wanted: Option<&Path>,
+        mounted: &Sources,
+        options: &Options,
+    ) -> Result<Self, Failure> {
         let path = match wanted {
             Some(path) => path.to_owned(),
-            None => named_after(file)?,
+            None => mounted.directory_name()?,
         };
         let fail =
             |why: String| Failure::new(Exit::Mountpoint, format!("{}: {why}", path.display()));
@@ -52,12 +58,8 @@ impl Mountpoint {
             return Err(fail("not a directory; name one to mount on".to_owned()));
         }
         mountpoint.path = path.canonicalize().map_err(looked)?;
-        if file.starts_with(&mountpoint.path) {
-            let why = format!(
-                "{} lies under the mountpoint {}",
-                file.display(),
-                path.display()
-            );
+        if let Some(why) = mounted.hidden_by(&mountpoint.path, options) {
+            let why = format!("{why} the mountpoint {}", path.display());
             return Err(Failure::new(Exit::Overlap, why));
         }
         mountpoint.check_what_is_there(wanted).map_err(fail)?;
@@ -98,20 +100,6 @@ impl Mountpoint {
             }
         }
         Ok(())
-    }
-}
-
-/// The directory that is mounted on if none is given: `file`'s name without its extension, in the working directory.
-fn named_after(file: &Path) -> Result<PathBuf, Failure> {
-    match (file.file_stem(), file.extension()) {
-        (Some(stem), Some(_)) => Ok(PathBuf::from(stem)),
-        _ => Err(Failure::new(
-            Exit::Mountpoint,
-            format!(
-                "{}: without an extension there is no other name for a directory; name a MOUNTPOINT behind FILE",
-                file.display()
-            ),
-        )),
     }
 }
 
@@ -168,13 +156,5 @@ mod tests {
             assert!(why(errno).ends_with("; asdf-mount -u mnt takes it away"));
         }
         assert!(!why(Errno::ACCESS).contains("asdf-mount -u"));
-    }
-
-    #[test]
-    fn a_directory_named_after_a_file_needs_an_extension_to_take_away() {
-        let stem = named_after(Path::new("/data/galaxy.v2.asdf")).unwrap();
-        assert_eq!(stem, Path::new("galaxy.v2"));
-        let refused = named_after(Path::new("/data/galaxy")).unwrap_err();
-        assert!(refused.message.ends_with("name a MOUNTPOINT behind FILE"));
     }
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use super::completions::Shell;
 use super::exit::{Exit, Failure};
 use crate::asdf::check::Validate;
+use crate::collection::Match;
 use crate::save::Pad;
+use crate::vfs::Show;
 
 /// The most memory that decoded data take by default, in bytes.
 const DEFAULT_CACHE: u64 = 256 << 20;
@@ -23,6 +25,8 @@ const DEFAULT_SCRATCH: u64 = 64 << 20;
 const DEFAULT_MAX_COPY: u64 = 4 << 30;
 /// Threads that serve requests by default.
 const DEFAULT_THREADS: usize = 4;
+/// Files of a mount of many that are open at once by default, unless more are in use.
+const DEFAULT_OPEN: usize = 64;
 /// The most threads that make sense.
 const MOST_THREADS: usize = 64;
 
@@ -70,7 +74,8 @@ impl Action<'_> {
             Self::Unmount | Self::Revert | Self::Man | Self::Cookbook | Self::Completions(_) => {
                 false
             }
-            Self::Check if matches!(name, "max-check" | "validate") => true,
+            Self::Check if matches!(name, "max-check" | "validate" | "match") => true,
+            Self::List if name == "match" => true,
             Self::Check | Self::List | Self::Tree | Self::Explode(_) | Self::Implode(_) => {
                 matches!(name, "allow_external" | "cache" | "force")
             }
@@ -142,6 +147,14 @@ pub(crate) struct Options {
     pub(crate) allow_external: Option<PathBuf>,
     /// `fits`
     pub(crate) fits: bool,
+    /// `match=`: which files of a directory are ASDF files
+    pub(crate) matching: Match,
+    /// `open=`: how many files of many are open at once
+    pub(crate) open: usize,
+    /// `other-mounts`: whether what is mounted in a directory belongs to it
+    pub(crate) other_mounts: bool,
+    /// `show=`
+    pub(crate) show: Show,
     /// `idle=`
     pub(crate) idle: Option<Duration>,
     /// `fsname=`
@@ -178,6 +191,10 @@ impl Default for Options {
             validate: Validate::default(),
             allow_external: None,
             fits: false,
+            matching: Match::default(),
+            open: DEFAULT_OPEN,
+            other_mounts: false,
+            show: Show::default(),
             idle: None,
             fsname: None,
             subtype: "asdf-mount".to_owned(),
@@ -269,6 +286,16 @@ impl Options {
             ("validate", Some("strict")) => self.validate = Validate::Strict,
             ("validate", Some(_)) => return Err("off, warn or strict?".to_owned()),
             ("allow_external", Some(text)) => self.allow_external = Some(directory(text)?),
+            ("match", Some(text)) => self.matching = Match::new(text)?,
+            ("open", Some(text)) => {
+                let open = usize::try_from(number(text)?).unwrap_or(0);
+                if open == 0 {
+                    return Err("at least one file must be open".to_owned());
+                }
+                self.open = open;
+            }
+            ("other-mounts", None) => self.other_mounts = true,
+            ("show", Some(text)) => self.show = Show::new(text)?,
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
             ("sync" | "async" | "dirsync", None) => self.kernel.push(name.to_owned()),
@@ -507,6 +534,11 @@ mod tests {
             "allow_external=",
             "allow_external=/nosuch",
             "allow_external=Cargo.toml",
+            "match=",
+            "match=a[",
+            "open=0",
+            "show=",
+            "show=tree:all",
         ] {
             assert!(parse(list).is_err(), "{list}");
         }

@@ -58,7 +58,7 @@ pub(super) fn open(
 /// Lists each file, those of directories too, for people or with `json` as one object a line. The status is that of the last
 /// that can't be read.
 pub(super) fn list(paths: &[PathBuf], options: &Options, json: bool) -> Result<Exit, Failure> {
-    let files = files::all(paths);
+    let files = files::all(paths, &options.matching);
     let mut status = Exit::Ok;
     for (n, file) in files.iter().enumerate() {
         let looked = match file

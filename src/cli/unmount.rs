@@ -112,10 +112,10 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
         Err(_) => None,
     };
     let daemon = daemon.ok_or_else(not_ours)?;
-    if answers.unkept && !discard {
+    if let Some(tree) = answers.unkept.as_deref().filter(|_| !discard) {
         let why = format!(
-            "not unmounted: the tree that was refused is in memory only; copy {}/tree.yaml elsewhere, or unmount with --discard",
-            path.display()
+            "not unmounted: the tree that was refused is in memory only; copy {} elsewhere, or unmount with --discard",
+            path.join(tree).display()
         );
         return Err(Failure::new(Exit::Unkept, say(&why)));
     }

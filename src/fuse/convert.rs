@@ -3,12 +3,14 @@
 use fuser::{FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Request};
 use rustix::fs::OFlags;
 
-use crate::vfs::{Access, Attr, Caller, Error, Kind, Node, Opened};
+use crate::collection::{Inode, Item, Opened};
+use crate::vfs::{Access, Attr, Caller, Error, Kind};
 
-/// Attributes as the kernel takes them.
-pub(super) fn file_attr(attr: &Attr) -> FileAttr {
+/// Attributes of a file of an item as the kernel takes them.
+pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
+    let node = attr.node;
     FileAttr {
-        ino: INodeNo(attr.node.ino()),
+        ino: INodeNo(Inode { item, node }.number()),
         size: attr.size,
         blocks: attr.size.div_ceil(512),
         atime: attr.mtime,
@@ -26,7 +28,7 @@ pub(super) fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-fn file_type(kind: Kind) -> FileType {
+pub(super) fn file_type(kind: Kind) -> FileType {
     match kind {
         Kind::Directory => FileType::Directory,
         Kind::File => FileType::RegularFile,
@@ -66,6 +68,6 @@ pub(super) fn caller(req: &Request) -> Caller {
 }
 
 /// The file with that inode number.
-pub(super) fn file(ino: INodeNo) -> Result<Node, Error> {
-    Node::from_ino(ino.0).ok_or(Error::NotFound)
+pub(super) fn inode(ino: INodeNo) -> Result<Inode, Error> {
+    Inode::from_number(ino.0).ok_or(Error::NotFound)
 }

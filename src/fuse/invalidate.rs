@@ -2,23 +2,27 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Weak};
 
 use fuser::{INodeNo, Notifier};
 use log::debug;
 
-use crate::vfs::{Invalidation, Node, Vfs};
+use crate::collection::{Change, Collection, Inode};
+use crate::vfs::{Invalidation, Node};
 
-/// Starts the thread.
+/// Starts the thread. Where to send changes.
 ///
 /// # Errors
 /// If there can be no such thread.
-pub(super) fn from_thread(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> {
+pub(super) fn from_thread(
+    files: &Arc<Collection>,
+    notifier: Notifier,
+) -> io::Result<Sender<Change>> {
     let (sender, receiver) = mpsc::channel();
-    vfs.kernel().on_change(sender);
     let mut teller = Teller {
         notifier,
-        vfs: Arc::downgrade(vfs),
+        collection: Arc::downgrade(files),
         files: Vec::new(),
         directories: HashSet::new(),
     };
@@ -28,47 +32,53 @@ pub(super) fn from_thread(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> 
             teller.tell(&change);
         }
     })?;
-    Ok(())
+    Ok(sender)
 }
 
 struct Teller {
     notifier: Notifier,
-    vfs: Weak<Vfs>,
+    collection: Weak<Collection>,
     /// The files that the kernel was to forget.
-    files: Vec<Node>,
+    files: Vec<Inode>,
     /// Their directories.
-    directories: HashSet<Node>,
+    directories: HashSet<Inode>,
 }
 
 impl Teller {
-    fn tell(&mut self, change: &Invalidation) {
-        let vfs = self.vfs.upgrade();
-        let vfs = vfs.as_deref();
-        match change {
-            Invalidation::Pages(file) => self.forget(change, *file, 0, vfs),
-            Invalidation::Attributes(file) => self.forget(change, *file, -1, vfs),
+    fn tell(&mut self, change: &Change) {
+        let (item, what) = (change.item, &change.what);
+        match what {
+            Invalidation::Pages(node) => self.forget(change, *node, 0),
+            Invalidation::Attributes(node) => self.forget(change, *node, -1),
             Invalidation::Entry(parent, name) => {
-                note(
-                    change,
-                    self.notifier.inval_entry(INodeNo(parent.ino()), name),
-                );
+                let parent = number(Inode {
+                    item,
+                    node: *parent,
+                });
+                note(what, self.notifier.inval_entry(parent, name));
             }
             Invalidation::Lookups => self.wait_for_lookups(),
         }
-        if let Some(vfs) = vfs {
-            vfs.kernel().told(change);
+        if let Some(kernel) = change.kernel.upgrade() {
+            kernel.told(what);
         }
     }
 
-    fn forget(&mut self, change: &Invalidation, file: Node, offset: i64, vfs: Option<&Vfs>) {
-        let told = self.notifier.inval_inode(INodeNo(file.ino()), offset, 0);
+    fn forget(&mut self, change: &Change, node: Node, offset: i64) {
+        let item = change.item;
+        let file = Inode { item, node };
+        let told = self.notifier.inval_inode(number(file), offset, 0);
         let is_unknown = matches!(&told, Err(error) if error.kind() == io::ErrorKind::NotFound);
         // a rename holds the lock of the root, and is only answered when the kernel has been told of all
-        let directory = vfs.and_then(|vfs| vfs.directory_of(file));
+        let vfs = self.collection.upgrade();
+        let vfs = vfs.and_then(|files| files.open_member(item));
+        let directory = vfs.and_then(|vfs| vfs.directory_of(node));
         let waits = |directory: &Node| is_unknown || *directory != Node::Root;
-        self.directories.extend(directory.filter(waits));
+        let directory = directory.filter(waits);
+        let directory = directory.map(|node| Inode { item, node });
+        self.directories.extend(directory);
         self.files.push(file);
-        note(change, told);
+        note(&change.what, told);
     }
 
     /// Waits until the kernel has taken in the replies to lookups that may have the attributes of before, and has it forget those.
@@ -79,15 +89,17 @@ impl Teller {
     fn wait_for_lookups(&mut self) {
         for directory in std::mem::take(&mut self.directories) {
             // there is no such name, and the kernel says so
-            let _ = self
-                .notifier
-                .inval_entry(INodeNo(directory.ino()), "/".as_ref());
+            let _ = self.notifier.inval_entry(number(directory), "/".as_ref());
         }
         for file in std::mem::take(&mut self.files) {
-            let told = self.notifier.inval_inode(INodeNo(file.ino()), -1, 0);
-            note(&Invalidation::Attributes(file), told);
+            let told = self.notifier.inval_inode(number(file), -1, 0);
+            note(&Invalidation::Attributes(file.node), told);
         }
     }
+}
+
+fn number(inode: Inode) -> INodeNo {
+    INodeNo(inode.number())
 }
 
 fn note(change: &Invalidation, told: io::Result<()>) {

@@ -1,27 +1,111 @@
-//! Making the mount: by mount(2) where this process may, so that its type is `fuse.asdf-mount`, and by `fusermount3` otherwise.
+//! The mount: made by mount(2) where this process may, so that its type is `fuse.asdf-mount`, and by `fusermount3` otherwise.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use fuser::{Session, SessionACL};
+use fuser::{BackgroundSession, Session, SessionACL};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
-use super::Shim;
+use super::handles::Handles;
 use super::options::MountOptions;
-use crate::vfs::Mounted;
+use super::{Shim, invalidate};
+use crate::collection::Collection;
+use crate::vfs::{Answers, Mounted};
+
+/// A mounted file system that is being served in the background.
+pub struct Mount {
+    session: BackgroundSession,
+    made: Made,
+    requests: Requests,
+}
+
+/// How many requests a mount has answered.
+#[derive(Debug, Clone, Default)]
+pub struct Requests(Arc<AtomicU64>);
+
+impl Requests {
+    /// Those of files and directories until now.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Mount {
+    /// Mounts `files` at `mountpoint` and begins to serve them.
+    ///
+    /// # Errors
+    /// What the kernel or `fusermount3` says.
+    pub fn new(
+        files: &Arc<Collection>,
+        mountpoint: &Path,
+        options: &MountOptions,
+    ) -> io::Result<Self> {
+        let requests = Requests::default();
+        let shim = Shim {
+            files: Arc::clone(files),
+            handles: Handles::default(),
+            requests: requests.clone(),
+        };
+        let (session, made) = begin(shim, mountpoint, options)?;
+        let device = session.as_fd().try_clone_to_owned()?;
+        files.decode_while(move || is_connected(&device));
+        let session = session.spawn()?;
+        let changes = invalidate::from_thread(files, session.notifier())?;
+        files.connect(changes, Answers::from_thread()?);
+        Ok(Self {
+            session,
+            made,
+            requests,
+        })
+    }
+
+    /// Counts its requests from now on.
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
+    }
+
+    /// Serves until the file system is unmounted.
+    ///
+    /// # Errors
+    /// What ended the session, if it was not an unmount.
+    pub fn join(self) -> io::Result<()> {
+        self.session.join()?;
+        self.made.forget();
+        Ok(())
+    }
+}
+
+/// Whether the kernel still takes replies: not after an unmount, when no descriptor of a file is left either.
+fn is_connected(device: &OwnedFd) -> bool {
+    let mut device = [PollFd::new(device, PollFlags::empty())];
+    let now = Timespec::default();
+    // if it can't be asked it counts as connected: then no more is lost than time
+    let _ = poll(&mut device, Some(&now));
+    let [device] = device;
+    !device.revents().contains(PollFlags::ERR)
+}
 
 /// A mount that mount(2) made, which is taken away when this is dropped before the session has ended.
-pub(super) struct Made(Option<Mounted>);
+struct Made(Option<Mounted>);
 
 impl Made {
     /// The session has ended because the file system was unmounted.
-    pub(super) fn forget(mut self) {
+    fn forget(mut self) {
         self.0 = None;
     }
 }
@@ -38,7 +122,7 @@ impl Drop for Made {
 
 /// Mounts at `mountpoint` and shakes hands with the kernel. `fusermount3` waits for the daemon's end where `auto_unmount` asks
 /// for that, and mounts for users without privileges.
-pub(super) fn session(
+fn begin(
     shim: Shim,
     mountpoint: &Path,
     options: &MountOptions,

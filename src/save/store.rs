@@ -204,6 +204,17 @@ pub fn lock_shared(file: &File) -> io::Result<bool> {
     ))
 }
 
+/// Takes this process's lock on a file away.
+///
+/// # Errors
+/// Of the system; not where there are no locks.
+pub fn unlock(file: &File) -> io::Result<()> {
+    match rustix::fs::flock(file, FlockOperation::Unlock) {
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn granted(locked: Result<(), Errno>) -> io::Result<bool> {
     match locked {
         Ok(()) => Ok(true),

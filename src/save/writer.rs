@@ -7,12 +7,13 @@ mod unsettled;
 
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::baseline::{Baseline, Drift, named};
 use super::edit::Edit;
+use super::file_path::FilePath;
 use super::inplace::{self, Failure, InPlace};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::plan::{Pad, Padding, Plan};
@@ -136,19 +137,11 @@ impl Writer<Disk> {
     ///
     /// # Errors
     /// [`Refusal`] says what can be done instead.
-    pub fn open(path: &Path, options: Options) -> Result<Opened, Refusal> {
-        let (store, name) = directory(path)?;
+    pub fn open(path: impl Into<FilePath>, options: Options) -> Result<Opened, Refusal> {
+        let path = path.into();
+        let failed = |cause| Error::io(path.whole().display().to_string(), cause);
+        let (store, name) = path.resolved().map_err(failed)?;
         Self::open_in(Arc::new(store), &name, options)
-    }
-}
-
-/// The directory of a file, and its name there.
-pub(super) fn directory(path: &Path) -> Result<(Disk, OsString)> {
-    let failed = |cause| Error::io(path.display().to_string(), cause);
-    let whole = path.canonicalize().map_err(failed)?;
-    match (whole.parent(), whole.file_name()) {
-        (Some(dir), Some(name)) => Ok((Disk::open_dir(dir).map_err(failed)?, name.to_owned())),
-        _ => Err(failed(std::io::ErrorKind::IsADirectory.into())),
     }
 }
 
@@ -542,7 +535,10 @@ fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
 }
 
 /// Whether files like this are written at all.
-fn writable(layout: &Layout) -> Result<()> {
+///
+/// # Errors
+/// Why not.
+pub fn writable(layout: &Layout) -> Result<()> {
     if !layout.dialect.writable {
         let why = format!("{} files are read only", layout.dialect.name);
         return Err(Error::unsupported(Place::File, why));

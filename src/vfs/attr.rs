@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs::Metadata;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 use crate::asdf::check::Validate;
+use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf};
 
-use super::{Handle, Node, Reading};
+use super::{Handle, Node, Reading, Result};
 
 /// How long the kernel may keep most names and attributes.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -48,6 +50,29 @@ pub struct Attr {
     /// How long the kernel may keep this, and the name that led to it, without asking. Saves and foreign changes invalidate what
     /// they change.
     pub valid: Duration,
+}
+
+impl Attr {
+    /// The attributes of something of a file with these attributes that is only read.
+    #[must_use]
+    pub fn of_file(node: Node, kind: Kind, size: u64, meta: &Metadata, options: &Options) -> Self {
+        let perm = permissions(meta, options.umask);
+        Self {
+            node,
+            kind,
+            size,
+            perm: match kind {
+                Kind::Directory => with_search_bits(perm),
+                Kind::File | Kind::Symlink => perm & 0o444,
+            },
+            nlink: 1,
+            uid: options.uid.unwrap_or(meta.uid()),
+            gid: options.gid.unwrap_or(meta.gid()),
+            mtime: modified(meta),
+            ctime: changed(meta),
+            valid: VALID,
+        }
+    }
 }
 
 /// User and group of the process that asks for something.
@@ -137,6 +162,24 @@ pub struct Statfs {
 }
 
 impl Statfs {
+    /// Those of the file system that a file is in. Of one that is only read, no room is free.
+    ///
+    /// # Errors
+    /// [`Error::Library`] if they can't be had.
+    pub fn of(file: impl AsFd, read_only: bool) -> Result<Self> {
+        let found = rustix::fs::fstatvfs(file);
+        let found = found.map_err(|errno| Library::io("statfs", errno.into()))?;
+        let free = |blocks| if read_only { 0 } else { blocks };
+        Ok(Self {
+            block_size: u32::try_from(found.f_frsize).unwrap_or(4096),
+            blocks: found.f_blocks,
+            free: free(found.f_bfree),
+            available: free(found.f_bavail),
+            files: found.f_files,
+            files_free: found.f_ffree,
+        })
+    }
+
     /// How many bytes more may be written: some blocks only by the `privileged`.
     #[must_use]
     pub fn usable(&self, privileged: bool) -> u64 {
@@ -166,6 +209,67 @@ pub struct Options {
     pub given: String,
     /// Whether arrays are also shown as FITS files.
     pub fits: bool,
+    /// What is shown.
+    pub show: Show,
+}
+
+/// What is shown of a file beside `tree.yaml`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Show {
+    /// `arrays/`
+    pub arrays: bool,
+    /// `blocks/`, and `hdus/` of a FITS file.
+    pub blocks: bool,
+    /// `info/`
+    pub info: bool,
+}
+
+impl Default for Show {
+    fn default() -> Self {
+        Self {
+            arrays: true,
+            blocks: true,
+            info: true,
+        }
+    }
+}
+
+impl Show {
+    /// The tree, which is always shown, and what else is listed, with colons between.
+    ///
+    /// # Errors
+    /// What can be listed, if anything else is.
+    pub fn new(list: &str) -> Result<Self, String> {
+        let mut show = Self {
+            arrays: false,
+            blocks: false,
+            info: false,
+        };
+        for part in list.split(':') {
+            match part {
+                "tree" => {}
+                "arrays" => show.arrays = true,
+                "blocks" => show.blocks = true,
+                "info" => show.info = true,
+                _ => {
+                    return Err(
+                        "tree, arrays, blocks and info can be shown, as in tree:info".into(),
+                    );
+                }
+            }
+        }
+        Ok(show)
+    }
+
+    /// Whether a directory of the root is shown.
+    pub(super) fn has(self, directory: Node) -> bool {
+        match directory {
+            Node::ArrayDir(_) => self.arrays,
+            Node::Blocks | Node::Hdus => self.blocks,
+            Node::Info => self.info,
+            _ => true,
+        }
+    }
 }
 
 /// Permission bits of FILE without set-id, sticky and execute bits.

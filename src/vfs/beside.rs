@@ -94,6 +94,13 @@ impl Beside {
         }
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        let table = locked(&self.table);
+        let vacancy = table.vacancy.as_ref();
+        table.names.is_empty() && vacancy.is_none_or(|(_, _, since)| since.elapsed() > FREE_FOR)
+    }
+
     /// Makes an empty file.
     ///
     /// # Errors

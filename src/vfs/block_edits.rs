@@ -144,6 +144,11 @@ impl BlockEdits {
         }
     }
 
+    /// Whether no block is being edited, and no handle has one open for writing.
+    pub(super) fn is_empty(&self) -> bool {
+        locked(&self.by_block).is_empty()
+    }
+
     /// The draft of a block.
     pub(super) fn get(&self, block: usize) -> Option<Arc<BlockDraft>> {
         locked(&self.by_block).get(&block)?.draft.clone()

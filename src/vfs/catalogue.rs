@@ -19,7 +19,9 @@ use crate::asdf::{ArrayData, Paths, Snapshot};
 /// the mount; only paths that a save brings in for the first time make the list grow.
 #[derive(Debug)]
 pub(super) struct Numbers {
+    /// `arrays/` itself, which is number 0, and the names: the first of them is the number behind `base`.
     names: Vec<Name>,
+    base: u32,
     /// The names, one behind the other.
     text: String,
     /// The last name of each hash.
@@ -45,6 +47,7 @@ impl Default for Numbers {
         };
         Self {
             names: vec![top],
+            base: 0,
             text: String::new(),
             last: HashMap::new(),
             hasher: RandomState::new(),
@@ -53,12 +56,34 @@ impl Default for Numbers {
 }
 
 impl Numbers {
+    /// Gives only numbers above `base`, if none has been given so far: those up to it are known for something else.
+    pub(super) fn begin_behind(&mut self, base: u32) {
+        if self.names.len() == 1 {
+            self.base = base;
+        }
+    }
+
+    /// The last number that was given.
+    pub(super) fn last_given(&self) -> u32 {
+        let given = u32::try_from(self.names.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        self.base.saturating_add(given)
+    }
+
+    /// Where the name of that number is in the list.
+    fn place(&self, number: u32) -> Option<usize> {
+        match number {
+            0 => Some(0),
+            number => Some(index(number.checked_sub(self.base)?)).filter(|place| *place > 0),
+        }
+    }
+
     /// The number of that name in that directory, or `None` when there are 2^32 of them, or 4 GiB.
     fn of(&mut self, directory: u32, name: &str) -> Option<u32> {
         if let Some(known) = self.find(directory, name) {
             return Some(known);
         }
         let number = u32::try_from(self.names.len()).ok()?;
+        let number = self.base.checked_add(number)?;
         let start = u32::try_from(self.text.len()).ok()?;
         self.text.push_str(name);
         let last = self.last.insert(self.hash(directory, name), number);
@@ -74,7 +99,7 @@ impl Numbers {
     fn find(&self, directory: u32, name: &str) -> Option<u32> {
         let mut number = *self.last.get(&self.hash(directory, name))?;
         while number != 0 {
-            let known = self.names.get(index(number))?;
+            let known = self.names.get(self.place(number)?)?;
             if known.directory == directory && self.name(number) == Some(name) {
                 return Some(number);
             }
@@ -91,7 +116,7 @@ impl Numbers {
 
     /// The name of that number.
     fn name(&self, number: u32) -> Option<&str> {
-        let at = index(number);
+        let at = self.place(number)?;
         let start = index(self.names.get(at)?.start);
         let next = self.names.get(at.saturating_add(1));
         self.text
@@ -100,7 +125,7 @@ impl Numbers {
 
     /// The directory that has the name of that number.
     fn directory(&self, number: u32) -> Option<u32> {
-        Some(self.names.get(index(number))?.directory)
+        Some(self.names.get(self.place(number)?)?.directory)
     }
 }
 

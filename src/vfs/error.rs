@@ -72,6 +72,9 @@ pub enum Error {
     /// What the mount's layout does not allow.
     #[error("not permitted: {0}")]
     NotPermitted(&'static str),
+    /// A name of one file of the mount in another one.
+    #[error("what is of one file of the mount can't get a name in another one")]
+    OtherMember,
     /// An argument that makes no sense.
     #[error("invalid: {0}")]
     Invalid(&'static str),
@@ -114,6 +117,8 @@ impl Error {
             Self::IsDirectory => Errno::ISDIR,
             Self::ReadOnly(_) => Errno::ROFS,
             Self::NotPermitted(_) => Errno::PERM,
+            // mv then copies
+            Self::OtherMember => Errno::XDEV,
             Self::Invalid(_) => Errno::INVAL,
             Self::NoAttribute => Errno::NODATA,
             Self::NotSupported(_) => Errno::OPNOTSUPP,

@@ -58,6 +58,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::codec::Cache;
     use crate::source::{Loan, read_all};
+    use crate::vfs::kernel::Answers;
     use crate::vfs::{Access, Bytes, Invalidation, Open, Options, Vfs};
 
     /// A header of these cards and its data, each filled up to whole FITS blocks.
@@ -90,6 +91,7 @@ mod tests {
             validate: crate::asdf::check::Validate::Warn,
             given: String::new(),
             fits: false,
+            show: crate::vfs::Show::default(),
         };
         Vfs::new(
             file.path(),
@@ -134,7 +136,10 @@ mod tests {
         };
         assert_eq!(shown(), b"1111");
         let (sender, told) = std::sync::mpsc::channel();
-        vfs.kernel.on_change(sender);
+        vfs.kernel.connect(
+            move |change| sender.send(change.clone()).is_ok(),
+            Answers::from_thread().unwrap(),
+        );
         std::fs::write(file.path(), bytes(b"2222")).unwrap();
         vfs.refresh_soon();
         vfs.refresh();

@@ -17,15 +17,18 @@ use super::{Invalidation, State, locked};
 /// request that waits here.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What is on its way to the kernel.
+/// What is on its way to the kernel, of one file: the thread that tells it, and the one that answers, are those of the mount.
 pub struct Kernel {
-    changes: OnceLock<Mutex<Sender<Invalidation>>>,
-    answers: OnceLock<Mutex<Sender<Answer>>>,
+    tell: OnceLock<Box<Tell>>,
+    answers: OnceLock<Answers>,
     under_way: Mutex<UnderWay>,
     /// Signalled when the kernel has been told of something.
     told: Condvar,
     patience: Duration,
 }
+
+/// Takes a change for the thread that tells the kernel; `false` when there is no such thread any more.
+type Tell = dyn Fn(&Invalidation) -> bool + Send + Sync;
 
 /// Changes that the kernel has not been told of.
 #[derive(Default)]
@@ -46,15 +49,41 @@ struct Change {
 
 /// A reply that waits for the kernel to have been told of so many changes.
 struct Answer {
+    kernel: Weak<Kernel>,
     after: u64,
     since: Instant,
     reply: Box<dyn FnOnce() + Send>,
 }
 
+/// The way to the thread that gives delayed answers, so that none of those that serve requests waits.
+#[derive(Clone)]
+pub struct Answers(Sender<Answer>);
+
+impl Answers {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If there can be no such thread.
+    pub fn from_thread() -> std::io::Result<Self> {
+        let (sender, receiver) = channel::<Answer>();
+        let answer = move || {
+            for answer in receiver {
+                if let Some(kernel) = answer.kernel.upgrade() {
+                    kernel.wait_until_told(answer.after, answer.since);
+                }
+                (answer.reply)();
+            }
+        };
+        let thread = std::thread::Builder::new().name("answers".to_owned());
+        thread.spawn(answer)?;
+        Ok(Self(sender))
+    }
+}
+
 impl Default for Kernel {
     fn default() -> Self {
         Self {
-            changes: OnceLock::new(),
+            tell: OnceLock::new(),
             answers: OnceLock::new(),
             under_way: Mutex::default(),
             told: Condvar::new(),
@@ -136,7 +165,7 @@ impl Kernel {
         if !changes.iter().all(is_entry) {
             changes.push(Invalidation::Lookups);
         }
-        if self.changes.get().is_some() {
+        if self.tell.get().is_some() {
             let mut under_way = locked(&self.under_way);
             let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
             under_way.announced = under_way.announced.saturating_add(count);
@@ -160,13 +189,12 @@ impl Kernel {
 
     fn send(&self, changes: Vec<Invalidation>) {
         // without a mount nothing is to be told
-        let Some(sender) = self.changes.get() else {
+        let Some(tell) = self.tell.get() else {
             return;
         };
-        let sender = locked(sender);
         for change in changes {
-            if let Err(unsent) = sender.send(change) {
-                self.told(&unsent.0);
+            if !tell(&change) {
+                self.told(&change);
             }
         }
     }
@@ -186,30 +214,20 @@ impl Kernel {
         self.told.notify_all();
     }
 
-    /// Where to send what the kernel is to be told; the first call counts.
-    pub fn on_change(&self, sender: Sender<Invalidation>) {
-        let _ = self.changes.set(Mutex::new(sender));
+    /// Where to send what the kernel is to be told, and where answers wait for that; the first call counts.
+    pub fn connect(
+        &self,
+        tell: impl Fn(&Invalidation) -> bool + Send + Sync + 'static,
+        answers: Answers,
+    ) {
+        let _ = self.answers.set(answers);
+        let _ = self.tell.set(Box::new(tell));
     }
 
-    /// Begins to give delayed answers from a thread of their own, so that none of those that serve requests waits.
-    ///
-    /// # Errors
-    /// If there can be no such thread.
-    pub fn answer_from_thread(self: &Arc<Self>) -> std::io::Result<()> {
-        let (sender, receiver) = channel::<Answer>();
-        let kernel: Weak<Self> = Arc::downgrade(self);
-        let answer = move || {
-            for answer in receiver {
-                if let Some(kernel) = kernel.upgrade() {
-                    kernel.wait_until_told(answer.after, answer.since);
-                }
-                (answer.reply)();
-            }
-        };
-        let thread = std::thread::Builder::new().name("answers".to_owned());
-        thread.spawn(answer)?;
-        let _ = self.answers.set(Mutex::new(sender));
-        Ok(())
+    /// Whether the kernel has been told of all that has changed.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.untold().is_none()
     }
 
     /// Waits until the kernel has forgotten what has changed so far.
@@ -220,16 +238,17 @@ impl Kernel {
     }
 
     /// Replies when the kernel has forgotten what has changed so far, so that the program that saved finds the new sizes.
-    pub fn reply_when_settled(&self, reply: impl FnOnce() + Send + 'static) {
+    pub fn reply_when_settled(self: &Arc<Self>, reply: impl FnOnce() + Send + 'static) {
         let Some((after, answers)) = self.untold().zip(self.answers.get()) else {
             return reply();
         };
         let answer = Answer {
+            kernel: Arc::downgrade(self),
             after,
             since: Instant::now(),
             reply: Box::new(reply),
         };
-        if let Err(unsent) = locked(answers).send(answer) {
+        if let Err(unsent) = answers.0.send(answer) {
             (unsent.0.reply)();
         }
     }
@@ -262,6 +281,10 @@ mod tests {
 
     const FILE: Node = Node::Block(7);
 
+    fn to(sender: Sender<Invalidation>) -> Box<Tell> {
+        Box::new(move |change| sender.send(change.clone()).is_ok())
+    }
+
     /// A kernel that is told only when the test does, however long that takes.
     fn slow() -> (Kernel, Receiver<Invalidation>) {
         let (sender, receiver) = channel();
@@ -269,7 +292,7 @@ mod tests {
             patience: Duration::from_hours(1),
             ..Kernel::default()
         };
-        let _ = kernel.changes.set(Mutex::new(sender));
+        let _ = kernel.tell.set(to(sender));
         (kernel, receiver)
     }
 
@@ -320,7 +343,7 @@ mod tests {
             ..Kernel::default()
         });
         let (sender, changes) = channel();
-        vfs.kernel.on_change(sender);
+        let _ = vfs.kernel.tell.set(to(sender));
         let grow = move || {
             let path = dir.path().join("a.asdf");
             let mut file = OpenOptions::new().append(true).open(path).unwrap();
@@ -385,7 +408,14 @@ mod tests {
         grow();
         vfs.refresh_soon();
         std::thread::scope(|scope| {
-            scope.spawn(move || changes.iter().for_each(|change| vfs.kernel.told(&change)));
+            scope.spawn(move || {
+                for change in changes {
+                    vfs.kernel.told(&change);
+                    if change == Invalidation::Lookups {
+                        break;
+                    }
+                }
+            });
             let again = vfs.open(ino, Access::default());
             assert!(matches!(again, Err(Error::NotFound)));
             let parent = Node::Blocks;
@@ -393,11 +423,6 @@ mod tests {
             assert_eq!(found.size, 6);
             let opened = vfs.open(ino, Access::default()).unwrap();
             assert!(opened.keep_cache);
-            // ends the thread
-            drop(vfs.kernel.changes.get().map(|sender| {
-                let (closed, _) = channel();
-                std::mem::replace(&mut *locked(sender), closed)
-            }));
         });
     }
 
@@ -405,7 +430,7 @@ mod tests {
     fn a_reply_waits_for_what_was_announced_before_it() {
         let (vfs, changes, _grow) = growing();
         let vfs = Arc::new(vfs);
-        vfs.kernel.answer_from_thread().unwrap();
+        let _ = vfs.kernel.answers.set(Answers::from_thread().unwrap());
         let (answered, replies) = channel();
         let reply = |what: &'static str| {
             let answered = answered.clone();

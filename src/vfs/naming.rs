@@ -56,7 +56,8 @@ impl Vfs {
     }
 
     /// The path of a file below the mountpoint.
-    pub(super) fn path_of(&self, node: Node) -> String {
+    #[must_use]
+    pub fn path_of(&self, node: Node) -> String {
         let state = self.state();
         let known = match node {
             Node::Root => Some(".".to_owned()),

@@ -5,19 +5,18 @@
 //! before (`ESTALE`): each state has an epoch, and so has each handle. While a block has edits that are not saved, or FILE can't
 //! be read, the state stays; its places in FILE mean nothing any more, so nothing is read by them.
 
-use std::fs::{File, Metadata, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::{info, warn};
-use rustix::fs::OFlags;
 
 use super::node::Node;
 use super::texts::{Number, TREE_NAME};
-use super::{Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
+use super::{Error as Refused, Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
-use crate::save::{Reload, Writer};
+use crate::save::{Refusal, Reload, Writer};
 
 /// How often FILE is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -75,6 +74,40 @@ impl Vfs {
             Ok(()) => Some("blocks of it are being edited here".to_owned()),
         };
         self.saver.note_out_of_date(why.as_deref());
+    }
+
+    /// That something may be changed. What is written now may be saved later, so FILE is opened for writing now, and locked, where that
+    /// has not been done yet.
+    ///
+    /// # Errors
+    /// [`Refused::ReadOnly`]; why FILE can't be opened for writing.
+    pub(super) fn check_writable(&self) -> super::Result<()> {
+        if self.saver.opens_later().is_some() {
+            // one thread opens it, and none compares it meanwhile
+            let _compared = locked(&self.saver.compared);
+            if let Some(options) = self.saver.opens_later() {
+                self.saver.opened(self.open_writer(options)?);
+            }
+        }
+        self.saver.check_writable()
+    }
+
+    /// FILE, opened for writing, and shown as it is then.
+    fn open_writer(&self, options: crate::save::Options) -> super::Result<Writer> {
+        let opened = Writer::open(self.saver.file.clone(), options);
+        let opened = opened.map_err(|refusal| match refusal {
+            Refusal::Locked { .. } => Refused::Busy("another mount has FILE open for writing"),
+            Refusal::Unwritable(error) => error.into(),
+        })?;
+        self.catch_up(None);
+        let meta = opened.writer.file().metadata();
+        let meta = meta.map_err(|cause| Error::io("reading the file's attributes", cause))?;
+        if is_of(&self.state(), &meta) {
+            return Ok(opened.writer);
+        }
+        // another program has written it since it was locked, or an interrupted save was finished just now
+        let why = "the file was changed while it was opened for writing".to_owned();
+        Err(Error::Stale { why }.into())
     }
 
     /// Shows FILE, which had these attributes just now, instead of an older state.
@@ -189,9 +222,8 @@ impl Vfs {
     /// The attributes of FILE now. A name that is gone, means something else, or can't be looked up leaves the file that was mounted;
     /// nothing is said if that can't be looked at either.
     fn metadata_now(&self, state: &State) -> Option<Metadata> {
-        let named = std::fs::metadata(&self.saver.path)
-            .ok()
-            .filter(Metadata::is_file);
+        let named = self.saver.file.metadata().ok();
+        let named = named.filter(Metadata::is_file);
         named.or_else(|| {
             let open = state.snapshot.metadata().ok()?;
             (!is_of(state, &open)).then_some(open)
@@ -201,12 +233,7 @@ impl Vfs {
     /// What has FILE's name now, if that is a file, and its attributes.
     fn open_again(&self) -> Result<(Arc<File>, Metadata)> {
         let failed = |cause| Error::io(self.saver.path.display().to_string(), cause);
-        let mut options = OpenOptions::new();
-        // a FIFO must not be waited for
-        options
-            .read(true)
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-        let file = options.open(&self.saver.path).map_err(failed)?;
+        let file = self.saver.file.open().map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
             return Err(failed(std::io::ErrorKind::InvalidInput.into()));
@@ -216,7 +243,7 @@ impl Vfs {
 }
 
 /// The pages of every file that shows bytes of FILE, of arrays if the kernel may know them.
-fn everything(old: &State, new: &State) -> impl Iterator<Item = Invalidation> {
+pub(super) fn everything(old: &State, new: &State) -> impl Iterator<Item = Invalidation> {
     let arrays = old.is_named().then(|| new.catalogue().arrays());
     let arrays = arrays.into_iter().flatten();
     let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));

@@ -12,7 +12,7 @@ use log::warn;
 
 use super::{Error, Result, locked};
 use crate::error::Error as Library;
-use crate::save::Writer;
+use crate::save::{self, FilePath, Writer};
 
 /// For as long as this lives, no save changes or moves stored bytes that the snapshot of the moment shows.
 ///
@@ -20,11 +20,32 @@ use crate::save::Writer;
 /// other side of the lock.
 pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
+/// How FILE is to be written.
+pub enum Writing {
+    /// It is open for that, and locked.
+    Ready(Box<Writer>),
+    /// It is opened for that, and locked, when something is first to be changed.
+    Later(save::Options),
+    /// Never, and why.
+    Never(String),
+}
+
+impl From<Result<Writer, String>> for Writing {
+    fn from(writer: Result<Writer, String>) -> Self {
+        writer.map_or_else(Self::Never, |writer| Self::Ready(Box::new(writer)))
+    }
+}
+
 /// FILE, what writes it, and how that stands.
 pub(super) struct Saver {
+    /// Its whole path, for messages.
     pub(super) path: PathBuf,
-    /// One save at a time; or why there are none.
-    writer: Result<Mutex<Writer>, String>,
+    /// How it is found.
+    pub(super) file: FilePath,
+    /// One save at a time.
+    writer: OnceLock<Mutex<Writer>>,
+    /// How to open it for writing, or why that is not done.
+    later: Result<save::Options, String>,
     /// Held for reading by threads that read stored bytes, and for writing while a save changes some in place.
     stored: RwLock<()>,
     /// What a save has failed of so badly that no other can follow: a copy of what the writer knows, so that it is not waited for.
@@ -41,12 +62,22 @@ pub(super) struct Saver {
 }
 
 impl Saver {
-    pub(super) fn new(path: &Path, writer: Result<Writer, String>) -> Self {
-        let older = writer.as_ref().ok().and_then(Writer::older_rejected);
+    pub(super) fn new(file: FilePath, writing: Writing) -> Self {
+        let mut older = None;
+        let (writer, later) = match writing {
+            Writing::Ready(writer) => {
+                older = writer.older_rejected();
+                (Mutex::new(*writer).into(), Err("open".to_owned()))
+            }
+            Writing::Later(options) => (OnceLock::new(), Ok(options)),
+            Writing::Never(why) => (OnceLock::new(), Err(why)),
+        };
         Self {
-            path: path.to_owned(),
-            older_text: older.map(|name| path.with_file_name(name)),
-            writer: writer.map(Mutex::new),
+            path: file.whole().to_owned(),
+            older_text: older.map(|name| file.whole().with_file_name(name)),
+            file,
+            writer,
+            later,
             stored: RwLock::default(),
             broken: OnceLock::new(),
             out_of_date: Mutex::default(),
@@ -57,7 +88,21 @@ impl Saver {
 
     /// Whether there are no saves.
     pub(super) fn is_read_only(&self) -> bool {
-        self.writer.is_err()
+        self.writer.get().is_none() && self.later.is_err()
+    }
+
+    /// How FILE is opened for writing, if it is not yet and may be.
+    pub(super) fn opens_later(&self) -> Option<save::Options> {
+        match self.writer.get() {
+            Some(_) => None,
+            None => self.later.as_ref().ok().copied(),
+        }
+    }
+
+    /// From now on there are saves.
+    pub(super) fn opened(&self, writer: Writer) {
+        // of two the first stays: the thread that opens it holds `compared`
+        let _ = self.writer.set(Mutex::new(writer));
     }
 
     /// What writes FILE, once no other thread saves.
@@ -65,10 +110,8 @@ impl Saver {
     /// # Errors
     /// [`Error::ReadOnly`].
     pub(super) fn writer(&self) -> Result<MutexGuard<'_, Writer>> {
-        let writer = self.writer.as_ref();
-        writer
-            .map(locked)
-            .map_err(|_| Error::ReadOnly("this mount"))
+        let writer = self.writer.get();
+        writer.map(locked).ok_or(Error::ReadOnly("this mount"))
     }
 
     /// The same at once, if there are saves.
@@ -76,11 +119,11 @@ impl Saver {
     /// # Errors
     /// [`Error::Busy`] while another thread saves.
     pub(super) fn idle_writer(&self) -> Result<Option<MutexGuard<'_, Writer>>> {
-        match self.writer.as_ref().map(Mutex::try_lock) {
-            Err(_) => Ok(None),
-            Ok(Ok(writer)) => Ok(Some(writer)),
-            Ok(Err(TryLockError::Poisoned(poisoned))) => Ok(Some(poisoned.into_inner())),
-            Ok(Err(TryLockError::WouldBlock)) => Err(Error::Busy("another thread saves")),
+        match self.writer.get().map(Mutex::try_lock) {
+            None => Ok(None),
+            Some(Ok(writer)) => Ok(Some(writer)),
+            Some(Err(TryLockError::Poisoned(poisoned))) => Ok(Some(poisoned.into_inner())),
+            Some(Err(TryLockError::WouldBlock)) => Err(Error::Busy("another thread saves")),
         }
     }
 
@@ -116,9 +159,10 @@ impl Saver {
     /// Why nothing can be written, if that is so.
     pub(super) fn why_read_only(&self) -> Option<String> {
         let broken = |why| format!("a save has failed; unmount, and mount again: {why}");
-        match &self.writer {
-            Err(why) => Some(why.clone()),
-            Ok(_) => self.broken.get().map(broken),
+        match (self.writer.get(), &self.later) {
+            (Some(_), _) => self.broken.get().map(broken),
+            (None, Ok(_)) => None,
+            (None, Err(why)) => Some(why.clone()),
         }
     }
 

@@ -116,7 +116,7 @@ impl Vfs {
     }
 }
 
-fn kind(node: Node) -> Kind {
+pub(super) fn kind(node: Node) -> Kind {
     match node {
         Node::Root
         | Node::Blocks

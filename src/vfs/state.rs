@@ -14,7 +14,7 @@ use super::elsewhere::Elsewhere;
 use super::format::Format;
 use super::node::Node;
 use super::views::{View, Views};
-use super::{Error, Invalidation, Options, Result, block_name, hdus, index};
+use super::{Error, Invalidation, Options, Result, block_name, hdus, index, locked};
 use crate::asdf::{Array, ArrayData, Snapshot};
 
 /// A snapshot, the names it gives, and FILE's attributes from before it was taken.
@@ -70,6 +70,16 @@ impl State {
             numbers: Arc::clone(&self.numbers),
             ..Self::new(snapshot, meta.unwrap_or_else(|| self.meta.clone()))
         }
+    }
+
+    /// Numbers names under `arrays/` from behind that number on.
+    pub(super) fn number_behind(&self, last: u32) {
+        locked(&self.numbers).begin_behind(last);
+    }
+
+    /// The last number that such a name was given.
+    pub(super) fn last_number(&self) -> u32 {
+        locked(&self.numbers).last_given()
     }
 
     /// The same, but the tree is read again when something asks for it.

@@ -41,6 +41,7 @@ pub(super) fn writable_with<S: Source + 'static>(
         validate: Validate::Warn,
         given: String::new(),
         fits: false,
+        show: crate::vfs::Show::default(),
     };
     let vfs = Vfs::new(&path, snapshot, meta, Ok(writer), options, Arc::default());
     (dir, vfs)

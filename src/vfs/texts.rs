@@ -115,6 +115,12 @@ impl Texts {
         &self.committed
     }
 
+    /// Whether `tree.yaml` is all there is, and shows the text of FILE.
+    #[must_use]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.files.len() == 1 && self.open.is_empty() && self.refused.is_none()
+    }
+
     fn file(&self, number: Number) -> Result<&File, Error> {
         self.files.get(&number).ok_or(Error::NotFound)
     }

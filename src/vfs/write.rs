@@ -44,7 +44,7 @@ impl Vfs {
         handle: Option<&Handle>,
         changes: &Attributes,
     ) -> Result<Attr> {
-        self.saver.check_writable()?;
+        self.check_writable()?;
         let open = handle.map(|handle| &handle.open);
         if let Node::Beside(number) = node {
             let file = self.beside.file(number)?;
@@ -142,7 +142,7 @@ impl Vfs {
     }
 
     fn make(&self, parent: Node, name: &OsStr, mode: u32, caller: Caller) -> Result<Node> {
-        self.saver.check_writable()?;
+        self.check_writable()?;
         match parent {
             Node::Root => {
                 check_root_name(name)?;
@@ -171,8 +171,7 @@ impl Vfs {
 
     /// Why no directory can be made or removed.
     pub fn make_directory(&self) -> Error {
-        self.saver
-            .check_writable()
+        self.check_writable()
             .err()
             .unwrap_or(Error::NotPermitted("directories follow the tree"))
     }
@@ -188,7 +187,7 @@ impl Vfs {
         target: &Path,
         caller: Caller,
     ) -> Result<Attr> {
-        self.saver.check_writable()?;
+        self.check_writable()?;
         if parent != Node::Root {
             return Err(Error::NotPermitted("links can be made in the root only"));
         }
@@ -203,7 +202,7 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::create`]; what refuses the text if the name is `tree.yaml`.
     pub fn link(&self, file: Node, parent: Node, name: &OsStr) -> Result<Attr> {
-        self.saver.check_writable()?;
+        self.check_writable()?;
         let (Node::Text(number), Node::Root) = (file, parent) else {
             return Err(Error::NotPermitted("links can be made in the root only"));
         };
@@ -241,7 +240,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::Busy`] for a block that arrays use.
     pub fn unlink(&self, parent: Node, name: &OsStr, thread: u32) -> Result<()> {
-        self.saver.check_writable()?;
+        self.check_writable()?;
         match parent {
             Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
                 Err(Error::IsDirectory)
@@ -276,7 +275,7 @@ impl Vfs {
         how: Rename,
         thread: u32,
     ) -> Result<()> {
-        self.saver.check_writable()?;
+        self.check_writable()?;
         if to.0 != Node::Root {
             return self.rename_beside(from, to, how, thread);
         }
@@ -420,7 +419,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
-        self.saver.check_writable()?;
+        self.check_writable()?;
         match &handle.open {
             Open::Text(text) => locked(&self.texts).write(*text, offset, data)?,
             Open::Beside(file) => file.write(offset, data)?,
@@ -505,7 +504,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotSupported`] for holes and the like; as [`Vfs::write`].
     pub fn fallocate(&self, handle: &Handle, offset: u64, len: u64, mode: i32) -> Result<()> {
-        self.saver.check_writable()?;
+        self.check_writable()?;
         let end = offset
             .checked_add(len)
             .ok_or(Error::TooBig("beyond 2^64"))?;

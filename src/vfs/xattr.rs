@@ -65,7 +65,7 @@ impl Vfs {
         if node == Node::Root && name == "user.asdf.revert" {
             return self.revert(value == b"discard");
         }
-        self.saver.check_writable()?;
+        self.check_writable()?;
         if !flags.is_empty() {
             match self.getxattr(node, name) {
                 Ok(_) if flags.contains(XattrFlags::CREATE) => return Err(Error::Exists),
@@ -94,7 +94,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NoAttribute`].
     pub fn removexattr(&self, node: Node, name: &OsStr) -> Result<()> {
-        self.saver.check_writable()?;
+        self.check_writable()?;
         self.getxattr(node, name)?;
         Err(Error::NotPermitted("user.asdf attributes follow the file"))
     }
@@ -149,7 +149,8 @@ impl Vfs {
 }
 
 /// A text that fits into an attribute.
-fn shortened(mut text: String) -> String {
+#[must_use]
+pub fn shortened(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(LONGEST));
     text
 }

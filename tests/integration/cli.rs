@@ -32,9 +32,9 @@ fn a_missing_file_exits_with_11() {
 }
 
 #[test]
-fn a_directory_as_file_exits_with_11() {
+fn a_device_as_file_exits_with_11() {
     let mut place = Place::new();
-    place.file = place.dir.path().to_owned();
+    place.file = "/dev/null".into();
     assert_refused(
         &place.mount(&[]),
         11,

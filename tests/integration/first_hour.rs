@@ -189,7 +189,7 @@ fn a_file_that_is_something_else_is_called_by_its_name() {
     let said = here(&place, &["mnt", "sample.asdf"]);
     assert_refused(&said, 2, "did you mean asdf-mount sample.asdf mnt?");
     let said = here(&place, &["sample.asdf", "sample.asdf", "mnt"]);
-    assert_refused(&said, 2, "one MOUNTPOINT for 2 FILEs");
+    assert_refused(&said, 2, "the same name as sample.asdf");
     let said = here(&place, &["--explode", "sample.asdf", "out"]);
     assert_refused(&said, 2, "did you mean --explode out sample.asdf?");
 }

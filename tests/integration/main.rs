@@ -50,6 +50,10 @@ mod limits;
 mod listing;
 mod manual;
 #[cfg(feature = "fuse")]
+mod many;
+#[cfg(feature = "fuse")]
+mod many_walk;
+#[cfg(feature = "fuse")]
 mod mount;
 #[cfg(feature = "fuse")]
 mod names;

@@ -84,6 +84,25 @@ pub(crate) const OPTIONS: &[Known] = &[
         "also open external blocks in DIR",
     ),
     flag("fits", "also show arrays and tables as FITS files"),
+    option(
+        "show",
+        "WHAT[:WHAT...]",
+        "tree:info",
+        "tree, arrays, blocks, info [all]",
+    ),
+    option(
+        "match",
+        "GLOB[:GLOB...]",
+        "*.asdf",
+        "which files of DIR are shown [*.asdf]",
+    ),
+    option(
+        "open",
+        "N",
+        "64",
+        "files of many that are open at once [64]",
+    ),
+    flag("other-mounts", "show also what is mounted in DIR"),
     flag("force", "mount what can be had of a damaged FILE"),
     option(
         "idle",

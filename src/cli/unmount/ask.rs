@@ -30,8 +30,8 @@ const QUESTIONS: [&str; 4] = [
 pub(super) struct Answers {
     /// Its process, or why the mount does not say so.
     pub(super) daemon: Result<Option<Pid>, Errno>,
-    /// Whether a refused tree is in memory only.
-    pub(super) unkept: bool,
+    /// The path below the mountpoint of a refused tree that is in memory only, or the paths of several.
+    pub(super) unkept: Option<String>,
     /// What was written and is not saved, in lines.
     pub(super) unsaved: String,
     /// The names of files that are in memory only.
@@ -77,7 +77,7 @@ pub(super) fn ask(
     let daemon = next().map(|text| text.parse().ok().and_then(Pid::from_raw));
     Ok(Some(Answers {
         daemon,
-        unkept: next().is_ok(),
+        unkept: next().ok(),
         unsaved: next().unwrap_or_default(),
         scratch: next().ok(),
     }))

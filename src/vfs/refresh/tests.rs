@@ -1,5 +1,6 @@
 //! Changes by another program at the worst moments.
 
+use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::SystemTime;
@@ -10,6 +11,7 @@ use crate::asdf::check::Validate;
 use crate::asdf::sample::Sample;
 use crate::codec::Cache;
 use crate::save::open_read_only;
+use crate::vfs::kernel::Answers;
 use crate::vfs::testing::writable;
 use crate::vfs::{Access, Options};
 
@@ -46,6 +48,7 @@ fn what_changes_after_it_was_read_is_shown() {
         validate: Validate::Warn,
         given: String::new(),
         fits: false,
+        show: crate::vfs::Show::default(),
     };
     let vfs = Vfs::new(
         &path,
@@ -170,7 +173,10 @@ fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
     let size = |name| vfs.lookup(Node::ARRAYS, name).unwrap().size;
     assert_eq!(size("b.bin".as_ref()), 3);
     let (sender, changes) = std::sync::mpsc::channel();
-    vfs.kernel.on_change(sender);
+    vfs.kernel.connect(
+        move |change| sender.send(change.clone()).is_ok(),
+        Answers::from_thread().unwrap(),
+    );
     let shorter = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [2]}";
     save(&vfs, &format!("a: ARRAY\nb: {shorter}"));
     let changes: Vec<_> = changes.try_iter().collect();

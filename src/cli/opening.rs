@@ -1,0 +1,315 @@
+//! Opening FILE to be mounted: alone, or as one of many.
+
+use std::collections::HashMap;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use log::{debug, warn};
+
+use super::exit::{Exit, Failure, error_of};
+use super::options::{Options, SaveMode};
+use crate::asdf::external::Sandbox;
+use crate::asdf::layout::Severity;
+use crate::asdf::{OpenOptions, Snapshot};
+use crate::codec::Cache;
+use crate::collection::Opener;
+use crate::error::{Error, Place};
+use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Reload, Writer};
+use crate::source::{FileSource, Source};
+use crate::vfs::{self, Kernel, Vfs, Writing};
+
+/// FILE, opened one way or the other.
+struct Opened {
+    snapshot: Snapshot,
+    /// Its attributes from before it was read.
+    meta: Metadata,
+    /// What saves it, or why it is read-only.
+    writing: Writing,
+}
+
+/// How FILE is opened.
+struct How<'a> {
+    path: &'a FilePath,
+    options: &'a Options,
+    cache: &'a Arc<Cache>,
+    reading: OpenOptions,
+}
+
+/// Opens FILE to be mounted alone: for writing if that is wanted and possible. Finishes what an interrupted save has left. The mount's
+/// file system, and a line about it.
+pub(super) fn alone(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
+    let sandbox = || {
+        let sandbox = Sandbox::new(path, options.allow_external.as_deref());
+        sandbox.map(Arc::new)
+    };
+    let how = How {
+        path: &path.into(),
+        options,
+        cache: &Cache::new(options.cache),
+        reading: reading(options, sandbox).map_err(|error| Failure::reading(path, &error))?,
+    };
+    let opened = match how.open_for_writing()? {
+        Ok(opened) => opened,
+        Err(why) => {
+            let opened = save::open_read_only(path);
+            how.read(
+                opened.map_err(|error| how.failed(&error))?,
+                Writing::Never(why),
+            )?
+        }
+    };
+    let layout = opened.snapshot.layout();
+    for finding in &layout.findings {
+        warn!("{}: {}", path.display(), finding.error);
+    }
+    let access = match &opened.writing {
+        Writing::Never(why) => {
+            if !options.read_only {
+                warn!("{}: mounted read-only: {why}", path.display());
+            }
+            "ro"
+        }
+        Writing::Ready(_) | Writing::Later(_) => "rw",
+    };
+    let summary = format!("({access}, {} blocks)", layout.blocks.len());
+    Ok((how.mount(opened, Arc::default()), summary))
+}
+
+/// What opens the files of a mount of many, with this memory for decoded data.
+pub(super) fn opener(options: &Options, cache: &Arc<Cache>) -> Box<Opener> {
+    let (options, cache) = (options.clone(), Arc::clone(cache));
+    let sandboxes = Sandboxes::default();
+    Box::new(move |path, kernel| {
+        let failed = |error: &Error| error_of(path.whole(), error);
+        let sandbox = || sandboxes.of(path, options.allow_external.as_deref());
+        let how = How {
+            path,
+            options: &options,
+            cache: &cache,
+            reading: reading(&options, sandbox).map_err(|error| failed(&error))?,
+        };
+        let opened = how.open_member().map_err(|failure| {
+            let place = format!("{}: ", path.whole().display());
+            let why = failure.message;
+            why.strip_prefix(&place).map_or(why.clone(), str::to_owned)
+        })?;
+        for finding in &opened.snapshot.layout().findings {
+            debug!("{}: {}", path.whole().display(), finding.error);
+        }
+        Ok(how.mount(opened, kernel))
+    })
+}
+
+/// The directories that members' external blocks are opened in, each opened once while a member of it is open.
+#[derive(Default)]
+struct Sandboxes(Mutex<HashMap<PathBuf, Weak<Sandbox>>>);
+
+impl Sandboxes {
+    /// That of a file.
+    fn of(&self, file: &FilePath, allowed: Option<&Path>) -> Result<Arc<Sandbox>, Error> {
+        if allowed.is_some() {
+            return Ok(Arc::new(Sandbox::new(file.whole(), allowed)?));
+        }
+        let own = file.whole().parent().unwrap_or(Path::new("/"));
+        // a thread that panicked with it left the map itself whole
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sandbox) = known.get(own).and_then(Weak::upgrade) {
+            return Ok(sandbox);
+        }
+        known.retain(|_, sandbox| sandbox.strong_count() > 0);
+        let failed = |cause| Error::io(own.display().to_string(), cause);
+        let sandbox = Sandbox::beneath(file.directory().map_err(failed)?, own);
+        let sandbox = Arc::new(sandbox);
+        known.insert(own.to_owned(), Arc::downgrade(&sandbox));
+        Ok(sandbox)
+    }
+}
+
+/// How a file is to be read.
+fn reading(
+    options: &Options,
+    sandbox: impl FnOnce() -> Result<Arc<Sandbox>, Error>,
+) -> Result<OpenOptions, Error> {
+    // other users must not read files that only the one who mounts may read
+    let sandbox = if options.allow_other && options.allow_external.is_none() {
+        None
+    } else {
+        Some(sandbox()?)
+    };
+    Ok(OpenOptions {
+        force: options.force,
+        sandbox,
+        verify: options.verify,
+        index_cache: options.index_cache.clone(),
+    })
+}
+
+/// What the user asked of a file that is mounted.
+pub(super) fn shown(options: &Options) -> vfs::Options {
+    vfs::Options {
+        uid: options.uid,
+        gid: options.gid,
+        umask: options.umask,
+        scratch: options.scratch,
+        validate: options.validate,
+        show: options.show,
+        given: options.given.clone(),
+        fits: options.fits,
+    }
+}
+
+impl How<'_> {
+    fn failed(&self, error: &Error) -> Failure {
+        Failure::reading(self.path.whole(), error)
+    }
+
+    fn saving(&self) -> save::Options {
+        save::Options {
+            replace: self.options.save == SaveMode::Replace,
+            grow: self.options.grow,
+            max_copy: self.options.max_copy,
+            pad: self.options.pad,
+        }
+    }
+
+    /// The file system of a file that has been opened.
+    fn mount(&self, opened: Opened, kernel: Arc<Kernel>) -> Vfs {
+        let Opened {
+            snapshot,
+            meta,
+            writing,
+        } = opened;
+        let options = shown(self.options);
+        Vfs::new(self.path.clone(), snapshot, meta, writing, options, kernel)
+    }
+
+    /// Opens it for writing, or says why it can only be read.
+    fn open_for_writing(&self) -> Result<Result<Opened, String>, Failure> {
+        if self.options.read_only {
+            return Ok(Err("asked for".to_owned()));
+        }
+        let path = self.path.whole();
+        let mut opened = match Writer::open(self.path.clone(), self.saving()) {
+            Ok(opened) => opened,
+            Err(Refusal::Locked { holder }) => {
+                let who = holder.map_or_else(String::new, |pid| format!(" (process {pid})"));
+                let why = format!(
+                    "{}: another mount{who} has it; -r mounts it read-only",
+                    path.display()
+                );
+                return Err(Failure::new(Exit::Locked, why));
+            }
+            // what prevents reading too is found and told when it is opened for reading
+            Err(Refusal::Unwritable(error)) => {
+                return Ok(Err(match error {
+                    // of the version, and the advice is what was followed
+                    Error::Unsupported {
+                        at: Place::Line { line: 1, .. },
+                        ..
+                    } if self.options.force => "its version is not known".to_owned(),
+                    error => error_of(path, &error),
+                }));
+            }
+        };
+        tell_recovery(path, &opened.recovery);
+        let fail = |error| self.failed(&error);
+        let meta = opened.writer.file().metadata();
+        let meta = meta.map_err(|cause| fail(Error::io("reading the file's attributes", cause)))?;
+        // another program may have changed it after the scan and before `meta`
+        let scan = match opened.writer.reload().map_err(fail)? {
+            Reload::Changed(scan) => scan,
+            Reload::Same | Reload::Touched => opened.scan,
+        };
+        let file = FileSource::open(Arc::clone(opened.writer.file())).map_err(fail)?;
+        let file = Arc::new(file);
+        let bytes: Arc<dyn Source> = file.clone();
+        let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
+        let snapshot = Snapshot::new(file, bytes, scan, cache, reading);
+        self.check_damage(&snapshot)?;
+        Ok(Ok(Opened {
+            snapshot,
+            meta,
+            writing: Ok(opened.writer).into(),
+        }))
+    }
+
+    /// The file as it was opened for reading; `writing` says how it is written.
+    fn read(&self, opened: ReadOnly, writing: Writing) -> Result<Opened, Failure> {
+        tell_recovery(self.path.whole(), &opened.recovery);
+        let meta = opened.meta.clone();
+        let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
+        let snapshot = opened.snapshot(cache, reading);
+        let snapshot = snapshot.map_err(|error| self.failed(&error))?;
+        self.check_damage(&snapshot)?;
+        let writing = match snapshot.fits() {
+            Some(_) if !self.options.read_only => {
+                Writing::Never("ASDF in FITS is only read".to_owned())
+            }
+            _ => writing,
+        };
+        Ok(Opened {
+            snapshot,
+            meta,
+            writing,
+        })
+    }
+
+    /// That it is not damaged, unless that does not matter.
+    fn check_damage(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+        let worst = snapshot.layout().worst();
+        let damage = worst.filter(|finding| finding.severity == Severity::Damaged);
+        match damage.filter(|_| !self.options.force) {
+            None => Ok(()),
+            Some(finding) => {
+                let path = self.path.whole().display();
+                let why = format!("{path}: {}; -o force mounts what can be had", finding.error);
+                Err(Failure::new(Exit::Damaged, why))
+            }
+        }
+    }
+
+    /// Opens it as one of many: for reading, and not locked. What an interrupted save has left is finished; then it is open for
+    /// writing, too.
+    fn open_member(&self) -> Result<Opened, Failure> {
+        let opened = save::open_unlocked(self.path).map_err(|error| self.failed(&error))?;
+        if self.options.read_only {
+            return self.read(opened, Writing::Never("asked for".to_owned()));
+        }
+        if !matches!(opened.recovery, Recovery::Clean) {
+            return match self.open_for_writing()? {
+                Ok(opened) => Ok(opened),
+                Err(why) => self.read(opened, Writing::Never(why)),
+            };
+        }
+        let writable = self.path.check_writable();
+        let writing = match writable {
+            Ok(()) => Writing::Later(self.saving()),
+            Err(cause) => Writing::Never(cause.to_string()),
+        };
+        let opened = self.read(opened, writing)?;
+        // as it is said when it is opened for writing
+        match save::writable(opened.snapshot.layout()) {
+            Err(error) if matches!(opened.writing, Writing::Later(_)) => Ok(Opened {
+                writing: Writing::Never(error_of(self.path.whole(), &error)),
+                ..opened
+            }),
+            _ => Ok(opened),
+        }
+    }
+}
+
+/// Says what an interrupted save had left.
+fn tell_recovery(path: &Path, recovery: &Recovery) {
+    let path = path.display();
+    match recovery {
+        Recovery::Clean => {}
+        Recovery::Redone => warn!("{path}: a save had been interrupted; it has been finished"),
+        Recovery::Dropped => {
+            warn!("{path}: a save had been interrupted before it counted; its remains are gone");
+        }
+        Recovery::Foreign(why) => {
+            warn!("{path}: a save had been interrupted, and the file changed since: {why}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What is to be mounted: one file, the files of a directory, or a list of files.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::exit::{Exit, Failure};
+use super::options::Options;
+use super::resolve;
+use crate::collection::Contents;
+use crate::error::Error;
+use crate::save::Beneath;
+
+/// What the command line names to be mounted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named<'a> {
+    /// Files, or one directory.
+    pub(super) paths: &'a [PathBuf],
+    /// A file with the paths of more, `-` for standard input.
+    pub(super) list: Option<&'a Path>,
+    /// What ends a path there: a line feed or a NUL.
+    pub(super) end: u8,
+}
+
+/// What is mounted.
+pub(super) enum Sources {
+    /// A file, by its whole path.
+    One(PathBuf),
+    /// Many, and what they are called together.
+    Many(Contents, PathBuf),
+}
+
+impl Sources {
+    /// What it is called: the path of the file or of the directory.
+    pub(super) fn name(&self) -> &Path {
+        match self {
+            Self::One(path) | Self::Many(_, path) => path,
+        }
+    }
+
+    /// The directory that is mounted on if none is given: the file's name without its extension, in the working directory.
+    pub(super) fn directory_name(&self) -> Result<PathBuf, Failure> {
+        let why = match self {
+            Self::One(path) => match (path.file_stem(), path.extension()) {
+                (Some(stem), Some(_)) => return Ok(PathBuf::from(stem)),
+                _ => {
+                    "without an extension there is no other name for a directory; name a MOUNTPOINT behind FILE"
+                }
+            },
+            Self::Many(..) => "on which MOUNTPOINT? Name one behind it",
+        };
+        let why = format!("{}: {why}", self.name().display());
+        Err(Failure::new(Exit::Mountpoint, why))
+    }
+
+    /// What a mount at `mountpoint` would hide from the daemon, or how the daemon would meet its own mount, if it would.
+    pub(super) fn hidden_by(&self, mountpoint: &Path, options: &Options) -> Option<String> {
+        let under = |path: &Path| {
+            let hidden = path.starts_with(mountpoint);
+            hidden.then(|| format!("{} lies under", path.display()))
+        };
+        match self {
+            Self::One(path) => under(path),
+            Self::Many(Contents::List(files), _) => files.values().find_map(|path| under(path)),
+            Self::Many(Contents::Mirror(..), path) => {
+                let meets = options.other_mounts && mountpoint.starts_with(path);
+                let why = || format!("{}: with -o other-mounts it would hold", path.display());
+                under(path).or_else(|| meets.then(why))
+            }
+        }
+    }
+}
+
+impl Named<'_> {
+    /// Whether the paths of files come from standard input.
+    pub(super) fn reads_input(&self) -> bool {
+        self.list.is_some_and(|list| list == "-")
+    }
+
+    /// Finds them. Nothing is opened but a directory and the list.
+    pub(super) fn find(&self, options: &Options) -> Result<Sources, Failure> {
+        match (self.paths, self.list) {
+            ([directory], None) if directory.is_dir() => mirror(directory, options),
+            ([file], None) => Ok(Sources::One(resolve(file)?)),
+            (paths, None) => list(paths.to_vec()),
+            (paths, Some(file)) => {
+                let mut all = paths.to_vec();
+                all.extend(self.read(file)?);
+                list(all)
+            }
+        }
+    }
+
+    fn read(&self, file: &Path) -> Result<Vec<PathBuf>, Failure> {
+        let mut text = Vec::new();
+        let read = if self.reads_input() {
+            std::io::stdin().lock().read_to_end(&mut text).map(drop)
+        } else {
+            std::fs::read(file).map(|bytes| text = bytes)
+        };
+        read.map_err(|cause| {
+            let error = Error::io(file.display().to_string(), cause);
+            Failure::reading(file, &error)
+        })?;
+        Ok(paths(&text, self.end))
+    }
+}
+
+/// The paths of a list. Empty ones are passed over, and the last needs no end.
+fn paths(text: &[u8], end: u8) -> Vec<PathBuf> {
+    let paths = text.split(|&byte| byte == end);
+    let paths = paths.filter(|path| !path.is_empty());
+    paths
+        .map(|path| OsString::from_vec(path.to_vec()).into())
+        .collect()
+}
+
+fn mirror(directory: &Path, options: &Options) -> Result<Sources, Failure> {
+    let failed = |cause| {
+        let error = Error::io(directory.display().to_string(), cause);
+        Failure::reading(directory, &error)
+    };
+    let path = directory.canonicalize().map_err(failed)?;
+    let root = Beneath::new(&path, options.other_mounts).map_err(failed)?;
+    let contents = Contents::Mirror(Arc::new(root), options.matching.clone());
+    Ok(Sources::Many(contents, path))
+}
+
+fn list(paths: Vec<PathBuf>) -> Result<Sources, Failure> {
+    let mut files: BTreeMap<OsString, (PathBuf, PathBuf)> = BTreeMap::new();
+    for path in paths {
+        let refuse = |exit, why: String| {
+            let path = path.display();
+            Err(Failure::new(exit, format!("{path}: {why}")))
+        };
+        if path.is_dir() {
+            let why = "a directory among files; a directory is mounted alone";
+            return refuse(Exit::Usage, why.to_owned());
+        }
+        let whole = resolve(&path)?;
+        let Some(name) = path.file_name().or_else(|| whole.file_name()) else {
+            return refuse(
+                Exit::File,
+                "not a file; name the ASDF file itself".to_owned(),
+            );
+        };
+        if name.as_bytes().starts_with(b".asdf-mount") {
+            return refuse(Exit::Usage, "a name that the mount needs itself".to_owned());
+        }
+        let name = name.to_owned();
+        if let Some((other, _)) = files.get(&name) {
+            let other = other.display();
+            let why = format!("the same name as {other}; mount their directory, or each alone");
+            return refuse(Exit::Usage, why);
+        }
+        files.insert(name, (path, whole));
+    }
+    if files.is_empty() {
+        return Err(Failure::new(Exit::Usage, "which FILE? The list is empty"));
+    }
+    let name = format!("{} files", files.len());
+    let files = files.into_iter().map(|(name, (_, whole))| (name, whole));
+    Ok(Sources::Many(Contents::List(files.collect()), name.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_split_at_its_ends() {
+        let want = ["a.asdf", "b c.asdf"].map(PathBuf::from);
+        assert_eq!(paths(b"a.asdf\n\nb c.asdf", b'\n'), want);
+        assert_eq!(paths(b"a.asdf\0b c.asdf\0", 0), want);
+        assert_eq!(paths(b"a\nb\0", 0), [PathBuf::from("a\nb")]);
+        assert!(paths(b"", b'\n').is_empty());
+    }
+
+    #[test]
+    fn a_directory_named_after_a_file_needs_an_extension_to_take_away() {
+        let named = |path: &str| Sources::One(path.into()).directory_name();
+        assert_eq!(
+            named("/data/galaxy.v2.asdf").unwrap(),
+            Path::new("galaxy.v2")
+        );
+        let refused = named("/data/galaxy").unwrap_err();
+        assert!(refused.message.ends_with("name a MOUNTPOINT behind FILE"));
+    }
+
+    #[test]
+    fn two_files_of_one_name_are_refused_by_the_paths_of_both() {
+        let place = tempfile::TempDir::new().unwrap();
+        let root = place.path();
+        let file = |name: &str| {
+            let path = root.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            path
+        };
+        let (a, b, c) = (file("x/n.asdf"), file("y/n.asdf"), file("y/m.asdf"));
+        assert!(list(vec![a.clone(), c]).is_ok());
+        let why = list(vec![a.clone(), b.clone()]).err().unwrap().message;
+        assert!(
+            why.contains(a.to_str().unwrap()) && why.contains(b.to_str().unwrap()),
+            "{why}"
+        );
+        assert!(list(vec![a, root.to_owned()]).is_err());
+        assert!(list(Vec::new()).is_err());
+    }
+}

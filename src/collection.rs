@@ -1,0 +1,505 @@
+//! Many files in one mount: directories that hold files, each of which is shown as a directory.
+//!
+//! # What is shown
+//!
+//! A [`Collection`] is one file, which is the root of the mount then, or many: the directories of one directory, mirrored, with
+//! the files whose names match; or a list of files, each under its own name. A file of a collection is a *member*: a directory of
+//! the file's name that holds what a mount of the file alone shows. Symbolic links, other files and what is mounted below the
+//! directory are not shown. `.asdf-mount` in the root says how it all stands; a listing leaves it out.
+//!
+//! A member whose file can't be read as ASDF is a directory with `info/status`, which says why.
+//!
+//! # Who owns what
+//!
+//! A member is a [`Vfs`] and knows of no other. What it needs of the mount is handed to it: the budget of memory, the cache and
+//! the decoder's scheduler ([`Cache`]), and its [`Kernel`], by which changes go to the one thread that tells the kernel and the one
+//! that gives delayed answers. Requests are served by the threads of the mount. So threads and memory do not grow with the number of
+//! members, and descriptors only with those that are open.
+//!
+//! `fuse` calls each operation by [`Inode`]: an item of the collection, and a node in it. An operation on a node of a member goes to
+//! its `Vfs`; those few that directories of the collection have are done here. The mount of one file is a collection of one item, the
+//! root, whose `Vfs` is there from the beginning: then each call is passed on as it is.
+//!
+//! # The life of a member
+//!
+//! Mounting and listing open nothing: the attributes of a member are those of its file, and a listing needs only names and types.
+//!
+//! - *Closed*: nothing is kept but its number, and what `Past` has.
+//! - *Opened* by the first request for anything inside of it. The file is read then, as when it is mounted alone, but not locked; what
+//!   an interrupted save has left is finished. It is opened for writing, and locked, by the first request that changes something.
+//! - *Idle*, when no file or directory of it is open, no request is served, nothing is written that is not saved, and the
+//!   kernel has been told of all changes. Members that are idle are closed when others want their place, the one that
+//!   was not used for the longest time first: at most `-o open` are open, and their trees take no more than some
+//!   megabytes, unless more are in use at once.
+//!
+//! # Inode numbers
+//!
+//! They last as long as the mount, though members are closed and opened again. Items are numbered when they are first listed or looked
+//! up, and a name keeps its number. The number of a block is its own. Numbers under `arrays/` come from the order of the names in
+//! the tree: if FILE is unchanged when it is opened again, it gives the same; if not, its names are numbered from behind the last number
+//! that it had. The kernel is told that a file of before is gone (`ESTALE`), looks its name up again, and finds the new one. A
+//! number never comes to mean another array.
+//!
+//! # Changes
+//!
+//! Names are looked up in the directory itself each time the kernel asks, which it does once a second at most. What becomes of a
+//! member's file is noticed by its `Vfs`, as it is when it is mounted alone.
+//!
+//! # Locks
+//!
+//! The table of members (`Members`) and that of items are held for moments; of the locks of a `Vfs`, only those are taken under the
+//! first that `Vfs::is_at_rest` takes. A member is opened without either: threads that want it meanwhile wait for that one, and
+//! for no other. A member is closed without them, too.
+//!
+//! # Security
+//!
+//! What is below the directory is found by openat2(2) beneath a descriptor of it, never through a link, and not where something is
+//! mounted. Owner and permissions are those of each file and directory. The kernel checks them, directory by directory, so that
+//! with `allow_other` no user reaches what is closed to them there.
+
+mod contents;
+mod item;
+mod many;
+mod members;
+mod report;
+
+use std::ffi::{OsStr, OsString};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
+
+use log::{debug, warn};
+use rustix::fs::XattrFlags;
+
+use crate::codec::Cache;
+use crate::save::FilePath;
+use crate::source::PooledBuf;
+use crate::vfs::{
+    self, Access, Answers, Attr, Bytes, Call, Error, Invalidation, Kernel, Kind, Node, Result,
+    Statfs, Vfs,
+};
+
+pub use contents::{Contents, Match};
+pub use item::{Inode, Item};
+
+use many::{Many, Part};
+
+/// Opens the file of a member, or says why it can't be.
+pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, String> + Send + Sync;
+
+/// How many files are mounted.
+pub struct How {
+    /// Most members that are open at once, if no more are in use.
+    pub open: usize,
+    /// Whether nothing can be written.
+    pub read_only: bool,
+    /// What the user asked of each.
+    pub options: vfs::Options,
+}
+
+/// One file, or many.
+pub enum Collection {
+    /// One, which is the root.
+    One(Arc<Vfs>),
+    /// Many, below the root.
+    Many(Box<Many>),
+}
+
+/// A change that the kernel is to be told of.
+pub struct Change {
+    /// The item that it is of.
+    pub item: Item,
+    /// What waits for it to be told.
+    pub kernel: Weak<Kernel>,
+    /// What has changed.
+    pub what: Invalidation,
+}
+
+/// An open file or directory of the mount.
+pub enum Handle {
+    /// Of a member.
+    Member(Item, Arc<Vfs>, vfs::Handle),
+    /// A directory of the collection: what was in it when it was opened.
+    Names(Vec<(OsString, Inode)>),
+    /// A text of the collection.
+    Text(Vec<u8>),
+}
+
+impl Handle {
+    /// The member that it is of, and its handle there.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if it is of none.
+    pub fn member(&self) -> Result<(&Arc<Vfs>, &vfs::Handle)> {
+        match self {
+            Self::Member(_, vfs, handle) => Ok((vfs, handle)),
+            Self::Names(_) | Self::Text(_) => Err(NOT_OURS),
+        }
+    }
+}
+
+/// An opened file.
+pub struct Opened {
+    /// The handle.
+    pub handle: Handle,
+    /// Whether pages that the kernel has are still right.
+    pub keep_cache: bool,
+    /// Whether the kernel shall not keep pages at all.
+    pub direct: bool,
+}
+
+/// Of what is no part of a member.
+const NOT_OURS: Error = Error::NotPermitted("directories and files are made where the files are");
+
+impl Collection {
+    /// The mount of one file.
+    #[must_use]
+    pub fn one(vfs: Vfs) -> Self {
+        Self::One(Arc::new(vfs))
+    }
+
+    /// The mount of many files, which `opener` opens; they share `cache`.
+    #[must_use]
+    pub fn many(contents: Contents, how: How, opener: Box<Opener>, cache: Arc<Cache>) -> Self {
+        Self::Many(Box::new(Many::new(contents, how, opener, cache)))
+    }
+
+    /// Sends what the kernel is to be told to `changes`, and delayed answers through `answers`; the first call counts.
+    pub fn connect(&self, changes: Sender<Change>, answers: Answers) {
+        match self {
+            Self::One(vfs) => connect(Item::ROOT, vfs.kernel(), changes, answers),
+            Self::Many(many) => many.connect(changes, answers),
+        }
+    }
+
+    /// Decodes only while `wanted`: a long decode must not keep a file locked when the mount has ended. The first call counts.
+    pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
+        match self {
+            Self::One(vfs) => vfs.decode_while(wanted),
+            Self::Many(many) => many.cache().decode_while(wanted),
+        }
+    }
+
+    /// Whether nothing can be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        match self {
+            Self::One(vfs) => vfs.is_read_only(),
+            Self::Many(many) => many.is_read_only(),
+        }
+    }
+
+    /// Whether a listing comes without attributes: of many members, they are looked up when they are asked for.
+    #[must_use]
+    pub fn lists_names_only(&self) -> bool {
+        matches!(self, Self::Many(_))
+    }
+
+    /// The member that an inode is of, opened if it is not.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if it is of none, or of one that can't be read; [`Error::NotFound`].
+    pub fn member(&self, inode: Inode) -> Result<Arc<Vfs>> {
+        match self.part(inode.item)? {
+            Part::Member(vfs) => Ok(vfs),
+            _ => Err(NOT_OURS),
+        }
+    }
+
+    /// The member of an item, if it is open.
+    #[must_use]
+    pub fn open_member(&self, item: Item) -> Option<Arc<Vfs>> {
+        match self {
+            Self::One(vfs) => (item == Item::ROOT).then(|| Arc::clone(vfs)),
+            Self::Many(many) => many.open_member(item),
+        }
+    }
+
+    /// What an item is, opened if it is a member.
+    fn part(&self, item: Item) -> Result<Part> {
+        match self {
+            Self::One(vfs) if item == Item::ROOT => Ok(Part::Member(Arc::clone(vfs))),
+            Self::One(_) => Err(Error::NotFound),
+            Self::Many(many) => many.part(item),
+        }
+    }
+
+    /// Of many, those whose answers are not those of a member: the directories, and the roots of members, whose attributes are known
+    /// without opening them.
+    fn own(&self, inode: Inode) -> Option<&Many> {
+        match self {
+            Self::Many(many) if inode.node == Node::Root => Some(many),
+            _ => None,
+        }
+    }
+
+    /// The item and the attributes of a name in a directory, for a thread.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`].
+    pub fn lookup(&self, parent: Inode, name: &OsStr, thread: u32) -> Result<(Item, Attr)> {
+        let Inode { item, node } = parent;
+        match (self.part(item)?, self) {
+            (Part::Member(vfs), _) => Ok((item, vfs.lookup_by(node, name, thread)?)),
+            (part, Self::Many(many)) => many.lookup(&part, parent, name),
+            (_, Self::One(_)) => Err(Error::NotFound),
+        }
+    }
+
+    /// The attributes of a file.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn getattr(&self, inode: Inode) -> Result<Attr> {
+        if let Some(many) = self.own(inode) {
+            return many.attr_of_item(inode.item);
+        }
+        match (self.part(inode.item)?, self) {
+            (Part::Member(vfs), _) => vfs.getattr(inode.node),
+            (part, Self::Many(many)) => many.attr(&part, inode.node),
+            (_, Self::One(_)) => Err(Error::NotFound),
+        }
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// As [`Vfs::open`].
+    pub fn open(&self, inode: Inode, access: Access) -> Result<Opened> {
+        match (self.part(inode.item)?, self) {
+            (Part::Member(vfs), _) => {
+                let opened = vfs.open(inode.node, access)?;
+                Ok(Self::opened(inode.item, vfs, opened))
+            }
+            (_, _) if access.write || access.truncate => Err(NOT_OURS),
+            (part, Self::Many(many)) => Ok(Opened {
+                handle: Handle::Text(many.text(&part, inode.node)?.into_bytes()),
+                keep_cache: false,
+                direct: true,
+            }),
+            (_, Self::One(_)) => Err(Error::NotFound),
+        }
+    }
+
+    /// What a member has opened.
+    #[must_use]
+    pub fn opened(item: Item, vfs: Arc<Vfs>, opened: vfs::Opened) -> Opened {
+        Opened {
+            handle: Handle::Member(item, vfs, opened.handle),
+            keep_cache: opened.keep_cache,
+            direct: opened.direct,
+        }
+    }
+
+    /// Opens a directory. The names that it has now are those that are listed.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`].
+    pub fn opendir(&self, inode: Inode) -> Result<Handle> {
+        match (self.part(inode.item)?, self) {
+            (Part::Member(vfs), _) => {
+                let handle = vfs.opendir(inode.node)?;
+                Ok(Handle::Member(inode.item, vfs, handle))
+            }
+            (part, Self::Many(many)) => Ok(Handle::Names(many.names(&part, inode)?)),
+            (_, Self::One(_)) => Err(Error::NotFound),
+        }
+    }
+
+    /// Reads at most `len` bytes at `offset`; fewer at the end of the file.
+    ///
+    /// # Errors
+    /// As [`Vfs::read`].
+    pub fn read<'a>(&self, handle: &'a Handle, offset: u64, len: u32) -> Result<Bytes<'a>> {
+        match handle {
+            Handle::Member(_, vfs, handle) => vfs.read(handle, offset, len),
+            Handle::Names(_) => Err(Error::IsDirectory),
+            Handle::Text(text) => {
+                let start = usize::try_from(offset)
+                    .unwrap_or(usize::MAX)
+                    .min(text.len());
+                let len = usize::try_from(len).unwrap_or(usize::MAX);
+                let end = start.saturating_add(len).min(text.len());
+                let found = text.get(start..end).unwrap_or_default();
+                let mut bytes = PooledBuf::of(found.len());
+                bytes.copy_from_slice(found);
+                Ok(Bytes::Owned(bytes))
+            }
+        }
+    }
+
+    /// Lists a directory of a mount of one file with attributes, as [`Vfs::readdir`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn readdir(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
+    ) -> Result<()> {
+        let (vfs, handle) = handle.member()?;
+        vfs.readdir(handle, offset, add)
+    }
+
+    /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
+    /// entry, its name, its inode and its kind.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`].
+    pub fn list(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, Inode, Kind) -> bool,
+    ) -> Result<()> {
+        match handle {
+            Handle::Member(item, vfs, handle) => {
+                let item = *item;
+                vfs.list(handle, offset, &mut |at, name, node, kind| {
+                    add(at, name, Inode { item, node }, kind)
+                })
+            }
+            Handle::Names(names) => {
+                let first = usize::try_from(offset).unwrap_or(usize::MAX);
+                let rest = names.iter().skip(first);
+                for ((name, inode), at) in rest.zip(offset.saturating_add(1)..) {
+                    if add(at, name, *inode, report::kind(inode.node)) {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Handle::Text(_) => Err(Error::NotDirectory),
+        }
+    }
+
+    /// Numbers of the file system that the files are on.
+    ///
+    /// # Errors
+    /// [`Error::Library`] if they can't be had.
+    pub fn statfs(&self) -> Result<Statfs> {
+        match self {
+            Self::One(vfs) => vfs.statfs(),
+            Self::Many(many) => many.statfs(),
+        }
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`], [`Error::NotFound`].
+    pub fn getxattr(&self, inode: Inode, name: &OsStr) -> Result<Vec<u8>> {
+        let own = self.own(inode);
+        if let Some(value) = own.and_then(|many| many.attribute(inode.item, name)) {
+            return value;
+        }
+        match self.part(inode.item)? {
+            Part::Member(vfs) => vfs.getxattr(inode.node, name),
+            _ => Err(Error::NoAttribute),
+        }
+    }
+
+    /// The names of the extended attributes, each with a NUL behind it; of a member that is not open, those that are known without
+    /// opening it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn listxattr(&self, inode: Inode) -> Result<Vec<u8>> {
+        if self.own(inode).is_some() && self.open_member(inode.item).is_none() {
+            return Ok(Vec::new());
+        }
+        match self.part(inode.item)? {
+            Part::Member(vfs) => vfs.listxattr(inode.node),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Sets an extended attribute, as [`Vfs::setxattr`] does. On the root of many files, `user.asdf.revert` is set on all that are open:
+    /// any text that was refused is of one of those.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn setxattr(
+        &self,
+        inode: Inode,
+        name: &OsStr,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        match self {
+            Self::Many(many) if inode.item == Item::ROOT && name == "user.asdf.revert" => {
+                let open = many.open_by_path().into_iter();
+                let each = open.map(|(_, vfs)| vfs.setxattr(Node::Root, name, value, flags));
+                // one that can't be given up keeps none of the others
+                each.fold(Ok(()), Result::and)
+            }
+            _ => self.member(inode)?.setxattr(inode.node, name, value, flags),
+        }
+    }
+
+    /// Says in the log that a request for a file, or for a name in a directory, was refused. Its errno.
+    #[must_use]
+    pub fn refused(
+        &self,
+        call: Call,
+        inode: Option<Inode>,
+        name: Option<&OsStr>,
+        error: &Error,
+    ) -> i32 {
+        let Self::Many(many) = self else {
+            let Self::One(vfs) = self else {
+                return error.errno(call);
+            };
+            return vfs.refused(call, inode.map(|inode| inode.node), name, error);
+        };
+        let path = || many.path_of(inode, name);
+        if error.is_remarkable() {
+            warn!("{call:?} {}: {error}", path());
+        } else {
+            debug!("{call:?} {}: {error}", path());
+        }
+        error.errno(call)
+    }
+
+    /// What was written and is not saved, a line each, as it is said when the mount ends.
+    #[must_use]
+    pub fn unsaved(&self) -> Vec<String> {
+        self.of_members(Vfs::unsaved)
+    }
+
+    /// Files that are in memory only and that no editor has made, with their lengths.
+    #[must_use]
+    pub fn scratch(&self) -> Vec<String> {
+        self.of_members(Vfs::scratch)
+    }
+
+    fn of_members(&self, lines: impl Fn(&Vfs) -> Vec<String>) -> Vec<String> {
+        match self {
+            Self::One(vfs) => lines(vfs),
+            Self::Many(many) => many.of_members(lines),
+        }
+    }
+
+    /// To be called when the mount has ended: says in the log what was not saved. Whether that is nothing.
+    #[must_use]
+    pub fn end(&self) -> bool {
+        match self {
+            Self::One(vfs) => vfs.end(),
+            Self::Many(many) => many.end(),
+        }
+    }
+}
+
+/// Has what a member changes sent to the thread that tells the kernel.
+fn connect(item: Item, kernel: &Arc<Kernel>, changes: Sender<Change>, answers: Answers) {
+    let waiting = Arc::downgrade(kernel);
+    let tell = move |what: &Invalidation| {
+        let change = Change {
+            item,
+            kernel: Weak::clone(&waiting),
+            what: what.clone(),
+        };
+        changes.send(change).is_ok()
+    };
+    kernel.connect(tell, answers);
+}

@@ -1,0 +1,185 @@
+//! The directories and files of a collection, by number, and the inode numbers that follow.
+//!
+//! An inode number is `item << 40 | node`: 24 bits for the directory or file of the collection, 40 bits for the file in it as
+//! [`Node::ino`] has it. The mount of one file is item 0, so its inode numbers are those of its nodes.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::vfs::Node;
+
+/// How far the item is shifted in an inode number.
+const SHIFT: u32 = 40;
+/// The number of items that there can be.
+const MAX: u32 = 1 << 24;
+
+/// A directory or a file of the collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Item(u32);
+
+impl Item {
+    /// The root of the mount: its top directory, or its only file.
+    pub const ROOT: Self = Self(0);
+    /// The directory with what there is to say of the collection.
+    pub const REPORT: Self = Self(1);
+}
+
+/// What the kernel knows a file of the mount by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Inode {
+    /// Of which item.
+    pub item: Item,
+    /// Which file in it.
+    pub node: Node,
+}
+
+impl Inode {
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        (u64::from(self.item.0) << SHIFT) | self.node.ino()
+    }
+
+    /// The inode with that number, whether it exists or not.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        let item = Item(u32::try_from(number >> SHIFT).ok()?);
+        let node = Node::from_ino(number & ((1 << SHIFT) - 1))?;
+        Some(Self { item, node })
+    }
+}
+
+/// What an item is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// A directory of the collection.
+    Directory,
+    /// A file, which is shown as a directory.
+    Member,
+}
+
+/// The items that something has asked for, or that were listed. A name keeps its number for the life of the mount, also while
+/// there is no such file.
+#[derive(Debug)]
+pub(super) struct Items {
+    known: Vec<Known>,
+    numbers: HashMap<(Item, Kind, Arc<OsStr>), Item>,
+}
+
+#[derive(Debug)]
+struct Known {
+    parent: Item,
+    kind: Kind,
+    name: Arc<OsStr>,
+}
+
+impl Default for Items {
+    fn default() -> Self {
+        let own = || Known {
+            parent: Item::ROOT,
+            kind: Kind::Directory,
+            name: Arc::from(OsStr::new("")),
+        };
+        Self {
+            known: vec![own(), own()],
+            numbers: HashMap::new(),
+        }
+    }
+}
+
+impl Items {
+    /// The item of that name and kind in a directory; nothing when there are 2^24.
+    pub(super) fn of(&mut self, parent: Item, kind: Kind, name: &OsStr) -> Option<Item> {
+        let key = (parent, kind, Arc::from(name));
+        if let Some(item) = self.numbers.get(&key) {
+            return Some(*item);
+        }
+        let number = u32::try_from(self.known.len()).ok();
+        let item = Item(number.filter(|number| *number < MAX)?);
+        let name = Arc::clone(&key.2);
+        self.known.push(Known { parent, kind, name });
+        self.numbers.insert(key, item);
+        Some(item)
+    }
+
+    /// The item of that name and kind in a directory, if it has been numbered.
+    pub(super) fn find(&self, parent: Item, kind: Kind, name: &OsStr) -> Option<Item> {
+        self.numbers.get(&(parent, kind, Arc::from(name))).copied()
+    }
+
+    /// What an item is; nothing if there is none of that number.
+    pub(super) fn kind(&self, item: Item) -> Option<Kind> {
+        Some(self.get(item)?.kind)
+    }
+
+    /// The way to an item from the root.
+    pub(super) fn path(&self, item: Item) -> Option<PathBuf> {
+        let mut names = Vec::new();
+        let mut at = item;
+        while at != Item::ROOT {
+            let known = self.get(at)?;
+            names.push(&*known.name);
+            at = known.parent;
+        }
+        Some(names.into_iter().rev().collect())
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    fn get(&self, item: Item) -> Option<&Known> {
+        self.known.get(usize::try_from(item.0).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_inode_is_found_by_its_number(item in 0..MAX, n: u32) {
+            for node in [Node::Root, Node::Status, Node::Block(n), Node::ArrayDir(n), Node::Text(n)] {
+                let inode = Inode { item: Item(item), node };
+                prop_assert_eq!(Inode::from_number(inode.number()), Some(inode));
+            }
+        }
+
+        #[test]
+        fn any_number_is_an_inode_or_none(number: u64) {
+            if let Some(inode) = Inode::from_number(number) {
+                prop_assert_eq!(inode.number(), number);
+            }
+        }
+    }
+
+    #[test]
+    fn the_only_file_of_a_mount_has_the_numbers_of_its_nodes() {
+        let node = Node::Block(7);
+        let inode = Inode {
+            item: Item::ROOT,
+            node,
+        };
+        assert_eq!(inode.number(), node.ino());
+    }
+
+    #[test]
+    fn a_name_keeps_its_number_and_has_another_as_another_kind() {
+        let mut items = Items::default();
+        let mut of = |parent, kind, name: &str| items.of(parent, kind, name.as_ref()).unwrap();
+        let sub = of(Item::ROOT, Kind::Directory, "sub");
+        let file = of(sub, Kind::Member, "a.asdf");
+        assert_eq!(of(sub, Kind::Member, "a.asdf"), file);
+        assert_ne!(of(sub, Kind::Directory, "a.asdf"), file);
+        assert_ne!(of(Item::ROOT, Kind::Member, "a.asdf"), file);
+        assert_eq!(items.path(file), Some(PathBuf::from("sub/a.asdf")));
+        assert_eq!(items.path(Item::ROOT), Some(PathBuf::new()));
+        assert_eq!(items.kind(sub), Some(Kind::Directory));
+        assert_eq!(items.path(Item(99)), None);
+    }
+}

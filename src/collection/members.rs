@@ -1,0 +1,241 @@
+//! The members that are open, and what is remembered of those that were.
+
+use std::collections::HashMap;
+use std::fs::Metadata;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::item::Item;
+use crate::source::len_u64;
+use crate::vfs::{Result, Vfs};
+
+/// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
+const MAX_TREES: u64 = 48 << 20;
+/// So many times its text a tree takes that has been read.
+const TREE_PER_TEXT: u64 = 8;
+
+/// After so many uses it is looked whether members that were in use when others came can be closed.
+const USES_PER_LOOK: u64 = 64;
+
+/// A member that is open.
+#[derive(Clone)]
+pub(super) enum Opened {
+    /// Its file can be read.
+    Vfs(Arc<Vfs>),
+    /// It can't.
+    Unreadable(Arc<Unreadable>),
+}
+
+/// A file that can't be mounted.
+pub(super) struct Unreadable {
+    /// Why.
+    pub(super) why: String,
+    /// Its attributes from before that was tried.
+    pub(super) meta: Metadata,
+}
+
+/// The place of a member in the table. Threads that want the same member wait for the one that opens it.
+pub(super) type Slot = OnceLock<Result<Opened>>;
+
+/// What is remembered of a member that has been opened, so that inode numbers mean the same when it is opened again.
+#[derive(Clone, Copy)]
+pub(super) struct Past {
+    /// What told FILE from others when it was opened.
+    pub(super) stamp: Stamp,
+    /// Its names under `arrays/` were given the numbers behind this one.
+    pub(super) base: u32,
+    /// The last number that any of its names ever had.
+    pub(super) last: u32,
+}
+
+/// What tells one state of a file from another: device, inode, size, and the times of its last changes.
+pub(super) type Stamp = [i64; 7];
+
+/// What tells one state of a file from another.
+pub(super) fn stamp(meta: &Metadata) -> Stamp {
+    use std::os::unix::fs::MetadataExt;
+    [
+        meta.dev().cast_signed(),
+        meta.ino().cast_signed(),
+        meta.size().cast_signed(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.ctime(),
+        meta.ctime_nsec(),
+    ]
+}
+
+/// The open members.
+pub(super) struct Members {
+    /// So many are open at once, unless more are in use.
+    limit: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<Item, Entry>,
+    past: HashMap<Item, Past>,
+    /// Counts the uses.
+    clock: u64,
+}
+
+struct Entry {
+    slot: Arc<Slot>,
+    /// When it was used last.
+    used: u64,
+}
+
+impl Entry {
+    /// Whether nothing of the member is open, no request uses it, and nothing is lost if it is closed. To be asked with the table
+    /// locked: who uses a member gets it from there.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.slot) == 1
+            && match self.slot.get() {
+                Some(Ok(Opened::Vfs(vfs))) => Arc::strong_count(vfs) == 1 && vfs.is_at_rest(),
+                _ => true,
+            }
+    }
+
+    /// What its text and tree take, in bytes, as estimated.
+    fn weight(&self) -> u64 {
+        let Some(Ok(Opened::Vfs(vfs))) = self.slot.get() else {
+            return 0;
+        };
+        let snapshot = vfs.snapshot();
+        let text = len_u64(snapshot.text().len());
+        let times = if snapshot.is_unread() {
+            1
+        } else {
+            TREE_PER_TEXT
+        };
+        text.saturating_mul(times)
+    }
+}
+
+impl Table {
+    /// Takes idle members out of the table until there are so many, or fewer if their trees take too much.
+    fn take_more_than(&mut self, count: usize, idle: &mut Vec<Entry>) {
+        while self.open.len() > count || self.weight() > MAX_TREES {
+            match self.take_idle() {
+                Some(entry) => idle.push(entry),
+                None => break,
+            }
+        }
+    }
+
+    /// Takes the member that was not used for the longest time out of the table, if one is idle.
+    fn take_idle(&mut self) -> Option<Entry> {
+        let mut by_use: Vec<(u64, Item)> = self
+            .open
+            .iter()
+            .map(|(item, entry)| (entry.used, *item))
+            .collect();
+        by_use.sort_unstable();
+        by_use.into_iter().find_map(|(_, item)| self.take(item))
+    }
+
+    /// Takes a member out of the table if it is idle.
+    fn take(&mut self, item: Item) -> Option<Entry> {
+        let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
+        if let (Some(Ok(Opened::Vfs(vfs))), Some(past)) =
+            (entry.slot.get(), self.past.get_mut(&item))
+        {
+            past.last = past.last.max(vfs.last_number());
+        }
+        self.open.remove(&item)
+    }
+
+    fn weight(&self) -> u64 {
+        let weights = self.open.values().map(Entry::weight);
+        weights.fold(0, u64::saturating_add)
+    }
+}
+
+impl Members {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(1),
+            table: Mutex::default(),
+        }
+    }
+
+    /// How many may be open.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // a thread that panicked with it left the table itself whole
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place of a member; if it is not open, another one that is idle is closed for it.
+    pub(super) fn slot(&self, item: Item) -> Arc<Slot> {
+        // closed when the lock is released
+        let mut idle = Vec::new();
+        let mut table = self.lock();
+        table.clock = table.clock.saturating_add(1);
+        let used = table.clock;
+        if let Some(entry) = table.open.get_mut(&item) {
+            entry.used = used;
+            let slot = Arc::clone(&entry.slot);
+            if used.is_multiple_of(USES_PER_LOOK) {
+                table.take_more_than(self.limit, &mut idle);
+            }
+            return slot;
+        }
+        table.take_more_than(self.limit.saturating_sub(1), &mut idle);
+        let slot = Arc::<Slot>::default();
+        let entry = Entry {
+            slot: Arc::clone(&slot),
+            used,
+        };
+        table.open.insert(item, entry);
+        drop(table);
+        slot
+    }
+
+    /// Takes a place out of the table, if it is still that of the member.
+    pub(super) fn forget(&self, item: Item, slot: &Arc<Slot>) {
+        let mut table = self.lock();
+        let same = |entry: &Entry| Arc::ptr_eq(&entry.slot, slot);
+        if table.open.get(&item).is_some_and(same) {
+            table.open.remove(&item);
+        }
+    }
+
+    /// Closes a member if it is idle.
+    pub(super) fn close(&self, item: Item) {
+        let entry = self.lock().take(item);
+        drop(entry);
+    }
+
+    /// The member, if it is open.
+    pub(super) fn open(&self, item: Item) -> Option<Opened> {
+        let table = self.lock();
+        match table.open.get(&item)?.slot.get() {
+            Some(Ok(opened)) => Some(opened.clone()),
+            _ => None,
+        }
+    }
+
+    /// All members that are open and can be read.
+    pub(super) fn all(&self) -> Vec<(Item, Opened)> {
+        let table = self.lock();
+        let opened = table.open.iter().filter_map(|(item, entry)| {
+            let opened = entry.slot.get()?.as_ref().ok()?;
+            Some((*item, opened.clone()))
+        });
+        opened.collect()
+    }
+
+    /// What is remembered of a member.
+    pub(super) fn past(&self, item: Item) -> Option<Past> {
+        self.lock().past.get(&item).copied()
+    }
+
+    /// Remembers a member that is being opened.
+    pub(super) fn remember(&self, item: Item, past: Past) {
+        self.lock().past.insert(item, past);
+    }
+}

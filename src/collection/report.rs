@@ -1,0 +1,248 @@
+//! The texts of a collection: how it stands, which files it has, and why a file can't be read.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use super::item::{Item, Kind};
+use super::many::{Many, Part};
+use super::members::{Opened, Unreadable};
+use crate::error::printable;
+use crate::source::len_u64;
+use crate::vfs::{self, Error, Node, Result, Vfs};
+
+/// The directory with what there is to say of the collection.
+pub(super) const NAME: &str = ".asdf-mount";
+/// The status of the collection.
+const STATUS: Node = Node::Text(0);
+/// The table of its files.
+const FILES: Node = Node::Text(1);
+/// What is in that directory.
+const REPORT: [(&str, Node); 2] = [("status", STATUS), ("files.tsv", FILES)];
+/// What is in a member that can't be read, and in its `info/`.
+const UNREADABLE: [(&str, Node); 1] = [("info", Node::Info)];
+const INFO: [(&str, Node); 1] = [("status", Node::Status)];
+/// The most lines of a kind in the status.
+const MAX_LINES: usize = 100;
+
+/// The kind of a node of the collection itself.
+pub(super) fn kind(node: Node) -> vfs::Kind {
+    match node {
+        Node::Root | Node::Info => vfs::Kind::Directory,
+        _ => vfs::Kind::File,
+    }
+}
+
+/// Whether that node is there.
+pub(super) fn has(part: &Part, node: Node) -> bool {
+    match part {
+        Part::Report => matches!(node, Node::Root | STATUS | FILES),
+        Part::Unreadable(_) => matches!(node, Node::Root | Node::Info | Node::Status),
+        Part::Directory | Part::Member(_) => false,
+    }
+}
+
+/// What is in a directory of the report, or of a member that can't be read.
+pub(super) fn names(part: &Part, node: Node) -> Result<Vec<(&'static str, Node)>> {
+    match (part, node) {
+        (Part::Report, Node::Root) => Ok(REPORT.to_vec()),
+        (Part::Unreadable(_), Node::Root) => Ok(UNREADABLE.to_vec()),
+        (Part::Unreadable(_), Node::Info) => Ok(INFO.to_vec()),
+        _ => Err(Error::NotDirectory),
+    }
+}
+
+/// The node of a name there.
+pub(super) fn find(part: &Part, node: Node, name: &OsStr) -> Result<Node> {
+    let mut names = names(part, node)?.into_iter();
+    let found = names.find(|(known, _)| name == *known);
+    found.map(|(_, node)| node).ok_or(Error::NotFound)
+}
+
+impl Many {
+    /// A text, as it is now.
+    pub(super) fn text(&self, part: &Part, node: Node) -> Result<String> {
+        match (part, node) {
+            (Part::Report, STATUS) => Ok(self.status()),
+            (Part::Report, FILES) => {
+                let table = self.table();
+                self.table_len
+                    .store(len_u64(table.len()), Ordering::Relaxed);
+                Ok(table)
+            }
+            (Part::Unreadable(unreadable), Node::Status) => Ok(status_of(unreadable)),
+            (_, Node::Root | Node::Info) => Err(Error::IsDirectory),
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    /// Its length; of the table, which takes a walk through all directories, that of when it was last made.
+    pub(super) fn text_len(&self, part: &Part, node: Node) -> Result<u64> {
+        let known = self.table_len.load(Ordering::Relaxed);
+        if matches!((part, node), (Part::Report, FILES)) && known > 0 {
+            return Ok(known);
+        }
+        Ok(len_u64(self.text(part, node)?.len()))
+    }
+
+    /// The value of an extended attribute of an item, if it is known without opening a member: of the root, those by which
+    /// `asdf-mount -u` asks.
+    pub(super) fn attribute(&self, item: Item, name: &OsStr) -> Option<Result<Vec<u8>>> {
+        let ours = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("user.asdf."));
+        let kind = self.items().kind(item);
+        let value = match (item, ours) {
+            (Item::ROOT, Some("pid")) => std::process::id().to_string(),
+            (Item::ROOT, Some("cache_used")) => self.cache().used().to_string(),
+            (Item::ROOT, Some("unsaved")) => self.of_members(Vfs::unsaved).join("\n"),
+            (Item::ROOT, Some("scratch")) => self.of_members(Vfs::scratch).join(", "),
+            (Item::ROOT, Some("unkept")) => self.unkept().join(", "),
+            (_, Some(_)) if kind == Some(Kind::Member) => return None,
+            _ => String::new(),
+        };
+        let value = Some(vfs::shortened(value).into_bytes());
+        Some(
+            value
+                .filter(|value| !value.is_empty())
+                .ok_or(Error::NoAttribute),
+        )
+    }
+
+    /// The refused trees that are in memory only, after one more attempt to keep them.
+    fn unkept(&self) -> Vec<String> {
+        let name = OsStr::new("user.asdf.unkept");
+        let open = self.open_by_path().into_iter();
+        let lost = open.filter(|(_, vfs)| vfs.getxattr(Node::Root, name).is_ok());
+        lost.map(|(path, _)| format!("{}/tree.yaml", path.display()))
+            .collect()
+    }
+
+    /// `.asdf-mount/status`: one screen for people.
+    fn status(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: &dyn std::fmt::Display| {
+            let value = value.to_string();
+            // writing to a string can't fail
+            let _ = writeln!(text, "{name:<10}{}", printable(&value));
+        };
+        match self.contents.directory() {
+            Some(directory) => line("directory", &directory.display()),
+            None => line("files", &"a list"),
+        }
+        let mount = if self.is_read_only() {
+            "read-only"
+        } else {
+            "writable"
+        };
+        line("mount", &mount);
+        let all = self.members.all();
+        let limit = self.members.limit();
+        line(
+            "open",
+            &format_args!("{} of at most {limit}, unless more are in use", all.len()),
+        );
+        let names = self.items().len().saturating_sub(2);
+        line("names", &format_args!("{names} known so far"));
+        let (used, budget) = (self.cache().used(), self.cache().budget());
+        line(
+            "memory",
+            &format_args!("{used} of {budget} bytes for decoded data"),
+        );
+        for unsaved in self.of_members(Vfs::unsaved).iter().take(MAX_LINES) {
+            line("save", &format_args!("NOT SAVED: {unsaved}"));
+        }
+        for file in self.of_members(Vfs::scratch).iter().take(MAX_LINES) {
+            line(
+                "memory",
+                &format_args!("{file}: in memory only, gone at unmount"),
+            );
+        }
+        let refused = all.iter().filter_map(|(item, opened)| match opened {
+            Opened::Unreadable(unreadable) => Some((self.items().path(*item)?, &unreadable.why)),
+            Opened::Vfs(_) => None,
+        });
+        let mut refused: Vec<_> = refused.collect();
+        refused.sort();
+        for (path, why) in refused.iter().take(MAX_LINES) {
+            line("problem", &format_args!("{}: {why}", path.display()));
+        }
+        text
+    }
+
+    /// `.asdf-mount/files.tsv`: one line a file, in the order of the paths. Opens none of them.
+    fn table(&self) -> String {
+        let header = ["path", "size", "state", "blocks", "arrays", "problem"];
+        let mut text = tsv_row(header);
+        let mut directories = vec![(Item::ROOT, PathBuf::new())];
+        while let Some((directory, way)) = directories.pop() {
+            let Ok(mut entries) = self.contents.entries(&way) else {
+                continue;
+            };
+            entries.sort_by(|a, b| a.name.cmp(&b.name));
+            let mut below = Vec::new();
+            for entry in entries {
+                let path = way.join(&entry.name);
+                let item = self.items().of(directory, entry.kind, &entry.name);
+                match (entry.kind, item) {
+                    (Kind::Directory, Some(item)) => below.push((item, path)),
+                    (Kind::Member, Some(item)) => text.push_str(&self.row(item, &path)),
+                    (_, None) => {}
+                }
+            }
+            directories.extend(below.into_iter().rev());
+        }
+        text
+    }
+
+    fn row(&self, item: Item, path: &Path) -> String {
+        let unknown = || "-".to_owned();
+        let size = self.contents.look_at(path);
+        let size = size.map_or_else(|_| unknown(), |(_, meta)| meta.len().to_string());
+        let [state, blocks, arrays, problem] = match self.members.open(item) {
+            None => ["closed".to_owned(), unknown(), unknown(), String::new()],
+            Some(Opened::Unreadable(unreadable)) => {
+                let why = unreadable.why.clone();
+                ["unreadable".to_owned(), unknown(), unknown(), why]
+            }
+            Some(Opened::Vfs(vfs)) => {
+                let snapshot = vfs.snapshot();
+                let unsaved = vfs.unsaved();
+                let state = if unsaved.is_empty() {
+                    "open"
+                } else {
+                    "unsaved"
+                };
+                let arrays = if snapshot.is_unread() {
+                    unknown()
+                } else {
+                    snapshot.arrays().len().to_string()
+                };
+                let blocks = snapshot.layout().blocks.len().to_string();
+                let finding = snapshot.layout().worst();
+                let finding = finding.map(|finding| finding.error.to_string());
+                let problem = unsaved.into_iter().next().or(finding);
+                [
+                    state.to_owned(),
+                    blocks,
+                    arrays,
+                    problem.unwrap_or_default(),
+                ]
+            }
+        };
+        let path = path.display().to_string();
+        tsv_row([&*path, &size, &state, &blocks, &arrays, &problem])
+    }
+}
+
+/// A line of a table. There is no quoting: tabs, newlines and other control characters in a field are percent-encoded.
+fn tsv_row(fields: [&str; 6]) -> String {
+    fields.map(printable).join("\t") + "\n"
+}
+
+/// `info/status` of a member whose file can't be read.
+fn status_of(unreadable: &Unreadable) -> String {
+    let why = printable(&unreadable.why);
+    format!("mount     not readable: {why}\n")
+}

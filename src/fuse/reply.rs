@@ -1,0 +1,52 @@
+//! Replies from what became of a request.
+
+use std::sync::Arc;
+
+use fuser::{Errno, Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+
+use super::convert::file_attr;
+use crate::collection::Item;
+use crate::vfs::{Attr, Vfs};
+
+/// What was found of a file: the item that it is of, and its attributes.
+pub(super) type Found = (Item, Attr);
+
+pub(super) fn attr(reply: ReplyAttr, found: Result<Found, Errno>) {
+    match found {
+        Ok((item, attr)) => reply.attr(&attr.valid, &file_attr(item, &attr)),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+pub(super) fn entry(reply: ReplyEntry, found: Result<Found, Errno>) {
+    match found {
+        Ok((item, attr)) => reply.entry(&attr.valid, &file_attr(item, &attr), Generation(0)),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+pub(super) fn empty(reply: ReplyEmpty, done: Result<(), Errno>) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+pub(super) fn xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
+    match value {
+        Ok(value) => match u32::try_from(value.len()) {
+            Ok(len) if size == 0 => reply.size(len),
+            Ok(len) if len <= size => reply.data(&value),
+            _ => reply.error(Errno::ERANGE),
+        },
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// Replies when the kernel has been told of what has changed in a member.
+pub(super) fn when_settled(member: Option<&Arc<Vfs>>, reply: impl FnOnce() + Send + 'static) {
+    match member {
+        Some(vfs) => vfs.kernel().reply_when_settled(reply),
+        None => reply(),
+    }
+}

@@ -1,0 +1,133 @@
+//! Directories and what is listed of them.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+
+use super::node::Node;
+use super::state::{Names, State};
+use super::{
+    Attr, Error, Handle, Kind, Open, Result, Vfs, hdus, info_files, locked, root_directories, stat,
+};
+use crate::source::len_u64;
+
+impl Vfs {
+    /// Opens a directory. The names that it has now are those that are listed.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`].
+    pub fn opendir(&self, directory: Node) -> Result<Handle> {
+        let state = self.state();
+        let names = match directory {
+            Node::Root => {
+                let own = root_directories(&state, &self.options);
+                let own = own.into_iter().map(|entry| entry.0.into());
+                let texts = locked(&self.texts);
+                let files = texts.names().map(|entry| entry.0.to_owned());
+                Names::Few(own.chain(files).collect())
+            }
+            Node::Hdus => {
+                let units = hdus::entries(&state.snapshot).into_iter();
+                Names::Few(units.map(|entry| entry.0).collect())
+            }
+            Node::Info => {
+                let files = info_files(&self.options).into_iter();
+                Names::Few(files.map(|entry| entry.0.into()).collect())
+            }
+            Node::Blocks => {
+                let count = state.snapshot.layout().blocks.len();
+                Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
+            }
+            Node::ArrayDir(number) => {
+                let state = self.named_state(None);
+                let entries = state.catalogue().entries(number);
+                let entries = entries.ok_or(Error::NotFound)?;
+                Names::Arrays(state, entries)
+            }
+            Node::ViewDir(view, number) => {
+                let state = self.named_state(Some(view));
+                let entries = state.catalogue().entries(number);
+                let entries = entries.ok_or(Error::NotFound)?;
+                Names::View(state, view, entries)
+            }
+            _ => return Err(Error::NotDirectory),
+        };
+        Ok(Handle {
+            opener: 0,
+            open: Open::Directory(directory, self.beside.names(directory), names),
+        })
+    }
+
+    /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
+    /// entry, its name and its attributes.
+    ///
+    /// The kernel takes a listed name for the answer to a lookup, so each is looked up when it is listed: a name may lead to another
+    /// file than when the directory was opened, or to none, and then it is passed over. The kernel changes no name of a directory,
+    /// and forgets none, until it has taken in what is listed here: it holds the directory's lock.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`].
+    pub fn readdir(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
+    ) -> Result<()> {
+        self.each_name(handle, offset, &mut |at, name, state, node| {
+            let attr = self.attr(state, node);
+            attr.is_ok_and(|attr| add(at, name, &attr))
+        })
+    }
+
+    /// The same without attributes, which can be slow to find out: `add` gets the file and its kind instead.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`].
+    pub fn list(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, Node, Kind) -> bool,
+    ) -> Result<()> {
+        self.each_name(handle, offset, &mut |at, name, _, node| {
+            let kind = match node {
+                Node::Text(number) => locked(&self.texts).attr(number).map(|attr| attr.kind),
+                node => Ok(stat::kind(node)),
+            };
+            kind.is_ok_and(|kind| add(at, name, node, kind))
+        })
+    }
+
+    fn each_name(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, &State, Node) -> bool,
+    ) -> Result<()> {
+        let Open::Directory(directory, beside, names) = &handle.open else {
+            return Err(Error::NotDirectory);
+        };
+        let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
+        loop {
+            let state = self.state();
+            let next = if let Some(name) = beside.get(at) {
+                at = at.saturating_add(1);
+                Some((Cow::from(name), None))
+            } else {
+                let mut behind = at.saturating_sub(beside.len());
+                let next = names.next(&mut behind, &state);
+                at = behind.saturating_add(beside.len());
+                next
+            };
+            let Some((name, node)) = next else {
+                break;
+            };
+            let found = node.map_or_else(|| self.find(&state, *directory, &name), Ok);
+            if let Ok(node) = found
+                && add(len_u64(at), &name, &state, node)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+"""What scripts/bench-many runs: a mount of thousands of files beside `ls`, `grep` on plain texts, and Python's asdf."""
+import argparse
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PROGRAM = ROOT / "target/release/asdf-mount"
+DATA = ROOT / "target/bench/many"
+KEY = "F158_WANTED"
+HEAD = "#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n"
+# Asks with Python's asdf, in one process, which of the files hold the key.
+PYTHON = """
+import sys, asdf
+def holds(node):
+    if isinstance(node, dict):
+        return any(holds(value) for value in node.values())
+    if isinstance(node, list):
+        return any(holds(value) for value in node)
+    return node == sys.argv[1]
+for path in sys.argv[2:]:
+    with asdf.open(path) as file:
+        if holds(file.tree):
+            print(path)
+"""
+
+
+def tree(number, size):
+    """A tree of about so many bytes, as a pipeline writes them: many small mappings, some arrays, one key to look for."""
+    numbers = random.Random(number)
+    parts = [HEAD, f"filter: {KEY if number % 50 == 0 else 'F184'}\n"]
+    parts.append("data: !core/ndarray-1.0.0 {source: 0, datatype: float32, byteorder: little, shape: [16, 16]}\n")
+    parts.append("steps:\n")
+    length = sum(map(len, parts))
+    while length < size:
+        n = numbers.randrange(1 << 30)
+        step = f"- name: step_{n}\n  status: COMPLETE\n  parameters: {{threshold: {n / 7:.6f}, kernel: [1, {n % 9}, 1], suffix: cal}}\n"
+        parts.append(step)
+        length += len(step)
+    return "".join(parts) + "...\n"
+
+
+def write(path, text):
+    data = os.urandom(1024)
+    header = b"\xd3BLK" + (48).to_bytes(2, "big") + bytes(8) + 3 * len(data).to_bytes(8, "big") + bytes(16)
+    path.write_bytes(text.encode() + header + data)
+
+
+def make(count):
+    """The files, in a tree of directories, and their texts as plain files beside them."""
+    done = DATA / f"done-{count}"
+    if not done.exists():
+        shutil.rmtree(DATA, ignore_errors=True)
+        for number in range(count):
+            place = f"visit{number // 100:03}"
+            for top in ("files", "texts"):
+                (DATA / top / place).mkdir(parents=True, exist_ok=True)
+            text = tree(number, random.Random(number).randrange(30 << 10, 600 << 10))
+            write(DATA / "files" / place / f"obs_{number:05}.asdf", text)
+            (DATA / "texts" / place / f"obs_{number:05}.yaml").write_text(text)
+        done.touch()
+    return DATA / "files", DATA / "texts"
+
+
+def make_flat(count):
+    """One directory with so many small files."""
+    flat = DATA / f"flat-{count}"
+    if not flat.exists():
+        flat.mkdir(parents=True)
+        first = flat / "f000000.asdf"
+        write(first, tree(1, 300))
+        for number in range(1, count):
+            # their own inodes, as files have: no hard links
+            shutil.copyfile(first, flat / f"f{number:06}.asdf")
+    return flat
+
+
+def seconds(*command, fails=False, **options):
+    start = time.perf_counter()
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, **options)
+    taken = time.perf_counter() - start
+    if done.returncode and not fails:
+        sys.exit(f"{command}: {done.returncode}")
+    return taken, done.stdout.decode()
+
+
+def drop_caches():
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+class Mount:
+    """A mount, with what its daemon takes."""
+
+    def __init__(self, directory, *options):
+        self.path = DATA / "mnt"
+        self.path.mkdir(parents=True, exist_ok=True)
+        pid = DATA / "pid"
+        self.seconds, _ = seconds(PROGRAM, "-q", "--pid-file", pid, *options, directory, self.path)
+        self.pid = int(pid.read_text())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        seconds(PROGRAM, "-u", self.path)
+
+    def status(self, name):
+        for line in pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) / 1024
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def threads(self):
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+
+def row(what, value, bound, holds):
+    print(f"{what:<62}{value:>14}  {bound:<18}{'ok' if holds else 'NOT'}", flush=True)
+
+
+def trees(count, python):
+    files, texts = make(count)
+    listed = sorted(seconds("ls", "-R", files)[0] for _ in range(3))[1]
+    for show in ("tree:arrays:blocks:info", "tree"):
+        drop_caches()
+        with Mount(files, "-r", "-o", f"cache=64M,show={show}") as mount:
+            if show == "tree":
+                row("mount", f"{mount.seconds:.3f} s", "1.5 x ls -R", mount.seconds <= 1.5 * listed)
+            grep = ("grep", "-rl", KEY, "--include=tree.yaml", mount.path)
+            cold, found = seconds(*grep)
+            assert len(found.splitlines()) == (count + 49) // 50, found
+            peak = mount.descriptors()
+            warm = min(seconds(*grep)[0] for _ in range(3))
+            plain = min(seconds("grep", "-rl", KEY, texts)[0] for _ in range(3))
+            row(f"grep cold, show={show}", f"{cold:.1f} s", f"{python / cold:.0f} x Python", python >= 20 * cold)
+            row(f"grep warm, show={show}", f"{warm:.1f} s", f"{plain / warm:.2f} of plain", plain >= 0.5 * warm)
+            rss = mount.status("VmHWM")
+            row("peak memory", f"{rss:.0f} MiB", "<= 128 MiB", rss <= 128)
+            row("descriptors, threads", f"{peak}, {mount.threads()}", "<= 128", peak <= 128)
+
+
+def with_python(count):
+    """Seconds that Python takes for so many files, from those of a few."""
+    files, _ = make(count)
+    every = sorted(files.rglob("*.asdf"))
+    some = every[:: max(1, count // 60)]
+    drop_caches()
+    taken, found = seconds(sys.executable, "-c", PYTHON, KEY, *some)
+    return taken / len(some) * count
+
+
+def flat(count):
+    directory = make_flat(count)
+    plain = min(seconds("sh", "-c", f"ls -U {directory} | wc -l")[0] for _ in range(3))
+    with Mount(directory, "-r") as mount:
+        times = [seconds("sh", "-c", f"ls -U {mount.path} | wc -l") for _ in range(3)]
+        assert int(times[0][1]) == count, times
+        taken = min(taken for taken, _ in times)
+        row(f"ls -U of {count} files", f"{taken:.3f} s", f"{taken / plain:.1f} x plain", taken <= 2 * plain)
+        rss = mount.status("VmRSS")
+        row("memory then", f"{rss:.0f} MiB", "<= 64 MiB", rss <= 64)
+
+
+def main():
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--files", type=int, default=5000)
+    words.add_argument("--flat", type=int, default=100_000)
+    options = words.parse_args()
+    trees(options.files, with_python(options.files))
+    flat(options.flat)
+
+
+if __name__ == "__main__":
+    main()
