@@ -2,6 +2,7 @@
 //!
 //! ASDF Standard, "Exploded form". Files are hostile, so the name is only ever resolved beneath one directory, by the kernel
 //! (`openat2`), without following symlinks or entering other mounts; only regular files are opened, and nothing that is not ASDF gives a byte.
+//! Where there is no such call, on other systems than Linux, external sources are not read.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::percent;
@@ -20,6 +21,29 @@ use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
+
+/// Opens a directory for the names in it only, which takes no permission to read it.
+#[cfg(target_os = "linux")]
+const NAMES_ONLY: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const NAMES_ONLY: OFlags = OFlags::empty();
+
+/// Opens what `path` names beneath `directory`.
+#[cfg(target_os = "linux")]
+fn open_beneath(directory: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::{ResolveFlags, openat2};
+    // NO_XDEV: what is mounted there may be our own mount, which can't answer while it waits for itself
+    let how = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    openat2(directory, path, flags, Mode::empty(), how)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_beneath(_: &OwnedFd, _: &Path, _: OFlags) -> rustix::io::Result<OwnedFd> {
+    Err(Errno::NOSYS)
+}
 
 /// The directory beneath which external sources may be read.
 pub struct Sandbox {
@@ -41,7 +65,7 @@ impl Sandbox {
         let path = path.canonicalize().map_err(|error| fail(path, error))?;
         // names start from the file's directory; outside the allowed one, from that
         let base = own.strip_prefix(&path).unwrap_or(Path::new("")).to_owned();
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = NAMES_ONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(&path, flags, Mode::empty())
             .map_err(|errno| fail(&path, errno.into()))?;
         Ok(Self {
@@ -158,14 +182,9 @@ impl Sandbox {
     /// [`Error::Corrupt`] if it is missing, [`Error::Unsupported`] if it can't be opened or may not be.
     pub fn open(&self, uri: &str) -> Result<File> {
         let relative = self.relative_path(uri)?;
-        // NO_XDEV: what is mounted there may be our own mount, which can't answer while it waits for itself
-        let how = ResolveFlags::BENEATH
-            | ResolveFlags::NO_SYMLINKS
-            | ResolveFlags::NO_MAGICLINKS
-            | ResolveFlags::NO_XDEV;
         // NONBLOCK: opening a FIFO must not wait for a writer
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let file = openat2(&self.directory, &relative, flags, Mode::empty(), how)
+        let file = open_beneath(&self.directory, &relative, flags)
             .map_err(|errno| self.unopened(uri, errno))?;
         let file = File::from(file);
         let meta = file

@@ -20,7 +20,7 @@
 //! This module does not know what keys and indexes consist of. [`Decoded`](super::Decoded) checks an index when it uses it.
 
 use std::ffi::CStr;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -184,7 +184,7 @@ fn find(dir: &Path, name: &str) -> io::Result<StoredIndex> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
     let meta = file.metadata()?;
-    check_owner(meta.uid(), meta.mode())?;
+    check_owner(&meta)?;
     if !meta.is_file() || meta.len() > FILE_LEN {
         return Err(io::Error::other("not a file of ours"));
     }
@@ -257,20 +257,20 @@ fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
 /// Opens the directory, if only the user may write in it.
 fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(path, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&dir)?;
-    check_owner(stat.st_uid, stat.st_mode)?;
-    Ok(dir)
+    let dir = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    check_owner(&dir.metadata()?)?;
+    Ok(dir.into())
 }
 
-fn check_owner(uid: u32, mode: u32) -> io::Result<()> {
+fn check_owner(meta: &Metadata) -> io::Result<()> {
+    let uid = meta.uid();
     let ours = rustix::process::geteuid().as_raw();
     if uid != ours {
         return Err(io::Error::other(format!(
             "owned by user {uid}, not by {ours}"
         )));
     }
-    if mode & WRITABLE_BY_OTHERS != 0 {
+    if meta.mode() & WRITABLE_BY_OTHERS != 0 {
         return Err(io::Error::other("others may write there"));
     }
     Ok(())

@@ -12,8 +12,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::fs::FallocateFlags;
-
 use super::len_u64;
 
 /// Bytes that are taken at a time: a page, as most file systems do.
@@ -102,8 +100,7 @@ impl Spool {
                 run.start.saturating_mul(GRAIN),
                 run.end.saturating_mul(GRAIN),
             );
-            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = rustix::fs::fallocate(file, hole, start, end.saturating_sub(start));
+            punch_hole(file, start, end.saturating_sub(start));
         }
         let mut space = self.space();
         space.free(run);
@@ -115,6 +112,17 @@ impl Spool {
         }
     }
 }
+
+/// Gives the disk back what `len` bytes at `start` take, if the file system can.
+#[cfg(target_os = "linux")]
+fn punch_hole(file: &File, start: u64, len: u64) {
+    use rustix::fs::FallocateFlags;
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let _ = rustix::fs::fallocate(file, hole, start, len);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn punch_hole(_: &File, _: u64, _: u64) {}
 
 impl Space {
     /// At most `want` grains that lie side by side, at least one.
