@@ -13,7 +13,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use asdf_mount::asdf::check::{Validate, check_text};
-use asdf_mount::asdf::names::Names;
 use asdf_mount::asdf::outline::Outline;
 use asdf_mount::asdf::tree::Tree;
 use asdf_mount::asdf::{OpenOptions, Snapshot, sources};
@@ -146,11 +145,7 @@ pub fn file(input: &[u8]) {
 pub fn tree(input: &[u8]) {
     let heap = Heap::start();
     if let Ok(tree) = Tree::parse(input) {
-        let outline = Outline::new(&tree);
-        let names = Names::new(&tree, &outline);
-        for (id, _) in outline.ids().take(OPENED) {
-            let _ = names.path(&tree, &outline, id);
-        }
+        let _ = Outline::new(&tree);
     }
     let blocks = [block(&[7; 64]), block(&[])].concat();
     if let Some(old) = open([TEXT, &blocks].concat()) {
