@@ -6,30 +6,42 @@
 
 mod array;
 mod block;
+#[doc(hidden)]
 pub mod buffers;
 mod chain;
+#[doc(hidden)]
 pub mod check;
 pub mod checksum;
 mod copy;
 pub mod datatype;
+#[doc(hidden)]
 pub mod decl;
+#[doc(hidden)]
 pub mod dialect;
 pub mod external;
 mod find;
 pub mod fits;
+#[doc(hidden)]
 pub mod fits_file;
+#[doc(hidden)]
 pub mod frame;
+#[doc(hidden)]
 pub mod gather;
 pub mod header;
+#[doc(hidden)]
 pub mod heal;
 mod index_key;
+#[doc(hidden)]
 pub mod inline;
 pub mod layout;
 mod lines;
 mod moment;
+#[doc(hidden)]
 pub mod names;
+#[doc(hidden)]
 pub mod npy;
 mod other_formats;
+#[doc(hidden)]
 pub mod outline;
 mod paths;
 mod percent;
@@ -38,12 +50,17 @@ mod redeclare;
 mod reference;
 pub mod rules;
 pub mod scalar;
+#[doc(hidden)]
 pub mod scan;
+#[doc(hidden)]
 pub mod scatter;
+#[doc(hidden)]
 pub mod sources;
+#[doc(hidden)]
 pub mod text;
 mod tile;
 pub mod tree;
+#[doc(hidden)]
 pub mod view;
 mod yaml;
 
@@ -56,6 +73,7 @@ use crate::error::{Error, Lasting, Result};
 use crate::source::{FileSource, Source};
 
 pub use array::{Array, ArrayData, Link, Origin};
+#[doc(hidden)]
 pub use paths::Paths;
 pub use reference::{Other, Reference, Referent};
 #[cfg(test)]

@@ -94,9 +94,12 @@ use crate::source::Source;
 
 pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
+#[doc(hidden)]
 pub use index_store::{IndexSlot, check_index_dir};
 pub use memory_permit::{CountedBuf, MemoryPermit};
+#[doc(hidden)]
 pub use splice::Edited;
+#[doc(hidden)]
 pub use zlib::decoded_len as zlib_len;
 
 /// The decoded bytes of one block, seen by how they can be reached.

@@ -52,8 +52,8 @@ impl fmt::Display for Before<'_> {
     }
 }
 
-/// Error of the library, by whose fault it is.
-#[derive(Debug, Clone, thiserror::Error)]
+/// Error of the library, by whose fault it is. Its `Debug` is its `Display`: a `main` that returns it says it in words.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused: the medium, permissions, space.
@@ -104,6 +104,12 @@ pub enum Error {
         /// Whether a limit of ours was reached (`EFBIG`) rather than the disk's (`ENOSPC`).
         limit: bool,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Result of the library.
@@ -213,6 +219,7 @@ impl<T: Clone> Clone for Lasting<T> {
 /// Text that may come from a file (a key, a URI, what a parser says of them), as part of one line for people or programs:
 /// what could begin another line, move a terminal's cursor or turn the writing round is percent-encoded.
 #[must_use]
+#[doc(hidden)]
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -2,8 +2,8 @@
 //!
 //! ASDF (Advanced Scientific Data Format) keeps a human-readable YAML tree, binary blocks and a block index in one file. The
 //! command `asdf-mount` shows such a file as a directory through FUSE; this library is what it is made of. The modules `asdf`,
-//! `codec`, `source` and `error` are the promise: they read files, and `cargo add asdf-mount --no-default-features` compiles only
-//! them. The rest serves the command.
+//! `codec`, `source` and `error` are the promise, as far as these pages show them: they read files, and
+//! `cargo add asdf-mount --no-default-features` compiles only them. The rest serves the command.
 //!
 //! # Example
 //!

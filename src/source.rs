@@ -19,9 +19,13 @@ use std::sync::Arc;
 use crate::error::{Error, Place, Result};
 
 pub use file::{FileSource, MapSlice};
+#[doc(hidden)]
 pub use overlay::Overlay;
+#[doc(hidden)]
 pub use peek::Peek;
+#[doc(hidden)]
 pub use pooled_buf::{Element, Idle, PooledBuf, free_idle};
+#[doc(hidden)]
 pub use spool::{Part, Spool};
 
 /// Bytes of known length, readable at any offset, shared between threads.
@@ -87,6 +91,7 @@ impl fmt::Debug for Loan {
 
 /// A length in memory as one of a file: `usize` is never wider than 64 bits.
 #[must_use]
+#[doc(hidden)]
 pub fn len_u64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
@@ -112,6 +117,7 @@ pub fn read_all(source: &dyn Source, limit: u64) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// [`Error::Corrupt`] if they do.
+#[doc(hidden)]
 pub fn checked_end(offset: u64, len: usize, end: u64) -> Result<u64> {
     u64::try_from(len)
         .ok()
@@ -225,6 +231,7 @@ impl Source for Memory {
 }
 
 /// A source whose header promises more bytes than there are: the bytes that are there, then an error.
+#[doc(hidden)]
 pub struct Short {
     inner: Arc<dyn Source>,
     len: u64,
@@ -264,6 +271,7 @@ impl Source for Short {
 /// The rest of a file from an offset on, as long as the file is at the moment: a streamed block.
 ///
 /// The one source whose length changes: it grows when a program appends to the file.
+#[doc(hidden)]
 pub struct Tail {
     file: Arc<FileSource>,
     offset: u64,
