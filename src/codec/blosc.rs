@@ -17,6 +17,7 @@ mod cframe;
 mod chunk;
 mod encode;
 mod filters;
+mod frame;
 mod inner;
 mod single;
 
@@ -31,6 +32,7 @@ use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
 use chunk::{BlockDecoder, Chunk};
 use encode::{Encoder, Shape};
+use frame::FrameShape;
 
 const PREFIXED: &str = "prefixed chunks";
 const ONE_CHUNK: &str = "one chunk";
@@ -74,7 +76,8 @@ impl Codec for Blosc {
     }
 
     fn writes(&self, framing: Option<&str>) -> bool {
-        &self.0 == b"blsc" && framing.is_none_or(|framing| [PREFIXED, ONE_CHUNK].contains(&framing))
+        let several = if self.is_blosc1() { PREFIXED } else { CFRAME };
+        framing.is_none_or(|framing| [several, ONE_CHUNK].contains(&framing))
     }
 
     fn dialects(&self) -> &'static [Dialect] {
@@ -82,7 +85,14 @@ impl Codec for Blosc {
             name: "chunk",
             framing: ONE_CHUNK,
         };
-        if &self.0 == b"blsc" { &[CHUNK] } else { &[] }
+        const FRAME: Dialect = Dialect {
+            name: "frame",
+            framing: CFRAME,
+        };
+        match &self.0 {
+            b"bls2" => &[FRAME],
+            _ => &[CHUNK],
+        }
     }
 
     fn encode(
@@ -99,21 +109,55 @@ impl Codec for Blosc {
             )));
         }
         let mut encoder = Encoder::new()?;
-        if framing == Some(ONE_CHUNK) {
-            return single::encode(&mut encoder, Shape::default(), decoded, out);
+        match framing.unwrap_or(self.common_framing()) {
+            ONE_CHUNK => single::encode(&mut encoder, self.shape(), decoded, out),
+            CFRAME => frame::encode(&mut encoder, FrameShape::default(), decoded, out),
+            _ => splice::encode(&mut encoder, decoded, out),
         }
-        splice::encode(&mut encoder, decoded, out)
     }
 
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
         match edited.framing {
             PREFIXED => splice::reencode(&mut Encoder::new()?, edited, out),
-            ONE_CHUNK if self.writes(Some(ONE_CHUNK)) => {
-                let header = array_at(edited.stored.as_ref(), 0);
-                let shape = header.ok().and_then(Shape::of).unwrap_or_default();
+            ONE_CHUNK => {
+                let source = edited.stored.as_ref();
+                let shape = if self.is_blosc1() {
+                    array_at(source, 0).ok().and_then(Shape::of)
+                } else {
+                    array_at(source, 0).ok().and_then(Shape::of_header_2)
+                };
+                let shape = shape.unwrap_or_else(|| self.shape());
                 single::encode(&mut Encoder::new()?, shape, edited.decoded, out)
             }
+            CFRAME if self.writes(Some(CFRAME)) => {
+                let shape = FrameShape::of(edited.stored.as_ref());
+                frame::encode(&mut Encoder::new()?, shape, edited.decoded, out)
+            }
             other => self.encode(Some(other), edited.decoded, out),
+        }
+    }
+}
+
+impl Blosc {
+    fn is_blosc1(&self) -> bool {
+        &self.0 == b"blsc"
+    }
+
+    /// The framing that others write under this code: abacusutils under `blsc` and `bsc2`, asdf-compression under `bls2`.
+    fn common_framing(&self) -> &'static str {
+        match &self.0 {
+            b"blsc" => PREFIXED,
+            b"bls2" => ONE_CHUNK,
+            _ => CFRAME,
+        }
+    }
+
+    /// What a new chunk is like.
+    fn shape(&self) -> Shape {
+        if self.is_blosc1() {
+            Shape::default()
+        } else {
+            Shape::of_blosc2(1)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The xz format: code `xz\0\0`, which ASDF.jl writes. It is read, and not written.
+//! The xz format: code `xz\0\0`, which ASDF.jl writes.
 //!
 //! Payloads of several blocks, as threaded writers make them, are entered at each block, by the index at their end. One block
 //! is one LZMA stream, which runs from its start. Written from tukaani-project/xz, doc/xz-file-format.txt 1.2.1:
@@ -10,14 +10,18 @@
 //! | | index: 0, number of blocks, for each its unpadded size and its decoded size (variable-length integers), padding, CRC-32 |
 //! | 12 | footer: CRC-32, size of the index / 4 − 1, flags, `YZ`; then zeros up to a multiple of four bytes |
 //!
+//! We write blocks of [`BLOCK`] decoded bytes, so that what we have written can be entered at each.
+//!
 //! To start at a block, the decoder is given the stream header and then the block. Without a sound index of one stream there is
 //! one entry, and everything goes through the decoder as it comes.
 
+use std::io::Write;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use lzma_rust2::{Action, XzStream};
+use lzma_rust2::{Action, XzOptions, XzStream, XzWriter};
 
-use super::chunked::{Headers, Input, array_at, corrupt, unsupported};
+use super::chunked::{Headers, Input, PIECE, array_at, corrupt, unsupported};
 use super::deflate::crc32;
 use super::entries::Entries;
 use super::{Codec, Cursor, Opened, Stream};
@@ -36,6 +40,11 @@ const MAX_INDEX: u64 = 64 << 20;
 const MEMORY_KIB: u32 = 66 << 10;
 /// Input that may go in without data coming out, beyond what data takes in any case: blocks without data are hostile.
 const MAX_IDLE_INPUT: u64 = 1 << 20;
+
+/// Decoded bytes of the blocks that are written.
+const BLOCK: u64 = 4 << 20;
+/// The preset of xz that is written: the best of those with its fast mode, whose dictionary is as large as a block.
+const PRESET: u32 = 3;
 
 /// The xz codec.
 pub(super) struct Xz;
@@ -62,17 +71,27 @@ impl Codec for Xz {
         })
     }
 
-    fn writes(&self, _framing: Option<&str>) -> bool {
-        false
-    }
-
     fn encode(
         &self,
         _framing: Option<&str>,
-        _decoded: &dyn Source,
-        _out: &mut dyn std::io::Write,
+        decoded: &dyn Source,
+        out: &mut dyn Write,
     ) -> Result<()> {
-        Err(unsupported("writing xz"))
+        let failed = |cause| Error::io("writing xz", cause);
+        let mut options = XzOptions::with_preset(PRESET);
+        options.set_block_size(NonZeroU64::new(BLOCK));
+        let mut writer = XzWriter::new(out, options).map_err(failed)?;
+        let mut piece = vec![0; PIECE];
+        let mut at = 0;
+        while at < decoded.len() {
+            let left = usize::try_from(decoded.len().saturating_sub(at));
+            let len = left.map_or(PIECE, |left| left.min(PIECE));
+            let piece = piece.get_mut(..len).unwrap_or_default();
+            decoded.read_exact_at(piece, at)?;
+            writer.write_all(piece).map_err(failed)?;
+            at = at.saturating_add(len_u64(len));
+        }
+        writer.finish().map_err(failed).map(drop)
     }
 }
 
@@ -397,8 +416,10 @@ impl Records<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::chunked::PIECE;
-    use crate::codec::chunked::tests::{decode, decode_from, pattern, poke, recorded};
+    use crate::codec::chunked::tests::{
+        decode, decode_from, encode, noise, pattern, poke, recorded,
+    };
+    use crate::codec::testing::{image, python};
     use crate::source::Memory;
     use proptest::prelude::*;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -412,6 +433,32 @@ mod tests {
             for step in [1000, 65_536, SIZE] {
                 let decoded = decode(&Xz, &recorded(name), SIZE as u64, step).unwrap();
                 assert!(decoded == pattern(SIZE), "{name} in steps of {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_by_us_and_by_python_and_entered_at_its_blocks() {
+        let block = usize::try_from(BLOCK).unwrap();
+        for plain in [
+            vec![],
+            vec![7],
+            image(PIECE + 1),
+            noise(5000),
+            image(2 * block + 3),
+        ] {
+            let stored = encode(&Xz, &plain);
+            let size = plain.len() as u64;
+            assert!(decode(&Xz, &stored, size, 100_000).unwrap() == plain);
+            let found = python("import lzma\no.write(lzma.decompress(d))", &stored);
+            assert!(found.is_none_or(|found| found == plain));
+            let opened = Xz.open(Arc::new(Memory::new(stored)), size).unwrap();
+            if plain.len() > block {
+                assert_eq!(opened.stream.entry(BLOCK + 1), BLOCK);
+                assert!(
+                    decode_from(&opened.stream, 2 * BLOCK, size, 5000).unwrap()
+                        == plain[2 * block..]
+                );
             }
         }
     }

@@ -3,6 +3,8 @@
 //! A new chunk is what abacusutils writes: 4 MiB in blocks of 512 KiB, each a Zstandard frame of level 1. A chunk that is written
 //! again keeps the typesize, the shuffle and the block size of the one that it replaces, and Zstandard; of other inner codecs
 //! and filters, which Abacus files do not have, it becomes a new chunk.
+//!
+//! A chunk of Blosc2 differs in its header only, which says again what the filter and the inner codec are.
 
 use std::io::Write;
 
@@ -21,8 +23,9 @@ pub(super) const BLOCK_LEN: usize = 512 << 10;
 const MIN_BLOCK: usize = 4 << 10;
 const MAX_BLOCK: usize = 8 << 20;
 const LEVEL: i32 = 1;
-/// Format version 2, codec version 1.
+/// Format version 2, codec version 1; of Blosc2 format version 5.
 const VERSION: [u8; 2] = [2, 1];
+const VERSION_2: [u8; 2] = [5, 1];
 /// Zstandard, blocks not split.
 const FLAGS: u8 = 4 << 5 | 16;
 const SHUFFLED: u8 = 1;
@@ -31,8 +34,11 @@ pub(super) const PACKED: u8 = 0;
 pub(super) const STORED: u8 = 2;
 const BIT_SHUFFLED: u8 = 4;
 const DELTA: u8 = 8;
-/// Bytes of a chunk's header.
-pub(super) const HEADER_LEN: u64 = 16;
+/// Bytes of a chunk's header, and of that of Blosc2.
+const HEADER_LEN: u64 = 16;
+const HEADER_2_LEN: u64 = 32;
+/// What c-blosc2 calls Zstandard.
+const ZSTD_2: u8 = 5;
 /// The inner codec in the flags.
 const FORMAT: u8 = 7 << 5;
 
@@ -41,8 +47,9 @@ const FORMAT: u8 = 7 << 5;
 pub(super) struct Shape {
     typesize: u8,
     pub(super) block: usize,
-    /// [`SHUFFLED`] or [`BIT_SHUFFLED`], or nothing.
+    /// [`SHUFFLED`] or [`BIT_SHUFFLED`], or nothing; of Blosc2 not [`BIT_SHUFFLED`].
     filter: u8,
+    pub(super) blosc2: bool,
 }
 
 impl Default for Shape {
@@ -52,11 +59,82 @@ impl Default for Shape {
             typesize: 1,
             block: BLOCK_LEN,
             filter: SHUFFLED,
+            blosc2: false,
         }
     }
 }
 
 impl Shape {
+    /// That of a new chunk of Blosc2, with elements of so many bytes.
+    pub(super) fn of_blosc2(typesize: u8) -> Self {
+        let size = usize::from(typesize.max(1));
+        Self {
+            typesize: typesize.max(1),
+            block: BLOCK_LEN.saturating_sub(BLOCK_LEN.checked_rem(size).unwrap_or(0)),
+            filter: SHUFFLED,
+            blosc2: true,
+        }
+    }
+
+    /// Bytes of a chunk's header.
+    pub(super) fn header_len(self) -> u64 {
+        if self.blosc2 {
+            HEADER_2_LEN
+        } else {
+            HEADER_LEN
+        }
+    }
+
+    /// That of the Blosc2 chunk with this header, if such a chunk is written: with Zstandard, and a shuffle or no filter.
+    pub(super) fn of_header_2(header: [u8; 32]) -> Option<Self> {
+        let [
+            version,
+            _,
+            flags,
+            typesize,
+            _,
+            _,
+            _,
+            _,
+            b0,
+            b1,
+            b2,
+            b3,
+            _,
+            _,
+            _,
+            _,
+            before @ ..,
+            filter,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            more,
+        ] = header;
+        let block = usize::try_from(u32::from_le_bytes([b0, b1, b2, b3])).ok()?;
+        let both = SHUFFLED | BIT_SHUFFLED;
+        let known = (3..=5).contains(&version)
+            && flags & (FORMAT | both | DELTA) == FLAGS & FORMAT | both
+            && before == [0; 5]
+            && filter <= SHUFFLED
+            && more == 0
+            && (MIN_BLOCK..=MAX_BLOCK).contains(&block)
+            && typesize > 0
+            && block.is_multiple_of(typesize.into());
+        known.then_some(Self {
+            typesize,
+            block,
+            filter,
+            blosc2: true,
+        })
+    }
+
     /// That of the chunk with this header, if such a chunk is written.
     pub(super) fn of(
         [version, _, flags, typesize, _, _, _, _, b0, b1, b2, b3, ..]: [u8; 16],
@@ -73,6 +151,7 @@ impl Shape {
             typesize,
             block,
             filter,
+            blosc2: false,
         })
     }
 
@@ -87,9 +166,32 @@ impl Shape {
 pub(super) fn header(shape: Shape, flags: u8, decoded: u64, len: u64) -> Vec<u8> {
     let block = len_u64(shape.block).min(decoded);
     let sizes = [decoded, block, len].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
-    let kind = [FLAGS | shape.filter | flags, shape.typesize];
     let sizes = sizes.map(u32::to_le_bytes);
-    [&VERSION[..], &kind, sizes.as_flattened()].concat()
+    if !shape.blosc2 {
+        let kind = [FLAGS | shape.filter | flags, shape.typesize];
+        return [&VERSION[..], &kind, sizes.as_flattened()].concat();
+    }
+    // both shuffles say that the header is the long one
+    let kind = [FLAGS | SHUFFLED | BIT_SHUFFLED | flags, shape.typesize];
+    let pipeline = [
+        0,
+        0,
+        0,
+        0,
+        0,
+        shape.filter,
+        ZSTD_2,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ];
+    [&VERSION_2[..], &kind, sizes.as_flattened(), &pipeline].concat()
 }
 
 /// Reads the headers of chunks, and writes chunks.
@@ -124,8 +226,8 @@ impl Encoder {
             .unwrap_or(&self.filtered)
     }
 
-    /// A Blosc1 chunk of `bytes`: packed if that makes it smaller.
-    fn chunk(&mut self, shape: Shape, bytes: &[u8]) -> Vec<u8> {
+    /// A chunk of `bytes`: packed if that makes it smaller.
+    pub(super) fn chunk(&mut self, shape: Shape, bytes: &[u8]) -> Vec<u8> {
         let header = |flags, len| header(shape, flags, len_u64(bytes.len()), len_u64(len));
         let mut chunk = header(PACKED, 0);
         let mut starts = Vec::new();
@@ -300,7 +402,7 @@ mod tests {
             (writes, len) in edits(6000),
         ) {
             let before = if packs { image(6000) } else { noise(6000) };
-            let shape = Shape { typesize, block: usize::from(typesize) * 64, filter };
+            let shape = Shape { typesize, block: usize::from(typesize) * 64, filter, blosc2: false };
             let stored = stored(&before, size, shape);
             let case = EditCase { framing: PREFIXED, stored, before, writes, len };
             let edited = case.run(&BLSC);

@@ -5,14 +5,14 @@
 
 use std::io::Write;
 
-use super::encode::{Encoder, HEADER_LEN, PACKED, STORED, Shape, header, u32_len};
+use super::encode::{Encoder, PACKED, STORED, Shape, header, u32_len};
 use crate::codec::chunked::corrupt;
 use crate::codec::splice::write;
 use crate::error::{Error, Result};
 use crate::source::{Source, len_u64};
 
-/// The most decoded bytes that a Blosc1 chunk has: what c-blosc counts in an `int` with room for its header.
-const MAX_LEN: u64 = 0x7FFF_FFFF - 16;
+/// The most decoded bytes that a chunk has with its header: what c-blosc counts in an `int`.
+const MAX_LEN: u64 = 0x7FFF_FFFF;
 
 /// Writes `decoded` as one chunk; stored as it is if packing does not make it smaller.
 ///
@@ -25,13 +25,14 @@ pub(super) fn encode(
     out: &mut dyn Write,
 ) -> Result<()> {
     let len = decoded.len();
-    if len > MAX_LEN {
+    let most = MAX_LEN.saturating_sub(shape.header_len());
+    if len > most {
         let why =
-            format!("a Blosc chunk has at most {MAX_LEN} bytes, not {len}; `blsc` writes several");
+            format!("a Blosc chunk has at most {most} bytes, not {len}; `blsc` writes several");
         return Err(Error::NoRoom { why, limit: true });
     }
     let starts_len = len.div_ceil(len_u64(shape.block)).saturating_mul(4);
-    let mut end = HEADER_LEN.saturating_add(starts_len);
+    let mut end = shape.header_len().saturating_add(starts_len);
     let mut starts = Vec::new();
     blocks(decoded, shape, &mut |block| {
         starts.push(end);
@@ -39,14 +40,14 @@ pub(super) fn encode(
         end = end.saturating_add(4).saturating_add(len_u64(packed));
         Ok(())
     })?;
-    if end >= HEADER_LEN.saturating_add(len) {
+    if end >= shape.header_len().saturating_add(len) {
         return store(shape, decoded, out);
     }
     write(out, &header(shape, PACKED, len, end))?;
     for start in &starts {
         write(out, &to_u32(*start).to_le_bytes())?;
     }
-    let mut at = HEADER_LEN.saturating_add(starts_len);
+    let mut at = shape.header_len().saturating_add(starts_len);
     let mut starts = starts.into_iter();
     blocks(decoded, shape, &mut |block| {
         if starts.next() != Some(at) {
@@ -71,9 +72,9 @@ fn store(shape: Shape, decoded: &dyn Source, out: &mut dyn Write) -> Result<()> 
     if len >= 4 {
         decoded.read_exact_at(&mut first, 0)?;
     }
-    let total = HEADER_LEN.saturating_add(len);
+    let total = shape.header_len().saturating_add(len);
     let mut head = header(shape, STORED, len, total);
-    if looks_prefixed(&head, first) {
+    if !shape.blosc2 && looks_prefixed(&head, first) {
         // the filter means nothing here
         head = header(shape.with_another_filter(), STORED, len, total);
     }
@@ -122,6 +123,56 @@ mod tests {
     use crate::source::{Memory, Short, read_all};
 
     const BLSC: Blosc = Blosc(*b"blsc");
+    const BLS2: Blosc = Blosc(*b"bls2");
+
+    #[track_caller]
+    fn assert_reads_2(stored: &[u8], plain: &[u8]) {
+        let source = Arc::new(Memory::new(stored.to_vec()));
+        let cache = Cache::new(1 << 24);
+        let (framing, decoded) = decode(*b"bls2", source, len_u64(plain.len()), &cache).unwrap();
+        assert_eq!(framing, ONE_CHUNK);
+        assert!(read_all(&decoded, 1 << 30).unwrap() == plain);
+        let found = python("import blosc2\no.write(blosc2.decompress(d))", stored);
+        assert!(plain.is_empty() || found.is_none_or(|found| found == plain));
+    }
+
+    #[test]
+    fn a_chunk_of_blosc2_is_read_by_us_and_by_python() {
+        for len in [1, 31, 32, 5000, 512 << 10, (512 << 10) + 1, 3 << 20] {
+            for plain in [image(len), noise(len), vec![0; len]] {
+                let mut stored = Vec::new();
+                let source = Memory::new(plain.clone());
+                BLS2.encode(None, &source, &mut stored).unwrap();
+                assert!(stored.len() <= plain.len() + 32);
+                assert_reads_2(&stored, &plain);
+            }
+        }
+    }
+
+    #[test]
+    fn an_edit_keeps_the_chunk_of_blosc2_with_its_typesize_and_its_blocks() {
+        let before = image(400_000);
+        for (filter, kept) in [("NOFILTER", true), ("SHUFFLE", true), ("BITSHUFFLE", false)] {
+            let program = format!(
+                "import blosc2\no.write(blosc2.compress2(d, typesize=4, clevel=5, blocksize=65536, \
+                 filters=[blosc2.Filter.{filter}], codec=blosc2.Codec.ZSTD, splitmode=blosc2.SplitMode.NEVER_SPLIT))"
+            );
+            let Some(stored) = python(&program, &before) else {
+                return;
+            };
+            let case = EditCase {
+                framing: ONE_CHUNK,
+                stored: stored.clone(),
+                writes: vec![(77, vec![9; 10])],
+                len: before.len() + 3,
+                before: before.clone(),
+            };
+            let edited = case.run(&BLS2);
+            assert_reads_2(&edited.stored, &edited.decoded);
+            assert_eq!(edited.stored[3] == stored[3], kept, "{filter}");
+            assert_eq!(edited.stored[8..12] == stored[8..12], kept, "{filter}");
+        }
+    }
 
     fn single(plain: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -196,7 +247,7 @@ mod tests {
     fn what_no_chunk_holds_is_refused_for_its_length() {
         let nothing = Arc::new(Memory::new(Vec::new()));
         let unread = Error::corrupt(Place::File, "read");
-        let long = Short::new(nothing, MAX_LEN + 1, unread);
+        let long = Short::new(nothing, MAX_LEN - 15, unread);
         let refused = BLSC.encode(Some(ONE_CHUNK), &long, &mut std::io::sink());
         assert!(
             matches!(refused, Err(Error::NoRoom { limit: true, .. })),
