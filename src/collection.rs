@@ -67,15 +67,14 @@ use std::ffi::{OsStr, OsString};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 
-use log::{debug, warn};
 use rustix::fs::XattrFlags;
 
 use crate::codec::Cache;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
 use crate::vfs::{
-    self, Access, Answers, Attr, Bytes, Call, Error, Invalidation, Kernel, Kind, Node, Result,
-    Statfs, Vfs,
+    self, Access, Answers, Attr, Bytes, Error, Invalidation, Kernel, Kind, Node, Result, Statfs,
+    Vfs,
 };
 
 pub use contents::{Contents, Match};
@@ -437,28 +436,13 @@ impl Collection {
         }
     }
 
-    /// Says in the log that a request for a file, or for a name in a directory, was refused. Its errno.
+    /// The path of a file, or of a name in a directory, below the mountpoint: for people.
     #[must_use]
-    pub fn refused(
-        &self,
-        call: Call,
-        inode: Option<Inode>,
-        name: Option<&OsStr>,
-        error: &Error,
-    ) -> i32 {
-        let Self::Many(many) = self else {
-            let Self::One(vfs) = self else {
-                return error.errno(call);
-            };
-            return vfs.refused(call, inode.map(|inode| inode.node), name, error);
-        };
-        let path = || many.path_of(inode, name);
-        if error.is_remarkable() {
-            warn!("{call:?} {}: {error}", path());
-        } else {
-            debug!("{call:?} {}: {error}", path());
+    pub fn path_of(&self, inode: Option<Inode>, name: Option<&OsStr>) -> String {
+        match self {
+            Self::One(vfs) => vfs.path_to(inode.map(|inode| inode.node), name),
+            Self::Many(many) => many.path_of(inode, name),
         }
-        error.errno(call)
     }
 
     /// What was written and is not saved, a line each, as it is said when the mount ends.

@@ -1,8 +1,8 @@
 //! The kernel interface: `fuser`'s trait over [`Collection`] and [`Vfs`], and nothing else.
 //!
-//! Each operation is one call of the file system, then a reply or an errno; the one place that logs a failed request is
-//! [`Collection::refused`]. What the operations mean is `vfs`'s, and which file they are of the collection's. The numbers by which the
-//! kernel knows inodes and open files end here.
+//! Each operation is one call of the file system, then a reply or an errno; the one place that logs requests is `request`. What
+//! the operations mean is `vfs`'s, and which file they are of the collection's. The numbers by which the kernel knows inodes and open
+//! files end here.
 
 mod convert;
 mod handles;
@@ -10,6 +10,7 @@ mod invalidate;
 mod mounting;
 mod options;
 mod reply;
+mod request;
 
 use std::ffi::OsStr;
 use std::io;
@@ -35,6 +36,7 @@ use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Node, Rename, V
 use convert::{access, caller, file_attr, file_type, inode, open_flags};
 use handles::Handles;
 use reply::{attr, empty, entry, when_settled, xattr};
+use request::Asked;
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
 const MAX_REQUEST: u32 = 1 << 20;
@@ -47,26 +49,16 @@ struct Shim {
 }
 
 impl Shim {
-    /// What became of a request for a file; of a failed one the errno, once the log has it.
-    fn done<T>(&self, call: Call, ino: INodeNo, done: Result<T, Error>) -> Result<T, Errno> {
+    /// A request for a file, which is served from now on.
+    fn asked(&self, call: Call, ino: INodeNo) -> Asked<'_> {
         self.requests.add_one();
-        let refused = |error| self.files.refused(call, inode(ino).ok(), None, &error);
-        done.map_err(|error| Errno::from_i32(refused(error)))
+        Asked::new(&self.files, call, ino, None)
     }
 
     /// The same of one for a name in a directory.
-    fn done_in<T>(
-        &self,
-        call: Call,
-        (parent, name): (INodeNo, &OsStr),
-        done: Result<T, Error>,
-    ) -> Result<T, Errno> {
+    fn asked_in<'a>(&'a self, call: Call, parent: INodeNo, name: &'a OsStr) -> Asked<'a> {
         self.requests.add_one();
-        let refused = |error| {
-            self.files
-                .refused(call, inode(parent).ok(), Some(name), &error)
-        };
-        done.map_err(|error| Errno::from_i32(refused(error)))
+        Asked::new(&self.files, call, parent, Some(name))
     }
 
     /// Does something with a file of a member. With what became of it, the member, whose kernel a reply may have to wait for.
@@ -142,15 +134,17 @@ impl Filesystem for Shim {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let asked = self.asked_in(Call::Lookup, parent, name);
         let found = check_name(name).and_then(|()| inode(parent));
         let found = found.and_then(|parent| self.files.lookup(parent, name, req.pid()));
-        entry(reply, self.done_in(Call::Lookup, (parent, name), found));
+        entry(reply, asked.done(found));
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let asked = self.asked(Call::Getattr, ino);
         let found = inode(ino);
         let found = found.and_then(|inode| Ok((inode.item, self.files.getattr(inode)?)));
-        attr(reply, self.done(Call::Getattr, ino, found));
+        attr(reply, asked.done(found));
     }
 
     fn setattr(
@@ -171,6 +165,7 @@ impl Filesystem for Shim {
         _flags: Option<fuser::BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let asked = self.asked(Call::Setattr, ino);
         let changes = Attributes {
             mode,
             uid,
@@ -188,12 +183,13 @@ impl Filesystem for Shim {
             let handle = handle.map(|(_, handle)| handle);
             Ok((inode.item, vfs.setattr(inode.node, handle, &changes)?))
         });
-        attr(reply, self.done(Call::Setattr, ino, done));
+        attr(reply, asked.done(done));
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        let asked = self.asked(Call::Readlink, ino);
         let (_, target) = self.on(ino, |vfs, inode| vfs.readlink(inode.node));
-        match self.done(Call::Readlink, ino, target) {
+        match asked.done(target) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -209,10 +205,11 @@ impl Filesystem for Shim {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
+        let asked = self.asked_in(Call::Create, parent, name);
         let (_, done) = self.on(parent, |vfs, dir| {
             Ok((dir.item, vfs.mknod(dir.node, name, mode, caller(req))?))
         });
-        entry(reply, self.done_in(Call::Create, (parent, name), done));
+        entry(reply, asked.done(done));
     }
 
     fn mkdir(
@@ -224,18 +221,21 @@ impl Filesystem for Shim {
         _umask: u32,
         reply: ReplyEntry,
     ) {
+        let asked = self.asked_in(Call::Create, parent, name);
         let (_, done) = self.on(parent, |vfs, _| Err(vfs.make_directory()));
-        entry(reply, self.done_in(Call::Create, (parent, name), done));
+        entry(reply, asked.done(done));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let asked = self.asked_in(Call::Unlink, parent, name);
         let (_, done) = self.on(parent, |vfs, dir| vfs.unlink(dir.node, name, req.pid()));
-        empty(reply, self.done_in(Call::Unlink, (parent, name), done));
+        empty(reply, asked.done(done));
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let asked = self.asked_in(Call::Unlink, parent, name);
         let (_, done) = self.on(parent, |vfs, _| Err(vfs.make_directory()));
-        empty(reply, self.done_in(Call::Unlink, (parent, name), done));
+        empty(reply, asked.done(done));
     }
 
     fn symlink(
@@ -246,10 +246,11 @@ impl Filesystem for Shim {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let asked = self.asked_in(Call::Create, parent, name);
         let (_, done) = self.on(parent, |vfs, dir| {
             Ok((dir.item, vfs.symlink(dir.node, name, target, caller(req))?))
         });
-        entry(reply, self.done_in(Call::Create, (parent, name), done));
+        entry(reply, asked.done(done));
     }
 
     fn rename(
@@ -262,6 +263,7 @@ impl Filesystem for Shim {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let asked = self.asked_in(Call::Rename, parent, name);
         let how = match flags {
             RenameFlags::RENAME_NOREPLACE => Rename::NoReplace,
             RenameFlags::RENAME_EXCHANGE => Rename::Exchange,
@@ -272,7 +274,7 @@ impl Filesystem for Shim {
             let to = beside(from, newparent)?;
             vfs.rename((from.node, name), (to, newname), how, req.pid())
         });
-        let done = self.done_in(Call::Rename, (parent, name), done);
+        let done = asked.done(done);
         when_settled(member.as_ref(), move || empty(reply, done));
     }
 
@@ -284,17 +286,19 @@ impl Filesystem for Shim {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
+        let asked = self.asked_in(Call::Create, newparent, newname);
         let (member, done) = self.on(ino, |vfs, of| {
             let to = beside(of, newparent)?;
             Ok((of.item, vfs.link(of.node, to, newname)?))
         });
-        let done = self.done_in(Call::Create, (newparent, newname), done);
+        let done = asked.done(done);
         when_settled(member.as_ref(), move || entry(reply, done));
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let asked = self.asked(Call::Open, ino);
         let done = inode(ino).and_then(|inode| self.files.open(inode, access(flags, req)));
-        match self.done(Call::Open, ino, done) {
+        match asked.done(done) {
             Ok(opened) => {
                 let flags = open_flags(&opened);
                 reply.opened(self.handles.insert(opened.handle), flags);
@@ -314,12 +318,13 @@ impl Filesystem for Shim {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let asked = self.asked(Call::Read, ino);
         let handle = self.handles.get(fh);
         let read = match &handle {
             Ok(handle) => self.files.read(handle, offset, size),
             Err(error) => Err(error.clone()),
         };
-        match self.done(Call::Read, ino, read) {
+        match asked.moved(read, Bytes::len) {
             Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
             Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
             Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
@@ -341,11 +346,12 @@ impl Filesystem for Shim {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let asked = self.asked(Call::Write, ino);
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let (_, done) = self.through(fh, None, |vfs, handle| {
             vfs.write(handle, offset, data, mapped)
         });
-        match self.done(Call::Write, ino, done) {
+        match asked.moved(done, |written| u64::from(*written)) {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
         }
@@ -359,9 +365,10 @@ impl Filesystem for Shim {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
+        let asked = self.asked(Call::Flush, ino);
         let (member, saved) =
             self.through(fh, Some(()), |vfs, handle| vfs.flush(handle, req.pid()));
-        let saved = self.done(Call::Flush, ino, saved);
+        let saved = asked.done(saved);
         when_settled(member.as_ref(), move || empty(reply, saved));
     }
 
@@ -375,8 +382,9 @@ impl Filesystem for Shim {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let asked = self.asked(Call::Release, ino);
         let done = self.handles.remove(fh).map(|handle| release(&handle));
-        empty(reply, self.done(Call::Release, ino, done));
+        empty(reply, asked.done(done));
     }
 
     fn fsync(
@@ -387,14 +395,16 @@ impl Filesystem for Shim {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
+        let asked = self.asked(Call::Fsync, ino);
         let (member, saved) = self.through(fh, Some(()), |vfs, handle| vfs.fsync(handle).map(drop));
-        let saved = self.done(Call::Fsync, ino, saved);
+        let saved = asked.done(saved);
         when_settled(member.as_ref(), move || empty(reply, saved));
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let asked = self.asked(Call::Open, ino);
         let done = inode(ino).and_then(|inode| self.files.opendir(inode));
-        match self.done(Call::Open, ino, done) {
+        match asked.done(done) {
             Ok(handle) => reply.opened(self.handles.insert(handle), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
         }
@@ -408,6 +418,7 @@ impl Filesystem for Shim {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let asked = self.asked(Call::Readdir, ino);
         let handle = self.handles.get(fh);
         let listed = handle.and_then(|handle| {
             self.files
@@ -415,7 +426,7 @@ impl Filesystem for Shim {
                     reply.add(INodeNo(inode.number()), next, file_type(kind), name)
                 })
         });
-        match self.done(Call::Readdir, ino, listed) {
+        match asked.done(listed) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -429,6 +440,7 @@ impl Filesystem for Shim {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let asked = self.asked(Call::Readdir, ino);
         let handle = self.handles.get(fh);
         let listed = handle.and_then(|handle| {
             self.files
@@ -438,7 +450,7 @@ impl Filesystem for Shim {
                     reply.add(ino, next, name, valid, &attributes, Generation(0))
                 })
         });
-        match self.done(Call::Readdir, ino, listed) {
+        match asked.done(listed) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -452,12 +464,14 @@ impl Filesystem for Shim {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
+        let asked = self.asked(Call::Release, ino);
         let done = self.handles.remove(fh).map(|handle| release(&handle));
-        empty(reply, self.done(Call::Release, ino, done));
+        empty(reply, asked.done(done));
     }
 
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match self.done(Call::Statfs, ino, self.files.statfs()) {
+        let asked = self.asked(Call::Statfs, ino);
+        match asked.done(self.files.statfs()) {
             Ok(fs) => reply.statfs(
                 fs.blocks,
                 fs.free,
@@ -482,29 +496,33 @@ impl Filesystem for Shim {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let asked = self.asked(Call::Xattr, ino);
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
         let of = inode(ino);
         let done = of
             .clone()
             .and_then(|inode| self.files.setxattr(inode, name, value, flags));
-        let done = self.done(Call::Xattr, ino, done);
+        let done = asked.done(done);
         let member = of.ok().and_then(|inode| self.files.open_member(inode.item));
         when_settled(member.as_ref(), move || empty(reply, done));
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let asked = self.asked(Call::Xattr, ino);
         let found = inode(ino).and_then(|inode| self.files.getxattr(inode, name));
-        xattr(reply, size, self.done(Call::Xattr, ino, found));
+        xattr(reply, size, asked.done(found));
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let asked = self.asked(Call::Xattr, ino);
         let found = inode(ino).and_then(|inode| self.files.listxattr(inode));
-        xattr(reply, size, self.done(Call::Xattr, ino, found));
+        xattr(reply, size, asked.done(found));
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let asked = self.asked(Call::Xattr, ino);
         let (_, done) = self.on(ino, |vfs, inode| vfs.removexattr(inode.node, name));
-        empty(reply, self.done(Call::Xattr, ino, done));
+        empty(reply, asked.done(done));
     }
 
     fn create(
@@ -517,13 +535,14 @@ impl Filesystem for Shim {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let asked = self.asked_in(Call::Create, parent, name);
         let access = access(OpenFlags(flags), req);
         let (_, done) = self.on(parent, |vfs, dir| {
             let (attr, opened) = vfs.create(dir.node, name, mode, caller(req), access)?;
             let opened = Collection::opened(dir.item, Arc::clone(vfs), opened);
             Ok((dir.item, attr, opened))
         });
-        match self.done_in(Call::Create, (parent, name), done) {
+        match asked.done(done) {
             Ok((item, attr, opened)) => {
                 let flags = open_flags(&opened);
                 let fh = self.handles.insert(opened.handle);
@@ -544,9 +563,10 @@ impl Filesystem for Shim {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let asked = self.asked(Call::Fallocate, ino);
         let (_, done) = self.through(fh, None, |vfs, handle| {
             vfs.fallocate(handle, offset, length, mode)
         });
-        empty(reply, self.done(Call::Fallocate, ino, done));
+        empty(reply, asked.done(done));
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::asdf::check::Validate;
 use crate::error::Error as Library;
-use crate::source::{Loan, PooledBuf};
+use crate::source::{Loan, PooledBuf, len_u64};
 
 use super::{Handle, Node, Reading, Result};
 
@@ -112,6 +112,24 @@ pub enum Bytes<'a> {
     Owned(PooledBuf<u8>),
     /// Lent for the reply; until this is dropped no save changes them.
     Lent(Loan, Reading<'a>),
+}
+
+impl Bytes<'_> {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        len_u64(match self {
+            Self::Owned(bytes) => bytes.len(),
+            Self::Lent(Loan::Mapped(slice), _) => slice.len(),
+            Self::Lent(Loan::Shared(_, range), _) => range.len(),
+        })
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// Attributes to change.

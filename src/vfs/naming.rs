@@ -2,38 +2,23 @@
 
 use std::ffi::OsStr;
 
-use log::{debug, warn};
-
 use super::node::Node;
-use super::{Call, Error, Vfs, hdus, info_files, locked};
+use super::{Vfs, hdus, info_files, locked};
 
 /// What an inode is called that is none, or whose name is gone.
 const NAMELESS: &str = "a file that is gone";
 
 impl Vfs {
-    /// Says in the log that a request for a file, or for a name in a directory, was refused. Its errno.
-    pub fn refused(
-        &self,
-        call: Call,
-        node: Option<Node>,
-        name: Option<&OsStr>,
-        error: &Error,
-    ) -> i32 {
-        let path = || {
-            let path = node.map(|node| self.path_of(node));
-            let path = path.unwrap_or_else(|| NAMELESS.to_owned());
-            match name {
-                Some(name) if node == Some(Node::Root) => name.display().to_string(),
-                Some(name) => format!("{path}/{}", name.display()),
-                None => path,
-            }
-        };
-        if error.is_remarkable() {
-            warn!("{call:?} {}: {error}", path());
-        } else {
-            debug!("{call:?} {}: {error}", path());
+    /// The path of a file, or of a name in a directory, below the mountpoint: for people.
+    #[must_use]
+    pub fn path_to(&self, node: Option<Node>, name: Option<&OsStr>) -> String {
+        let path = node.map(|node| self.path_of(node));
+        let path = path.unwrap_or_else(|| NAMELESS.to_owned());
+        match name {
+            Some(name) if node == Some(Node::Root) => name.display().to_string(),
+            Some(name) => format!("{path}/{}", name.display()),
+            None => path,
         }
-        error.errno(call)
     }
 
     /// The directory that a file is in, whose attributes change.

@@ -370,8 +370,11 @@ fn in_the_foreground_it_stays_until_the_unmount_and_exits_with_0() {
     }
     for flag in ["-f", "-d"] {
         let place = Place::new();
+        let log = place.mnt.with_file_name("log");
         let mut child = Command::new(PROGRAM)
             .arg(flag)
+            .arg("--log-file")
+            .arg(&log)
             .args([&place.file, &place.mnt])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -379,6 +382,8 @@ fn in_the_foreground_it_stays_until_the_unmount_and_exits_with_0() {
             .unwrap();
         eventually("mounted", || mounted_at(&place.mnt).is_some());
         eventually("readable", || place.mnt.join("tree.yaml").exists());
+        let tree = fs::read(place.mnt.join("tree.yaml")).unwrap();
+        fs::read(place.mnt.join("nothing")).unwrap_err();
         assert!(
             child.try_wait().unwrap().is_none(),
             "{flag} left the foreground"
@@ -390,6 +395,16 @@ fn in_the_foreground_it_stays_until_the_unmount_and_exits_with_0() {
             status.is_some()
         });
         assert_eq!(status.unwrap().code(), Some(0));
+        let log = fs::read_to_string(&log).unwrap();
+        let told = [
+            format!(": Read tree.yaml: {} bytes, ", tree.len()),
+            ": Lookup nothing: no such file, ".to_owned(),
+        ];
+        for line in told {
+            let mut found = log.lines().filter(|logged| logged.contains(&line));
+            let found = found.next().is_some_and(|logged| logged.ends_with(" µs"));
+            assert_eq!(found, flag == "-d", "{line}: {log}");
+        }
     }
 }
 

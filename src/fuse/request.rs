@@ -1,0 +1,74 @@
+//! A request of the kernel, and what the log says of it.
+
+use std::ffi::OsStr;
+use std::time::Instant;
+
+use fuser::{Errno, INodeNo};
+use log::{Level, debug, log_enabled, warn};
+
+use super::convert::inode;
+use crate::collection::Collection;
+use crate::vfs::{Call, Error};
+
+/// A request that is being served.
+pub(super) struct Asked<'a> {
+    files: &'a Collection,
+    call: Call,
+    /// The file, or the directory of the name.
+    ino: INodeNo,
+    name: Option<&'a OsStr>,
+    /// When it came, if the log tells of each request.
+    since: Option<Instant>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(
+        files: &'a Collection,
+        call: Call,
+        ino: INodeNo,
+        name: Option<&'a OsStr>,
+    ) -> Self {
+        Self {
+            files,
+            call,
+            ino,
+            name,
+            since: log_enabled!(Level::Debug).then(Instant::now),
+        }
+    }
+
+    /// What became of it; the errno of one that failed, once the log has it.
+    pub(super) fn done<T>(self, done: Result<T, Error>) -> Result<T, Errno> {
+        self.logged(&done, None);
+        done.map_err(|error| Errno::from_i32(error.errno(self.call)))
+    }
+
+    /// The same of one that reads or writes: how many bytes is told by `len`.
+    pub(super) fn moved<T>(
+        self,
+        done: Result<T, Error>,
+        len: impl FnOnce(&T) -> u64,
+    ) -> Result<T, Errno> {
+        let len = done.as_ref().ok().map(len);
+        self.logged(&done, len);
+        done.map_err(|error| Errno::from_i32(error.errno(self.call)))
+    }
+
+    fn logged<T>(&self, done: &Result<T, Error>, len: Option<u64>) {
+        let call = self.call;
+        let path = || self.files.path_of(inode(self.ino).ok(), self.name);
+        match (done, self.since) {
+            (Err(error), _) if error.is_remarkable() => warn!("{call:?} {}: {error}", path()),
+            (_, None) => {}
+            (done, Some(since)) => {
+                let result = match (done, len) {
+                    (Ok(_), None) => "done".to_owned(),
+                    (Ok(_), Some(len)) => format!("{len} bytes"),
+                    (Err(error), _) => error.to_string(),
+                };
+                let time = since.elapsed().as_micros();
+                debug!("{call:?} {}: {result}, {time} µs", path());
+            }
+        }
+    }
+}
