@@ -251,7 +251,10 @@ impl Many {
         let entries = self.contents.entries(&way);
         let entries = entries.map_err(|error| failed(&way, error))?;
         let mut items = self.items();
-        let entries = entries.into_iter().filter_map(|entry| {
+        // the report takes that name, where it is looked up
+        let hidden = |name: &OsStr| item == Item::ROOT && name == report::NAME;
+        let entries = entries.into_iter().filter(|entry| !hidden(&entry.name));
+        let entries = entries.filter_map(|entry| {
             let inode = Inode {
                 item: items.of(item, entry.kind, &entry.name)?,
                 node: Node::Root,
