@@ -570,14 +570,6 @@ mod tests {
         assert!(read < 1 << 20, "{read} bytes read");
     }
 
-    #[test]
-    fn xz_is_not_written() {
-        let error = Xz
-            .encode(None, &Memory::new(vec![1]), &mut Vec::new())
-            .unwrap_err();
-        assert_eq!(error.to_string(), "writing xz");
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 

@@ -87,50 +87,22 @@ impl Shape {
 
     /// That of the Blosc2 chunk with this header, if such a chunk is written: with Zstandard, and a shuffle or no filter.
     pub(super) fn of_header_2(header: [u8; 32]) -> Option<Self> {
-        let [
-            version,
-            _,
-            flags,
-            typesize,
-            _,
-            _,
-            _,
-            _,
-            b0,
-            b1,
-            b2,
-            b3,
-            _,
-            _,
-            _,
-            _,
-            before @ ..,
-            filter,
-            _,
-            _,
-            _,
-            _,
-            _,
-            _,
-            _,
-            _,
-            _,
-            more,
-        ] = header;
+        let [version, _, flags, typesize, ..] = header;
+        let [_, _, _, _, _, _, _, _, b0, b1, b2, b3, ..] = header;
+        let (filters, more) = (header.get(16..22)?, header.last());
         let block = usize::try_from(u32::from_le_bytes([b0, b1, b2, b3])).ok()?;
         let both = SHUFFLED | BIT_SHUFFLED;
         let known = (3..=5).contains(&version)
             && flags & (FORMAT | both | DELTA) == FLAGS & FORMAT | both
-            && before == [0; 5]
-            && filter <= SHUFFLED
-            && more == 0
+            && filters.iter().map(|&filter| u32::from(filter)).sum::<u32>() <= SHUFFLED.into()
+            && more == Some(&0)
             && (MIN_BLOCK..=MAX_BLOCK).contains(&block)
             && typesize > 0
             && block.is_multiple_of(typesize.into());
         known.then_some(Self {
             typesize,
             block,
-            filter,
+            filter: filters.contains(&SHUFFLED).into(),
             blosc2: true,
         })
     }

@@ -60,6 +60,17 @@ impl FrameShape {
             typesize: typesize.max(1),
         }
     }
+
+    /// The same for so many bytes. Readers count elements, so that all chunks must consist of whole ones.
+    fn of_len(self, len: u64) -> Self {
+        let whole = |n: u64| n.is_multiple_of(self.typesize.into());
+        let typesize = if whole(len) && whole(self.chunk.into()) {
+            self.typesize
+        } else {
+            1
+        };
+        Self { typesize, ..self }
+    }
 }
 
 /// Writes `decoded` as a frame.
@@ -72,6 +83,7 @@ pub(super) fn encode(
     decoded: &dyn Source,
     out: &mut dyn Write,
 ) -> Result<()> {
+    let frame = frame.of_len(decoded.len());
     let shape = Shape::of_blosc2(frame.typesize);
     let mut offsets = Vec::new();
     let mut end: u64 = 0;
@@ -204,16 +216,18 @@ mod tests {
         let Some(stored) = python(program, &before) else {
             return;
         };
-        let case = EditCase {
-            framing: CFRAME,
-            stored: stored.clone(),
-            writes: vec![(77, vec![9; 10])],
-            len: before.len() + 3,
-            before,
-        };
-        let edited = case.run(&BSC2);
-        assert_reads(&edited.stored, &edited.decoded);
-        assert_eq!(edited.stored[48..52], stored[48..52]);
-        assert_eq!(edited.stored[58..62], stored[58..62]);
+        for (more, typesize) in [(4, 4), (3, 1)] {
+            let case = EditCase {
+                framing: CFRAME,
+                stored: stored.clone(),
+                writes: vec![(77, vec![9; 10])],
+                len: before.len() + more,
+                before: before.clone(),
+            };
+            let edited = case.run(&BSC2);
+            assert_reads(&edited.stored, &edited.decoded);
+            assert_eq!(edited.stored[51], typesize);
+            assert_eq!(edited.stored[58..62], stored[58..62]);
+        }
     }
 }
