@@ -1,5 +1,7 @@
 //! Tables of the tree: `core/table`, and those of astropy, which have the names of all columns in a list of their own.
 
+use log::warn;
+
 use super::column::Columns;
 use super::{FitsFile, Records, cells, no_longer, printable_ascii, table_file, unsupported};
 use crate::asdf::Snapshot;
@@ -9,8 +11,10 @@ use crate::asdf::paths::Paths;
 use crate::asdf::tree::{Kind, Node};
 use crate::error::Result;
 
-/// Most columns that are looked at: of those that FITS can't hold, each is listed.
+/// Most columns of a table that are looked at: of those that FITS can't hold, each is listed.
 const MAX_LISTED: usize = 10_000;
+/// Most columns of all tables together: by aliases, a short tree can have many.
+const MAX_ALL: usize = 1 << 18;
 
 /// A column as the tree has it.
 struct Declared<'t> {
@@ -27,13 +31,23 @@ impl Snapshot {
             return Vec::new();
         };
         let places = paths.outline().ids();
-        let tables = places.filter(|(id, place)| {
-            let node = paths.node(*id).map(Node::follow);
-            place.what == What::Directory
-                && node.is_some_and(|node| is_table(node) && node.get("columns").is_some())
-                && self.found().is_directory(paths, *id)
+        let tables = places.filter_map(|(id, place)| {
+            let node = paths.node(id).map(Node::follow)?;
+            let is_shown = place.what == What::Directory && self.found().is_directory(paths, id);
+            let columns = Some(node).filter(|node| is_shown && is_table(*node))?;
+            Some((id, columns.get("columns")?.len()))
         });
-        tables.map(|(id, _)| id).collect()
+        let mut left = MAX_ALL;
+        let affordable = tables.take_while(|(id, columns)| {
+            let rest = left.checked_sub(*columns);
+            if rest.is_none() {
+                let table = paths.brief(*id);
+                warn!("{table}: this and further tables have no FITS files: too many columns");
+            }
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        });
+        affordable.map(|(id, _)| id).collect()
     }
 
     /// The FITS file of the table at a place: of its columns that are arrays with as many rows as the first.
