@@ -1,5 +1,6 @@
 //! What columns of tables say of their arrays: a name, which is a further way to the array from the table.
 
+use super::pointer::reference;
 use super::{Component, Frame, Limit, Outline, Walk, What};
 use crate::asdf::tree::{Kind, Node};
 
@@ -8,7 +9,7 @@ pub(in crate::asdf) const MAX_QUANTITY: usize = 64;
 
 impl<'t> Walk<'t> {
     /// Links to the arrays of a table's columns by the names of the columns, once one has got a place: the data of a column, a
-    /// column that is an alias, or a list of columns that is one. The collection at the top of the stack is what it stands in.
+    /// column that is an alias or a `$ref`, or a list of columns that is one. The collection at the top of the stack is what it stands in.
     pub(super) fn name_columns(&mut self, component: Component, node: Node<'t>) {
         match (self.stack.as_slice(), component) {
             ([.., table, columns, column], Component::Key(_)) if self.is_key(component, "data") => {
@@ -20,22 +21,32 @@ impl<'t> Walk<'t> {
             ([.., table, columns], Component::Index(_))
                 if self.are_columns(columns) && is_table(table.node) =>
             {
-                self.name_column(2, node.follow(), node);
+                let column = self.referent(node);
+                self.name_column(2, column, node);
             }
             ([.., table], Component::Key(_))
-                if node.kind() == Kind::Alias
+                if (node.kind() == Kind::Alias || reference(node).is_some())
                     && self.is_key(component, "columns")
                     && is_table(table.node) =>
             {
-                for column in node.items() {
+                for column in self.referent(node).items() {
                     if !self.outline.allowance.take(1) {
                         return self.outline.limits.reached(Limit::Columns, node.id());
                     }
-                    self.name_column(1, column.follow(), node);
+                    let column = self.referent(column);
+                    self.name_column(1, column, node);
                 }
             }
             _ => {}
         }
+    }
+
+    /// What an alias or a `$ref` within the tree leads to, or the node itself.
+    fn referent(&mut self, node: Node<'t>) -> Node<'t> {
+        let node = node.follow();
+        let uri = reference(node).filter(|uri| uri.starts_with('#'));
+        let found = uri.and_then(|uri| self.pointers.resolve(uri).ok().flatten());
+        found.map_or(node, Node::follow)
     }
 
     /// Whether the collection on the stack is what a mapping calls its columns.
@@ -196,6 +207,38 @@ mod tests {
             ["list/columns/0 -> t/columns/0"]
         );
         assert_eq!(of("whole: {rows: *all}"), ["whole/rows -> t/columns"]);
+    }
+
+    #[test]
+    fn what_a_reference_leads_to_has_the_names_of_its_columns() {
+        let first = format!(
+            "a: {ARRAY}\nt: !core/table-1.0.0\n  columns: [{}]",
+            column("one", ARRAY)
+        );
+        let of = |body: &str| {
+            links(&format!("{first}\n{body}"))
+                .into_iter()
+                .skip(1)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of(
+                "r: !core/table-1.0.0 {columns: [!core/column-1.0.0 {name: x, data: {$ref: '#/a'}}]}"
+            ),
+            ["r/columns/0/data -> a", "r/x -> a"]
+        );
+        assert_eq!(
+            of("r: !core/table-1.0.0 {columns: [{$ref: '#/t/columns/0'}]}"),
+            ["r/columns/0 -> t/columns/0", "r/one -> t/columns/0/data"]
+        );
+        assert_eq!(
+            of("r: !core/table-1.0.0 {columns: {$ref: '#/t/columns'}}"),
+            ["r/columns -> t/columns", "r/one -> t/columns/0/data"]
+        );
+        assert_eq!(
+            of("r: !core/table-1.0.0 {columns: {$ref: 'other.asdf#/t/columns'}}"),
+            [""; 0]
+        );
     }
 
     #[test]
