@@ -16,6 +16,8 @@ mod log;
 #[cfg(feature = "fuse")]
 mod mountpoint;
 #[cfg(feature = "fuse")]
+mod on_refuse;
+#[cfg(feature = "fuse")]
 mod opening;
 mod options;
 mod progress;

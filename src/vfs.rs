@@ -52,6 +52,7 @@
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
 //!   that another request holds, so it takes no lock here but `Kernel::under_way` and those of a lookup in the catalogue.
 //! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
+//! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
 //! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end.
 //! - The decoder has threads of its own, see [`codec`](crate::codec).
 
@@ -93,7 +94,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
@@ -110,6 +111,7 @@ pub use kernel::{Answers, Kernel};
 pub use mounts::Mounted;
 pub use node::Node;
 pub use saver::{Reading, Writing};
+pub use unsaved::Refusal;
 pub use views::View;
 pub use xattr::shortened;
 
@@ -154,6 +156,8 @@ pub struct Vfs {
     beside: Beside,
     saver: Saver,
     kernel: Arc<Kernel>,
+    /// What is told of each text that is refused.
+    on_refusal: OnceLock<Box<dyn Fn(Refusal) + Send + Sync>>,
 }
 
 /// The lock's value, whether or not a thread panicked with it: each critical section here leaves its data whole.
@@ -186,6 +190,7 @@ impl Vfs {
             edits,
             saver: Saver::new(path, writing.into()),
             kernel,
+            on_refusal: OnceLock::new(),
         }
     }
 
@@ -201,6 +206,11 @@ impl Vfs {
     /// Decodes only while `wanted`: a long decode must not keep FILE locked when the mount has ended. The first call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
         self.state().snapshot.cache().decode_while(wanted);
+    }
+
+    /// Has `tell` called with each text that is refused, on the thread that saves it: it must not wait. The first call counts.
+    pub fn on_refusal(&self, tell: impl Fn(Refusal) + Send + Sync + 'static) {
+        let _ = self.on_refusal.set(Box::new(tell));
     }
 
     /// What tells the kernel of changes here.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use log::{debug, warn};
 
 use super::exit::{Exit, Failure, error_of};
+use super::on_refuse;
 use super::options::{Options, SaveMode};
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
@@ -181,7 +182,11 @@ impl How<'_> {
             writing,
         } = opened;
         let options = shown(self.options);
-        Vfs::new(self.path.clone(), snapshot, meta, writing, options, kernel)
+        let vfs = Vfs::new(self.path.clone(), snapshot, meta, writing, options, kernel);
+        if let Some(command) = &self.options.on_refuse {
+            on_refuse::run_when_refused(&vfs, self.path.whole(), command);
+        }
+        vfs
     }
 
     /// Opens it for writing, or says why it can only be read.

@@ -157,6 +157,8 @@ pub(crate) struct Options {
     pub(crate) show: Show,
     /// `idle=`
     pub(crate) idle: Option<Duration>,
+    /// `on-refuse=`
+    pub(crate) on_refuse: Option<String>,
     /// `fsname=`
     pub(crate) fsname: Option<String>,
     /// `subtype=`
@@ -196,6 +198,7 @@ impl Default for Options {
             other_mounts: false,
             show: Show::default(),
             idle: None,
+            on_refuse: None,
             fsname: None,
             subtype: "asdf-mount".to_owned(),
             kernel: Vec::new(),
@@ -264,8 +267,7 @@ impl Options {
             ("max-copy", Some(text)) => self.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
             ("threads", Some(text)) => {
-                let threads = number(text)?;
-                let threads = usize::try_from(threads).unwrap_or(0);
+                let threads = usize::try_from(number(text)?).unwrap_or(0);
                 if !(1..=MOST_THREADS).contains(&threads) {
                     return Err(format!("1 to {MOST_THREADS} threads make sense"));
                 }
@@ -296,6 +298,7 @@ impl Options {
             }
             ("other-mounts", None) => self.other_mounts = true,
             ("show", Some(text)) => self.show = Show::new(text)?,
+            ("on-refuse", Some(text)) if !text.is_empty() => self.on_refuse = Some(text.to_owned()),
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
             ("sync" | "async" | "dirsync", None) => self.kernel.push(name.to_owned()),

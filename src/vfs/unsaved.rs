@@ -8,10 +8,33 @@ use super::edit::block_of;
 use super::node::Node;
 use super::texts::{Refused, Unsaved, not_saved};
 use super::{Error, Invalidation, Result, Vfs, locked};
-use crate::error::Error as Library;
+use crate::error::{Error as Library, Place};
 
 /// So many files are named of those that a block was written through.
 const MAX_PATHS: usize = 3;
+
+/// That a text was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The line of the text that is at fault, from 1, if one is.
+    pub line: Option<u64>,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+impl Refusal {
+    fn of(error: &Error) -> Self {
+        let line = match error {
+            Error::Library(Library::Rejected {
+                at: Place::Line { line, .. },
+                ..
+            }) => Some(*line),
+            _ => None,
+        };
+        let why = error.to_string();
+        Self { line, why }
+    }
+}
 
 impl Vfs {
     /// Keeps a text that could not be saved, on disk if that is possible, and says why.
@@ -27,6 +50,9 @@ impl Vfs {
             self.refresh_soon();
         }
         let shown = locked(&self.texts).refuse(unsaved, error, kept, stale);
+        if let Some(tell) = self.on_refusal.get() {
+            tell(Refusal::of(error));
+        }
         if let Some(number) = shown {
             self.kernel.tell(Invalidation::Pages(Node::Text(number)));
         }

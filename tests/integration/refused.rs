@@ -11,6 +11,38 @@ use tempfile::TempDir;
 use crate::common::{Mount, asdf_mount, can_mount, eventually};
 use crate::sample::{Block, Index, Sample, array};
 
+/// Shells, joe and busybox vi do not say that a text is refused.
+#[test]
+fn a_command_is_run_when_a_text_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let told = dir.path().join("told");
+    let command = format!(
+        "on-refuse=printf '%s|%s|%s' \"$ASDF_MOUNT_FILE\" \"$ASDF_MOUNT_LINE\" \"$ASDF_MOUNT_REASON\" > {0}.tmp; mv {0}.tmp {0}; false",
+        told.display()
+    );
+    let log = dir.path().join("log");
+    let mount = Mount::new(
+        &file,
+        &["-o", &command, "--log-file", log.to_str().unwrap()],
+    );
+    let bad = mount.text("tree.yaml").replace("a: 1", "a: [$(touch x)`\"");
+    fs::write(mount.path("tree.yaml"), bad).unwrap();
+    eventually("the command has run", || told.exists());
+    let said = fs::read_to_string(&told).unwrap();
+    let real = fs::canonicalize(&file).unwrap();
+    let start = format!("{}|7|line 7, column 1: ", real.display());
+    assert!(said.starts_with(&start), "{said}");
+    eventually("its failure is in the log", || {
+        fs::read_to_string(&log)
+            .unwrap()
+            .contains("-o on-refuse: exit status: 1")
+    });
+}
+
 #[test]
 fn a_good_text_that_is_renamed_over_the_tree_ends_what_was_refused_before() {
     if !can_mount() {

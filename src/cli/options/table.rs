@@ -110,6 +110,12 @@ pub(crate) const OPTIONS: &[Known] = &[
         "10m",
         "unmount when unused for so long, as in 10m",
     ),
+    option(
+        "on-refuse",
+        "CMD",
+        "wall",
+        "run by the shell when a text is refused",
+    ),
     flag("auto_unmount", "unmount when the daemon dies"),
     option("fsname", "NAME", "x", "source in /proc/mounts [FILE]"),
     option("subtype", "NAME", "x", "type in /proc/mounts [asdf-mount]"),
@@ -178,7 +184,7 @@ pub(crate) fn unknown(name: &str, value: Option<&str>) -> String {
     if let Some(known) = OPTIONS.iter().find(|known| known.name == name) {
         return match (known.value, value) {
             (Some("SIZE"), None) => format!("needs a size, as in {name}={}", known.example),
-            (Some(_), None) => format!("needs a value, as in {name}={}", known.example),
+            (Some(_), None | Some("")) => format!("needs a value, as in {name}={}", known.example),
             _ => "takes no value".to_owned(),
         };
     }
