@@ -1,6 +1,11 @@
 //! `--check`: verifies structure, block index, checksums and tree, and says what it finds, a line each.
 
+use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
@@ -14,6 +19,7 @@ use crate::asdf::checksum::{ChecksumState, md5};
 use crate::asdf::frame::{Oddity, oddities};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Index, Severity};
+use crate::codec::Cache;
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
 use crate::save::{self, Recovery, Refusal, Writer};
@@ -134,74 +140,160 @@ struct FindingObject {
     text: String,
 }
 
-/// Checks each file, and all in each directory. With several, a last line counts them. The status is that of the worst.
+/// What became of the check of a file: the verdict, and what is said of it.
+type Checked = Result<(Verdict, Said), Failure>;
+
+/// What is said of a file.
+enum Said {
+    Lines(Vec<u8>),
+    Object(FileObject),
+}
+
+/// Checks each file, and all in each directory, on all cores, and tells of them in order. With several, a last line counts them. The
+/// status is that of the worst.
 pub(super) fn check(paths: &[PathBuf], options: &Options, how: How) -> Result<Exit, Failure> {
-    let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
     let files = files::all(paths, &options.matching);
-    let mut counts = [0_usize; 4];
-    let mut worst = Exit::Ok;
-    for file in &files {
-        let checked = file.as_ref().map_err(Failure::clone);
-        let checked = checked.and_then(|path| check_file(path, options, how));
+    let check = Check {
+        options,
+        how,
+        cache: Cache::new(options.cache),
+        alone: files.len() == 1,
+    };
+    let mut tally = Tally {
+        how,
+        counts: [0; 4],
+        worst: Exit::Ok,
+    };
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..cores.min(files.len()) {
+            let (sender, next, files, check) = (sender.clone(), &next, &files, &check);
+            scope.spawn(move || {
+                // each takes the file that is next, until none is left or no more is to be told
+                while let n = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(file) = files.get(n)
+                    && sender.send((n, check.file(file))).is_ok()
+                {}
+            });
+        }
+        drop(sender);
+        let total = u64::try_from(files.len()).unwrap_or(u64::MAX);
+        let mut progress = Progress::new("checking", total, !check.alone);
+        let mut done = BTreeMap::new();
+        let mut in_order = files.iter().zip(0_usize..).peekable();
+        for (n, checked) in receiver {
+            done.insert(n, checked);
+            while let Some((file, n)) = in_order.peek()
+                && let Some(checked) = done.remove(n)
+            {
+                tally.tell(file.as_ref().ok(), checked)?;
+                progress.add(1);
+                in_order.next();
+            }
+        }
+        Ok::<(), Failure>(())
+    })?;
+    tally.end(files.len())
+}
+
+/// What the checks of several files came to.
+struct Tally {
+    how: How,
+    /// Files that are in order, suspicious, damaged, and that could not be checked.
+    counts: [usize; 4],
+    worst: Exit,
+}
+
+impl Tally {
+    /// Tells of a file, and counts it.
+    fn tell(&mut self, path: Option<&PathBuf>, checked: Checked) -> Result<(), Failure> {
+        let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
         let (kind, exit) = match checked {
-            Ok(Verdict::Clean) => (0, Exit::Ok),
-            Ok(Verdict::Suspicious) => (1, Exit::Other),
-            Ok(Verdict::Damaged) => (2, Exit::Damaged),
+            Ok((verdict, said)) => {
+                match said {
+                    Said::Lines(lines) => say_bytes(&lines)?,
+                    Said::Object(object) => super::print_line(&object)?,
+                }
+                match verdict {
+                    Verdict::Clean => (0, Exit::Ok),
+                    Verdict::Suspicious => (1, Exit::Other),
+                    Verdict::Damaged => (2, Exit::Damaged),
+                }
+            }
             Err(failure) => {
                 super::complain(&failure.message);
-                if let (true, Ok(path)) = (how.json, file) {
+                if let (true, Some(path)) = (self.how.json, path) {
                     super::print_line(&FileObject::unreadable(path, failure.message))?;
                 }
                 (3, failure.exit)
             }
         };
-        if let Some(count) = counts.get_mut(kind) {
+        if let Some(count) = self.counts.get_mut(kind) {
             *count = count.saturating_add(1);
         }
-        worst = [worst, exit]
-            .into_iter()
-            .max_by_key(severity)
-            .unwrap_or(exit);
+        let worst = [self.worst, exit].into_iter().max_by_key(severity);
+        self.worst = worst.unwrap_or(exit);
+        Ok(())
     }
-    let [ok, suspicious, damaged, unreadable] = counts;
-    if files.len() > 1 && !how.json && !how.quiet {
-        let line = format!(
-            "{} files: {ok} ok, {suspicious} suspicious, {damaged} damaged, {unreadable} not checked\n",
-            files.len()
-        );
-        say_bytes(line.as_bytes())?;
+
+    /// Tells how many files there were of each kind. The status.
+    fn end(self, files: usize) -> Result<Exit, Failure> {
+        let [ok, suspicious, damaged, unreadable] = self.counts;
+        if files > 1 && !self.how.json && !self.how.quiet {
+            let line = format!(
+                "{files} files: {ok} ok, {suspicious} suspicious, {damaged} damaged, {unreadable} not checked\n"
+            );
+            say_bytes(line.as_bytes())?;
+        }
+        Ok(self.worst)
     }
-    Ok(worst)
 }
 
-fn check_file(path: &Path, options: &Options, how: How) -> Result<Verdict, Failure> {
-    let mut findings = Findings {
-        path,
-        verdict: Verdict::Clean,
-        list: Vec::new(),
-    };
-    if how.repair {
-        mend(path, &mut findings)?;
-    }
-    let Looked { snapshot, recovery } = report::read(path, options)?;
-    check_recovery(&recovery, &mut findings);
-    check_structure(&snapshot, &mut findings);
-    check_tree(&snapshot, &mut findings);
-    if options.validate != Validate::Off {
-        check_rules(&snapshot, &mut findings);
-    }
-    check_blocks(&snapshot, options, &mut findings);
-    let (blocks, arrays) = (snapshot.layout().blocks.len(), snapshot.arrays().len());
-    let verdict = findings.verdict;
-    if how.json {
-        super::print_line(&findings.object(blocks, arrays))?;
-    } else if verdict != Verdict::Clean || !how.quiet {
+/// How files are checked.
+struct Check<'a> {
+    options: &'a Options,
+    how: How,
+    /// One for all, as its memory is.
+    cache: Arc<Cache>,
+    /// Whether there is one file only, whose progress is shown then.
+    alone: bool,
+}
+
+impl Check<'_> {
+    fn file(&self, path: &Result<PathBuf, Failure>) -> Checked {
+        let path = path.as_ref().map_err(Failure::clone)?;
+        let mut findings = Findings {
+            path,
+            verdict: Verdict::Clean,
+            list: Vec::new(),
+        };
+        if self.how.repair {
+            mend(path, &mut findings)?;
+        }
+        let cache = Arc::clone(&self.cache);
+        let Looked { snapshot, recovery } = report::read_with(path, self.options, cache)?;
+        check_recovery(&recovery, &mut findings);
+        check_structure(&snapshot, &mut findings);
+        check_tree(&snapshot, &mut findings);
+        if self.options.validate != Validate::Off {
+            check_rules(&snapshot, &mut findings);
+        }
+        check_blocks(self, &snapshot, &mut findings);
+        let (blocks, arrays) = (snapshot.layout().blocks.len(), snapshot.arrays().len());
+        let verdict = findings.verdict;
+        if self.how.json {
+            return Ok((verdict, Said::Object(findings.object(blocks, arrays))));
+        }
+        if verdict == Verdict::Clean && self.how.quiet {
+            return Ok((verdict, Said::Lines(Vec::new())));
+        }
         if verdict == Verdict::Clean {
             findings.note(Verdict::Clean, &format!("{blocks} blocks, {arrays} arrays"));
         }
-        say_bytes(&findings.lines())?;
+        Ok((verdict, Said::Lines(findings.lines())))
     }
-    Ok(verdict)
 }
 
 /// Finishes an interrupted save, and writes a block index that is wrong anew. Checksums are never changed: one that does not
@@ -313,7 +405,8 @@ fn verdict(error: &Error) -> Verdict {
 
 /// Reads every block: its stored bytes for the checksum, and whether it decodes. Of those that decode to more than `max-check` only
 /// the stored bytes.
-fn check_blocks(snapshot: &Snapshot, options: &Options, findings: &mut Findings<'_>) {
+fn check_blocks(check: &Check<'_>, snapshot: &Snapshot, findings: &mut Findings<'_>) {
+    let options = check.options;
     let blocks = &snapshot.layout().blocks;
     let is_left_out =
         |header: &BlockHeader| header.is_transformed() && header.data_size > options.max_check;
@@ -323,7 +416,7 @@ fn check_blocks(snapshot: &Snapshot, options: &Options, findings: &mut Findings<
         header.used.saturating_add(more)
     };
     let total = blocks.iter().map(cost).fold(0, u64::saturating_add);
-    let mut work = LongWork::new(findings.path, total);
+    let mut work = LongWork::new(findings.path, total, check.alone);
     for (n, header) in blocks.iter().enumerate() {
         if is_left_out(header) {
             check_stored(snapshot, n, header, &mut work, findings);
@@ -390,10 +483,10 @@ struct LongWork<'a> {
 }
 
 impl<'a> LongWork<'a> {
-    fn new(path: &'a Path, total: u64) -> Self {
+    fn new(path: &'a Path, total: u64, alone: bool) -> Self {
         Self {
             path,
-            progress: Progress::new("checking", total),
+            progress: Progress::new("checking", total, alone),
             begun: Instant::now(),
             total,
             done: 0,

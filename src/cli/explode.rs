@@ -127,7 +127,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
         let there = ErrorKind::AlreadyExists.into();
         return Err(fail(Error::io(tree.display().to_string(), there)));
     }
-    let mut progress = Progress::new("exploding", original.snapshot.layout().len);
+    let mut progress = Progress::new("exploding", original.snapshot.layout().len, true);
     let mut made = Vec::new();
     let mut write = |path: PathBuf, text: Vec<u8>, blocks: &[WholeBlock]| {
         let bytes = save::whole(text, blocks, false)?;
@@ -234,7 +234,7 @@ pub(super) fn implode(out: &Path, file: &Path, options: &Options) -> Result<Exit
     let (text, blocks) = imploded(&original.snapshot, &sandbox).map_err(fail)?;
     let bytes = save::whole(text, &blocks, true).map_err(fail)?;
     let total = blocks.iter().map(|block| block.stored.len());
-    let mut progress = Progress::new("imploding", total.fold(0, u64::saturating_add));
+    let mut progress = Progress::new("imploding", total.fold(0, u64::saturating_add), true);
     let written = save::publish(out, &bytes, original.permissions, &mut |len| {
         progress.add(len);
     });

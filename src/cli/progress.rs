@@ -21,8 +21,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Work on `total` bytes.
-    pub(super) fn new(what: &'static str, total: u64) -> Self {
+    /// Work on `total` bytes, or files; nothing is shown of it unless `shown`.
+    pub(super) fn new(what: &'static str, total: u64, shown: bool) -> Self {
         let now = Instant::now();
         let next = now.checked_add(PATIENCE).unwrap_or(now);
         Self {
@@ -31,11 +31,11 @@ impl Progress {
             done: 0,
             shown: None,
             next,
-            active: on_terminal(),
+            active: shown && on_terminal(),
         }
     }
 
-    /// So many more bytes are done.
+    /// So many more are done.
     pub(super) fn add(&mut self, bytes: u64) {
         self.done = self.done.saturating_add(bytes);
         let now = Instant::now();

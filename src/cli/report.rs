@@ -30,9 +30,18 @@ pub(super) struct Looked {
 
 /// Reads a file without changing it. An interrupted save is shown finished.
 pub(super) fn read(path: &Path, options: &Options) -> Result<Looked, Failure> {
+    read_with(path, options, Cache::new(options.cache))
+}
+
+/// The same with a cache that may be that of other files, too.
+pub(super) fn read_with(
+    path: &Path,
+    options: &Options,
+    cache: Arc<Cache>,
+) -> Result<Looked, Failure> {
     let (_, opened, reading) = open(path, options)?;
     let recovery = opened.recovery.clone();
-    let snapshot = opened.snapshot(Cache::new(options.cache), reading);
+    let snapshot = opened.snapshot(cache, reading);
     let snapshot = snapshot.map_err(|error| Failure::reading(path, &error))?;
     Ok(Looked { snapshot, recovery })
 }

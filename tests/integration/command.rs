@@ -183,6 +183,39 @@ fn a_check_of_several_files_exits_with_the_status_of_the_worst() {
     }
 }
 
+#[test]
+fn a_check_of_a_directory_tells_of_its_files_in_order() {
+    let dir = tempfile::TempDir::new().unwrap();
+    // the first takes longer than the others
+    for n in 0..30 {
+        let data = noise(if n == 0 { 8 << 20 } else { 20 });
+        let sample = Sample::new("a: 1\n").block(Block::raw(&data));
+        fs::write(dir.path().join(format!("{n:02}.asdf")), sample.bytes()).unwrap();
+    }
+    fs::write(dir.path().join("07.asdf"), "no ASDF").unwrap();
+    let said = run(Command::new(PROGRAM).arg("--check").arg(dir.path()));
+    assert_eq!((said.code, said.stderr.lines().count()), (20, 1));
+    let mut lines = said.stdout.lines();
+    for n in (0..30).filter(|n| *n != 7) {
+        let line = lines.next().unwrap();
+        assert!(
+            line.contains(&format!("{n:02}.asdf: ok: 1 blocks")),
+            "{line}"
+        );
+    }
+    let last = "30 files: 29 ok, 0 suspicious, 0 damaged, 1 not checked";
+    assert_eq!(lines.collect::<Vec<_>>(), [last]);
+    let said = run(Command::new(PROGRAM)
+        .args(["--check", "--json"])
+        .arg(dir.path()));
+    let files = said
+        .stdout
+        .lines()
+        .map(|line| line.split_once(".asdf\"").unwrap().0);
+    let files: Vec<_> = files.map(|file| &file[file.len() - 2..]).collect();
+    assert!(files.is_sorted() && files.len() == 30);
+}
+
 /// A file whose array `far` lies in `source`, with `x.asdf` of 96 bytes beside it.
 fn external(source: &str, shape: &str) -> Place {
     let fields = format!("source: '{source}', datatype: int64, byteorder: big, shape: {shape}");
