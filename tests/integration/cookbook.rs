@@ -13,7 +13,7 @@ use crate::sample::{Block, Sample, array};
 /// A recipe of the page.
 struct Recipe {
     title: String,
-    /// What it takes that may be missing, from `.\" needs:`: commands, `root`, and `python3:MODULE`.
+    /// What it takes that may be missing, from `.\" needs:`: commands, `root`, `userns` (user namespaces), `python3:MODULE`.
     needs: Vec<String>,
     script: String,
     /// From displays behind `.\" prints`.
@@ -114,6 +114,7 @@ fn lack(recipe: &Recipe) -> Option<String> {
         let test = match need.split_once(':') {
             Some((python, module)) => format!("{python} -c 'import {module}'"),
             None if *need == "root" => "[ $UID = 0 ]".to_owned(),
+            None if *need == "userns" => "unshare --user --map-root-user true".to_owned(),
             None => format!("command -v {need}"),
         };
         run(&mut shell(&test)).code != 0
