@@ -54,7 +54,10 @@ def make(count):
     """The files, in a tree of directories, and their texts as plain files beside them."""
     done = DATA / f"done-{count}"
     if not done.exists():
-        shutil.rmtree(DATA, ignore_errors=True)
+        for top in ("files", "texts"):
+            shutil.rmtree(DATA / top, ignore_errors=True)
+        for other in DATA.glob("done-*"):
+            other.unlink()
         for number in range(count):
             place = f"visit{number // 100:03}"
             for top in ("files", "texts"):
