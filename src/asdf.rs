@@ -40,11 +40,13 @@ mod moment;
 pub mod names;
 #[doc(hidden)]
 pub mod npy;
+mod numbers;
 mod other_formats;
 #[doc(hidden)]
 pub mod outline;
 mod paths;
 mod percent;
+pub mod picture;
 mod reading;
 mod redeclare;
 mod reference;

@@ -20,6 +20,7 @@ mod on_refuse;
 #[cfg(feature = "fuse")]
 mod opening;
 mod options;
+mod preview;
 mod progress;
 mod report;
 #[cfg(feature = "fuse")]
@@ -48,6 +49,7 @@ asdf-mount [OPTIONS] FILE [MOUNTPOINT]
        asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...
        asdf-mount --list [--json] [-o OPT[,OPT...]] FILE|DIR...
        asdf-mount --tree [--json] FILE
+       asdf-mount --preview OUT.png [--size N] [-o OPT[,OPT...]] FILE [PATH]
        asdf-mount --explode DIR [-o OPT[,OPT...]] FILE
        asdf-mount --implode OUT [-o OPT[,OPT...]] FILE";
 
@@ -125,6 +127,12 @@ struct Args {
     /// With --list, --check and --tree: print one line of JSON for each FILE
     #[arg(long)]
     json: bool,
+    /// Write a picture of the array at PATH, or of the largest, to OUT
+    #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
+    preview: Option<PathBuf>,
+    /// With --preview: points of the longer side
+    #[arg(long, value_name = "N", requires = "preview", value_parser = options::picture::size)]
+    size: Option<u16>,
     /// Write FILE to DIR as a tree and one file for each block
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
     explode: Option<PathBuf>,
@@ -168,6 +176,7 @@ impl Args {
             Self { man: true, .. } => Action::Man,
             Self { cookbook: true, .. } => Action::Cookbook,
             _ => (self.explode.as_deref().map(Action::Explode))
+                .or_else(|| self.preview.as_deref().map(Action::Preview))
                 .or_else(|| self.implode.as_deref().map(Action::Implode))
                 .or_else(|| self.completions.map(Action::Completions))
                 .unwrap_or(Action::Mount),
@@ -273,6 +282,9 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
             check::check(files, &options, how)
         }
         (Action::Tree, [file]) => report::tree(file, &options, args.json),
+        (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
+            preview::write(out, file, path.first(), &options, args.size)
+        }
         (Action::List, files) => report::list(files, &options, args.json),
         (Action::Explode(file), [directory]) if file.is_file() && !directory.is_file() => {
             let (file, directory) = (file.display(), directory.display());

@@ -4,6 +4,7 @@
 //! [`Source`], and they stack. A source knows its length and its bytes; it knows nothing of names, inodes or the kernel.
 
 mod file;
+mod made;
 mod overlay;
 mod peek;
 mod pooled_buf;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use crate::error::{Error, Place, Result};
 
 pub use file::{FileSource, MapSlice};
+pub use made::Made;
 #[doc(hidden)]
 pub use overlay::Overlay;
 #[doc(hidden)]

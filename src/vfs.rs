@@ -38,6 +38,7 @@
 //! | `Saver::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
 //! | `Saver::stored` | read: stored bytes are read by the places of a state; write: a save changes some in place. Not reentrant |
 //! | `DataHandle::rewritten`, `DataHandle::source` | how far an emptied array is written again; the source that a handle reads |
+//! | `Made::kept` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it |
 //! | `BlockEdits::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments |
 //! | `Vfs::texts` | names and files of the root, the drafts of their handles, the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |
@@ -122,6 +123,7 @@ use process::process_of;
 use saver::Saver;
 use state::{Names, State};
 use texts::{TextHandle, Texts};
+use views::Views;
 
 /// Result of a file system operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -177,7 +179,8 @@ impl Vfs {
         kernel: Arc<Kernel>,
     ) -> Self {
         let path = path.into();
-        let state = State::new(Arc::new(snapshot), meta);
+        let mut state = State::new(Arc::new(snapshot), meta);
+        state.views = Views::new(options.style);
         let facts = state.facts(&options);
         let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
         let whole = path.whole();

@@ -157,6 +157,8 @@ pub(super) fn shown(options: &Options) -> vfs::Options {
         show: options.show,
         given: options.given.clone(),
         fits: options.fits,
+        previews: options.previews,
+        style: options.style,
     }
 }
 

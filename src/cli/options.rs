@@ -1,5 +1,6 @@
 //! The options behind `-o`.
 
+pub(super) mod picture;
 pub(super) mod table;
 
 use std::ffi::OsString;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use super::completions::Shell;
 use super::exit::{Exit, Failure};
 use crate::asdf::check::Validate;
+use crate::asdf::picture::{Curve, Style};
 use crate::collection::Match;
 use crate::save::Pad;
 use crate::vfs::Show;
@@ -39,6 +41,8 @@ pub(super) enum Action<'a> {
     Check,
     List,
     Tree,
+    /// To this file.
+    Preview(&'a Path),
     /// To this directory.
     Explode(&'a Path),
     /// To this file.
@@ -59,6 +63,7 @@ impl Action<'_> {
             Self::Check => "--check",
             Self::List => "--list",
             Self::Tree => "--tree",
+            Self::Preview(_) => "--preview",
             Self::Explode(_) => "--explode",
             Self::Implode(_) => "--implode",
             Self::Man => "--man",
@@ -74,9 +79,15 @@ impl Action<'_> {
             Self::Unmount | Self::Revert | Self::Man | Self::Cookbook | Self::Completions(_) => {
                 false
             }
+            Self::Preview(_) if matches!(name, "stretch" | "curve") => true,
             Self::Check if matches!(name, "max-check" | "validate" | "match") => true,
             Self::List if name == "match" => true,
-            Self::Check | Self::List | Self::Tree | Self::Explode(_) | Self::Implode(_) => {
+            Self::Check
+            | Self::List
+            | Self::Tree
+            | Self::Preview(_)
+            | Self::Explode(_)
+            | Self::Implode(_) => {
                 matches!(name, "allow_external" | "cache" | "force")
             }
         }
@@ -155,6 +166,10 @@ pub(crate) struct Options {
     pub(crate) other_mounts: bool,
     /// `show=`
     pub(crate) show: Show,
+    /// `previews`
+    pub(crate) previews: bool,
+    /// `previews=`, `stretch=`, `curve=`
+    pub(crate) style: Style,
     /// `idle=`
     pub(crate) idle: Option<Duration>,
     /// `on-refuse=`
@@ -197,6 +212,8 @@ impl Default for Options {
             open: DEFAULT_OPEN,
             other_mounts: false,
             show: Show::default(),
+            previews: false,
+            style: Style::default(),
             idle: None,
             on_refuse: None,
             fsname: None,
@@ -247,6 +264,15 @@ impl Options {
             ("force", None) => self.force = true,
             ("verify", None) => self.verify = true,
             ("fits", None) => self.fits = true,
+            ("previews", None) => self.previews = true,
+            ("previews", Some(text)) => {
+                self.style.size = picture::size(text)?;
+                self.previews = true;
+            }
+            ("stretch", Some(text)) => self.style.limits = picture::limits(text)?,
+            ("curve", Some("linear")) => self.style.curve = Curve::Linear,
+            ("curve", Some("asinh")) => self.style.curve = Curve::Asinh,
+            ("curve", Some(_)) => return Err("linear or asinh?".to_owned()),
             ("uid", Some(text)) => self.uid = Some(number(text)?),
             ("gid", Some(text)) => self.gid = Some(number(text)?),
             ("idle", Some(text)) => {
@@ -443,155 +469,4 @@ fn total_memory(meminfo: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(list: &str) -> Result<Options, String> {
-        Options::parse(&[list.to_owned()], Action::Mount).map_err(|failure| failure.message)
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        for (text, want) in [
-            ("0", 0),
-            ("17", 17),
-            ("4K", 4096),
-            ("256M", 256 << 20),
-            ("2g", 2 << 30),
-            ("1TiB", 1 << 40),
-        ] {
-            assert_eq!(size(text), Ok(want));
-        }
-        for text in ["", "M", "-1", "1X", "99999999999T", "1.5G"] {
-            assert!(size(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_last_of_two_wins() {
-        assert!(!parse("ro,rw").unwrap().read_only);
-        assert!(parse("rw,ro").unwrap().read_only);
-    }
-
-    #[test]
-    fn what_fstab_adds_is_ignored() {
-        assert!(
-            parse("defaults,_netdev,nofail,x-systemd.automount,user,dev,suid,comment=x").is_ok()
-        );
-    }
-
-    #[test]
-    fn an_unknown_option_is_refused_by_name() {
-        assert!(
-            parse("ro,colour=red")
-                .unwrap_err()
-                .starts_with("-o colour=red: unknown option")
-        );
-    }
-
-    #[test]
-    fn what_is_listed_is_accepted() {
-        for known in table::OPTIONS
-            .iter()
-            .filter(|known| known.name != "max-check")
-        {
-            for option in known.beginnings() {
-                let option = if option.ends_with('=') {
-                    format!("{option}{}", known.example)
-                } else {
-                    option
-                };
-                // /data may be missing, and auto_unmount does not stand alone
-                let refused = parse(&option).err().unwrap_or_default();
-                let known_why = refused.contains("a directory is needed")
-                    || refused.contains("auto_unmount needs");
-                assert!(refused.is_empty() || known_why, "{option}: {refused}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_comma_may_be_escaped() {
-        assert_eq!(
-            parse(r"fsname=a\,b,ro").unwrap().fsname.as_deref(),
-            Some("a,b")
-        );
-    }
-
-    #[test]
-    fn values_are_checked() {
-        for list in [
-            "umask=888",
-            "umask=1000",
-            "threads=0",
-            "threads=x",
-            "cache=",
-            "index-cache",
-            "index-cache=",
-            "save=maybe",
-            "pad",
-            "pad=zero",
-            "validate",
-            "uid=-1",
-            "allow_other,allow_root",
-            "allow_external=",
-            "allow_external=/nosuch",
-            "allow_external=Cargo.toml",
-            "match=",
-            "match=a[",
-            "open=0",
-            "show=",
-            "show=tree:all",
-        ] {
-            assert!(parse(list).is_err(), "{list}");
-        }
-        assert_eq!(parse("umask=027").unwrap().umask, 0o027);
-        for (list, cache) in [("cache=1", 16 << 20), ("cache=17M", 17 << 20)] {
-            assert_eq!(parse(list).unwrap().cache, cache, "{list}");
-        }
-    }
-
-    #[test]
-    fn indexes_are_kept_where_caches_belong_or_where_one_says() {
-        let with = |cache: &str, home: &str| {
-            let value = |name: &str| match name {
-                "XDG_CACHE_HOME" => cache,
-                _ => home,
-            };
-            default_index_cache(|name| {
-                Some(value(name).into()).filter(|v: &OsString| !v.is_empty())
-            })
-        };
-        for (cache, home, want) in [
-            ("/c", "/home/u", Some("/c/asdf-mount")),
-            ("", "/home/u", Some("/home/u/.cache/asdf-mount")),
-            ("c", "/home/u", Some("/home/u/.cache/asdf-mount")),
-            ("", "u", None),
-            ("", "", None),
-        ] {
-            assert_eq!(with(cache, home), want.map(PathBuf::from));
-        }
-        assert_eq!(parse("index-cache=off").unwrap().index_cache, None);
-        let here = std::env::current_dir().unwrap();
-        for (text, want) in [
-            ("src", here.join("src")),
-            ("not/there", here.join("not/there")),
-            ("/", PathBuf::from("/")),
-        ] {
-            let options = parse(&format!("index-cache=off,index-cache={text}")).unwrap();
-            assert_eq!(
-                options.index_cache,
-                Some(want.canonicalize().unwrap_or(want))
-            );
-        }
-    }
-
-    #[test]
-    fn memory_is_read_from_meminfo() {
-        assert_eq!(
-            total_memory("MemTotal:       16 kB\nMemFree: 1 kB\n"),
-            Some(16384)
-        );
-        assert_eq!(total_memory("nonsense"), None);
-    }
-}
+mod tests;

@@ -91,6 +91,14 @@ impl Cache {
         self.scheduler.go_on_while(wanted);
     }
 
+    /// That what takes long is to go on.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io) if [`Cache::decode_while`] says that nothing is wanted any more.
+    pub(crate) fn check_wanted(&self) -> crate::error::Result<()> {
+        self.scheduler.check(0)
+    }
+
     /// Drops all segments and decoders of a block, and counts nothing for its stream.
     pub fn forget(&self, key: u64) {
         let gone = {

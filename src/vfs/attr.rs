@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 use crate::asdf::check::Validate;
+use crate::asdf::picture::Style;
 use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf, len_u64};
 
@@ -229,6 +230,10 @@ pub struct Options {
     pub fits: bool,
     /// What is shown.
     pub show: Show,
+    /// Whether they are also shown as pictures.
+    pub previews: bool,
+    /// How these are made.
+    pub style: Style,
 }
 
 /// What is shown of a file beside `tree.yaml`.

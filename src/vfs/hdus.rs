@@ -92,6 +92,8 @@ mod tests {
             given: String::new(),
             fits: false,
             show: crate::vfs::Show::default(),
+            previews: false,
+            style: crate::asdf::picture::Style::default(),
         };
         Vfs::new(
             file.path(),

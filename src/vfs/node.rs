@@ -82,6 +82,8 @@ impl Node {
             Self::Beside(n) => (9, n),
             Self::ViewDir(View::Fits, n) => (10, n),
             Self::View(View::Fits, n) => (11, n),
+            Self::ViewDir(View::Previews, n) => (12, n),
+            Self::View(View::Previews, n) => (13, n),
         };
         (kind << 32) | u64::from(number)
     }
@@ -110,6 +112,8 @@ impl Node {
             (9, n) => Self::Beside(n),
             (10, n) => Self::ViewDir(View::Fits, n),
             (11, n) => Self::View(View::Fits, n),
+            (12, n) => Self::ViewDir(View::Previews, n),
+            (13, n) => Self::View(View::Previews, n),
             _ => return None,
         })
     }
@@ -127,6 +131,7 @@ mod tests {
                 Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
                 Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Beside(n), Node::FitsTsv,
                 Node::ViewDir(View::Fits, n), Node::View(View::Fits, n),
+                Node::ViewDir(View::Previews, n), Node::View(View::Previews, n),
                 Node::Block(n), Node::ArrayDir(n), Node::Array(n, Format::Bin), Node::Array(n, Format::Npy), Node::ArrayLink(n), Node::Text(n),
             ] {
                 prop_assert_eq!(Node::from_ino(node.ino()), Some(node));

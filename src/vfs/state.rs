@@ -68,6 +68,7 @@ impl State {
             timed,
             epoch: self.epoch,
             numbers: Arc::clone(&self.numbers),
+            views: self.views.next(),
             ..Self::new(snapshot, meta.unwrap_or_else(|| self.meta.clone()))
         }
     }

@@ -42,6 +42,8 @@ pub(super) fn writable_with<S: Source + 'static>(
         given: String::new(),
         fits: false,
         show: crate::vfs::Show::default(),
+        previews: false,
+        style: crate::asdf::picture::Style::default(),
     };
     let vfs = Vfs::new(&path, snapshot, meta, Ok(writer), options, Arc::default());
     (dir, vfs)

@@ -1,4 +1,4 @@
-//! `fits/`: further files of arrays, in directories like those of `arrays/`, read-only.
+//! `fits/` and `previews/`: further files of arrays, in directories like those of `arrays/`, read-only.
 //!
 //! A view has a file for each array, or table, that it can show; its name is that of the array with the view's own ending. Files and
 //! directories have the numbers that `arrays/` has for their names, and are made when something first looks into the view: a mount
@@ -6,34 +6,39 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::catalogue::{Catalogue, Entry};
+use super::format::Format;
 use super::node::Node;
 use super::state::State;
 use super::{Error, Invalidation, Options, Result, Vfs};
-use crate::asdf::fits_file::{FitsFile, Subject};
+use crate::asdf::fits_file::Subject;
+use crate::asdf::picture::Style;
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, Place};
-use crate::source::Source;
+use crate::source::{Made, Source};
 
 /// A further way to show arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum View {
     /// `fits/`: FITS files.
     Fits,
+    /// `previews/`: pictures.
+    Previews,
 }
 
 impl View {
     /// All of them.
-    pub(super) const ALL: [Self; 1] = [Self::Fits];
+    pub(super) const ALL: [Self; 2] = [Self::Fits, Self::Previews];
 
     /// The name of its directory in the root.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Fits => "fits",
+            Self::Previews => "previews",
         }
     }
 
@@ -41,6 +46,7 @@ impl View {
     fn suffix(self) -> &'static str {
         match self {
             Self::Fits => ".fits",
+            Self::Previews => ".png",
         }
     }
 
@@ -48,6 +54,7 @@ impl View {
     pub(super) fn is_shown(self, options: &Options) -> bool {
         match self {
             Self::Fits => options.fits,
+            Self::Previews => options.previews,
         }
     }
 
@@ -94,12 +101,29 @@ pub(super) struct ViewFiles(HashMap<u32, ViewFile>);
 #[derive(Debug, Default)]
 pub(super) struct Views {
     fits: OnceLock<Arc<ViewFiles>>,
+    previews: OnceLock<Arc<ViewFiles>>,
+    /// How pictures are made.
+    style: Style,
 }
 
 impl Views {
+    /// None made yet.
+    pub(super) fn new(style: Style) -> Self {
+        Self {
+            style,
+            ..Self::default()
+        }
+    }
+
+    /// None made yet, for the state that follows.
+    pub(super) fn next(&self) -> Self {
+        Self::new(self.style)
+    }
+
     fn slot(&self, view: View) -> &OnceLock<Arc<ViewFiles>> {
         match view {
             View::Fits => &self.fits,
+            View::Previews => &self.previews,
         }
     }
 
@@ -128,7 +152,6 @@ impl ViewFiles {
     /// The files that FITS can hold.
     fn fits(snapshot: &Snapshot, catalogue: &Catalogue) -> Self {
         let arrays: HashMap<usize, u32> = catalogue.numbers_of_arrays().collect();
-        let hasher = HASHER.get_or_init(RandomState::new);
         let shown = |subject: Subject| {
             let number = match subject {
                 Subject::Array(i) => *arrays.get(&i)?,
@@ -138,7 +161,7 @@ impl ViewFiles {
             let shown = ViewFile {
                 subject,
                 len: file.len(),
-                hash: hasher.hash_one(file.header()),
+                hash: hash(file.header()),
                 arrays: file.arrays().collect(),
             };
             Some((number, shown))
@@ -147,20 +170,42 @@ impl ViewFiles {
         Self(subjects.filter_map(shown).collect())
     }
 
+    /// The pictures of arrays.
+    fn previews(snapshot: &Snapshot, catalogue: &Catalogue, style: Style) -> Self {
+        let arrays = catalogue.numbers_of_arrays();
+        let shown = arrays.filter_map(|(i, number)| {
+            let picture = snapshot.picture(i, style).ok()?;
+            let shown = ViewFile {
+                subject: Subject::Array(i),
+                len: picture.len(),
+                hash: hash(picture.caption()),
+                arrays: vec![i],
+            };
+            Some((number, shown))
+        });
+        Self(shown.collect())
+    }
+
     fn is_table(&self, number: u32) -> bool {
         let file = self.0.get(&number);
         file.is_some_and(|file| matches!(file.subject, Subject::Table(_)))
     }
 }
 
-/// The same hashes for all states, to compare them.
-static HASHER: OnceLock<RandomState> = OnceLock::new();
+/// A hash that is the same for all states, to compare them.
+fn hash(shown: impl Hash) -> u64 {
+    static HASHER: OnceLock<RandomState> = OnceLock::new();
+    HASHER.get_or_init(RandomState::new).hash_one(shown)
+}
 
 impl State {
     /// The files of a view.
     pub(super) fn view(&self, view: View) -> &Arc<ViewFiles> {
         let made = || match view {
             View::Fits => ViewFiles::fits(&self.snapshot, self.catalogue()),
+            View::Previews => {
+                ViewFiles::previews(&self.snapshot, self.catalogue(), self.views.style)
+            }
         };
         self.views.slot(view).get_or_init(|| Arc::new(made()))
     }
@@ -348,11 +393,14 @@ impl Vfs {
         let missing = |_| Library::corrupt(Place::File, "the tree no longer has this array");
         let file = state.view_file(view, number).map_err(missing)?;
         let snapshot = &state.snapshot;
-        match view {
-            View::Fits => {
-                let fits: FitsFile = snapshot.fits_file(file.subject)?;
-                fits.open(&|i| self.array_source(snapshot, i, super::Format::Bin))
+        let elements = |i| self.array_source(snapshot, i, Format::Bin);
+        match (view, file.subject) {
+            (View::Previews, Subject::Array(i)) => {
+                let (picture, elements) = (snapshot.picture(i, state.views.style)?, elements(i)?);
+                let len = picture.len();
+                Ok(Arc::new(Made::new(len, move || picture.draw(&*elements))))
             }
+            (_, subject) => snapshot.fits_file(subject)?.open(&elements),
         }
     }
 }

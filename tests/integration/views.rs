@@ -1,4 +1,4 @@
-//! Further files of arrays: what `-o fits` shows.
+//! Further files of arrays: what `-o fits` and `-o previews` show, and `--preview` writes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, daemons_of, eventually, run};
+use crate::common::{Mount, asdf_mount, assert_refused, can_mount, daemons_of, eventually, run};
 use crate::corpus::python;
 use crate::sample::{Block, Sample, array, flux, noise, ramp};
 
@@ -193,4 +193,76 @@ fn a_fits_file_is_not_written_to() {
     assert!(fs::remove_file(&path).is_err());
     assert!(fs::rename(&path, mount.path("y.fits")).is_err());
     assert_eq!(mount.read("fits/x.fits").unwrap().len(), 2 * BLOCK);
+}
+
+/// Width and height of a PNG file.
+fn sides(png: &[u8]) -> (u32, u32) {
+    assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
+    let side = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
+    (side(16), side(20))
+}
+
+#[test]
+fn pictures_have_the_size_that_was_listed() {
+    if !can_mount() {
+        return;
+    }
+    let body = array("image", 0, "float32", "[2000, 2500]") + &array("line", 0, "int16", "[40]");
+    let sample = Sample::new(&body).block(Block::lz4(&ramp(LEN)));
+    let dir = TempDir::new().unwrap();
+    let file = sample.write(dir.path());
+    let mount = Mount::new(&file, &["-r", "-o", "previews=300"]);
+    assert_eq!(mount.names("previews"), ["image.png", "line.png"]);
+    for (name, want) in [("image", (278, 223 + 34)), ("line", (300, 150 + 34))] {
+        let name = format!("previews/{name}.png");
+        let listed = mount.path(&name).metadata().unwrap().len();
+        let png = mount.read(&name).unwrap();
+        assert_eq!((png.len() as u64, sides(&png)), (listed, want), "{name}");
+    }
+    let out = dir.path().join("out.png");
+    let arguments = ["--preview".as_ref(), out.as_os_str(), "--size=300".as_ref()];
+    let said = asdf_mount(arguments.into_iter().chain([file.as_os_str()]));
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(fs::read(&out).unwrap() == mount.read("previews/image.png").unwrap());
+}
+
+#[test]
+fn a_preview_replaces_nothing_but_pictures() {
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&array("x", 0, "float32", "[4, 6]"))
+        .block(Block::raw(&flux()))
+        .write(dir.path());
+    let before = fs::read(&file).unwrap();
+    let preview = |out: &Path, path: &str| {
+        let arguments = ["--preview".as_ref(), out.as_os_str(), file.as_os_str()];
+        asdf_mount(arguments.into_iter().chain([path.as_ref()]))
+    };
+    assert_refused(&preview(&file, "x"), 2, "is there, and is no PNG");
+    assert!(fs::read(&file).unwrap() == before);
+    let out = dir.path().join("x.png");
+    assert_refused(&preview(&out, "y"), 1, "no array at y; --list");
+    for _ in 0..2 {
+        assert_eq!(preview(&out, "x").code, 0);
+    }
+    assert_eq!(sides(&fs::read(&out).unwrap()), (256, 168 + 34));
+}
+
+/// The 512 MiB of the array are a hole in the file.
+#[test]
+fn the_picture_of_a_large_array_takes_little_memory() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let sample = Sample::new(&array("x", 0, "float64", "[8192, 8192]"));
+    let file = sample.block(Block::streamed(b"")).write(dir.path());
+    let file_len = file.metadata().unwrap().len();
+    let grown = File::options().write(true).open(&file).unwrap();
+    grown.set_len(file_len + (512 << 20)).unwrap();
+    let mount = Mount::new(&file, &["-r", "-o", "previews"]);
+    let before = mount.peak();
+    let png = mount.read("previews/x.png").unwrap();
+    assert_eq!(sides(&png), (1024, 1024 + 34));
+    let grown = mount.peak() - before;
+    assert!(grown < 60 << 10, "{grown} KiB");
 }

@@ -103,6 +103,24 @@ pub(crate) const OPTIONS: &[Known] = &[
         "files of many that are open at once [64]",
     ),
     flag("other-mounts", "show also what is mounted in DIR"),
+    option(
+        "previews",
+        "N",
+        "512",
+        "also show pictures, N points wide [1024]",
+    ),
+    option(
+        "stretch",
+        "zscale|minmax|percent:P",
+        "percent:99",
+        "black and white in pictures [zscale]",
+    ),
+    option(
+        "curve",
+        "linear|asinh",
+        "asinh",
+        "greys of pictures [linear]",
+    ),
     flag("force", "mount what can be had of a damaged FILE"),
     option(
         "idle",

@@ -49,6 +49,8 @@ fn what_changes_after_it_was_read_is_shown() {
         given: String::new(),
         fits: false,
         show: crate::vfs::Show::default(),
+        previews: false,
+        style: crate::asdf::picture::Style::default(),
     };
     let vfs = Vfs::new(
         &path,

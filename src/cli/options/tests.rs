@@ -1,0 +1,154 @@
+//! What options are accepted, and with which values.
+
+use super::*;
+
+fn parse(list: &str) -> Result<Options, String> {
+    Options::parse(&[list.to_owned()], Action::Mount).map_err(|failure| failure.message)
+}
+
+#[test]
+fn sizes_have_units() {
+    for (text, want) in [
+        ("0", 0),
+        ("17", 17),
+        ("4K", 4096),
+        ("256M", 256 << 20),
+        ("2g", 2 << 30),
+        ("1TiB", 1 << 40),
+    ] {
+        assert_eq!(size(text), Ok(want));
+    }
+    for text in ["", "M", "-1", "1X", "99999999999T", "1.5G"] {
+        assert!(size(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn the_last_of_two_wins() {
+    assert!(!parse("ro,rw").unwrap().read_only);
+    assert!(parse("rw,ro").unwrap().read_only);
+}
+
+#[test]
+fn what_fstab_adds_is_ignored() {
+    assert!(parse("defaults,_netdev,nofail,x-systemd.automount,user,dev,suid,comment=x").is_ok());
+}
+
+#[test]
+fn an_unknown_option_is_refused_by_name() {
+    assert!(
+        parse("ro,colour=red")
+            .unwrap_err()
+            .starts_with("-o colour=red: unknown option")
+    );
+}
+
+#[test]
+fn what_is_listed_is_accepted() {
+    for known in table::OPTIONS
+        .iter()
+        .filter(|known| known.name != "max-check")
+    {
+        for option in known.beginnings() {
+            let option = if option.ends_with('=') {
+                format!("{option}{}", known.example)
+            } else {
+                option
+            };
+            // /data may be missing, and auto_unmount does not stand alone
+            let refused = parse(&option).err().unwrap_or_default();
+            let known_why =
+                refused.contains("a directory is needed") || refused.contains("auto_unmount needs");
+            assert!(refused.is_empty() || known_why, "{option}: {refused}");
+        }
+    }
+}
+
+#[test]
+fn a_comma_may_be_escaped() {
+    assert_eq!(
+        parse(r"fsname=a\,b,ro").unwrap().fsname.as_deref(),
+        Some("a,b")
+    );
+}
+
+#[test]
+fn values_are_checked() {
+    for list in [
+        "umask=888",
+        "umask=1000",
+        "threads=0",
+        "threads=x",
+        "cache=",
+        "index-cache",
+        "index-cache=",
+        "save=maybe",
+        "pad",
+        "pad=zero",
+        "validate",
+        "previews=0",
+        "previews=4096",
+        "stretch=percent:0",
+        "stretch=percent:101",
+        "stretch=zmax",
+        "curve=log",
+        "uid=-1",
+        "allow_other,allow_root",
+        "allow_external=",
+        "allow_external=/nosuch",
+        "allow_external=Cargo.toml",
+        "match=",
+        "match=a[",
+        "open=0",
+        "show=",
+        "show=tree:all",
+    ] {
+        assert!(parse(list).is_err(), "{list}");
+    }
+    assert_eq!(parse("umask=027").unwrap().umask, 0o027);
+    for (list, cache) in [("cache=1", 16 << 20), ("cache=17M", 17 << 20)] {
+        assert_eq!(parse(list).unwrap().cache, cache, "{list}");
+    }
+}
+
+#[test]
+fn indexes_are_kept_where_caches_belong_or_where_one_says() {
+    let with = |cache: &str, home: &str| {
+        let value = |name: &str| match name {
+            "XDG_CACHE_HOME" => cache,
+            _ => home,
+        };
+        default_index_cache(|name| Some(value(name).into()).filter(|v: &OsString| !v.is_empty()))
+    };
+    for (cache, home, want) in [
+        ("/c", "/home/u", Some("/c/asdf-mount")),
+        ("", "/home/u", Some("/home/u/.cache/asdf-mount")),
+        ("c", "/home/u", Some("/home/u/.cache/asdf-mount")),
+        ("", "u", None),
+        ("", "", None),
+    ] {
+        assert_eq!(with(cache, home), want.map(PathBuf::from));
+    }
+    assert_eq!(parse("index-cache=off").unwrap().index_cache, None);
+    let here = std::env::current_dir().unwrap();
+    for (text, want) in [
+        ("src", here.join("src")),
+        ("not/there", here.join("not/there")),
+        ("/", PathBuf::from("/")),
+    ] {
+        let options = parse(&format!("index-cache=off,index-cache={text}")).unwrap();
+        assert_eq!(
+            options.index_cache,
+            Some(want.canonicalize().unwrap_or(want))
+        );
+    }
+}
+
+#[test]
+fn memory_is_read_from_meminfo() {
+    assert_eq!(
+        total_memory("MemTotal:       16 kB\nMemFree: 1 kB\n"),
+        Some(16384)
+    );
+    assert_eq!(total_memory("nonsense"), None);
+}

@@ -1,0 +1,89 @@
+//! `--preview`: a picture of one array, without a mount.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::exit::{Exit, Failure};
+use super::options::Options;
+use super::report::{self, Looked};
+use crate::asdf::picture::Style;
+use crate::asdf::{Array, Snapshot};
+use crate::error::Error;
+
+/// What a PNG file begins with.
+const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// Writes the picture of the array at `path` in the tree of `file` to `out`: without a path, of the first of its largest images, or of
+/// its longest line.
+pub(super) fn write(
+    out: &Path,
+    file: &Path,
+    path: Option<&PathBuf>,
+    options: &Options,
+    size: Option<u16>,
+) -> Result<Exit, Failure> {
+    check_replaceable(out)?;
+    let Looked { snapshot, .. } = report::read(file, options)?;
+    let style = Style {
+        size: size.unwrap_or(options.style.size),
+        ..options.style
+    };
+    let fail = |why: &str| Failure::new(Exit::Other, format!("{}: {why}", file.display()));
+    let array = match path {
+        None => largest(&snapshot, style).ok_or_else(|| fail("no array to make a picture of"))?,
+        Some(path) => {
+            let named = snapshot.arrays().iter();
+            let named = named.map(Array::path);
+            let wanted = path.to_string_lossy();
+            let found = named.enumerate().find(|(_, path)| *path == wanted);
+            let missing = || fail(&format!("no array at {wanted}; --list shows their paths"));
+            found.ok_or_else(missing)?.0
+        }
+    };
+    let reading = |error: Error| Failure::reading(file, &error);
+    let picture = snapshot.picture(array, style).map_err(reading)?;
+    let elements = snapshot.array_bin(array).map_err(reading)?;
+    let picture = picture.draw(&*elements).map_err(reading)?;
+    fs::write(out, picture).map_err(|error| cannot_write(out, &error))?;
+    Ok(Exit::Ok)
+}
+
+/// That nothing is lost when a file is written: there is none, or an empty one, or a picture.
+fn check_replaceable(out: &Path) -> Result<(), Failure> {
+    let mut start = Vec::new();
+    match fs::File::open(out) {
+        Err(_) if !out.exists() => return Ok(()),
+        Err(error) => return Err(cannot_write(out, &error)),
+        Ok(file) => file
+            .take(8)
+            .read_to_end(&mut start)
+            .map_err(|error| cannot_write(out, &error))?,
+    };
+    if start.is_empty() || start == SIGNATURE {
+        return Ok(());
+    }
+    let why = format!(
+        "{}: is there, and is no PNG; name another OUT",
+        out.display()
+    );
+    Err(Failure::new(Exit::Usage, why))
+}
+
+fn cannot_write(out: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Other, format!("{}: {error}", out.display()))
+}
+
+/// The first of the largest arrays of two axes or more, or else of one.
+fn largest(snapshot: &Snapshot, style: Style) -> Option<usize> {
+    let arrays = snapshot.arrays().iter().enumerate();
+    let size = |(i, array): (usize, &Array)| {
+        let shape = array.shape()?;
+        snapshot.picture(i, style).ok()?;
+        let count = shape.iter().fold(1_u64, |n, len| n.saturating_mul(*len));
+        Some((i, (shape.len() > 1, count)))
+    };
+    // of equal ones the last is the largest
+    let found = arrays.rev().filter_map(size).max_by_key(|(_, size)| *size);
+    found.map(|(i, _)| i)
+}
