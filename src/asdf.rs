@@ -58,6 +58,7 @@ pub mod scan;
 pub mod scatter;
 #[doc(hidden)]
 pub mod sources;
+pub mod stats;
 #[doc(hidden)]
 pub mod text;
 mod tile;

@@ -47,7 +47,7 @@ asdf-mount [OPTIONS] FILE [MOUNTPOINT]
        asdf-mount [OPTIONS] DIR|FILE... MOUNTPOINT
        asdf-mount -u MOUNTPOINT...
        asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...
-       asdf-mount --list [--json] [-o OPT[,OPT...]] FILE|DIR...
+       asdf-mount --list [--stats] [--json] [-o OPT[,OPT...]] FILE|DIR...
        asdf-mount --tree [--json] FILE
        asdf-mount --preview OUT.png [--size N] [-o OPT[,OPT...]] FILE [PATH]
        asdf-mount --explode DIR [-o OPT[,OPT...]] FILE
@@ -121,6 +121,9 @@ struct Args {
     /// Print what a mount of each FILE would show, with sizes
     #[arg(long, group = "action")]
     list: bool,
+    /// With --list: read each array and print its smallest, largest and mean number, and how many are NaN
+    #[arg(long, requires = "list")]
+    stats: bool,
     /// Print the tree of FILE
     #[arg(long, group = "action")]
     tree: bool,
@@ -285,7 +288,7 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
             preview::write(out, file, path.first(), &options, args.size)
         }
-        (Action::List, files) => report::list(files, &options, args.json),
+        (Action::List, files) => report::list(files, &options, args.json, args.stats),
         (Action::Explode(file), [directory]) if file.is_file() && !directory.is_file() => {
             let (file, directory) = (file.display(), directory.display());
             let why = format!("{file}: a file; did you mean --explode {directory} {file}?");

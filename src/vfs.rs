@@ -352,7 +352,10 @@ impl Vfs {
             | Node::Array(..)
             | Node::HduHeader(_)
             | Node::HduBin(_)
-            | Node::View(..) => {
+            | Node::View(..)
+            | Node::StatsTsv => {
+                // what is read anew for each handle is not kept for others
+                direct = node == Node::StatsTsv;
                 let open = Open::Data(self.open_data(&state, node, access)?);
                 // no notice comes of changes of other files
                 keep_cache = !access.truncate
@@ -467,6 +470,7 @@ fn info_files(options: &Options) -> Vec<(&'static str, Node)> {
     let mut files = vec![
         ("arrays.tsv", Node::ArraysTsv),
         ("blocks.tsv", Node::BlocksTsv),
+        ("stats.tsv", Node::StatsTsv),
         ("status", Node::Status),
     ];
     if options.fits {

@@ -73,6 +73,27 @@ pub(super) fn each_number(
     }
 }
 
+/// Calls `each` with every number of `bytes`, of an array of integers of 64 bits, in order.
+pub(super) fn each_integer(
+    is_signed: bool,
+    order: ByteOrder,
+    bytes: &[u8],
+    each: &mut impl FnMut(i128),
+) {
+    let (numbers, _) = bytes.as_chunks::<8>();
+    for number in numbers {
+        let bits = match order {
+            ByteOrder::Little => u64::from_le_bytes(*number),
+            ByteOrder::Big => u64::from_be_bytes(*number),
+        };
+        each(if is_signed {
+            bits.cast_signed().into()
+        } else {
+            bits.into()
+        });
+    }
+}
+
 /// Takes a part of a complex number; the second of two gives its magnitude.
 fn pair(real: &mut Option<f64>, part: f64, each: &mut impl FnMut(f64)) {
     match real.take() {

@@ -13,6 +13,7 @@ use super::{files, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
 use crate::asdf::fits::Fits;
 use crate::asdf::names::encode;
+use crate::asdf::stats::Stats;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
 use crate::error::{Error, printable};
@@ -66,7 +67,12 @@ pub(super) fn open(
 
 /// Lists each file, those of directories too, for people or with `json` as one object a line. The status is that of the last
 /// that can't be read.
-pub(super) fn list(paths: &[PathBuf], options: &Options, json: bool) -> Result<Exit, Failure> {
+pub(super) fn list(
+    paths: &[PathBuf],
+    options: &Options,
+    json: bool,
+    with_stats: bool,
+) -> Result<Exit, Failure> {
     let files = files::all(paths, &options.matching);
     let mut status = Exit::Ok;
     for (n, file) in files.iter().enumerate() {
@@ -84,7 +90,7 @@ pub(super) fn list(paths: &[PathBuf], options: &Options, json: bool) -> Result<E
         };
         let Ok(path) = file else { continue };
         if json {
-            json::print(path, &looked.snapshot)?;
+            json::print(path, &looked.snapshot, with_stats)?;
             continue;
         }
         if files.len() > 1 {
@@ -92,7 +98,7 @@ pub(super) fn list(paths: &[PathBuf], options: &Options, json: bool) -> Result<E
             let name = path.display().to_string();
             say_bytes(format!("{gap}{}:\n", printable(&name)).as_bytes())?;
         }
-        list_file(&looked.snapshot)?;
+        list_file(&looked.snapshot, with_stats)?;
     }
     Ok(status)
 }
@@ -116,7 +122,7 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
 }
 
 /// Prints the files of a mount with their sizes, one a line.
-fn list_file(snapshot: &Snapshot) -> Result<(), Failure> {
+fn list_file(snapshot: &Snapshot, with_stats: bool) -> Result<(), Failure> {
     let mut out = String::new();
     let mut said = Ok(());
     let mut line = |size: u64, name: &str, note: &str| {
@@ -145,7 +151,7 @@ fn list_file(snapshot: &Snapshot) -> Result<(), Failure> {
         line(hdu.header.len(), &format!("hdus/{stem}.hdr"), "");
         line(hdu.data.len(), &format!("hdus/{stem}.bin"), "");
     }
-    for array in snapshot.arrays() {
+    for (i, array) in snapshot.arrays().iter().enumerate() {
         let name = format!("arrays/{}", array.file_path());
         if let Some(error) = array.problem() {
             line(0, &name, &format!("(no file: {error})"));
@@ -154,6 +160,11 @@ fn list_file(snapshot: &Snapshot) -> Result<(), Failure> {
         let note = [array.datatype_text(), array.shape_text()]
             .map(Option::unwrap_or_default)
             .join(" ");
+        let note = if with_stats {
+            format!("{note}{}", stats_note(snapshot, i))
+        } else {
+            note
+        };
         line(array.bin_len(), &format!("{name}.bin"), &note);
         line(array.npy_len(), &format!("{name}.npy"), "");
     }
@@ -163,4 +174,18 @@ fn list_file(snapshot: &Snapshot) -> Result<(), Failure> {
     }
     said?;
     say_bytes(out.as_bytes())
+}
+
+/// What is known of the numbers of an array, behind its type and shape.
+fn stats_note(snapshot: &Snapshot, i: usize) -> String {
+    match snapshot.stats(i) {
+        Err(error) => format!("  (not read: {error})"),
+        Ok(None) => String::new(),
+        Ok(Some(Stats { range, mean, nan })) => {
+            let range = range.map(|(low, high)| format!("{low} .. {high}, "));
+            let mean = mean.map(|mean| format!("mean {mean:?}, "));
+            let [range, mean] = [range, mean].map(Option::unwrap_or_default);
+            format!("  {range}{mean}{nan} NaN")
+        }
+    }
 }

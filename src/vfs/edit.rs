@@ -74,6 +74,9 @@ impl Vfs {
         if let Node::HduHeader(_) | Node::HduBin(_) = node {
             hdus::source(&state.snapshot, node)?;
         }
+        if node == Node::StatsTsv && access.write {
+            return Err(Error::ReadOnly("info is ours"));
+        }
         if let Node::View(view, number) = node {
             state.view_len(view, number)?;
             if access.write {
@@ -154,6 +157,7 @@ impl Vfs {
                 self.array_source(snapshot, i, format)
             }
             Node::View(view, number) => self.view_source(state, view, number),
+            Node::StatsTsv => Ok(state.stats_source()),
             node => hdus::source(snapshot, node).map_err(|_| missing()),
         }
     }

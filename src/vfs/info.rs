@@ -1,5 +1,6 @@
 //! The texts under `info/`.
 
+mod stats;
 mod status;
 
 use std::fmt::Display;

@@ -28,7 +28,9 @@ impl Vfs {
             Node::Text(_) => Node::Root,
             Node::Block(_) => Node::Blocks,
             Node::Beside(number) => self.beside.name_of(number)?.0,
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv => Node::Info,
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::StatsTsv => {
+                Node::Info
+            }
             Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
             Node::Array(number, _) => {
                 Node::ArrayDir(self.state().catalogue().directory_of(number)?)
@@ -63,7 +65,7 @@ impl Vfs {
                 .name_of(number)
                 .map(|(directory, name)| format!("{}/{}", self.path_of(directory), name.display())),
             Node::View(..) | Node::ViewDir(..) => state.view_path(node),
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv => {
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::StatsTsv => {
                 let files = info_files(&self.options).into_iter();
                 let mut files = files.filter(|(_, found)| *found == node);
                 files.next().map(|(name, _)| format!("info/{name}"))

@@ -24,6 +24,8 @@ pub enum Node {
     ArraysTsv,
     /// `info/fits.tsv`
     FitsTsv,
+    /// `info/stats.tsv`
+    StatsTsv,
     /// `hdus/`, in a FITS file
     Hdus,
     /// `blocks/N.bin`
@@ -71,6 +73,7 @@ impl Node {
             Self::ArraysTsv => (0, 6),
             Self::Hdus => (0, 7),
             Self::FitsTsv => (0, 8),
+            Self::StatsTsv => (0, 9),
             Self::Block(n) => (1, n),
             Self::ArrayDir(n) => (2, n),
             Self::Array(n, Format::Bin) => (3, n),
@@ -101,6 +104,7 @@ impl Node {
             (0, 6) => Self::ArraysTsv,
             (0, 7) => Self::Hdus,
             (0, 8) => Self::FitsTsv,
+            (0, 9) => Self::StatsTsv,
             (1, n) => Self::Block(n),
             (2, n) => Self::ArrayDir(n),
             (3, n) => Self::Array(n, Format::Bin),
@@ -129,7 +133,7 @@ mod tests {
         fn a_node_is_found_by_its_inode_number(n: u32) {
             for node in [
                 Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
-                Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Beside(n), Node::FitsTsv,
+                Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Beside(n), Node::FitsTsv, Node::StatsTsv,
                 Node::ViewDir(View::Fits, n), Node::View(View::Fits, n),
                 Node::ViewDir(View::Previews, n), Node::View(View::Previews, n),
                 Node::Block(n), Node::ArrayDir(n), Node::Array(n, Format::Bin), Node::Array(n, Format::Npy), Node::ArrayLink(n), Node::Text(n),

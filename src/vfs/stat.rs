@@ -61,6 +61,7 @@ impl Vfs {
             Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv => {
                 self.info_len(state, node)
             }
+            Node::StatsTsv => state.stats_len(),
             Node::View(view, number) => state.view_len(view, number)?,
             Node::Block(n) => self.block_len(state, index(n))?,
             Node::Array(number, format) => {

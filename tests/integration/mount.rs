@@ -40,7 +40,10 @@ fn the_root_has_the_directories_of_the_contract() {
     }
     let (_dir, mount) = mounted(&Sample::new("a: 1\n"));
     assert_eq!(mount.names(""), ["arrays", "blocks", "info", "tree.yaml"]);
-    assert_eq!(mount.names("info"), ["arrays.tsv", "blocks.tsv", "status"]);
+    assert_eq!(
+        mount.names("info"),
+        ["arrays.tsv", "blocks.tsv", "stats.tsv", "status"]
+    );
     assert!(mount.names("blocks").is_empty() && mount.names("arrays").is_empty());
 }
 

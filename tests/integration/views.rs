@@ -175,7 +175,10 @@ fn what_fits_cannot_hold_is_listed_with_the_reason() {
     }
     mount.unmount();
     let mount = Mount::new(&file, &[]);
-    assert_eq!(mount.names("info"), ["arrays.tsv", "blocks.tsv", "status"]);
+    assert_eq!(
+        mount.names("info"),
+        ["arrays.tsv", "blocks.tsv", "stats.tsv", "status"]
+    );
     assert!(!mount.path("fits").exists());
 }
 
@@ -265,4 +268,64 @@ fn the_picture_of_a_large_array_takes_little_memory() {
     assert_eq!(sides(&png), (1024, 1024 + 34));
     let grown = mount.peak() - before;
     assert!(grown < 60 << 10, "{grown} KiB");
+}
+
+#[test]
+fn statistics_are_those_of_the_saved_elements() {
+    if !can_mount() {
+        return;
+    }
+    let values = [1.5_f32, f32::NAN, -2.0, 4.0].map(f32::to_le_bytes);
+    let body = array("a", 0, "float32", "[4]")
+        + &array("big", 1, "uint64", "[2]")
+        + &array("name", 0, "[ascii, 4]", "[4]");
+    let numbers = [u64::MAX, 7].map(u64::to_le_bytes).concat();
+    let sample = Sample::new(&body)
+        .block(Block::lz4(&values.concat()))
+        .block(Block::raw(&numbers));
+    let dir = TempDir::new().unwrap();
+    let file = sample.write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    let listed = mount.path("info/stats.tsv").metadata().unwrap().len();
+    let text = mount.text("info/stats.tsv");
+    assert_eq!(text.len() as u64, listed);
+    let rows: Vec<String> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    let want = [
+        "path min max mean nan",
+        "a -2.0 4.0 1.1666666666666667 1",
+        "big 7 18446744073709551615 9.223372036854776e18 0",
+        "name - - - -",
+    ];
+    assert_eq!(rows, want);
+    let written = File::options().write(true).open(mount.path("arrays/a.bin"));
+    let written = written.unwrap();
+    written.write_all_at(&9.0_f32.to_le_bytes(), 0).unwrap();
+    drop(written);
+    assert!(mount.text("info/stats.tsv").contains("9.0\t"));
+    mount.unmount();
+    let said = asdf_mount(["--list".as_ref(), "--stats".as_ref(), file.as_os_str()]);
+    assert!(
+        said.stdout
+            .contains("float32 [4]  -2.0 .. 9.0, mean 3.6666666666666665, 1 NaN\n"),
+        "{said:?}"
+    );
+    let said = asdf_mount([
+        "--list".as_ref(),
+        "--stats".as_ref(),
+        "--json".as_ref(),
+        file.as_os_str(),
+    ]);
+    let want =
+        r#""stats":{"min":7,"max":18446744073709551615,"mean":9.223372036854776e+18,"nan":0}"#;
+    assert!(said.stdout.contains(want), "{said:?}");
+    assert!(
+        said.stdout
+            .contains(r#""stats":{"min":null,"max":null,"mean":null,"nan":null}"#),
+        "{said:?}"
+    );
+    let said = asdf_mount(["--list".as_ref(), "--json".as_ref(), file.as_os_str()]);
+    assert!(!said.stdout.contains("stats"), "{said:?}");
 }

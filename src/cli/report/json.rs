@@ -6,6 +6,7 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::asdf::Reference;
 use crate::asdf::frame::standard;
+use crate::asdf::stats::Number;
 use crate::asdf::{Array, Snapshot};
 use crate::cli::exit::Failure;
 use crate::cli::print_line;
@@ -46,6 +47,47 @@ struct ArrayObject {
     source: String,
     size: Option<u64>,
     problem: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<StatsObject>,
+}
+
+#[derive(serde::Serialize)]
+struct StatsObject {
+    min: Option<NumberValue>,
+    max: Option<NumberValue>,
+    mean: Option<f64>,
+    nan: Option<u64>,
+}
+
+/// A number; what JSON has no number for is null.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum NumberValue {
+    Integer(i128),
+    Single(f32),
+    Double(f64),
+}
+
+impl From<Number> for NumberValue {
+    fn from(number: Number) -> Self {
+        match number {
+            Number::Integer(number) => Self::Integer(number),
+            Number::Single(number) => Self::Single(number),
+            Number::Double(number) => Self::Double(number),
+        }
+    }
+}
+
+/// The statistics of an array; nulls if it has none, or can't be read.
+fn stats(snapshot: &Snapshot, i: usize) -> StatsObject {
+    let found = snapshot.stats(i).ok().flatten();
+    let (low, high) = found.and_then(|found| found.range).unzip();
+    StatsObject {
+        min: low.map(Into::into),
+        max: high.map(Into::into),
+        mean: found.and_then(|found| found.mean),
+        nan: found.map(|found| found.nan),
+    }
 }
 
 #[derive(serde::Serialize)]
@@ -58,8 +100,8 @@ struct ReferenceObject {
 /// The blocks of a file, one at a time: there may be a million.
 struct Blocks<'a>(&'a Snapshot);
 
-/// The arrays of a file, one at a time.
-struct Arrays<'a>(&'a Snapshot);
+/// The arrays of a file, one at a time, perhaps with their statistics.
+struct Arrays<'a>(&'a Snapshot, bool);
 
 /// What of a file leads into others.
 struct References<'a>(&'a Snapshot);
@@ -80,7 +122,8 @@ impl Serialize for Blocks<'_> {
 
 impl Serialize for Arrays<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.0.arrays().iter().map(|array: &Array| {
+        let arrays = self.0.arrays().iter().enumerate();
+        to.collect_seq(arrays.map(|(i, array): (usize, &Array)| {
             let shown = array.problem().is_none();
             ArrayObject {
                 path: array.path(),
@@ -92,6 +135,7 @@ impl Serialize for Arrays<'_> {
                 source: array.source_text(),
                 size: shown.then(|| array.bin_len()),
                 problem: array.problem().map(ToString::to_string),
+                stats: self.1.then(|| stats(self.0, i)),
             }
         }))
     }
@@ -113,7 +157,7 @@ impl Serialize for References<'_> {
 }
 
 /// Prints what a mount of the file at `path` would show, as one line.
-pub(super) fn print(path: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
+pub(super) fn print(path: &Path, snapshot: &Snapshot, stats: bool) -> Result<(), Failure> {
     let layout = snapshot.layout();
     print_line(&FileObject {
         file: path.display().to_string(),
@@ -123,7 +167,7 @@ pub(super) fn print(path: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
         standard: standard(snapshot.text()),
         tree_size: layout.text_end,
         blocks: Blocks(snapshot),
-        arrays: Arrays(snapshot),
+        arrays: Arrays(snapshot, stats),
         references: References(snapshot),
         problems: layout
             .findings

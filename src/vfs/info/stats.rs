@@ -1,0 +1,104 @@
+//! `info/stats.tsv`: a line for each array, with what its numbers are.
+//!
+//! To make it, all arrays are read. So it is made when it is read, and its numbers have blanks in front: its size is known before.
+
+use std::sync::Arc;
+
+use log::warn;
+
+use super::Text;
+use crate::asdf::Snapshot;
+use crate::asdf::stats::Stats;
+use crate::error::Error;
+use crate::source::{Made, Source};
+use crate::vfs::locked;
+use crate::vfs::node::Node;
+use crate::vfs::state::State;
+
+/// Characters of a number: those of the longest float64.
+const NUMBER: usize = 24;
+
+impl State {
+    /// The size of `info/stats.tsv`.
+    pub(in crate::vfs) fn stats_len(&self) -> u64 {
+        let known = locked(&self.info_lens).get(&Node::StatsTsv).copied();
+        known.unwrap_or_else(|| {
+            let len = stats_tsv(&self.snapshot, |_| Ok(None)).len();
+            locked(&self.info_lens).insert(Node::StatsTsv, len);
+            len
+        })
+    }
+
+    /// `info/stats.tsv`, of what is saved.
+    pub(in crate::vfs) fn stats_source(&self) -> Arc<dyn Source> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let make = move || {
+            let text = stats_tsv(&snapshot, |i| snapshot.stats(i));
+            Ok(text.into_string().into_bytes())
+        };
+        Arc::new(Made::new(self.stats_len(), make))
+    }
+}
+
+impl Text {
+    /// Adds a line, whose length does not depend on the numbers in it.
+    fn stats_row(&mut self, path: &str, numbers: &[String]) {
+        let numbers = numbers.iter().map(|number| format!("{number:>NUMBER$}"));
+        self.row(std::iter::once(path.to_owned()).chain(numbers));
+    }
+}
+
+fn stats_tsv(snapshot: &Snapshot, stats: impl Fn(usize) -> Result<Option<Stats>, Error>) -> Text {
+    let mut text = Text::default();
+    let names = ["min", "max", "mean", "nan"].map(str::to_owned);
+    text.stats_row("path", &names);
+    for (i, array) in snapshot.arrays().iter().enumerate() {
+        let found = stats(i).unwrap_or_else(|error| {
+            warn!("info/stats.tsv: {error}");
+            None
+        });
+        text.stats_row(&array.path(), &columns(found));
+    }
+    text
+}
+
+/// Smallest, largest, mean and count of NaN; `-` for what there is not.
+fn columns(stats: Option<Stats>) -> [String; 4] {
+    let none = || "-".to_owned();
+    let Some(Stats { range, mean, nan }) = stats else {
+        return [none(), none(), none(), none()];
+    };
+    let (low, high) = range.unzip();
+    [
+        low.map_or_else(none, |low| low.to_string()),
+        high.map_or_else(none, |high| high.to_string()),
+        mean.map_or_else(none, |mean| format!("{mean:?}")),
+        nan.to_string(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::stats::Number;
+
+    #[test]
+    fn no_number_makes_a_line_longer() {
+        let double = |low, high| Some((Number::Double(low), Number::Double(high)));
+        let longest = Stats {
+            range: double(f64::MIN, -f64::MIN_POSITIVE),
+            mean: Some(-1.234_567_890_123_456_7e-300),
+            nan: u64::MAX,
+        };
+        let (low, high) = (i64::MIN.into(), u64::MAX.into());
+        let integers = Stats {
+            range: Some((Number::Integer(low), Number::Integer(high))),
+            ..longest
+        };
+        for stats in [None, Some(longest), Some(integers)] {
+            let mut text = Text::default();
+            text.stats_row("a", &columns(stats));
+            assert_eq!(text.len(), 1 + 4 * 25 + 1);
+        }
+    }
+}
