@@ -186,6 +186,15 @@ impl Args {
         }
     }
 
+    /// What --check is to do beside checking.
+    fn how(&self) -> check::How {
+        check::How {
+            repair: self.repair,
+            quiet: self.quiet,
+            json: self.json,
+        }
+    }
+
     /// The first flag that makes no difference to that action.
     fn idle_flag(&self, action: Action<'_>) -> Option<&'static str> {
         let mounts = matches!(action, Action::Mount);
@@ -276,14 +285,7 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         (Action::Mount, [mountpoint]) if args.files_from.is_some() => {
             mount(args, options, &[], Some(mountpoint), arguments)
         }
-        (Action::Check, files) => {
-            let how = check::How {
-                repair: args.repair,
-                quiet: args.quiet,
-                json: args.json,
-            };
-            check::check(files, &options, how)
-        }
+        (Action::Check, files) => check::check(files, &options, args.how()),
         (Action::Tree, [file]) => report::tree(file, &options, args.json),
         (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
             preview::write(out, file, path.first(), &options, args.size)

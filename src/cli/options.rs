@@ -264,15 +264,7 @@ impl Options {
             ("force", None) => self.force = true,
             ("verify", None) => self.verify = true,
             ("fits", None) => self.fits = true,
-            ("previews", None) => self.previews = true,
-            ("previews", Some(text)) => {
-                self.style.size = picture::size(text)?;
-                self.previews = true;
-            }
-            ("stretch", Some(text)) => self.style.limits = picture::limits(text)?,
-            ("curve", Some("linear")) => self.style.curve = Curve::Linear,
-            ("curve", Some("asinh")) => self.style.curve = Curve::Asinh,
-            ("curve", Some(_)) => return Err("linear or asinh?".to_owned()),
+            ("previews" | "stretch" | "curve", value) => self.set_picture(name, value)?,
             ("uid", Some(text)) => self.uid = Some(number(text)?),
             ("gid", Some(text)) => self.gid = Some(number(text)?),
             ("idle", Some(text)) => {
@@ -281,9 +273,8 @@ impl Options {
                 self.idle = (!time.is_zero()).then_some(time);
             }
             ("umask", Some(text)) => {
-                let octal = u32::from_str_radix(text, 8)
-                    .ok()
-                    .filter(|mask| *mask <= 0o777);
+                let octal = u32::from_str_radix(text, 8).ok();
+                let octal = octal.filter(|mask| *mask <= 0o777);
                 self.umask = octal.ok_or("an octal number up to 777 is needed")?;
             }
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
@@ -329,6 +320,23 @@ impl Options {
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
             ("sync" | "async" | "dirsync", None) => self.kernel.push(name.to_owned()),
             (name, value) if is_ignored(name, value) => {}
+            _ => return Err(table::unknown(name, value)),
+        }
+        Ok(())
+    }
+
+    /// The same of what pictures are made by.
+    fn set_picture(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        match (name, value) {
+            ("previews", None) => self.previews = true,
+            ("previews", Some(text)) => {
+                self.style.size = picture::size(text)?;
+                self.previews = true;
+            }
+            ("stretch", Some(text)) => self.style.limits = picture::limits(text)?,
+            ("curve", Some("linear")) => self.style.curve = Curve::Linear,
+            ("curve", Some("asinh")) => self.style.curve = Curve::Asinh,
+            ("curve", Some(_)) => return Err("linear or asinh?".to_owned()),
             _ => return Err(table::unknown(name, value)),
         }
         Ok(())
