@@ -452,12 +452,11 @@ impl Vfs {
     pub fn flush(&self, handle: &Handle, thread: u32) -> Result<()> {
         let opener = handle.opener;
         let inherited = opener != 0 && is_of_another(thread, opener);
-        if inherited
-            && matches!(handle.open, Open::Text(text) if locked(&self.texts).is_refused(text))
-        {
-            return Ok(());
-        }
-        match self.fsync(handle) {
+        let refused = match handle.open {
+            Open::Text(text) if inherited => locked(&self.texts).refused_through(text),
+            _ => None,
+        };
+        match refused.map_or_else(|| self.fsync(handle), Err) {
             Err(Error::Library(Library::Rejected { .. })) if inherited => Ok(()),
             saved => saved,
         }
@@ -481,8 +480,8 @@ impl Vfs {
         let (node, saved) = match &handle.open {
             Open::Text(text) => {
                 // a text that was refused already is not refused again: a better one may have been saved meanwhile
-                let refused = locked(&self.texts).is_refused(*text);
-                let saved = if refused {
+                let refused = locked(&self.texts).refused_through(*text);
+                let saved = if refused.is_some() {
                     Ok(())
                 } else {
                     self.save_handle(*text)

@@ -262,13 +262,10 @@ impl Texts {
         }
     }
 
-    /// Whether the text of this handle was refused since it was changed.
-    pub(in crate::vfs) fn is_refused(&self, handle: TextHandle) -> bool {
-        let draft = self
-            .opened(handle)
-            .ok()
-            .and_then(|open| open.draft.as_ref());
-        draft.is_some_and(|draft| draft.refused.is_some())
+    /// Why the text of this handle was refused, if it was since it was changed.
+    pub(in crate::vfs) fn refused_through(&self, handle: TextHandle) -> Option<Error> {
+        let draft = self.opened(handle).ok()?.draft.as_ref()?;
+        draft.refused.as_ref().map(|(why, _)| why.clone())
     }
 
     /// The text that closing this handle would lose: a draft in which something was written, but no document has begun.
