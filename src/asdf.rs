@@ -33,6 +33,8 @@ pub mod heal;
 mod index_key;
 #[doc(hidden)]
 pub mod inline;
+#[cfg(feature = "cli")]
+pub(crate) mod json;
 pub mod layout;
 mod lines;
 mod moment;

@@ -363,10 +363,12 @@ impl Vfs {
                     && !self.kernel.is_stale(node);
                 open
             }
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv if access.write => {
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson
+                if access.write =>
+            {
                 return Err(Error::ReadOnly("info is ours"));
             }
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv => {
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
                 // these texts change without a save, so that pages of them are not kept
                 direct = true;
                 let text = self.info_text(&state, node);
@@ -472,6 +474,7 @@ fn info_files(options: &Options) -> Vec<(&'static str, Node)> {
         ("blocks.tsv", Node::BlocksTsv),
         ("stats.tsv", Node::StatsTsv),
         ("status", Node::Status),
+        ("tree.json", Node::TreeJson),
     ];
     if options.fits {
         files.push(("fits.tsv", Node::FitsTsv));

@@ -1,7 +1,6 @@
 //! `--list`: what a mount would show, for people or as JSON. (`--check` is in `check`.)
 
 mod json;
-mod tree;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use crate::asdf::external::Sandbox;
 use crate::asdf::fits::Fits;
 use crate::asdf::names::encode;
 use crate::asdf::stats::Stats;
-use crate::asdf::{OpenOptions, Snapshot};
+use crate::asdf::{self, OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
 use crate::error::{Error, printable};
 use crate::save::{self, ReadOnly, Recovery};
@@ -114,10 +113,11 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
         let why = format!("{}: {}", path.display(), error_of(path, error));
         Failure::new(Exit::Damaged, why)
     };
-    match snapshot.tree() {
-        Some(tree) => super::print_line(&tree.map_err(fail)?.root().map(tree::Tagged))?,
-        None => super::print_line(&())?,
-    }
+    let tree = snapshot.tree().transpose().map_err(fail)?;
+    let mut line = Vec::new();
+    // memory takes all of it
+    let _ = asdf::json::write(tree, &mut line);
+    say_bytes(&line)?;
     Ok(Exit::Ok)
 }
 

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use super::node::Node;
 use super::state::State;
 use super::{Invalidation, Vfs, locked};
-use crate::asdf::{Array, Snapshot};
+use crate::asdf::{Array, Snapshot, json};
 use crate::codec::code_text;
 use crate::error::printable;
 use crate::source::len_u64;
@@ -55,6 +55,7 @@ impl Vfs {
             Node::BlocksTsv => blocks_tsv(&state.snapshot),
             Node::ArraysTsv => arrays_tsv(state),
             Node::FitsTsv => fits_tsv(state),
+            Node::TreeJson => tree_json(&state.snapshot),
             _ => self.status(state),
         }
     }
@@ -104,6 +105,22 @@ impl Text {
     fn into_string(self) -> String {
         self.0
     }
+}
+
+/// `info/tree.json`: the tree on one line, or the object `{"!error": WHY}` if it is not valid.
+fn tree_json(snapshot: &Snapshot) -> Text {
+    let mut line = Vec::new();
+    let written = match snapshot.tree().transpose() {
+        Ok(tree) => json::write(tree, &mut line),
+        Err(error) => json::write_error(error, &mut line),
+    };
+    // memory takes all of it, and JSON is UTF-8
+    Text(
+        written
+            .ok()
+            .and_then(|()| String::from_utf8(line).ok())
+            .unwrap_or_default(),
+    )
 }
 
 /// `info/blocks.tsv`: one line a block.

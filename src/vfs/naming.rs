@@ -28,9 +28,12 @@ impl Vfs {
             Node::Text(_) => Node::Root,
             Node::Block(_) => Node::Blocks,
             Node::Beside(number) => self.beside.name_of(number)?.0,
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::StatsTsv => {
-                Node::Info
-            }
+            Node::Status
+            | Node::BlocksTsv
+            | Node::ArraysTsv
+            | Node::FitsTsv
+            | Node::StatsTsv
+            | Node::TreeJson => Node::Info,
             Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
             Node::Array(number, _) => {
                 Node::ArrayDir(self.state().catalogue().directory_of(number)?)
@@ -65,7 +68,12 @@ impl Vfs {
                 .name_of(number)
                 .map(|(directory, name)| format!("{}/{}", self.path_of(directory), name.display())),
             Node::View(..) | Node::ViewDir(..) => state.view_path(node),
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::StatsTsv => {
+            Node::Status
+            | Node::BlocksTsv
+            | Node::ArraysTsv
+            | Node::FitsTsv
+            | Node::StatsTsv
+            | Node::TreeJson => {
                 let files = info_files(&self.options).into_iter();
                 let mut files = files.filter(|(_, found)| *found == node);
                 files.next().map(|(name, _)| format!("info/{name}"))

@@ -26,6 +26,8 @@ pub enum Node {
     FitsTsv,
     /// `info/stats.tsv`
     StatsTsv,
+    /// `info/tree.json`
+    TreeJson,
     /// `hdus/`, in a FITS file
     Hdus,
     /// `blocks/N.bin`
@@ -74,6 +76,7 @@ impl Node {
             Self::Hdus => (0, 7),
             Self::FitsTsv => (0, 8),
             Self::StatsTsv => (0, 9),
+            Self::TreeJson => (0, 10),
             Self::Block(n) => (1, n),
             Self::ArrayDir(n) => (2, n),
             Self::Array(n, Format::Bin) => (3, n),
@@ -105,6 +108,7 @@ impl Node {
             (0, 7) => Self::Hdus,
             (0, 8) => Self::FitsTsv,
             (0, 9) => Self::StatsTsv,
+            (0, 10) => Self::TreeJson,
             (1, n) => Self::Block(n),
             (2, n) => Self::ArrayDir(n),
             (3, n) => Self::Array(n, Format::Bin),
@@ -133,7 +137,7 @@ mod tests {
         fn a_node_is_found_by_its_inode_number(n: u32) {
             for node in [
                 Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
-                Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Beside(n), Node::FitsTsv, Node::StatsTsv,
+                Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Beside(n), Node::FitsTsv, Node::StatsTsv, Node::TreeJson,
                 Node::ViewDir(View::Fits, n), Node::View(View::Fits, n),
                 Node::ViewDir(View::Previews, n), Node::View(View::Previews, n),
                 Node::Block(n), Node::ArrayDir(n), Node::Array(n, Format::Bin), Node::Array(n, Format::Npy), Node::ArrayLink(n), Node::Text(n),

@@ -58,7 +58,7 @@ impl Vfs {
             | Node::Hdus
             | Node::ArrayDir(_)
             | Node::ViewDir(..) => 0,
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv => {
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
                 self.info_len(state, node)
             }
             Node::StatsTsv => state.stats_len(),

@@ -58,8 +58,11 @@ const CRATES: &[(&str, &[&str])] = &[
             "vfs/",
         ],
     ),
-    ("serde", &["cli.rs", "cli/check.rs", "cli/report/"]),
-    ("serde_json", &["cli.rs", "cli/report/tree.rs"]),
+    (
+        "serde",
+        &["asdf/json.rs", "cli.rs", "cli/check.rs", "cli/report/"],
+    ),
+    ("serde_json", &["asdf/json.rs", "cli.rs"]),
     ("sha2", &["save/digest.rs"]),
     ("signal_hook", &["cli/daemon.rs", "cli/limits.rs"]),
     ("strsim", &["cli/options/table.rs"]),

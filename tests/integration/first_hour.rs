@@ -258,6 +258,21 @@ fn a_tree_is_printed_as_it_stands_and_as_json() {
     let tree: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
     assert_eq!(tree["!tag"], "tag:stsci.edu:asdf/core/asdf-1.1.0");
     assert_eq!(tree["flux"]["shape"], serde_json::json!([5]));
+    if !can_mount() {
+        return;
+    }
+    assert_eq!(place.mount(&["-r"]).code, 0);
+    let shown = fs::read_to_string(place.mnt.join("info/tree.json")).unwrap();
+    place.unmount();
+    assert_eq!(shown, said.stdout);
+    let mut bytes = fs::read(&place.file).unwrap();
+    let key = bytes.windows(5).position(|window| window == b"flux:");
+    bytes[key.unwrap() + 4] = b'[';
+    fs::write(&place.file, bytes).unwrap();
+    assert_eq!(place.mount(&["-r"]).code, 0);
+    let shown = fs::read_to_string(place.mnt.join("info/tree.json")).unwrap();
+    place.unmount();
+    assert!(shown.starts_with("{\"!error\":\"line "), "{shown}");
 }
 
 #[test]

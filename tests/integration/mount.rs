@@ -42,7 +42,13 @@ fn the_root_has_the_directories_of_the_contract() {
     assert_eq!(mount.names(""), ["arrays", "blocks", "info", "tree.yaml"]);
     assert_eq!(
         mount.names("info"),
-        ["arrays.tsv", "blocks.tsv", "stats.tsv", "status"]
+        [
+            "arrays.tsv",
+            "blocks.tsv",
+            "stats.tsv",
+            "status",
+            "tree.json"
+        ]
     );
     assert!(mount.names("blocks").is_empty() && mount.names("arrays").is_empty());
 }

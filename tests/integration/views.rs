@@ -177,7 +177,13 @@ fn what_fits_cannot_hold_is_listed_with_the_reason() {
     let mount = Mount::new(&file, &[]);
     assert_eq!(
         mount.names("info"),
-        ["arrays.tsv", "blocks.tsv", "stats.tsv", "status"]
+        [
+            "arrays.tsv",
+            "blocks.tsv",
+            "stats.tsv",
+            "status",
+            "tree.json"
+        ]
     );
     assert!(!mount.path("fits").exists());
 }

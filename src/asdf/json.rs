@@ -1,22 +1,43 @@
-//! `--tree`: the tree of a file as it stands there, or as JSON.
+//! The tree as JSON.
 //!
-//! As JSON a tag that is none of YAML's own is the key `!tag` of an object: beside the keys of a mapping, beside `!items` of a sequence,
+//! A tag that is none of YAML's own is the key `!tag` of an object: beside the keys of a mapping, beside `!items` of a sequence,
 //! and beside `!value` of a scalar. Aliases and merge keys stand for what they lead to.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::io;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::asdf::scalar::Value;
-use crate::asdf::tree::{Kind, Node};
+use super::scalar::Value;
+use super::tree::{Kind, Node, Tree};
+use crate::error::Error;
 
 /// What tags of YAML's own types begin with.
 const YAML: &str = "tag:yaml.org,2002:";
 /// The most mappings that are merged into one.
 const MOST_MERGED: usize = 1 << 10;
 
+/// Writes a tree as one line of JSON; `null` where there is none.
+///
+/// # Errors
+/// Of `out`.
+pub(crate) fn write(tree: Option<&Tree>, mut out: impl io::Write) -> io::Result<()> {
+    serde_json::to_writer(&mut out, &tree.and_then(Tree::root).map(Tagged))?;
+    out.write_all(b"\n")
+}
+
+/// Writes the object that stands for a tree that is not valid.
+///
+/// # Errors
+/// Of `out`.
+pub(crate) fn write_error(error: &Error, mut out: impl io::Write) -> io::Result<()> {
+    let object = HashMap::from([("!error", error.to_string())]);
+    serde_json::to_writer(&mut out, &object)?;
+    out.write_all(b"\n")
+}
+
 /// A node with its tag.
-pub(super) struct Tagged<'t>(pub(super) Node<'t>);
+struct Tagged<'t>(Node<'t>);
 
 /// A node without its tag.
 struct Untagged<'t>(Node<'t>);
@@ -87,7 +108,6 @@ fn entries<M: SerializeMap>(mapping: Node<'_>, map: &mut M) -> Result<(), M::Err
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asdf::tree::Tree;
 
     #[test]
     fn a_tree_is_json_with_its_tags() {
