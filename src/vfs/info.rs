@@ -215,8 +215,10 @@ fn fits_tsv(state: &State) -> Text {
         let path = snapshot.subject_path(subject);
         match snapshot.fits_file(subject) {
             Ok(file) => {
-                let shown = state.fits_path(subject).unwrap_or_default();
-                text.row([&*path, &shown, &file.len().to_string(), ""]);
+                match state.fits_path(subject) {
+                    Some(shown) => text.row([&*path, &shown, &file.len().to_string(), ""]),
+                    None => text.row([&*path, "-", "-", "its name would be too long"]),
+                }
                 for (column, why) in file.omitted() {
                     text.row([&format!("{path}/{column}"), "-", "-", why]);
                 }

@@ -14,7 +14,7 @@ use super::catalogue::{Catalogue, Entry};
 use super::format::Format;
 use super::node::Node;
 use super::state::State;
-use super::{Error, Invalidation, Options, Result, Vfs};
+use super::{Error, Invalidation, NAME_MAX, Options, Result, Vfs};
 use crate::asdf::fits_file::Subject;
 use crate::asdf::picture::Style;
 use crate::asdf::{Origin, Snapshot};
@@ -198,6 +198,11 @@ fn hash(shown: impl Hash) -> u64 {
     HASHER.get_or_init(RandomState::new).hash_one(shown)
 }
 
+/// Whether Linux has files with that name: one may be as long as it can be with the ending that it has under `arrays/`.
+fn is_possible(name: &str) -> bool {
+    u32::try_from(name.len()).is_ok_and(|len| len <= NAME_MAX)
+}
+
 impl State {
     /// The files of a view.
     pub(super) fn view(&self, view: View) -> &Arc<ViewFiles> {
@@ -221,7 +226,8 @@ impl State {
             }
             Subject::Table(place) => self.catalogue().number_of(self.snapshot.paths()?, place)?,
         };
-        self.view_path(Node::View(View::Fits, number))
+        let path = self.view_path(Node::View(View::Fits, number))?;
+        path.rsplit('/').all(is_possible).then_some(path)
     }
 
     fn view_file(&self, view: View, number: u32) -> Result<&ViewFile> {
@@ -269,13 +275,15 @@ impl State {
             if !is_shown {
                 continue;
             }
-            return Some(if at_file {
+            let (name, node) = if at_file {
                 let name = format!("{name}{}", view.suffix());
-                (name.into(), Node::View(view, number))
+                (name, Node::View(view, number))
             } else {
-                let name = view.directory_name(&name);
-                (name.into(), Node::ViewDir(view, number))
-            });
+                (view.directory_name(&name), Node::ViewDir(view, number))
+            };
+            if is_possible(&name) {
+                return Some((name.into(), node));
+            }
         }
     }
 
