@@ -45,7 +45,7 @@ impl Snapshot {
         let len = self.block_len(n).unwrap_or(0);
         let covers = |view: View| view.extent() == (0..len) && view.len() == len;
         let is_empty = len == 0 && array.bin_len() == 0;
-        if !is_empty && !array.view(len).is_ok_and(covers) {
+        if array.offset() != 0 || !is_empty && !array.view(len).is_ok_and(covers) {
             return Some("it is a view of a part of its block");
         }
         Values::of(array, self.text()).err()
@@ -85,7 +85,11 @@ impl Snapshot {
         for (at, value) in changes.into_iter().rev() {
             let old = text.get(at.clone()).unwrap_or_default();
             // a list in block style stands at the column of its dashes, where one in brackets must not
-            let space = if old.starts_with(b"-") { " " } else { "" };
+            let space = if old.is_empty() || old.starts_with(b"-") {
+                " "
+            } else {
+                ""
+            };
             text.splice(at, format!("{space}{value}").into_bytes());
         }
         Ok(text)

@@ -63,6 +63,10 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
     rustix::fs::setxattr(directory, "user.asdf.revert", how.as_bytes(), flags).map_err(|error| {
         match error {
             Errno::OPNOTSUPP => fail("not a mounted ASDF file"),
+            Errno::ROFS => fail("mounted read-only: no text is refused there"),
+            error if daemon_is_gone(error) => {
+                fail("its daemon is gone; asdf-mount -u takes the mount away")
+            }
             Errno::ACCESS | Errno::PERM => fail(&format!("{error}; only the user who mounted it may")),
             error => {
                 let why = format!(

@@ -63,7 +63,7 @@ impl Vfs {
         let mut done = Saved::default();
         if saved != committed {
             if outdated {
-                let why = "another program has changed the tree since this was opened".to_owned();
+                let why = "the tree has been changed since this was opened".to_owned();
                 return Err(Library::Stale { why }.into());
             }
             self.saver.check_up_to_date()?;
@@ -152,6 +152,16 @@ impl Vfs {
             let edit = edit_of_raw(state, draft, &Sum::None)?;
             edit.map_or(Ok(0), |edit| writer.growth(&edit))?
         };
+        self.check_free(n, growth)
+    }
+
+    /// That the disk has room for all bytes of a block anew, before any of them is encoded: a hole may be longer than any disk.
+    pub(super) fn check_room_for(&self, n: usize, len: u64) -> Result<()> {
+        let now = self.state().snapshot.block_len(n).unwrap_or(0);
+        self.check_free(n, len.saturating_sub(now))
+    }
+
+    fn check_free(&self, n: usize, growth: u64) -> Result<()> {
         let free = self.statfs()?.usable(rustix::process::geteuid().is_root());
         if growth <= free {
             return Ok(());

@@ -425,6 +425,22 @@ impl Vfs {
         self.announce_block(&self.state(), draft.block)
     }
 
+    /// Gives up what was written through a handle of which the writer is told that it has failed.
+    pub(super) fn abandon(&self, open: &DataHandle, why: &Error) {
+        *locked(&open.rewritten) = None;
+        let block = open.writes.as_ref().map(|writes| writes.block);
+        let Some(draft) = block.and_then(|block| self.edits.get(block)) else {
+            return;
+        };
+        let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
+        if !*saved {
+            let announced = self.give_up(&draft, why);
+            *saved = true;
+            self.edits.remove(&draft, true);
+            drop(announced);
+        }
+    }
+
     /// The end of a handle. That of the last writer of a block saves what a map wrote, and gives up what can't be saved; before that,
     /// a draft may hold what another writer has not finished.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
@@ -439,7 +455,13 @@ impl Vfs {
         let edited = self.edits.get(block);
         // what was refused is not saved later, when its writer takes it for lost
         let refused = edited.as_ref().and_then(|draft| draft.refusal());
-        let saved = refused.map_or_else(|| self.save_data(open), Err);
+        let saved = match (refused, edited.as_ref()) {
+            (Some(error), _) => Err(error),
+            // elements that lie aside come from no map: the last flush has saved or refused them
+            (None, Some(draft)) if open.is_aside() && draft.is_touched() => self.save_block(draft),
+            (None, _) if open.is_aside() => Ok(()),
+            (None, _) => self.save_data(open),
+        };
         let announced = edited.map(|_| self.announce_block(&self.state(), block));
         let draft = self.edits.remove_writer(block, slot);
         drop(announced);

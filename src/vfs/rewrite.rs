@@ -10,6 +10,7 @@
 //!
 //! A file without a header, `.bin`, is one of the first kind.
 
+use std::cell::Cell;
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 
 use super::block_edits::BlockDraft;
@@ -64,6 +65,16 @@ impl Rewritten {
             Self::Head(head) | Self::InPlace { head, .. } | Self::Aside { head, .. } => head,
             Self::TooLong | Self::Saved => &[],
         }
+    }
+}
+
+impl DataHandle {
+    /// Whether what was written through it so far is not in the draft of its block.
+    pub(super) fn is_aside(&self) -> bool {
+        matches!(
+            &*locked(&self.rewritten),
+            Some(Rewritten::Head(_) | Rewritten::Aside { .. } | Rewritten::TooLong)
+        )
     }
 }
 
@@ -197,6 +208,13 @@ impl Vfs {
         let Node::Array(number, _) = open.node else {
             return Ok(());
         };
+        if matches!(&*locked(&open.rewritten), None | Some(Rewritten::Saved)) {
+            return Ok(());
+        }
+        if let Some(writes) = &open.writes {
+            // the array of now may be another one than that which was being written
+            self.check_current(open.node, writes)?;
+        }
         let state = self.state();
         let (done, full) = match &*locked(&open.rewritten) {
             Some(Rewritten::InPlace { done, .. }) => (*done, state.array(number)?.bin_len()),
@@ -260,7 +278,12 @@ impl Vfs {
         header: &Header,
         elements: &Arc<Overlay>,
     ) -> Result<()> {
-        let draft = self.change(open, |draft| {
+        let begun = Cell::new(false);
+        let put = self.change(open, |draft| {
+            if draft.is_touched() {
+                return Err(Error::Busy("its block is being edited"));
+            }
+            begun.set(true);
             let state = self.state();
             let elements = state.snapshot.in_c_order(header, elements.clone())?;
             let mut buffer = vec![0; CHUNK];
@@ -275,8 +298,12 @@ impl Vfs {
             }
             draft.touch(open.node);
             Ok(draft.block)
-        })?;
-        let draft = self.edits.get(draft);
+        });
+        if let (Err(error), true) = (&put, begun.get()) {
+            // nothing may be built on half of it
+            self.abandon(open, error);
+        }
+        let draft = self.edits.get(put?);
         draft.map_or(Ok(()), |draft| self.save_block(&draft))
     }
 
@@ -324,6 +351,7 @@ impl Vfs {
         let path = state.array(number)?.path();
         let text = Arc::new(state.snapshot.redeclared(i, header)?);
         let decoded = state.snapshot.in_c_order(header, elements.clone())?;
+        self.check_room_for(n, decoded.len())?;
         self.let_go_of_tree();
         let state = self.state();
         let resized = Some((n, decoded.len()));

@@ -83,7 +83,13 @@ impl Vfs {
         if !lost {
             self.rescue()?;
         }
-        if let Some(number) = locked(&self.texts).revert() {
+        let mut texts = locked(&self.texts);
+        if !lost && texts.only_in_memory().is_some() {
+            return Err(Error::Busy("a text has just been refused"));
+        }
+        let shown = texts.revert();
+        drop(texts);
+        if let Some(number) = shown {
             self.tell_tree(number);
         }
         Ok(())

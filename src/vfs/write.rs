@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use log::warn;
 
 use super::attr::FileFacts;
+use super::edit::block_of;
 use super::error::check_name;
 use super::node::Node;
 use super::process::{is_of_another, process};
@@ -377,6 +378,17 @@ impl Vfs {
         if bytes.is_empty() {
             return Err(Error::NotPermitted("an empty file is no block or array"));
         }
+        let block = block_of(&self.state(), node);
+        if let Some(block) = block {
+            self.check_room_for(block, bytes.len())?;
+            if self
+                .edits
+                .get(block)
+                .is_some_and(|draft| draft.is_touched())
+            {
+                return Err(Error::Busy("its block is being edited"));
+            }
+        }
         let access = Access {
             write: true,
             truncate: true,
@@ -398,6 +410,10 @@ impl Vfs {
             self.fsync(&handle)
         };
         let copied = copy();
+        if let (Err(error), Open::Data(open)) = (&copied, &handle.open) {
+            // or the end of the handle saves as much as was copied
+            self.abandon(open, error);
+        }
         self.release(&handle);
         copied
     }

@@ -197,7 +197,7 @@ fn a_text_made_of_an_older_tree_is_not_saved_over_a_newer_one() {
     let renamed = fs::rename(&replacing, mount.path("tree.yaml"));
     assert_eq!(renamed.unwrap_err().raw_os_error(), ESTALE);
     let status = mount.text("info/status");
-    let why = "NOT SAVED: tree.yaml: another program has changed the tree since this was opened";
+    let why = "NOT SAVED: tree.yaml: the tree has been changed since this was opened";
     assert!(status.contains(why), "{status}");
     edited
         .write_all_at(old.replace("n: 1", "n: 3").as_bytes(), 0)

@@ -123,11 +123,16 @@ fn what_cannot_be_declared_anew_is_refused_and_stays() {
         array("part", 1, "uint8", "[3]"),
         "inline: !core/ndarray-1.0.0 [1, 2]\n".to_owned(),
         array("own", 2, "uint8", "[4]"),
+        array_with(
+            "turned",
+            "source: 3, datatype: uint8, byteorder: little, shape: [4], strides: [-1], offset: 3",
+        ),
     ];
     let sample = Sample::new(&tree.concat())
         .block(Block::raw(b"abcd"))
         .block(Block::raw(b"efgh"));
-    let (_dir, file, mount) = writable(&sample.block(Block::raw(b"ijkl")));
+    let sample = sample.block(Block::raw(b"ijkl")).block(Block::raw(b"mnop"));
+    let (_dir, file, mount) = writable(&sample);
     let before = fs::read(&file).unwrap();
     let status = |why: &str| {
         let text = mount.text("info/status");
@@ -137,6 +142,7 @@ fn what_cannot_be_declared_anew_is_refused_and_stays() {
     for (name, why) in [
         ("a", "other arrays lie in its block"),
         ("part", "a view of a part of its block"),
+        ("turned", "a view of a part of its block"),
     ] {
         assert_eq!(
             rewrite(&mount.path(&format!("arrays/{name}.npy")), &longer),
@@ -358,4 +364,68 @@ fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
     );
     mount.unmount();
     assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
+}
+
+/// The daemon summed the hole up for hours, and all other saves waited for it.
+#[test]
+fn a_hole_that_is_longer_than_the_disk_is_refused_at_once() {
+    const ENOSPC: Option<i32> = Some(28);
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("x", 0, "uint8", "[3]")).block(Block::raw(b"abc"));
+    let (_dir, _file, mount) = writable(&sample);
+    let path = mount.path("arrays/x.npy");
+    let file = File::create(&path).unwrap();
+    let head = npy("|u1", "False", "(35184372088832,)", b"");
+    (&file).write_all(&head).unwrap();
+    file.set_len(head.len() as u64 + (1 << 45)).unwrap();
+    assert_eq!(errno(file.sync_all()), ENOSPC);
+    drop(file);
+    let hole = mount.path("blocks/.0.bin.tmp");
+    let file = File::create(&hole).unwrap();
+    file.set_len(1 << 45).unwrap();
+    drop(file);
+    assert_eq!(errno(fs::rename(&hole, mount.path("blocks/0.bin"))), ENOSPC);
+    assert_eq!(mount.read("blocks/0.bin").unwrap(), b"abc");
+    fs::remove_file(&hole).unwrap();
+    assert_eq!(rewrite(&path, &npy("|u1", "False", "(2,)", b"xy")), None);
+    assert_eq!(mount.read("blocks/0.bin").unwrap(), b"xy");
+}
+
+/// As much as had been copied was saved, and for an array the close of another descriptor saved it.
+#[test]
+fn what_fails_half_way_leaves_a_block_as_it_was() {
+    // the spool lies on a disk that takes less than two blocks
+    const SCRIPT: &str = "
+mkdir small
+mount -t tmpfs -o size=13m none small
+chattr +i full || exit 77
+export TMPDIR=$PWD/small
+\"$0\" full/sample.asdf mnt
+head -c 8388608 /dev/zero > mnt/blocks/.0.bin.tmp
+mv -T mnt/blocks/.0.bin.tmp mnt/blocks/0.bin 2>/dev/null
+echo $?
+head -c 3 mnt/blocks/0.bin
+wc -c < mnt/blocks/0.bin
+\"$0\" -u mnt 2>/dev/null
+chattr -i full";
+    if !can_mount() || !crate::common::is_root() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let full = dir.path().join("full");
+    fs::create_dir(&full).unwrap();
+    let data = [b"abc", &vec![b'z'; 8_388_605][..]].concat();
+    let sample = Sample::new(&array("x", 0, "uint8", "[8388608]")).block(Block::raw(&data));
+    let file = sample.write(&full);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", SCRIPT, crate::common::PROGRAM]);
+    let said = run(command.current_dir(fs::canonicalize(dir.path()).unwrap()));
+    if said.code == 77 {
+        println!("skipped: no immutable directories here");
+        return;
+    }
+    assert_eq!(said.stdout, "1\nabc8388608\n", "{}", said.stderr);
+    assert_eq!(fs::read(&file).unwrap(), sample.bytes());
 }
