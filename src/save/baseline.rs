@@ -160,15 +160,28 @@ impl Baseline {
     }
 }
 
-/// The `stat` of the file of that name; `None` if there is none.
+/// The `stat` of the file of that name; `None` if there is none, or if the directory is no longer where it was found.
 ///
 /// # Errors
 /// [`Error::Io`] if the call fails for another reason: the file may be there.
 pub(super) fn named<S: Store>(store: &S, name: &OsStr) -> Result<Option<Stat>> {
+    let failed = |cause| Error::io(name.display().to_string(), cause);
+    if !store.is_in_place().map_err(failed)? {
+        return Ok(None);
+    }
+    in_directory(store, name)
+}
+
+/// The `stat` of the file of that name in the directory that is open, wherever that is now; `None` if there is none.
+///
+/// # Errors
+/// As [`named`].
+pub(super) fn in_directory<S: Store>(store: &S, name: &OsStr) -> Result<Option<Stat>> {
+    let failed = |cause| Error::io(name.display().to_string(), cause);
     match store.stat_name(name) {
         Ok(stat) => Ok(Some(stat)),
         Err(error) if is_gone(&error) => Ok(None),
-        Err(cause) => Err(Error::io(name.display().to_string(), cause)),
+        Err(cause) => Err(failed(cause)),
     }
 }
 

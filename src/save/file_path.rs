@@ -179,8 +179,9 @@ impl FilePath {
         };
         let name = relative.file_name().ok_or_else(no_file)?;
         let own = relative.parent().unwrap_or(Path::new(""));
-        let own = directory.open(own, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok((Disk::of(own.into()), name.to_owned()))
+        let dir = directory.open(own, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let way = (Arc::clone(directory), own.to_owned());
+        Ok((Disk::of(dir.into(), Some(way)), name.to_owned()))
     }
 }
 

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use super::baseline::{Scanned, named, stat};
+use super::baseline::{Scanned, in_directory, stat};
 use super::inplace::{InPlace, is_ours};
 use super::journal::{Head, Record};
 use super::name;
@@ -87,7 +87,7 @@ fn find_sidecar<S: Store>(
     };
     let failed = |cause| Error::io(sidecar.display().to_string(), cause);
     let its = store.stat(file).map_err(failed)?;
-    let Some(found) = named(&**store, &sidecar)? else {
+    let Some(found) = in_directory(&**store, &sidecar)? else {
         return Ok(None);
     };
     if !found.is_regular() {

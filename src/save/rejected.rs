@@ -169,7 +169,7 @@ impl Elsewhere {
             }
             directory = openat(&directory, name, flags, Mode::empty())?;
         }
-        Ok(Disk::of(directory.into()))
+        Ok(Disk::of(directory.into(), None))
     }
 }
 

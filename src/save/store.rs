@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
@@ -23,6 +23,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, retry_on_intr};
 
+use super::file_path::Beneath;
 use crate::asdf::layout::Extent;
 
 /// What the system says about a file.
@@ -117,6 +118,10 @@ pub trait Store: Send + Sync + 'static {
     fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
     fn sync_dir(&self) -> io::Result<()>;
+    /// Whether the way by which the directory was found still leads to it.
+    fn is_in_place(&self) -> io::Result<bool> {
+        Ok(true)
+    }
     /// The user that this process acts as.
     fn user(&self) -> u32;
 }
@@ -154,6 +159,8 @@ pub(super) fn impossible(error: &io::Error) -> bool {
 /// A directory on a real filesystem.
 pub struct Disk {
     dir: File,
+    /// The directory that it was found beneath, and the way from there; none if it stays FILE's whatever happens to its path.
+    way: Option<(Arc<Beneath>, PathBuf)>,
 }
 
 impl Disk {
@@ -164,12 +171,15 @@ impl Disk {
     pub fn open_dir(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        Ok(Self { dir: dir.into() })
+        Ok(Self {
+            dir: dir.into(),
+            way: None,
+        })
     }
 
     /// The directory that is open already.
-    pub(super) fn of(dir: File) -> Self {
-        Self { dir }
+    pub(super) fn of(dir: File, way: Option<(Arc<Beneath>, PathBuf)>) -> Self {
+        Self { dir, way }
     }
 
     /// Renames a file to a name that is free, or fails; `false` where the filesystem has no such call.
@@ -479,6 +489,21 @@ impl Store for Disk {
 
     fn sync_dir(&self) -> io::Result<()> {
         self.dir.sync_all()
+    }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        let Some((root, way)) = &self.way else {
+            return Ok(true);
+        };
+        match root.metadata(way) {
+            Ok(found) => Ok(Stat::from(&found).id == Stat::from(&self.dir.metadata()?).id),
+            Err(error) if is_gone(&error) => Ok(false),
+            // a link, or something that is mounted there
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::LOOP | Errno::XDEV) => Ok(false),
+                _ => Err(error),
+            },
+        }
     }
 
     fn user(&self) -> u32 {

@@ -506,6 +506,30 @@ fn what_is_mounted_below_is_shown_only_if_that_is_asked_for() {
     assert_eq!(all, ["c.asdf"]);
 }
 
+/// A member kept the directory that its file was first written in, and was shown and saved there.
+#[test]
+fn what_takes_the_place_of_a_directory_is_shown_and_saved() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["v/a.asdf", "next/a.asdf"]);
+    let at = |name: &str| dir.path().join(name);
+    let mount = Mount::new(dir.path(), &[]);
+    let tree = |n: usize| String::from_utf8(sample(n).tree().to_vec()).unwrap();
+    let first = tree(0).replace("n: 0", "n: 100");
+    fs::write(mount.path("v/a.asdf/tree.yaml"), &first).unwrap();
+    fs::rename(at("v"), at("old")).unwrap();
+    fs::rename(at("next"), at("v")).unwrap();
+    eventually("the file of the new directory is shown", || {
+        mount.read("v/a.asdf/tree.yaml").ok().as_deref() == Some(sample(1).tree())
+            && mount.read("v/a.asdf/blocks/0.bin").ok() == Some(data(1))
+    });
+    let second = tree(1).replace("n: 1", "n: 200");
+    fs::write(mount.path("v/a.asdf/tree.yaml"), &second).unwrap();
+    let starts = |name: &str, text: &str| fs::read(at(name)).unwrap().starts_with(text.as_bytes());
+    assert!(starts("v/a.asdf", &second) && starts("old/a.asdf", &first));
+}
+
 #[test]
 fn a_directory_that_becomes_a_link_leads_nowhere() {
     if !can_mount() {

@@ -1,5 +1,7 @@
 //! Whether another program has changed FILE, and what it is then.
 
+use std::io::ErrorKind;
+
 use super::{Refusal, Writer, locked, writable};
 use crate::asdf::scan::Scan;
 use crate::error::{Error, Result};
@@ -53,8 +55,10 @@ impl<S: Store> Writer<S> {
 
     /// Opens the file that has FILE's name now.
     fn reopen(&mut self) -> Result<Scan> {
-        let named = named(&*self.store, &self.name)?;
-        let same = named.is_some_and(|stat| stat.id == self.baseline.stat.id);
+        let Some(named) = named(&*self.store, &self.name)? else {
+            return Err(self.error("no longer there", ErrorKind::NotFound.into()));
+        };
+        let same = named.id == self.baseline.stat.id;
         let file = if same {
             self.file.clone()
         } else {
