@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, Items, Kind};
@@ -15,6 +16,9 @@ use super::{Change, How, Opener, connect, report};
 use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::vfs::{self, Answers, Attr, Error, Kernel, Node, Result, Statfs, Vfs};
+
+/// A file that could not be read is tried again after so long.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Many files.
 pub struct Many {
@@ -109,7 +113,10 @@ impl Many {
                 drop((slot, vfs));
                 self.members.close(item);
             }
-            Opened::Unreadable(then) if self.has_changed(item, &then)? => {
+            // what prevented it may have passed although the file is the same, as a lack of descriptors does
+            Opened::Unreadable(then)
+                if self.has_changed(item, &then)? || then.since.elapsed() > RETRY =>
+            {
                 self.members.forget(item, &slot);
             }
             opened => return Ok(opened),
@@ -148,7 +155,12 @@ impl Many {
             // perhaps because it is gone
             Err(why) => {
                 self.look_at(item)?;
-                return Ok(Opened::Unreadable(Arc::new(Unreadable { why, meta })));
+                let since = Instant::now();
+                return Ok(Opened::Unreadable(Arc::new(Unreadable {
+                    why,
+                    meta,
+                    since,
+                })));
             }
         };
         let stamp = stamp(&vfs.metadata());

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::Metadata;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use super::item::Item;
 use crate::source::len_u64;
@@ -31,6 +32,8 @@ pub(super) struct Unreadable {
     pub(super) why: String,
     /// Its attributes from before that was tried.
     pub(super) meta: Metadata,
+    /// When that was tried.
+    pub(super) since: Instant,
 }
 
 /// The place of a member in the table. Threads that want the same member wait for the one that opens it.
