@@ -64,7 +64,7 @@ impl Sources {
         };
         match self {
             Self::One(path) => under(path),
-            Self::Many(Contents::List(files), _) => files.values().find_map(|path| under(path)),
+            Self::Many(Contents::List(_, files), _) => files.values().find_map(|path| under(path)),
             Self::Many(Contents::Mirror(..), path) => {
                 let meets = options.other_mounts && mountpoint.starts_with(path);
                 let why = || format!("{}: with -o other-mounts it would hold", path.display());
@@ -163,7 +163,13 @@ fn list(paths: Vec<PathBuf>) -> Result<Sources, Failure> {
     }
     let name = format!("{} files", files.len());
     let files = files.into_iter().map(|(name, (_, whole))| (name, whole));
-    Ok(Sources::Many(Contents::List(files.collect()), name.into()))
+    let root = Path::new("/");
+    let beneath = Beneath::new(root, true).map_err(|cause| {
+        let error = Error::io(root.display().to_string(), cause);
+        Failure::reading(root, &error)
+    })?;
+    let contents = Contents::List(Arc::new(beneath), files.collect());
+    Ok(Sources::Many(contents, name.into()))
 }
 
 #[cfg(test)]

@@ -60,8 +60,9 @@ impl Default for Match {
 pub enum Contents {
     /// The files below a directory whose names match, in directories like those there.
     Mirror(Arc<Beneath>, Match),
-    /// Files, each by the name that it is shown under.
-    List(BTreeMap<OsString, PathBuf>),
+    /// Files, each by the name that it is shown under, with its whole path. They are found from the root directory, which is given:
+    /// a link that takes the place of one is not followed, as it may lead into the mount itself.
+    List(Arc<Beneath>, BTreeMap<OsString, PathBuf>),
 }
 
 /// A name in a directory of a collection.
@@ -75,7 +76,7 @@ impl Contents {
     pub(super) fn directory(&self) -> Option<&Path> {
         match self {
             Self::Mirror(root, _) => Some(root.path()),
-            Self::List(_) => None,
+            Self::List(..) => None,
         }
     }
 
@@ -83,9 +84,12 @@ impl Contents {
     pub(super) fn file(&self, relative: PathBuf) -> FilePath {
         match self {
             Self::Mirror(root, _) => FilePath::beneath(root, relative),
-            Self::List(files) => {
+            Self::List(root, files) => {
                 let known = files.get(relative.as_os_str());
-                FilePath::from(known.unwrap_or(&relative))
+                FilePath::beneath(
+                    root,
+                    known.map_or(relative, |path| from_root(path).to_owned()),
+                )
             }
         }
     }
@@ -106,12 +110,12 @@ impl Contents {
                 };
                 kind.map(|kind| (kind, meta))
             }
-            Self::List(_) if relative.as_os_str().is_empty() => {
-                Some((Kind::Directory, std::fs::metadata("/")?))
+            Self::List(root, _) if relative.as_os_str().is_empty() => {
+                Some((Kind::Directory, root.metadata(relative)?))
             }
-            Self::List(files) => {
+            Self::List(root, files) => {
                 let path = files.get(relative.as_os_str()).ok_or_else(no_such_file)?;
-                let meta = std::fs::metadata(path)?;
+                let meta = root.metadata(from_root(path)).map_err(absent)?;
                 meta.is_file().then_some((Kind::Member, meta))
             }
         };
@@ -125,7 +129,7 @@ impl Contents {
     pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<Entry>> {
         let (root, names) = match self {
             Self::Mirror(root, names) => (root, names),
-            Self::List(files) => {
+            Self::List(_, files) => {
                 let entry = |name: &OsString| Entry {
                     name: name.clone(),
                     kind: Kind::Member,
@@ -163,12 +167,17 @@ impl Contents {
         let flags = OFlags::PATH;
         match self {
             Self::Mirror(root, _) => Ok(root.open(Path::new(""), flags)?.into()),
-            Self::List(files) => {
-                let path = files.values().next();
-                path.map_or_else(|| Err(no_such_file()), File::open)
+            Self::List(root, files) => {
+                let path = files.values().next().ok_or_else(no_such_file)?;
+                Ok(root.open(from_root(path), flags)?.into())
             }
         }
     }
+}
+
+/// The way from the root directory to a whole path.
+fn from_root(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
 }
 
 fn no_such_file() -> io::Error {

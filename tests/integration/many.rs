@@ -451,6 +451,27 @@ fn files_are_listed_by_name_and_two_of_a_name_are_refused() {
     assert!(mounted_at(&mnt).is_none());
 }
 
+/// The daemon waited for itself for ever.
+#[test]
+fn a_listed_file_that_becomes_a_link_into_the_mount_is_gone() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf"]);
+    let at = |name: &str| dir.path().join(name);
+    let mnt = at("mnt");
+    fs::create_dir(&mnt).unwrap();
+    let said = asdf_mount([&at("a.asdf"), &at("b.asdf"), &mnt]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let tree = |name: &str| fs::read(mnt.join(name).join("tree.yaml"));
+    assert_eq!(tree("a.asdf").unwrap(), sample(0).tree());
+    fs::remove_file(at("a.asdf")).unwrap();
+    symlink(mnt.join("b.asdf/tree.yaml"), at("a.asdf")).unwrap();
+    eventually("the link is not followed", || tree("a.asdf").is_err());
+    assert_eq!(tree("b.asdf").unwrap(), sample(1).tree());
+    assert_eq!(asdf_mount([Path::new("-u"), &mnt]).code, 0);
+}
+
 #[test]
 fn a_directory_is_mounted_on_a_directory_in_it() {
     if !can_mount() {
