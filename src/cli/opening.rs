@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::Metadata;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use log::{debug, warn};
@@ -102,9 +102,10 @@ pub(super) fn opener(options: &Options, cache: &Arc<Cache>) -> Box<Opener> {
     })
 }
 
-/// The directories that members' external blocks are opened in, each opened once while a member of it is open.
+/// The directories that members' external blocks are opened in, each opened once while a member of it is open. Device and inode
+/// number tell them apart: a path may have come to mean another one.
 #[derive(Default)]
-struct Sandboxes(Mutex<HashMap<PathBuf, Weak<Sandbox>>>);
+struct Sandboxes(Mutex<HashMap<(u64, u64), Weak<Sandbox>>>);
 
 impl Sandboxes {
     /// That of a file.
@@ -113,16 +114,18 @@ impl Sandboxes {
             return Ok(Arc::new(Sandbox::new(file.whole(), allowed)?));
         }
         let own = file.whole().parent().unwrap_or(Path::new("/"));
+        let failed = |cause| Error::io(own.display().to_string(), cause);
+        let directory = file.directory().map_err(failed)?;
+        let found = rustix::fs::fstat(&directory).map_err(|errno| failed(errno.into()))?;
+        let id = (found.st_dev, found.st_ino);
         // a thread that panicked with it left the map itself whole
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sandbox) = known.get(own).and_then(Weak::upgrade) {
+        if let Some(sandbox) = known.get(&id).and_then(Weak::upgrade) {
             return Ok(sandbox);
         }
         known.retain(|_, sandbox| sandbox.strong_count() > 0);
-        let failed = |cause| Error::io(own.display().to_string(), cause);
-        let sandbox = Sandbox::beneath(file.directory().map_err(failed)?, own);
-        let sandbox = Arc::new(sandbox);
-        known.insert(own.to_owned(), Arc::downgrade(&sandbox));
+        let sandbox = Arc::new(Sandbox::beneath(directory, own));
+        known.insert(id, Arc::downgrade(&sandbox));
         Ok(sandbox)
     }
 }
