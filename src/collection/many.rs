@@ -228,7 +228,7 @@ impl Many {
             let node = report::find(part, node, name)?;
             return Ok((item, self.attr(part, node)?));
         }
-        if item == Item::ROOT && name == report::NAME {
+        if report::takes(item, name) {
             return Ok((Item::REPORT, self.attr(&Part::Report, Node::Root)?));
         }
         let way = self.way(item)?.join(name);
@@ -263,9 +263,9 @@ impl Many {
         let entries = self.contents.entries(&way);
         let entries = entries.map_err(|error| failed(&way, error))?;
         let mut items = self.items();
-        // the report takes that name, where it is looked up
-        let hidden = |name: &OsStr| item == Item::ROOT && name == report::NAME;
-        let entries = entries.into_iter().filter(|entry| !hidden(&entry.name));
+        // the report has that name, where it is looked up
+        let entries = entries.into_iter();
+        let entries = entries.filter(|entry| !report::takes(item, &entry.name));
         let entries = entries.filter_map(|entry| {
             let inode = Inode {
                 item: items.of(item, entry.kind, &entry.name)?,

@@ -26,6 +26,11 @@ const INFO: [(&str, Node); 1] = [("status", Node::Status)];
 /// The most lines of a kind in the status.
 const MAX_LINES: usize = 100;
 
+/// Whether a name in a directory is that of the report, whatever DIR has under it.
+pub(super) fn takes(directory: Item, name: &OsStr) -> bool {
+    directory == Item::ROOT && name == NAME
+}
+
 /// The kind of a node of the collection itself.
 pub(super) fn kind(node: Node) -> vfs::Kind {
     match node {
@@ -180,6 +185,7 @@ impl Many {
             let Ok(mut entries) = self.contents.entries(&way) else {
                 continue;
             };
+            entries.retain(|entry| !takes(directory, &entry.name));
             entries.sort_by(|a, b| a.name.cmp(&b.name));
             let mut below = Vec::new();
             for entry in entries {

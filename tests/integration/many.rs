@@ -63,6 +63,8 @@ fn a_directory_is_mirrored_with_its_files_as_directories() {
         "visit 3/b.asdf",
         "visit 3/deep/c.asdf",
         "empty/x.txt",
+        // the report takes its place
+        ".asdf-mount/d.asdf",
     ]);
     let root = dir.path();
     fs::write(root.join("note.txt"), "").unwrap();
