@@ -146,6 +146,7 @@ impl Many {
     /// Opens the file of a member.
     fn open(&self, item: Item) -> Result<Opened> {
         let meta = self.look_at(item)?;
+        self.members.close_others_of(item, &meta);
         let kernel = Arc::<Kernel>::default();
         if let Some((changes, answers)) = self.wire.get() {
             connect(item, &kernel, changes.clone(), answers.clone());

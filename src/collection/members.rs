@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -55,7 +56,6 @@ pub(super) type Stamp = [i64; 7];
 
 /// What tells one state of a file from another.
 pub(super) fn stamp(meta: &Metadata) -> Stamp {
-    use std::os::unix::fs::MetadataExt;
     [
         meta.dev().cast_signed(),
         meta.ino().cast_signed(),
@@ -211,6 +211,25 @@ impl Members {
     pub(super) fn close(&self, item: Item) {
         let entry = self.lock().take(item);
         drop(entry);
+    }
+
+    /// Closes idle members that have the file with these attributes open by another name: one may hold its lock.
+    pub(super) fn close_others_of(&self, item: Item, meta: &Metadata) {
+        let id = |meta: &Metadata| (meta.dev(), meta.ino());
+        let mut table = self.lock();
+        let others = table.open.iter().filter(|(other, entry)| {
+            let is_same = |vfs: &Arc<Vfs>| id(&vfs.metadata()) == id(meta);
+            **other != item
+                && matches!(entry.slot.get(), Some(Ok(Opened::Vfs(vfs))) if is_same(vfs))
+        });
+        let others: Vec<Item> = others.map(|(other, _)| *other).collect();
+        let idle: Vec<Entry> = others
+            .into_iter()
+            .filter_map(|other| table.take(other))
+            .collect();
+        drop(table);
+        // their files are closed with the lock released
+        drop(idle);
     }
 
     /// The member, if it is open.

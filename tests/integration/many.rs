@@ -347,6 +347,30 @@ fn a_member_is_saved_and_locked_from_its_first_change_on() {
     assert_eq!(mount.read("b.asdf/tree.yaml").unwrap(), sample(1).tree());
 }
 
+/// The daemon held the lock for the old name.
+#[test]
+fn a_file_that_was_written_is_written_again_by_a_new_name() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf"]);
+    let at = |name: &str| dir.path().join(name);
+    let mount = Mount::new(dir.path(), &[]);
+    let tree = mount.text("a.asdf/tree.yaml");
+    fs::write(
+        mount.path("a.asdf/tree.yaml"),
+        tree.replace("n: 0", "n: 100"),
+    )
+    .unwrap();
+    // the kernel lets go of the handle behind the program's back
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    fs::rename(at("a.asdf"), at("b.asdf")).unwrap();
+    let edited = tree.replace("n: 0", "n: 200");
+    fs::write(mount.path("b.asdf/tree.yaml"), &edited).unwrap();
+    let saved = fs::read(at("b.asdf")).unwrap();
+    assert!(saved.starts_with(edited.as_bytes()));
+}
+
 #[test]
 fn what_is_not_saved_names_the_member() {
     if !can_mount() {
