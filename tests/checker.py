@@ -33,7 +33,7 @@ def run(command):
     outcomes, closing = {}, False
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     for line in process.stdout:
-        if match := re.match(r"FAIL (.*?): (.*)", line):
+        if match := re.match(r"FAIL ((?:cli: )?.*?): (.*)", line):
             outcomes[match[1]] = match[2]
         elif match := re.match(r"ok   (.*?)(?: \([0-9.]+ s\))?$", line):
             outcomes[match[1]] = None

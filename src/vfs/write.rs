@@ -14,8 +14,8 @@ use super::node::Node;
 use super::process::{is_of_another, process};
 use super::texts::{Number, TREE_NAME, TextHandle};
 use super::{
-    Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Open, Opened, ROOT_DIRECTORIES,
-    Rename, Result, Vfs, block_number, locked,
+    Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Kind, Open, Opened,
+    ROOT_DIRECTORIES, Rename, Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
 use crate::source::{Memory, Source, len_u64};
@@ -29,6 +29,8 @@ const REGULAR: u32 = 0o100_000;
 const CHUNK: usize = 1 << 20;
 /// The permission bits of a mode, with set-id and sticky bits.
 const MODE_MASK: u32 = 0o7777;
+/// Of them, those by which a file is a program.
+const EXECUTE_BITS: u32 = 0o111;
 
 impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
@@ -542,11 +544,16 @@ impl Vfs {
     }
 }
 
-/// That owner and mode are asked to be what they are.
+/// That owner and mode are asked to be what they are. Files of the mount are never shown as programs, and `install` makes all of them
+/// such: the bits for that are passed over.
 fn check_facts_stay(now: &Attr, changes: &Attributes) -> Result<()> {
+    let compared = match now.kind {
+        Kind::File => MODE_MASK & !EXECUTE_BITS,
+        Kind::Directory | Kind::Symlink => MODE_MASK,
+    };
     let same_mode = changes
         .mode
-        .is_none_or(|mode| mode & MODE_MASK == u32::from(now.perm));
+        .is_none_or(|mode| mode & compared == u32::from(now.perm));
     let same_owner = changes.uid.is_none_or(|uid| uid == now.uid)
         && changes.gid.is_none_or(|gid| gid == now.gid);
     if same_mode && same_owner {
