@@ -36,7 +36,8 @@ impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
     ///
     /// Owner and mode are FILE's, and are changed there: here a change to what they are already is accepted, and any other refused,
-    /// so that nothing is shown that is not so. Scratch files have their own. A time is kept of a file in the root, and else ignored:
+    /// so that nothing is shown that is not so; while `tree.yaml` is open it is passed over, as `install` gives a mode to what it has
+    /// made and not closed. Scratch files have their own. A time is kept of a file in the root, and else ignored:
     /// `cp -p`, `rsync -a` and `tar` complain about anything else.
     ///
     /// # Errors
@@ -54,8 +55,11 @@ impl Vfs {
             file.set(changes);
             return Ok(file.attr());
         }
-        let keeps_facts = |number| !locked(&self.texts).is_tree(number);
-        if !matches!(node, Node::Text(number) if keeps_facts(number)) {
+        let may_change = |number| {
+            let texts = locked(&self.texts);
+            !texts.is_tree(number) || texts.is_open(number)
+        };
+        if !matches!(node, Node::Text(number) if may_change(number)) {
             check_facts_stay(&self.attr_now(&self.state(), node)?, changes)?;
         }
         if let Some(size) = changes.size {

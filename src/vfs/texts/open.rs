@@ -114,7 +114,7 @@ impl Texts {
     }
 
     /// Whether any handle has that file open.
-    pub(super) fn is_open(&self, number: Number) -> bool {
+    pub(in crate::vfs) fn is_open(&self, number: Number) -> bool {
         self.open.keys().any(|handle| handle.number == number)
     }
 
