@@ -427,7 +427,6 @@ impl Vfs {
 
     /// Gives up what was written through a handle of which the writer is told that it has failed.
     pub(super) fn abandon(&self, open: &DataHandle, why: &Error) {
-        *locked(&open.rewritten) = None;
         let block = open.writes.as_ref().map(|writes| writes.block);
         let Some(draft) = block.and_then(|block| self.edits.get(block)) else {
             return;

@@ -42,6 +42,8 @@ impl Vfs {
             && snapshot.text().len() <= MAX_TEXT_COUNTED
             && snapshot.arrays().len() <= MAX_COUNTED;
         let short = short && (node != Node::ArraysTsv || snapshot.references().is_empty());
+        // all of the tree, which a state does not change
+        let short = short && node != Node::TreeJson;
         let last = locked(&state.info_lens).get(&node).copied();
         last.filter(|_| !short).unwrap_or_else(|| {
             let len = self.made(state, node).len();

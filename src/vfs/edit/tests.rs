@@ -80,3 +80,64 @@ fn a_handle_of_a_removed_block_leaves_the_next_one_of_that_number_alone() {
     let open = vfs.open(Node::Block(1), Access::default()).unwrap();
     assert_eq!(read(&vfs, &open.handle), b"1234");
 }
+
+/// An NPY file of bytes.
+fn npy(fortran_order: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
+    let text =
+        format!("{{'descr': '|u1', 'fortran_order': {fortran_order}, 'shape': {shape}, }}\n");
+    let len = u16::try_from(text.len()).unwrap().to_le_bytes();
+    [b"\x93NUMPY\x01\0", &len[..], text.as_bytes(), elements].concat()
+}
+
+/// The file of the only array, emptied, in which these bytes have been written, and its block, in which one byte has.
+fn array_beside_block(vfs: &Vfs, bytes: &[u8]) -> (Handle, Handle) {
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let write = |truncate| Access {
+        write: true,
+        truncate,
+        ..Access::default()
+    };
+    let open = |node, truncate| vfs.open(node, write(truncate)).unwrap().handle;
+    let array = open(Node::Array(number, Format::Npy), true);
+    let block = open(Node::Block(0), false);
+    vfs.write(&array, 0, bytes, false).unwrap();
+    vfs.write(&block, 0, b"B", false).unwrap();
+    (array, block)
+}
+
+fn stored(vfs: &Vfs) -> Vec<u8> {
+    let block = vfs.state().snapshot.block(0).unwrap();
+    crate::source::read_all(&*block, 100).unwrap()
+}
+
+/// The thread that handled the end of the handle saved the array although `close` had failed.
+#[test]
+fn nothing_is_saved_behind_a_close_that_has_failed() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
+    let (array, block) = array_beside_block(&vfs, &npy("False", "(5,)", b"12345"));
+    let refused = vfs.flush(&array, 0);
+    assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
+    vfs.flush(&block, 0).unwrap();
+    vfs.release(&block);
+    vfs.release(&array);
+    assert_eq!(stored(&vfs), b"Bbc");
+    assert_eq!(vfs.state().snapshot.arrays()[0].shape(), Some(&[3][..]));
+}
+
+/// Elements in another order went into the draft in which another program was writing, and half of them with its next save.
+#[test]
+fn elements_in_another_order_are_not_put_into_the_draft_of_another_writer() {
+    let text = String::from_utf8_lossy(TEXT).replace("[3]", "[2, 3]");
+    let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(b"abcdef"));
+    let turned = npy("True", "(2, 3)", b"142536");
+    let (array, block) = array_beside_block(&vfs, &turned);
+    let refused = vfs.flush(&array, 0);
+    assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
+    vfs.flush(&block, 0).unwrap();
+    assert_eq!(stored(&vfs), b"Bbcdef");
+    // once the other is done, it may be tried again
+    vfs.flush(&array, 0).unwrap();
+    assert_eq!(stored(&vfs), b"123456");
+    vfs.release(&block);
+    vfs.release(&array);
+}
