@@ -3,6 +3,9 @@
 //! Elements are read once and in order. NaN counts for itself alone; infinities are numbers here, as in numpy.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
 use super::Snapshot;
 use super::datatype::{ByteOrder, Datatype, Scalar};
@@ -131,6 +134,34 @@ impl Snapshot {
             }
             _ => Ok(None),
         }
+    }
+
+    /// [`Snapshot::stats`] of every array, in their order. Reads them on all cores.
+    #[must_use]
+    pub fn all_stats(&self) -> Vec<Result<Option<Stats>>> {
+        let count = self.arrays().len();
+        let next = AtomicUsize::new(0);
+        let (sender, receiver) = mpsc::channel();
+        // each thread takes the array that is next, until none is left
+        let work = || {
+            let sender = sender.clone();
+            while let i = next.fetch_add(1, Ordering::Relaxed)
+                && i < count
+                && sender.send((i, self.stats(i))).is_ok()
+            {}
+        };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        thread::scope(|scope| {
+            for _ in 1..cores.min(count) {
+                // without a thread, this one does its work
+                let _ = thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+        drop(sender);
+        let mut found: Vec<_> = receiver.iter().collect();
+        found.sort_unstable_by_key(|(i, _)| *i);
+        found.into_iter().map(|(_, stats)| stats).collect()
     }
 }
 

@@ -88,8 +88,13 @@ pub(super) fn list(
             }
         };
         let Ok(path) = file else { continue };
+        let stats = if with_stats {
+            looked.snapshot.all_stats()
+        } else {
+            Vec::new()
+        };
         if json {
-            json::print(path, &looked.snapshot, with_stats)?;
+            json::print(path, &looked.snapshot, &stats)?;
             continue;
         }
         if files.len() > 1 {
@@ -97,7 +102,7 @@ pub(super) fn list(
             let name = path.display().to_string();
             say_bytes(format!("{gap}{}:\n", printable(&name)).as_bytes())?;
         }
-        list_file(&looked.snapshot, with_stats)?;
+        list_file(&looked.snapshot, &stats)?;
     }
     Ok(status)
 }
@@ -122,7 +127,7 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
 }
 
 /// Prints the files of a mount with their sizes, one a line.
-fn list_file(snapshot: &Snapshot, with_stats: bool) -> Result<(), Failure> {
+fn list_file(snapshot: &Snapshot, stats: &[Result<Option<Stats>, Error>]) -> Result<(), Failure> {
     let mut out = String::new();
     let mut said = Ok(());
     let mut line = |size: u64, name: &str, note: &str| {
@@ -160,11 +165,7 @@ fn list_file(snapshot: &Snapshot, with_stats: bool) -> Result<(), Failure> {
         let note = [array.datatype_text(), array.shape_text()]
             .map(Option::unwrap_or_default)
             .join(" ");
-        let note = if with_stats {
-            format!("{note}{}", stats_note(snapshot, i))
-        } else {
-            note
-        };
+        let note = note + &stats.get(i).map_or_else(String::new, stats_note);
         line(array.bin_len(), &format!("{name}.bin"), &note);
         line(array.npy_len(), &format!("{name}.npy"), "");
     }
@@ -177,8 +178,8 @@ fn list_file(snapshot: &Snapshot, with_stats: bool) -> Result<(), Failure> {
 }
 
 /// What is known of the numbers of an array, behind its type and shape.
-fn stats_note(snapshot: &Snapshot, i: usize) -> String {
-    match snapshot.stats(i) {
+fn stats_note(stats: &Result<Option<Stats>, Error>) -> String {
+    match stats {
         Err(error) => format!("  (not read: {error})"),
         Ok(None) => String::new(),
         Ok(Some(Stats { range, mean, nan })) => {

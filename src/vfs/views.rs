@@ -42,6 +42,14 @@ impl View {
         }
     }
 
+    /// What is in it.
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Fits => "arrays and tables as FITS files",
+            Self::Previews => "pictures of arrays",
+        }
+    }
+
     /// What the names of its files end with.
     fn suffix(self) -> &'static str {
         match self {

@@ -360,11 +360,12 @@ fn the_status_tells_what_is_mounted_and_when_it_has_gone() {
         .block(Block::raw(&[1; 100]))
         .block(Block::raw(&[2; 2000]));
     let file = sample.write(dir.path());
-    let mount = Mount::new(&file, &["-o", "cache=32M"]);
+    let mount = Mount::new(&file, &["-o", "cache=32M,fits"]);
     let status = mount.text("info/status");
     for line in [
         "written   by asdf 4.1.0\n",
-        " of asdf-mount 0.1.0, -o cache=32M\n",
+        " of asdf-mount 0.1.0, -o cache=32M,fits\n",
+        "view      fits/: arrays and tables as FITS files\noffered   -o previews: pictures of arrays\n",
         "array     large: uint8 [20, 100], 2000 bytes (1.9 KiB)\narray     small: uint8 [100], 100 bytes\n",
         "of 33554432 bytes (32.0 MiB)\n",
     ] {

@@ -6,11 +6,12 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::asdf::Reference;
 use crate::asdf::frame::standard;
-use crate::asdf::stats::Number;
+use crate::asdf::stats::{Number, Stats};
 use crate::asdf::{Array, Snapshot};
 use crate::cli::exit::Failure;
 use crate::cli::print_line;
 use crate::codec::code_text;
+use crate::error::Error;
 
 #[derive(serde::Serialize)]
 struct FileObject<'a> {
@@ -79,8 +80,8 @@ impl From<Number> for NumberValue {
 }
 
 /// The statistics of an array; nulls if it has none, or can't be read.
-fn stats(snapshot: &Snapshot, i: usize) -> StatsObject {
-    let found = snapshot.stats(i).ok().flatten();
+fn stats(found: &Result<Option<Stats>, Error>) -> StatsObject {
+    let found = found.as_ref().ok().copied().flatten();
     let (low, high) = found.and_then(|found| found.range).unzip();
     StatsObject {
         min: low.map(Into::into),
@@ -101,7 +102,7 @@ struct ReferenceObject {
 struct Blocks<'a>(&'a Snapshot);
 
 /// The arrays of a file, one at a time, perhaps with their statistics.
-struct Arrays<'a>(&'a Snapshot, bool);
+struct Arrays<'a>(&'a Snapshot, &'a [Result<Option<Stats>, Error>]);
 
 /// What of a file leads into others.
 struct References<'a>(&'a Snapshot);
@@ -135,7 +136,7 @@ impl Serialize for Arrays<'_> {
                 source: array.source_text(),
                 size: shown.then(|| array.bin_len()),
                 problem: array.problem().map(ToString::to_string),
-                stats: self.1.then(|| stats(self.0, i)),
+                stats: self.1.get(i).map(stats),
             }
         }))
     }
@@ -157,7 +158,11 @@ impl Serialize for References<'_> {
 }
 
 /// Prints what a mount of the file at `path` would show, as one line.
-pub(super) fn print(path: &Path, snapshot: &Snapshot, stats: bool) -> Result<(), Failure> {
+pub(super) fn print(
+    path: &Path,
+    snapshot: &Snapshot,
+    stats: &[Result<Option<Stats>, Error>],
+) -> Result<(), Failure> {
     let layout = snapshot.layout();
     print_line(&FileObject {
         file: path.display().to_string(),

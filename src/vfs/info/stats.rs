@@ -23,7 +23,7 @@ impl State {
     pub(in crate::vfs) fn stats_len(&self) -> u64 {
         let known = locked(&self.info_lens).get(&Node::StatsTsv).copied();
         known.unwrap_or_else(|| {
-            let len = stats_tsv(&self.snapshot, |_| Ok(None)).len();
+            let len = stats_tsv(&self.snapshot, &[]).len();
             locked(&self.info_lens).insert(Node::StatsTsv, len);
             len
         })
@@ -33,7 +33,7 @@ impl State {
     pub(in crate::vfs) fn stats_source(&self) -> Arc<dyn Source> {
         let snapshot = Arc::clone(&self.snapshot);
         let make = move || {
-            let text = stats_tsv(&snapshot, |i| snapshot.stats(i));
+            let text = stats_tsv(&snapshot, &snapshot.all_stats());
             Ok(text.into_string().into_bytes())
         };
         Arc::new(Made::new(self.stats_len(), make))
@@ -48,15 +48,20 @@ impl Text {
     }
 }
 
-fn stats_tsv(snapshot: &Snapshot, stats: impl Fn(usize) -> Result<Option<Stats>, Error>) -> Text {
+/// A line for each array, with what is known of its numbers; `stats` may be shorter.
+fn stats_tsv(snapshot: &Snapshot, stats: &[Result<Option<Stats>, Error>]) -> Text {
     let mut text = Text::default();
     let names = ["min", "max", "mean", "nan"].map(str::to_owned);
     text.stats_row("path", &names);
     for (i, array) in snapshot.arrays().iter().enumerate() {
-        let found = stats(i).unwrap_or_else(|error| {
-            warn!("info/stats.tsv: {error}");
-            None
-        });
+        let found = match stats.get(i) {
+            Some(Ok(found)) => *found,
+            Some(Err(error)) => {
+                warn!("info/stats.tsv: {error}");
+                None
+            }
+            None => None,
+        };
         text.stats_row(&array.path(), &columns(found));
     }
     text

@@ -12,7 +12,7 @@ use crate::asdf::{Array, Snapshot};
 use crate::codec::check_index_dir;
 use crate::vfs::state::State;
 use crate::vfs::texts::Refused;
-use crate::vfs::{Vfs, locked};
+use crate::vfs::{Vfs, View, locked};
 
 /// What is said of saves before the first.
 const NOTHING_SAVED: &str = "nothing saved since the file was mounted";
@@ -60,6 +60,14 @@ impl Vfs {
             env!("CARGO_PKG_VERSION"),
             self.options.given
         ));
+        for view in View::ALL {
+            let (name, what) = (view.name(), view.what());
+            if view.is_shown(&self.options) {
+                text.line(format_args!("view      {name}/: {what}"));
+            } else {
+                text.line(format_args!("offered   -o {name}: {what}"));
+            }
+        }
     }
 
     /// Whether FILE is still there, and what is shown.
