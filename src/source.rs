@@ -98,6 +98,36 @@ pub fn len_u64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
+/// How many of `left` bytes are taken at once: all of them, but no more than `most`.
+#[must_use]
+#[doc(hidden)]
+pub fn at_most(left: u64, most: usize) -> usize {
+    usize::try_from(left).map_or(most, |left| left.min(most))
+}
+
+/// Reads a range from its start to its end, and calls `take` with each piece: `most` bytes, and the rest at the end.
+///
+/// # Errors
+/// Of reading, and of `take`, which ends it.
+#[doc(hidden)]
+pub fn each_piece(
+    source: &dyn Source,
+    range: Range<u64>,
+    most: usize,
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let Range { mut start, end } = range;
+    let mut buf = PooledBuf::default();
+    while start < end {
+        let len = at_most(end.saturating_sub(start), most.max(1));
+        buf.reset(len);
+        source.read_exact_at(&mut buf, start)?;
+        take(&buf)?;
+        start = start.saturating_add(len_u64(len));
+    }
+    Ok(())
+}
+
 /// The whole of `source` in memory, if it is at most `limit` bytes long.
 ///
 /// # Errors

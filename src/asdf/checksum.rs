@@ -11,7 +11,7 @@ use md5::{Digest, Md5};
 
 use super::Snapshot;
 use crate::error::{Error, Result};
-use crate::source::{Overlay, Source, len_u64};
+use crate::source::{Overlay, Source, at_most, each_piece, len_u64};
 
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;
@@ -49,22 +49,11 @@ impl fmt::Display for ChecksumState {
 /// Of reading.
 pub fn md5(source: &dyn Source, progress: &mut dyn FnMut(u64)) -> Result<[u8; 16]> {
     let mut hasher = Md5::new();
-    let mut buf = vec![0; CHUNK];
-    let mut at = 0;
-    let len = source.len();
-    while at < len {
-        let want = usize::try_from(len.saturating_sub(at))
-            .unwrap_or(usize::MAX)
-            .min(CHUNK);
-        let Some(piece) = buf.get_mut(..want) else {
-            break;
-        };
-        source.read_exact_at(piece, at)?;
-        hasher.update(&*piece);
-        let read = len_u64(want);
-        at = at.saturating_add(read);
-        progress(read);
-    }
+    each_piece(source, 0..source.len(), CHUNK, |piece| {
+        hasher.update(piece);
+        progress(len_u64(piece.len()));
+        Ok(())
+    })?;
     Ok(hasher.finalize().into())
 }
 
@@ -195,10 +184,7 @@ fn md5_of_both(old: &dyn Source, edited: &Overlay) -> Result<(Option<[u8; 16]>, 
     let touched = edited.touched();
     let mut buf = vec![0; CHUNK];
     let mut at = 0;
-    let part = |len: u64, at: u64| {
-        let rest = usize::try_from(len.saturating_sub(at)).unwrap_or(usize::MAX);
-        rest.min(CHUNK)
-    };
+    let part = |len: u64, at: u64| at_most(len.saturating_sub(at), CHUNK);
     while at < old.len().max(edited.len()) {
         let piece = buf.get_mut(..part(old.len(), at)).unwrap_or_default();
         if !piece.is_empty() && unless_damaged(old.read_exact_at(piece, at))?.is_none() {

@@ -3,10 +3,10 @@
 use super::datatype::{ByteOrder, Scalar};
 use crate::codec::Cache;
 use crate::error::Result;
-use crate::source::{PooledBuf, Source};
+use crate::source::{Source, each_piece};
 
 /// Bytes of elements that are read at a time.
-const CHUNK: u64 = 256 << 10;
+const CHUNK: usize = 256 << 10;
 /// The most bytes of an array that are read for a picture or for statistics: strides of 0 make a small block an array without end.
 pub(super) const MOST_READ: u64 = 1 << 40;
 
@@ -25,16 +25,11 @@ pub(super) fn each_chunk(
     len: u64,
     each: &mut dyn FnMut(&[u8]),
 ) -> Result<()> {
-    let mut at: u64 = 0;
-    while at < len {
+    each_piece(elements, 0..len, CHUNK, |bytes| {
         cache.check_wanted()?;
-        let some = len.saturating_sub(at).min(CHUNK);
-        let mut bytes = PooledBuf::of(usize::try_from(some).unwrap_or(0));
-        elements.read_exact_at(&mut bytes, at)?;
-        each(&bytes);
-        at = at.saturating_add(some);
-    }
-    Ok(())
+        each(bytes);
+        Ok(())
+    })
 }
 
 /// Calls `each` with every number of `bytes`, in order; of complex ones, with their magnitudes. Integers of 64 bits are rounded.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::{Array, OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, Window};
+use crate::source::{Source, Window, each_piece};
 
 /// What a snapshot that is opened by its path may keep of decoded data, in bytes.
 const CACHE: u64 = 64 << 20;
 /// How much is read at a time. The length of an array is what its file says, and no buffer is sized by that before the bytes are there.
-const CHUNK: u64 = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 impl Snapshot {
     /// Opens the file of that name, with the default options and a cache of 64 MiB.
@@ -42,15 +42,10 @@ impl Snapshot {
         let elements = self.array_bin(self.array_at(path).ok_or_else(none)?)?;
         let wanted = Window::new(elements, bytes.start, bytes.end.saturating_sub(bytes.start))?;
         let mut read = Vec::new();
-        let mut at = 0;
-        while at < wanted.len() {
-            let len = wanted.len().saturating_sub(at).min(CHUNK);
-            let start = read.len();
-            let end = start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
-            read.resize(end, 0);
-            wanted.read_exact_at(read.get_mut(start..end).unwrap_or_default(), at)?;
-            at = at.saturating_add(len);
-        }
+        each_piece(&wanted, 0..wanted.len(), CHUNK, |bytes| {
+            read.extend_from_slice(bytes);
+            Ok(())
+        })?;
         Ok(read)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::dialect::{Dialect, FirstLine};
 use super::layout::{Finding, Severity};
 use crate::error::{Error, Place, Result};
-use crate::source::{Borrower, Loan, Source, len_u64};
+use crate::source::{Borrower, Loan, Source, at_most, len_u64};
 
 /// The longest text of a file that is read, in bytes.
 pub const TEXT_LIMIT: u64 = 256 << 20;
@@ -179,8 +179,7 @@ pub(super) fn position_of_magic(bytes: &[u8], dialect: &Dialect) -> Option<usize
 /// At most `len` bytes at `offset`; fewer at the end of the source.
 pub(super) fn read_up_to(source: &dyn Source, offset: u64, len: usize) -> Result<Vec<u8>> {
     let there = source.len().saturating_sub(offset);
-    let len = usize::try_from(there).map_or(len, |there| there.min(len));
-    let mut buf = vec![0; len];
+    let mut buf = vec![0; at_most(there, len)];
     source.read_exact_at(&mut buf, offset)?;
     Ok(buf)
 }

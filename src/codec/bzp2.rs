@@ -24,7 +24,7 @@ use self::entry::Entry;
 use super::entries::Entries;
 use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, len_u64};
+use crate::source::{Source, at_most, len_u64};
 
 /// The code.
 const CODE: [u8; 4] = *b"bzp2";
@@ -245,7 +245,7 @@ impl BlockCursor {
         if self.is_cut_off() {
             return Err(self.short());
         }
-        let len = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        let len = at_most(left, bytes.len());
         let bytes = bytes.get_mut(..len).unwrap_or_default();
         self.blocks.stored.read_exact_at(bytes, byte)?;
         Bits::new(bytes, self.next.bit & 7)

@@ -22,7 +22,7 @@ use super::index_store::IndexSlot;
 use super::readers::Readers;
 use super::{Cache, CountedBuf, Cursor, MemoryPermit, Stream, misplaced};
 use crate::error::{Error, Place, Result};
-use crate::source::{Borrower, Loan, PooledBuf, Source, checked_end, len_u64};
+use crate::source::{Borrower, Loan, PooledBuf, Source, at_most, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
 const FAILURES: usize = 64;
@@ -520,8 +520,7 @@ impl Shared {
 
     /// Length of a segment.
     fn segment_len(&self, index: u64) -> usize {
-        usize::try_from(self.len.saturating_sub(start_of(index)))
-            .map_or(SEGMENT, |len| len.min(SEGMENT))
+        at_most(self.len.saturating_sub(start_of(index)), SEGMENT)
     }
 
     /// Counts what the stream holds now.
@@ -558,8 +557,7 @@ impl Drop for Shared {
 fn fill(cursor: &mut dyn Cursor, start: u64, buf: &mut [u8], filled: usize) -> Result<usize> {
     let left = start.saturating_sub(cursor.position());
     if left > 0 {
-        let len = usize::try_from(left).map_or(SKIP, |left| left.min(SKIP));
-        cursor.read(&mut PooledBuf::of(len))?;
+        cursor.read(&mut PooledBuf::of(at_most(left, SKIP)))?;
         return Ok(filled);
     }
     if cursor.position() != start.saturating_add(u64_of(filled)) {

@@ -6,11 +6,11 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::error::{Error, Result};
+use crate::source::{Source, at_most, each_piece};
 
 /// Stored bytes copied at once.
-const COPIED_AT_ONCE: u64 = 1 << 20;
+const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// The greatest chunk that is encoded in one piece; a greater one becomes several.
 const MAX_CHUNK: u64 = 16 << 20;
@@ -47,21 +47,10 @@ impl Edited<'_> {
     }
 
     /// Copies stored bytes.
-    pub(super) fn copy(
-        &self,
-        stored: &Range<u64>,
-        buf: &mut Vec<u8>,
-        out: &mut dyn Write,
-    ) -> Result<()> {
-        let mut at = stored.start;
-        while at < stored.end {
-            let len = stored.end.saturating_sub(at).min(COPIED_AT_ONCE);
-            buf.resize(memory_len(len)?, 0);
-            self.stored.read_exact_at(buf, at)?;
-            write(out, buf)?;
-            at = at.saturating_add(len);
-        }
-        Ok(())
+    pub(super) fn copy(&self, stored: Range<u64>, out: &mut dyn Write) -> Result<()> {
+        each_piece(self.stored.as_ref(), stored, COPIED_AT_ONCE, |bytes| {
+            write(out, bytes)
+        })
     }
 }
 
@@ -126,7 +115,6 @@ pub(super) fn reencode<F: Framing>(
     let known = edited.stored_len.min(len);
     let (mut at, mut start) = (0, 0_u64);
     let mut sizes = Sizes::default();
-    let mut buf = Vec::new();
     while start < known {
         let Ok((chunk, shape)) = framing.read(edited, at, start) else {
             break;
@@ -143,7 +131,7 @@ pub(super) fn reencode<F: Framing>(
                 let end = decoded.end.min(len);
                 encode_range(framing, &shape, edited.decoded, start..end, size, out)?;
             } else {
-                edited.copy(&chunk.stored, &mut buf, out)?;
+                edited.copy(chunk.stored, out)?;
             }
         }
         start = decoded.end;
@@ -152,6 +140,7 @@ pub(super) fn reencode<F: Framing>(
     let shape = F::Shape::default();
     encode_range(framing, &shape, edited.decoded, start..len, usual, out)
 }
+
 /// The sizes of the chunks so far.
 #[derive(Default)]
 struct Sizes {
@@ -192,28 +181,17 @@ fn encode_range<F: Framing>(
     framing: &mut F,
     shape: &F::Shape,
     decoded: &dyn Source,
-    mut range: Range<u64>,
+    range: Range<u64>,
     size: u64,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let mut bytes = Vec::new();
-    while !range.is_empty() {
-        let len = range.end.saturating_sub(range.start).min(size.max(1));
-        bytes.resize(memory_len(len)?, 0);
-        decoded.read_exact_at(&mut bytes, range.start)?;
-        framing.encode(&bytes, shape, out)?;
-        range.start = range.start.saturating_add(len);
-    }
-    Ok(())
+    each_piece(decoded, range, at_most(size, usize::MAX), |bytes| {
+        framing.encode(bytes, shape, out)
+    })
 }
 
 /// Writes a part of a payload.
 pub(super) fn write(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {
     out.write_all(bytes)
         .map_err(|cause| Error::io("writing an encoded block", cause))
-}
-
-fn memory_len(len: u64) -> Result<usize> {
-    usize::try_from(len)
-        .map_err(|_| Error::unsupported(Place::File, format!("{len} bytes at once")))
 }

@@ -26,7 +26,7 @@ use super::deflate::crc32;
 use super::entries::Entries;
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Lasting, Result};
-use crate::source::{Source, checked_end, len_u64};
+use crate::source::{Source, at_most, checked_end, each_piece, len_u64};
 
 const MAGIC: [u8; 6] = *b"\xFD7zXZ\0";
 const FOOTER_MAGIC: [u8; 2] = *b"YZ";
@@ -81,16 +81,9 @@ impl Codec for Xz {
         let mut options = XzOptions::with_preset(PRESET);
         options.set_block_size(NonZeroU64::new(BLOCK));
         let mut writer = XzWriter::new(out, options).map_err(failed)?;
-        let mut piece = vec![0; PIECE];
-        let mut at = 0;
-        while at < decoded.len() {
-            let left = usize::try_from(decoded.len().saturating_sub(at));
-            let len = left.map_or(PIECE, |left| left.min(PIECE));
-            let piece = piece.get_mut(..len).unwrap_or_default();
-            decoded.read_exact_at(piece, at)?;
-            writer.write_all(piece).map_err(failed)?;
-            at = at.saturating_add(len_u64(len));
-        }
+        each_piece(decoded, 0..decoded.len(), PIECE, |piece| {
+            writer.write_all(piece).map_err(failed)
+        })?;
         writer.finish().map_err(failed).map(drop)
     }
 }
@@ -203,11 +196,9 @@ impl Cursor for XzCursor {
             if self.position >= self.part_end {
                 self.start(self.position)?;
             }
-            let left = usize::try_from(self.part_end.saturating_sub(self.position));
-            let end = done
-                .saturating_add(left.unwrap_or(usize::MAX))
-                .min(buf.len());
-            let out = buf.get_mut(done..end).unwrap_or_default();
+            let rest = buf.get_mut(done..).unwrap_or_default();
+            let left = at_most(self.part_end.saturating_sub(self.position), rest.len());
+            let out = rest.get_mut(..left).unwrap_or_default();
             let Some(given) = self.step(out)? else {
                 break;
             };

@@ -16,11 +16,11 @@ mod slot;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::chunked::{Input, PIECE, corrupt, read_into};
+use super::chunked::{Input, PIECE, corrupt};
 use super::entries::Entries;
 use super::{Codec, Cursor, Opened, SEGMENT, Stream};
 use crate::error::{Error, Result};
-use crate::source::{PooledBuf, Source, checked_end, len_u64};
+use crate::source::{PooledBuf, Source, checked_end, each_piece, len_u64};
 use frame::{Frames, next_frame};
 #[cfg(feature = "blosc")]
 pub(super) use native::Decoder;
@@ -63,21 +63,16 @@ impl Codec for Zstd {
         let written = |cause| Error::io("writing a zstd frame", cause);
         let mut encoder = Encoder::new(LEVEL)?;
         encoder.begin(decoded.len())?;
-        let (mut input, mut packed) = (PooledBuf::default(), PooledBuf::of(PIECE));
-        let mut at = 0;
-        while at < decoded.len() {
-            let len = usize::try_from(decoded.len().saturating_sub(at))
-                .unwrap_or(PIECE)
-                .min(PIECE);
-            let mut bytes = read_into(decoded, at, len, &mut input)?;
-            at = at.saturating_add(len_u64(len));
+        let mut packed = PooledBuf::<u8>::of(PIECE);
+        each_piece(decoded, 0..decoded.len(), PIECE, |mut bytes| {
             while !bytes.is_empty() {
                 let (taken, given) = encoder.push(bytes, &mut packed)?;
                 out.write_all(packed.get(..given).unwrap_or_default())
                     .map_err(written)?;
                 bytes = bytes.get(taken..).unwrap_or_default();
             }
-        }
+            Ok(())
+        })?;
         loop {
             let (given, ended) = encoder.finish(&mut packed)?;
             out.write_all(packed.get(..given).unwrap_or_default())

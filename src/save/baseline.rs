@@ -13,7 +13,7 @@ use super::view::View;
 use crate::asdf::layout::Layout;
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
-use crate::source::Source;
+use crate::source::{Source, at_most, each_piece, len_u64};
 
 /// Identity, length and times of FILE, and the SHA-256 of all that its layout hangs on.
 ///
@@ -193,21 +193,18 @@ pub(super) fn stat<S: Store>(store: &Arc<S>, file: &S::File) -> Result<Stat> {
 
 /// The SHA-256 of everything in front of the first block, and the byte that what follows the text there is filled with.
 fn head(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
-    const STEP: u64 = 1 << 20;
+    const STEP: usize = 1 << 20;
     let end = layout.head().end.min(file.len());
     let mut hasher = Hasher::default();
     let mut filler = Filler::default();
-    let mut at = 0;
-    while at < end {
-        let len = end.saturating_sub(at).min(STEP);
-        let mut buf = vec![0; usize::try_from(len).unwrap_or(0)];
-        file.read_exact_at(&mut buf, at)?;
-        hasher.update(&buf);
-        let text = layout.text_end.saturating_sub(at);
-        let text = usize::try_from(text).unwrap_or(usize::MAX);
-        filler.update(buf.get(text..).unwrap_or_default());
-        at = at.saturating_add(len);
-    }
+    let mut text = layout.text_end;
+    each_piece(file, 0..end, STEP, |bytes| {
+        hasher.update(bytes);
+        let (_, padding) = bytes.split_at(at_most(text, bytes.len()));
+        filler.update(padding);
+        text = text.saturating_sub(len_u64(bytes.len()));
+        Ok(())
+    })?;
     Ok((hasher.finish(), filler.byte()))
 }
 

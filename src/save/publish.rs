@@ -14,10 +14,10 @@ use super::recovery;
 use super::store::{Access, Disk, Store};
 use super::view::write_all;
 use crate::error::{Error, Result};
-use crate::source::{FileSource, Source};
+use crate::source::{FileSource, Source, at_most, each_piece, len_u64};
 
 /// How many bytes are in memory at a time.
-const STEP: u64 = 1 << 20;
+const STEP: usize = 1 << 20;
 
 /// Makes the file `path` of `bytes`, with these permissions. `progress` is told how many bytes were written.
 ///
@@ -93,14 +93,13 @@ pub fn is_published(path: &Path, bytes: &dyn Source) -> Result<bool> {
     let mut same = there.len() == bytes.len();
     let (mut at, mut found, mut wanted) = (0, Vec::new(), Vec::new());
     while same && at < bytes.len() {
-        let len = bytes.len().saturating_sub(at).min(STEP);
-        let len_here = usize::try_from(len).unwrap_or(0);
-        found.resize(len_here, 0);
-        wanted.resize(len_here, 0);
+        let len = at_most(bytes.len().saturating_sub(at), STEP);
+        found.resize(len, 0);
+        wanted.resize(len, 0);
         there.read_exact_at(&mut found, at)?;
         bytes.read_exact_at(&mut wanted, at)?;
         same = found == wanted;
-        at = at.saturating_add(len);
+        at = at.saturating_add(len_u64(len));
     }
     Ok(same)
 }
@@ -112,16 +111,13 @@ fn fill(
     progress: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let mut at = 0;
-    let mut buf = Vec::new();
-    while at < bytes.len() {
-        let len = bytes.len().saturating_sub(at).min(STEP);
-        buf.resize(usize::try_from(len).unwrap_or(0), 0);
-        bytes.read_exact_at(&mut buf, at)?;
-        write_all(disk, file, &buf, at)?;
+    each_piece(bytes, 0..bytes.len(), STEP, |piece| {
+        write_all(disk, file, piece, at)?;
+        let len = len_u64(piece.len());
         at = at.saturating_add(len);
         progress(len);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Gives a file its name, if that is still free.
@@ -158,14 +154,14 @@ mod tests {
     fn a_file_is_made_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.asdf");
-        let bytes = vec![7; (STEP + 5) as usize];
+        let bytes = vec![7; STEP + 5];
         let mut told = 0;
         publish(&path, &Memory::new(bytes.clone()), mode(), &mut |n| {
             told += n;
         })
         .unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
-        assert_eq!(told, STEP + 5);
+        assert_eq!(told, len_u64(STEP + 5));
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(names(dir.path()), ["x.asdf"]);
     }
@@ -192,7 +188,7 @@ mod tests {
     fn a_file_is_known_by_its_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.asdf");
-        let len = (STEP + 5) as usize;
+        let len = STEP + 5;
         std::fs::write(&path, vec![7; len]).unwrap();
         let same = |bytes: Vec<u8>| is_published(&path, &Memory::new(bytes)).unwrap();
         assert!(same(vec![7; len]));
@@ -208,7 +204,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.asdf");
         let missing = Error::corrupt(Place::File, "cut short");
-        let bytes = Short::new(Arc::new(Memory::new(vec![1; 10])), STEP * 2, missing);
+        let bytes = Short::new(
+            Arc::new(Memory::new(vec![1; 10])),
+            len_u64(STEP * 2),
+            missing,
+        );
         assert!(publish(&path, &bytes, mode(), &mut |_| {}).is_err());
         assert!(names(dir.path()).is_empty());
     }

@@ -17,7 +17,7 @@ use super::view::{View, write_all};
 use crate::asdf::layout::{Extent, Index, Region};
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
-use crate::source::{Source, Window, read_all};
+use crate::source::{Source, Window, at_most, read_all};
 
 /// What was found, and done where FILE may be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -148,7 +148,7 @@ fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
     for range in &record.ranges {
         let mut found = vec![0; range.new.len()];
         let there = file.len().saturating_sub(range.offset);
-        let there = usize::try_from(there).map_or(found.len(), |there| there.min(found.len()));
+        let there = at_most(there, found.len());
         file.read_exact_at(
             found.get_mut(..there).unwrap_or_default(),
             range.offset.min(file.len()),

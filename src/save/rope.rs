@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
-use crate::source::{Borrower, Loan, Source, checked_end, len_u64};
+use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
 
 /// One run of bytes of the next file.
 #[derive(Clone)]
@@ -166,7 +166,7 @@ impl Source for Rope {
             }
             let inside = at.saturating_sub(*start);
             let here = segment.len().saturating_sub(inside);
-            let take = usize::try_from(here).map_or(rest.len(), |here| here.min(rest.len()));
+            let take = at_most(here, rest.len());
             let (now, later) = rest.split_at_mut(take);
             segment.read(&*self.old, now, inside)?;
             at = sum(at, len_u64(take))?;

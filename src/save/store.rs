@@ -7,7 +7,7 @@
     reason = "sharing a range of bytes and leases have no safe function; see each call"
 )]
 
-use crate::source::len_u64;
+use crate::source::{at_most, len_u64};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
@@ -350,7 +350,7 @@ impl Store for Disk {
         /// So much at a time, so that a copy can be interrupted.
         const STEP: usize = 64 << 20;
         let (mut start, mut offset) = (extent.start, offset);
-        let len = usize::try_from(extent.len()).map_or(STEP, |len| len.min(STEP));
+        let len = at_most(extent.len(), STEP);
         let copied = retry_on_intr(|| {
             rustix::fs::copy_file_range(from, Some(&mut start), to, Some(&mut offset), len)
         });

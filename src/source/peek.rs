@@ -1,6 +1,6 @@
 //! Headers that are looked at one after the other.
 
-use super::Source;
+use super::{Source, at_most};
 use crate::error::Result;
 
 /// The piece of a source in which headers were looked at last: those that lie close together cost one read.
@@ -43,7 +43,7 @@ impl Peek {
 
     fn fill(&mut self, source: &dyn Source, offset: u64, len: usize) -> Result<()> {
         let there = source.len().saturating_sub(offset);
-        let len = usize::try_from(there).map_or(len, |there| there.min(len));
+        let len = at_most(there, len);
         // a read that fails must not leave bytes that pass for those of another place
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.resize(len, 0);

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::len_u64;
+use super::{at_most, len_u64};
 
 /// Bytes that are taken at a time: a page, as most file systems do.
 const GRAIN: u64 = 4096;
@@ -260,10 +260,7 @@ impl Part {
             Some((place.checked_add(inside)?, there))
         });
         let (place, there) = found.ok_or(io::ErrorKind::UnexpectedEof)?;
-        Ok((
-            place,
-            usize::try_from(there).map_or(len, |there| there.min(len)),
-        ))
+        Ok((place, at_most(there, len)))
     }
 }
 

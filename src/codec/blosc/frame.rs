@@ -12,7 +12,7 @@ use super::encode::{Encoder, STORED, Shape, header};
 use crate::codec::chunked::{array_at, corrupt};
 use crate::codec::splice::write;
 use crate::error::Result;
-use crate::source::{Source, len_u64};
+use crate::source::{Source, at_most, each_piece, len_u64};
 
 /// Decoded bytes of a chunk, and the limits of a length that is kept.
 const CHUNK_LEN: u32 = 4 << 20;
@@ -86,8 +86,9 @@ pub(super) fn encode(
     let frame = frame.of_len(decoded.len());
     let shape = Shape::of_blosc2(frame.typesize);
     let mut offsets = Vec::new();
+    let chunk = at_most(frame.chunk.into(), usize::MAX);
     let mut end: u64 = 0;
-    chunks(decoded, frame, &mut |bytes| {
+    each_piece(decoded, 0..decoded.len(), chunk, |bytes| {
         offsets.extend(end.to_le_bytes());
         end = end.saturating_add(len_u64(encoder.chunk(shape, bytes).len()));
         Ok(())
@@ -98,7 +99,7 @@ pub(super) fn encode(
         &frame_header(frame, decoded.len(), end, len_u64(offsets.len())),
     )?;
     let mut at: u64 = 0;
-    chunks(decoded, frame, &mut |bytes| {
+    each_piece(decoded, 0..decoded.len(), chunk, |bytes| {
         let chunk = encoder.chunk(shape, bytes);
         at = at.saturating_add(len_u64(chunk.len()));
         write(out, &chunk)
@@ -147,24 +148,6 @@ fn offsets_chunk(offsets: &[u8]) -> Vec<u8> {
         offsets,
     ]
     .concat()
-}
-
-/// Gives out the decoded bytes of each chunk.
-fn chunks(
-    decoded: &dyn Source,
-    frame: FrameShape,
-    each: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let mut buf = Vec::new();
-    let mut at = 0;
-    while at < decoded.len() {
-        let len = decoded.len().saturating_sub(at).min(frame.chunk.into());
-        buf.resize(usize::try_from(len).unwrap_or(0), 0);
-        decoded.read_exact_at(&mut buf, at)?;
-        each(&buf)?;
-        at = at.saturating_add(len);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

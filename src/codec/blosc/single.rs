@@ -9,7 +9,7 @@ use super::encode::{Encoder, PACKED, STORED, Shape, header, u32_len};
 use crate::codec::chunked::corrupt;
 use crate::codec::splice::write;
 use crate::error::{Error, Result};
-use crate::source::{Source, len_u64};
+use crate::source::{Source, each_piece, len_u64};
 
 /// The most decoded bytes that a chunk has with its header: what c-blosc counts in an `int`.
 const MAX_LEN: u64 = 0x7FFF_FFFF;
@@ -34,7 +34,7 @@ pub(super) fn encode(
     let starts_len = len.div_ceil(len_u64(shape.block)).saturating_mul(4);
     let mut end = shape.header_len().saturating_add(starts_len);
     let mut starts = Vec::new();
-    blocks(decoded, shape, &mut |block| {
+    each_piece(decoded, 0..len, shape.block, |block| {
         starts.push(end);
         let packed = encoder.pack(shape, block).len();
         end = end.saturating_add(4).saturating_add(len_u64(packed));
@@ -49,7 +49,7 @@ pub(super) fn encode(
     }
     let mut at = shape.header_len().saturating_add(starts_len);
     let mut starts = starts.into_iter();
-    blocks(decoded, shape, &mut |block| {
+    each_piece(decoded, 0..len, shape.block, |block| {
         if starts.next() != Some(at) {
             return Err(corrupt("bytes that change while they are encoded"));
         }
@@ -79,31 +79,13 @@ fn store(shape: Shape, decoded: &dyn Source, out: &mut dyn Write) -> Result<()> 
         head = header(shape.with_another_filter(), STORED, len, total);
     }
     write(out, &head)?;
-    blocks(decoded, shape, &mut |block| write(out, block))
+    each_piece(decoded, 0..len, shape.block, |block| write(out, block))
 }
 
 /// Whether the chunk with this header and these first bytes would be taken for one of those that have their length in front.
 fn looks_prefixed(header: &[u8], first: [u8; 4]) -> bool {
     let start = header.first_chunk::<4>();
     start.is_some_and(|start| u32::from_be_bytes(*start) == u32::from_le_bytes(first))
-}
-
-/// Gives out the decoded bytes in blocks.
-fn blocks(
-    decoded: &dyn Source,
-    shape: Shape,
-    each: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let mut buf = Vec::new();
-    let mut at = 0;
-    while at < decoded.len() {
-        let len = decoded.len().saturating_sub(at).min(len_u64(shape.block));
-        buf.resize(usize::try_from(len).unwrap_or(shape.block), 0);
-        decoded.read_exact_at(&mut buf, at)?;
-        each(&buf)?;
-        at = at.saturating_add(len);
-    }
-    Ok(())
 }
 
 fn to_u32(n: u64) -> u32 {

@@ -8,7 +8,7 @@ use super::block::{Pointers, follow};
 use super::runs::{Span, measure, span};
 use super::{block_len, damaged};
 use crate::error::{Error, Place, Result};
-use crate::source::{PooledBuf, Source, len_u64};
+use crate::source::{PooledBuf, Source, at_most, len_u64};
 
 /// Blocks that one batch decodes at once, at most; each takes 3.6 MB of memory meanwhile.
 pub(super) const MOST_AT_ONCE: usize = 8;
@@ -177,7 +177,7 @@ impl Marked {
                 return Ok(marked);
             }
             let piece = len.clamp(FIRST_PIECE_LEN, PIECE_LEN);
-            let more = usize::try_from(left).map_or(piece, |left| left.min(piece));
+            let more = at_most(left, piece);
             marked.bytes.resize(len.saturating_add(more), 0);
             let target = marked.bytes.get_mut(len..).unwrap_or_default();
             batch.stored.read_exact_at(target, at)?;

@@ -16,7 +16,7 @@ use super::super::splice::{Edited, write};
 use super::find::{Found, find};
 use super::{HEADER_LEN, MAGIC, len_u64};
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, at_most, each_piece};
 
 /// Blocks made at once, at most.
 const AT_ONCE: usize = 4;
@@ -142,17 +142,9 @@ impl<'a> Encoder<'a> {
 
     /// Copies a block as it is stored.
     fn copy(&mut self, stored: &dyn Source, block: &Found) -> Result<()> {
-        let (mut at, end) = (block.bytes().start, block.bytes().end);
         let mut left = block.bit_len();
         let mut before = u32::try_from(block.bits.start & 7).unwrap_or(0);
-        let mut buf = Vec::new();
-        while left > 0 && at < end {
-            let len = usize::try_from(end.saturating_sub(at))
-                .map_or(COPIED_AT_ONCE, |rest| rest.min(COPIED_AT_ONCE));
-            buf.resize(len, 0);
-            stored.read_exact_at(&mut buf, at)?;
-            at = at.saturating_add(len_u64(len));
-            let mut bytes = buf.as_slice();
+        each_piece(stored, block.bytes(), COPIED_AT_ONCE, |mut bytes| {
             if before > 0
                 && let Some((first, rest)) = bytes.split_first()
             {
@@ -164,7 +156,8 @@ impl<'a> Encoder<'a> {
             let bits = left.min(len_u64(bytes.len()).saturating_mul(8));
             self.bits.add(bytes, bits)?;
             left = left.saturating_sub(bits);
-        }
+            Ok(())
+        })?;
         self.count(block.crc);
         Ok(())
     }
@@ -207,7 +200,7 @@ impl Pieces<'_> {
             if fits < piece.len() || piece.len() >= MAX_PIECE || left == 0 {
                 break;
             }
-            let len = usize::try_from(left).map_or(READ_LEN, |left| left.min(READ_LEN));
+            let len = at_most(left, READ_LEN);
             let from = piece.len();
             piece.resize(from.saturating_add(len), 0);
             let buf = piece.get_mut(from..).unwrap_or_default();

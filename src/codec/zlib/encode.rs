@@ -15,7 +15,7 @@ use super::len_u64;
 use super::segments::{Segment, find};
 use super::wrapper::GZIP;
 use crate::error::Result;
-use crate::source::Source;
+use crate::source::{Source, at_most};
 
 /// Segments made at once, at most.
 const AT_ONCE: usize = 4;
@@ -80,7 +80,6 @@ pub(super) fn reencode(edited: &Edited, out: &mut dyn Write) -> Result<()> {
     };
     let len = edited.decoded.len();
     let mut encoder = Encoder::begin(edited.decoded, class, out)?;
-    let mut buf = Vec::new();
     let mut start = 0_u64;
     // What is to be encoded next; it begins where a segment does.
     let mut new = 0..0;
@@ -93,7 +92,7 @@ pub(super) fn reencode(edited: &Edited, out: &mut dyn Write) -> Result<()> {
         }
         encoder.encode(new)?;
         new = start..start;
-        edited.copy(&segment.stored, &mut buf, encoder.out)?;
+        edited.copy(segment.stored.clone(), encoder.out)?;
         encoder.count(segment);
     }
     new.end = len;
@@ -133,8 +132,7 @@ impl<'a> Encoder<'a> {
         while start < end {
             let mut plain = Vec::new();
             while plain.len() < self.at_once && start < end {
-                let left = end.saturating_sub(start);
-                let len = usize::try_from(left).map_or(SEGMENT, |left| left.min(SEGMENT));
+                let len = at_most(end.saturating_sub(start), SEGMENT);
                 let mut segment = vec![0; len];
                 self.decoded.read_exact_at(&mut segment, start)?;
                 start = start.saturating_add(len_u64(len));

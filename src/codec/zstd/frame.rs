@@ -6,7 +6,7 @@
 use crate::codec::chunked::{Headers, array_at, corrupt, read_into, unsupported};
 use crate::codec::entries::Entries;
 use crate::error::{Error, Result};
-use crate::source::{PooledBuf, Source, len_u64};
+use crate::source::{PooledBuf, Source, at_most, len_u64};
 
 const MAGIC: u32 = 0xFD2F_B528;
 /// Skippable frames have magics from here to here + 15.
@@ -239,9 +239,10 @@ fn seek_table(stored: &dyn Source, data_size: u64) -> Result<Entries<u64>> {
     let (mut compressed, mut decoded) = (0u64, 0u64);
     let mut buf = PooledBuf::default();
     while at < footer {
-        let len = usize::try_from(footer.saturating_sub(at))
-            .unwrap_or(usize::MAX)
-            .min(SEEK_ENTRIES.saturating_mul(width));
+        let len = at_most(
+            footer.saturating_sub(at),
+            SEEK_ENTRIES.saturating_mul(width),
+        );
         for entry in read_into(stored, at, len, &mut buf)?.chunks_exact(width) {
             if let [a, b, c, d, e, f, g, h, ..] = *entry {
                 entries.add(decoded, compressed);
