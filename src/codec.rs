@@ -67,6 +67,7 @@ mod entries;
 mod gate;
 mod index_store;
 mod inflate;
+mod input;
 mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;

@@ -2,6 +2,7 @@
 //!
 //! Knows no format: the decoded bytes that a read left over, and bounded reads of headers.
 
+use super::input::check_end;
 use crate::error::{Error, Place, Result};
 use crate::source::{Peek, PooledBuf, Source, len_u64};
 
@@ -70,69 +71,6 @@ impl Pending {
     }
 }
 
-/// Payloads of one long stream are read in pieces of this size.
-#[cfg(any(feature = "xz", feature = "zstd"))]
-pub(super) const PIECE: usize = 128 << 10;
-
-/// A payload that is read from an offset on, in pieces.
-#[cfg(any(feature = "xz", feature = "zstd"))]
-pub(super) struct Input {
-    /// Offset in the payload behind `bytes`.
-    at: u64,
-    bytes: Vec<u8>,
-    taken: usize,
-}
-
-#[cfg(any(feature = "xz", feature = "zstd"))]
-impl Input {
-    /// The payload from `at` on.
-    pub(super) fn new(at: u64) -> Self {
-        Self {
-            at,
-            bytes: Vec::new(),
-            taken: 0,
-        }
-    }
-
-    /// Offset in the payload of the next byte.
-    pub(super) fn position(&self) -> u64 {
-        let left = self.bytes.len().saturating_sub(self.taken);
-        self.at.saturating_sub(len_u64(left))
-    }
-
-    /// Goes to another offset.
-    pub(super) fn seek(&mut self, at: u64) {
-        self.at = at;
-        self.bytes.clear();
-        self.taken = 0;
-    }
-
-    /// The next bytes, none at `end`.
-    pub(super) fn fill(&mut self, stored: &dyn Source, end: u64) -> Result<&[u8]> {
-        if self.taken >= self.bytes.len() {
-            let len = usize::try_from(end.saturating_sub(self.at))
-                .unwrap_or(PIECE)
-                .min(PIECE);
-            check_end(stored, self.at, len)?;
-            self.bytes.resize(len, 0);
-            stored.read_exact_at(&mut self.bytes, self.at)?;
-            self.at = self.at.saturating_add(len_u64(len));
-            self.taken = 0;
-        }
-        Ok(self.bytes.get(self.taken..).unwrap_or_default())
-    }
-
-    /// Moves on by `len` of the bytes that [`Input::fill`] gave.
-    pub(super) fn take(&mut self, len: usize) {
-        self.taken = self.taken.saturating_add(len);
-    }
-
-    /// Bytes of memory held.
-    pub(super) fn held(&self) -> u64 {
-        len_u64(self.bytes.capacity())
-    }
-}
-
 /// The `N` bytes at `offset`.
 ///
 /// # Errors
@@ -189,20 +127,6 @@ pub(super) fn read_into<'a>(
     buf.reset(len);
     source.read_exact_at(buf, offset)?;
     Ok(buf)
-}
-
-/// That a payload has `len` bytes at `offset`.
-///
-/// # Errors
-/// [`Error::Corrupt`] if not; not of a place in the file, because the offset is one in the payload.
-fn check_end(source: &dyn Source, offset: u64, len: usize) -> Result<()> {
-    if offset.saturating_add(len_u64(len)) > source.len() {
-        return Err(corrupt(format!(
-            "{len} bytes wanted at {offset} of the payload, which has {}",
-            source.len()
-        )));
-    }
-    Ok(())
 }
 
 /// Damage in a payload; the place is made precise by the caller, who knows the block.

@@ -32,6 +32,7 @@ use lz4_flex::block;
 
 use super::chunked::{Headers, Pending, corrupt, read_into, unsupported};
 use super::entries::Entries;
+use super::input::keep_last;
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Result};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
@@ -426,7 +427,7 @@ impl FrameCursor {
         let fresh = out.get(..len).unwrap_or_default();
         self.content.take(&block, fresh);
         if linked {
-            keep_last(&mut self.history, fresh);
+            keep_last(&mut self.history, DICTIONARY, fresh);
         }
         if direct {
             return Ok(len);
@@ -453,14 +454,6 @@ impl FrameCursor {
             _ => Ok(()),
         }
     }
-}
-
-/// Appends `bytes` to `history`, of which the last [`DICTIONARY`] bytes stay.
-fn keep_last(history: &mut Vec<u8>, bytes: &[u8]) {
-    let tail = bytes.last_chunk::<DICTIONARY>().map_or(bytes, |tail| tail);
-    let room = DICTIONARY.saturating_sub(tail.len());
-    history.drain(..history.len().saturating_sub(room));
-    history.extend_from_slice(tail);
 }
 
 #[cfg(test)]

@@ -21,9 +21,10 @@ use std::sync::Arc;
 
 use lzma_rust2::{Action, XzOptions, XzStream, XzWriter};
 
-use super::chunked::{Headers, Input, PIECE, array_at, corrupt, unsupported};
+use super::chunked::{Headers, array_at, corrupt, unsupported};
 use super::deflate::crc32;
 use super::entries::Entries;
+use super::input::{Input, PIECE};
 use super::{Codec, Cursor, Opened, Stream};
 use crate::error::{Error, Lasting, Result};
 use crate::source::{Source, at_most, checked_end, each_piece, len_u64};

@@ -18,9 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::index::{Index, Point, WINDOW, Window};
 use self::wrapper::Wrapper;
 use super::inflate::{Inflate, Stop};
+use super::input::{Input, PIECE, keep_last};
 use super::{Cache, Codec, Cursor, Edited, Opened, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, len_u64};
+use crate::source::{Source, at_most, len_u64};
 
 /// The code.
 const CODE: [u8; 4] = *b"zlib";
@@ -37,9 +38,6 @@ const PRESET_DICTIONARY: u8 = 0x20;
 
 /// No DEFLATE stream gives more than 1032 bytes for each of its own.
 const MAX_RATIO: u64 = 1032;
-
-/// Stored bytes read at once.
-const INPUT_LEN: usize = 128 << 10;
 
 /// How long before the start of a segment block ends are looked for; most streams have several there.
 const SEARCH_LEN: usize = 128 << 10;
@@ -99,17 +97,13 @@ impl Codec for Zlib {
 /// [`Error::Corrupt`] if it is damaged or ends early, [`Error::Io`] if the mount ends meanwhile; of reading it.
 pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut inflate = Inflate::zlib()?;
-    let mut input = vec![0; INPUT_LEN];
-    let mut output = vec![0; INPUT_LEN];
-    let (mut at, mut decoded) = (0_u64, 0_u64);
+    let mut input = Input::new(0);
+    let mut output = vec![0; PIECE];
+    let mut decoded = 0_u64;
     loop {
         let _slot = cache.scheduler().proceed(&mut 0, true, 0)?;
-        let left = stored.len().saturating_sub(at);
-        let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
-        let input = input.get_mut(..len).unwrap_or_default();
-        stored.read_exact_at(input, at)?;
-        let turn = inflate.run(input, &mut output, false)?;
-        at = at.saturating_add(len_u64(turn.used));
+        let turn = inflate.run(input.fill(stored, stored.len())?, &mut output, false)?;
+        input.take(turn.used);
         decoded = decoded.saturating_add(len_u64(turn.filled));
         if turn.stop == Stop::End {
             return Ok(decoded);
@@ -161,9 +155,7 @@ impl Stream for Deflated {
             stream: self,
             position: point.decoded,
             sum: point.sum,
-            next: point.stored,
-            input: Vec::new(),
-            used: 0,
+            input: Input::new(point.stored),
             tail,
             search_all: false,
         }))
@@ -211,8 +203,7 @@ impl Stream for Deflated {
             let plain = point.window.expand();
             let mut input = vec![0; WINDOW.saturating_mul(2)];
             let left = self.stored.len().saturating_sub(point.stored);
-            let len = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
-            input.truncate(len);
+            input.truncate(at_most(left, input.len()));
             let sparse = self
                 .stored
                 .read_exact_at(&mut input, point.stored)
@@ -241,11 +232,7 @@ struct Inflating {
     position: u64,
     /// Checksum of all that was decoded before it.
     sum: u32,
-    /// Stored bytes from here on are not read yet.
-    next: u64,
-    input: Vec<u8>,
-    /// Bytes of `input` that have been used.
-    used: usize,
+    input: Input,
     /// The last decoded bytes, as many as a window.
     tail: Vec<u8>,
     /// Whether block ends are so rare that they are to be looked for everywhere.
@@ -261,38 +248,13 @@ struct Boundary {
     bits: u8,
 }
 
-/// What comes before the next decoded byte.
-struct Peeked {
-    /// The last block end.
-    boundary: Option<Boundary>,
-    stop: Stop,
-}
-
 impl Inflating {
-    /// The input at hand, after reading more if there is none. Empty at the end.
-    fn refill(&mut self) -> Result<()> {
-        if self.used < self.input.len() {
-            return Ok(());
-        }
-        let left = self.stream.stored.len().saturating_sub(self.next);
-        let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
-        self.input.resize(len, 0);
-        self.used = 0;
-        let outcome = self.stream.stored.read_exact_at(&mut self.input, self.next);
-        if outcome.is_err() {
-            self.input.clear();
-        }
-        outcome?;
-        self.next = self.next.saturating_add(len_u64(len));
-        Ok(())
-    }
-
     /// One call of the decoder; gives what it has filled, why it stopped and whether it has moved at all.
     fn turn(&mut self, output: &mut [u8], stop_at_blocks: bool) -> Result<(usize, Stop, bool)> {
-        self.refill()?;
-        let input = self.input.get(self.used..).unwrap_or_default();
+        let stored = self.stream.stored.as_ref();
+        let input = self.input.fill(stored, stored.len())?;
         let turn = self.inflate.run(input, output, stop_at_blocks)?;
-        self.used = self.used.saturating_add(turn.used);
+        self.input.take(turn.used);
         Ok((turn.filled, turn.stop, turn.used > 0 || turn.filled > 0))
     }
 
@@ -321,27 +283,25 @@ impl Inflating {
         self.fill(buf, buf.len())?;
         self.sum = self.stream.wrapper.sum(self.sum, buf);
         let decoded = self.position.saturating_add(len_u64(buf.len()));
-        let end = self.peek(buf.len())?;
-        let stored = self.stream.stored.as_ref();
-        if end.stop == Stop::End
-            && !self
-                .stream
-                .wrapper
-                .agrees(stored, self.at(), self.sum, decoded)?
-        {
+        let (_, stop) = self.peek(buf.len())?;
+        let Deflated {
+            stored, wrapper, ..
+        } = self.stream.as_ref();
+        let at = self.input.position();
+        if stop == Stop::End && !wrapper.agrees(stored.as_ref(), at, self.sum, decoded)? {
             return Err(Error::corrupt(Place::File, WRONG_CHECKSUM));
         }
         Ok(())
     }
 
-    /// Goes on as far as no byte is decoded, to find a block end just here or the end of the stream.
-    fn peek(&mut self, len: usize) -> Result<Peeked> {
+    /// Goes on as far as no byte is decoded: the last block end on the way, and whether the stream ends here.
+    fn peek(&mut self, len: usize) -> Result<(Option<Boundary>, Stop)> {
         let mut boundary = None;
         loop {
             match self.turn(&mut [], true)? {
                 (_, Stop::Boundary(bits), _) => boundary = Some(self.boundary(len, bits)),
                 (_, Stop::Full, true) => {}
-                (_, stop, _) => return Ok(Peeked { boundary, stop }),
+                (_, stop, _) => return Ok((boundary, stop)),
             }
         }
     }
@@ -349,15 +309,9 @@ impl Inflating {
     fn boundary(&self, filled: usize, bits: u8) -> Boundary {
         Boundary {
             filled,
-            stored: self.at(),
+            stored: self.input.position(),
             bits,
         }
-    }
-
-    /// Stored bytes that have been used.
-    fn at(&self) -> u64 {
-        let unused = self.input.len().saturating_sub(self.used);
-        self.next.saturating_sub(len_u64(unused))
     }
 
     /// Notes a block end in the index, with the window and the checksum of what comes before it.
@@ -376,14 +330,6 @@ impl Inflating {
             window: Arc::new(Window::Whole(window)),
         };
         self.stream.index().add(point);
-    }
-
-    fn remember_tail(&mut self, buf: &[u8]) {
-        let kept = WINDOW.saturating_sub(buf.len());
-        let dropped = self.tail.len().saturating_sub(kept);
-        self.tail.drain(..dropped);
-        let from = buf.len().saturating_sub(WINDOW);
-        self.tail.extend(buf.get(from..).unwrap_or_default());
     }
 
     fn short(&self, filled: usize) -> Error {
@@ -421,7 +367,7 @@ impl Cursor for Inflating {
         if wanted {
             // An error here is not met yet: it is the next read's.
             let peeked = self.peek(buf.len()).ok();
-            boundary = peeked.and_then(|peeked| peeked.boundary).or(boundary);
+            boundary = peeked.and_then(|(here, _)| here).or(boundary);
             if buf.len() >= SEGMENT {
                 self.search_all = boundary.is_none();
             }
@@ -433,14 +379,17 @@ impl Cursor for Inflating {
             }
         }
         self.sum = self.stream.wrapper.sum(self.sum, fresh);
-        self.remember_tail(buf);
+        keep_last(&mut self.tail, WINDOW, buf);
         self.position = end;
         Ok(buf.len())
     }
 
     fn held(&self) -> u64 {
-        let own = self.input.capacity().saturating_add(self.tail.capacity());
-        len_u64(own).saturating_add(STATE_LEN)
+        let tail = len_u64(self.tail.capacity());
+        self.input
+            .held()
+            .saturating_add(tail)
+            .saturating_add(STATE_LEN)
     }
 }
 

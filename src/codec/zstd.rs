@@ -16,8 +16,9 @@ mod slot;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::chunked::{Input, PIECE, corrupt};
+use super::chunked::corrupt;
 use super::entries::Entries;
+use super::input::{Input, PIECE};
 use super::{Codec, Cursor, Opened, SEGMENT, Stream};
 use crate::error::{Error, Result};
 use crate::source::{PooledBuf, Source, checked_end, each_piece, len_u64};

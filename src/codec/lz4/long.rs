@@ -4,14 +4,12 @@
 
 use std::sync::Arc;
 
+use crate::codec::input::{Input, keep_last};
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, len_u64};
+use crate::source::{Source, at_most, len_u64};
 
 /// How far back a match may reach.
 const WINDOW: usize = 1 << 16;
-
-/// Stored bytes read at once.
-const INPUT_LEN: usize = 1 << 16;
 
 /// The shortest match.
 const MIN_MATCH: u64 = 4;
@@ -22,12 +20,9 @@ const LONG_LENGTH: u8 = 15;
 /// A long LZ4 block that is being decoded.
 pub(super) struct LongBlock {
     stored: Arc<dyn Source>,
-    /// Stored bytes not read yet.
-    next: u64,
+    input: Input,
+    /// Where the block ends in `stored`.
     end: u64,
-    input: Vec<u8>,
-    /// Bytes of `input` that have been used.
-    used: usize,
     /// Decoded bytes to come.
     left: u64,
     /// The last [`WINDOW`] decoded bytes.
@@ -46,10 +41,8 @@ impl LongBlock {
     pub(super) fn new(stored: Arc<dyn Source>, start: u64, len: u32, size: u32) -> Self {
         Self {
             stored,
-            next: start,
+            input: Input::new(start),
             end: start.saturating_add(len.into()),
-            input: Vec::new(),
-            used: 0,
             left: size.into(),
             window: Vec::new(),
             literals: 0,
@@ -66,7 +59,9 @@ impl LongBlock {
 
     /// Memory held.
     pub(super) fn held(&self) -> u64 {
-        len_u64(self.input.capacity().saturating_add(self.window.capacity()))
+        self.input
+            .held()
+            .saturating_add(len_u64(self.window.capacity()))
     }
 
     /// Fills `buf`, which is at most as long as what is left.
@@ -85,11 +80,7 @@ impl LongBlock {
             filled = filled.saturating_add(len);
         }
         self.left = self.left.saturating_sub(len_u64(buf.len()));
-        let kept = WINDOW.saturating_sub(buf.len());
-        let dropped = self.window.len().saturating_sub(kept);
-        self.window.drain(..dropped);
-        let from = buf.len().saturating_sub(WINDOW);
-        self.window.extend(buf.get(from..).unwrap_or_default());
+        keep_last(&mut self.window, WINDOW, buf);
         Ok(())
     }
 
@@ -122,14 +113,13 @@ impl LongBlock {
     }
 
     fn copy_literals(&mut self, rest: &mut [u8]) -> Result<usize> {
-        self.fill()?;
-        let literals = usize::try_from(self.literals).unwrap_or(usize::MAX);
-        let found = self.input.get(self.used..).unwrap_or_default();
-        let len = found.len().min(literals).min(rest.len());
+        let literals = at_most(self.literals, rest.len());
+        let found = self.fill()?;
+        let len = found.len().min(literals);
         if let (Some(target), Some(found)) = (rest.get_mut(..len), found.get(..len)) {
             target.copy_from_slice(found);
         }
-        self.used = self.used.saturating_add(len);
+        self.input.take(len);
         self.literals = self.literals.saturating_sub(len_u64(len));
         Ok(len)
     }
@@ -150,8 +140,7 @@ impl LongBlock {
         let from = from
             .filter(|from| !from.is_empty())
             .ok_or_else(|| self.damaged("a match reaches back to before the start"))?;
-        let matched = usize::try_from(self.matched).unwrap_or(usize::MAX);
-        let len = from.len().min(matched).min(rest.len());
+        let len = from.len().min(at_most(self.matched, rest.len()));
         if let (Some(target), Some(from)) = (rest.get_mut(..len), from.get(..len)) {
             target.copy_from_slice(from);
         }
@@ -160,27 +149,17 @@ impl LongBlock {
     }
 
     fn byte(&mut self) -> Result<u8> {
-        self.fill()?;
-        let byte = self.input.get(self.used).copied();
-        self.used = self.used.saturating_add(1);
+        let byte = self.fill()?.first().copied();
+        self.input.take(1);
         byte.ok_or_else(|| self.damaged("it ends early"))
     }
 
-    /// Makes sure that there is input.
-    fn fill(&mut self) -> Result<()> {
-        if self.used < self.input.len() {
-            return Ok(());
-        }
-        let left = self.end.saturating_sub(self.next);
-        if left == 0 {
+    /// The stored bytes that follow, at least one.
+    fn fill(&mut self) -> Result<&[u8]> {
+        if self.input.position() >= self.end {
             return Err(self.damaged("it ends early"));
         }
-        let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
-        self.input.resize(len, 0);
-        self.stored.read_exact_at(&mut self.input, self.next)?;
-        self.next = self.next.saturating_add(len_u64(len));
-        self.used = 0;
-        Ok(())
+        self.input.fill(self.stored.as_ref(), self.end)
     }
 
     fn damaged(&self, why: &str) -> Error {

@@ -11,10 +11,11 @@ use std::thread;
 use super::super::SEGMENT;
 use super::super::deflate::{ADLER_START, adler32, adler32_combine};
 use super::super::inflate::{Inflate, Stop};
+use super::super::input::{Input, PIECE};
 use super::super::scheduler::on_all_cores;
-use super::{HEADER_LEN, INPUT_LEN, PRESET_DICTIONARY, len_u64};
+use super::{HEADER_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
-use crate::source::Source;
+use crate::source::{Source, at_most};
 
 /// The end of a full flush.
 const MARK: [u8; 4] = [0, 0, 0xFF, 0xFF];
@@ -102,11 +103,10 @@ fn likely_starts(stored: &dyn Source, at: u64, count: usize) -> Result<Vec<u64>>
     let end = stored
         .len()
         .min(at.saturating_add(MAX_STORED.saturating_mul(len_u64(count))));
-    let mut buf = vec![0; INPUT_LEN];
+    let mut buf = vec![0; PIECE];
     let mut from = at;
     while starts.len() < count && end.saturating_sub(from) >= len_u64(MARK.len()) {
-        let len =
-            usize::try_from(end.saturating_sub(from)).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
+        let len = at_most(end.saturating_sub(from), PIECE);
         let bytes = buf.get_mut(..len).unwrap_or_default();
         stored.read_exact_at(bytes, from)?;
         let marks = bytes
@@ -127,46 +127,33 @@ fn decode(stored: &dyn Source, start: u64) -> Result<Option<Segment>> {
     let mut inflate = Inflate::resume(0, 0, &[])?;
     // One byte more than a segment has, which a longer one fills.
     let mut output = vec![0; SEGMENT.saturating_add(1)];
-    let mut input = vec![0; INPUT_LEN];
-    let (mut at, mut filled) = (start, 0_usize);
+    let mut input = Input::new(start);
+    let mut filled = 0_usize;
     loop {
-        let left = stored.len().saturating_sub(at);
-        let len = usize::try_from(left).map_or(INPUT_LEN, |left| left.min(INPUT_LEN));
-        let input = input.get_mut(..len).unwrap_or_default();
-        stored.read_exact_at(input, at)?;
-        let mut used = 0;
-        loop {
-            let rest = input.get(used..).unwrap_or_default();
-            let room = output.get_mut(filled..).unwrap_or_default();
-            let Ok(turn) = inflate.run(rest, room, true) else {
-                return Ok(None);
-            };
-            used = used.saturating_add(turn.used);
-            filled = filled.saturating_add(turn.filled);
-            let end = at.saturating_add(len_u64(used));
-            let ends = match turn.stop {
-                Stop::End => true,
-                Stop::Boundary(0) if filled == SEGMENT => is_marked(stored, end)?,
-                Stop::Boundary(_) | Stop::Full => false,
-            };
-            if ends && filled <= SEGMENT {
-                let decoded = output.get(..filled).unwrap_or_default();
-                return Ok(Some(Segment {
-                    stored: start..end,
-                    len: filled,
-                    adler: adler32(ADLER_START, decoded),
-                    last: turn.stop == Stop::End,
-                }));
-            }
-            if ends || filled > SEGMENT {
-                return Ok(None);
-            }
-            if turn.stop == Stop::Full {
-                break;
-            }
+        let rest = input.fill(stored, stored.len())?;
+        let room = output.get_mut(filled..).unwrap_or_default();
+        let Ok(turn) = inflate.run(rest, room, true) else {
+            return Ok(None);
+        };
+        input.take(turn.used);
+        filled = filled.saturating_add(turn.filled);
+        let end = input.position();
+        let ends = match turn.stop {
+            Stop::End => true,
+            Stop::Boundary(0) if filled == SEGMENT => is_marked(stored, end)?,
+            Stop::Boundary(_) | Stop::Full => false,
+        };
+        if ends && filled <= SEGMENT {
+            let decoded = output.get(..filled).unwrap_or_default();
+            return Ok(Some(Segment {
+                stored: start..end,
+                len: filled,
+                adler: adler32(ADLER_START, decoded),
+                last: turn.stop == Stop::End,
+            }));
         }
-        at = at.saturating_add(len_u64(used));
-        if used == 0 || at.saturating_sub(start) > MAX_STORED {
+        let stuck = turn.stop == Stop::Full && turn.used == 0;
+        if ends || filled > SEGMENT || stuck || end.saturating_sub(start) > MAX_STORED {
             return Ok(None);
         }
     }

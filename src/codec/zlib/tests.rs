@@ -207,7 +207,7 @@ fn an_edit_of_gzip_makes_an_ordinary_stream_of_it() {
 
 #[test]
 fn headers_of_gzip_that_can_not_be_are_refused() {
-    let endless = b"x".repeat(INPUT_LEN);
+    let endless = b"x".repeat(PIECE);
     for (flags, fields) in [
         (32, &b""[..]),
         (4, b"\xFF\xFF"),

@@ -18,10 +18,10 @@
 
 use super::super::deflate::{ADLER_START, adler32, crc32};
 use super::segments::checksum;
-use super::{FRAMING, GZIP_FRAMING, HEADER_LEN, INPUT_LEN, PRESET_DICTIONARY, len_u64};
+use super::{FRAMING, GZIP_FRAMING, HEADER_LEN, PRESET_DICTIONARY, len_u64};
 use crate::codec::index_store::Fields;
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, at_most};
 
 /// The compression method, in the lower bits of a zlib header's first byte; and that byte for a window of 32 KiB.
 const DEFLATE: u8 = 8;
@@ -38,7 +38,7 @@ const COMMENT: u8 = 16;
 const UNKNOWN: u8 = 0xE0;
 
 /// The longest header of gzip that is looked through.
-const MAX_HEADER: usize = INPUT_LEN;
+const MAX_HEADER: usize = 128 << 10;
 
 /// What is around a DEFLATE stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +114,7 @@ impl Wrapper {
 
 /// Length of the header of gzip.
 fn gzip_header(stored: &dyn Source) -> Result<u64> {
-    let len = usize::try_from(stored.len()).map_or(MAX_HEADER, |len| len.min(MAX_HEADER));
-    let mut header = vec![0; len];
+    let mut header = vec![0; at_most(stored.len(), MAX_HEADER)];
     stored.read_exact_at(&mut header, 0)?;
     let why = "not the header of a gzip stream";
     gzip_header_len(&header)
