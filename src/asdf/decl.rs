@@ -18,16 +18,7 @@ const SPARE: u64 = 1 << 18;
 /// Bytes of text that cost as much as a field.
 const TEXT_UNIT: u64 = 64;
 
-/// An array that the tree declares.
-#[derive(Debug, Clone)]
-pub struct ArrayDecl {
-    /// Its node.
-    pub node: NodeId,
-    /// The declaration, or why it makes no sense.
-    pub declared: Result<Declared>,
-}
-
-/// What is declared.
+/// What the tree declares of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Declared {
     /// Elements in a block.
@@ -106,15 +97,15 @@ pub fn is_ndarray(tag: &str) -> bool {
     }
 }
 
-impl ArrayDecl {
+impl Declared {
     /// Reads the declaration at an ndarray node.
-    pub(super) fn read(node: Node<'_>, allowance: &mut Allowance) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] or [`Error::Unsupported`] with its line, if it makes no sense.
+    pub(super) fn read(node: Node<'_>, allowance: &mut Allowance) -> Result<Self> {
         let properties = Properties::read(node, allowance);
         let declared = properties.and_then(|properties| properties.declared(allowance));
-        Self {
-            node: node.id(),
-            declared: declared.map_err(|why| why.at(node.place())),
-        }
+        declared.map_err(|why| why.at(node.place()))
     }
 }
 
@@ -314,7 +305,11 @@ mod tests {
     fn declared_with(prefix: &str, body: &str) -> Result<Declared> {
         let text = format!("%TAG ! {prefix}\n---\n{body}\n...\n");
         let tree = Tree::parse(text).unwrap();
-        Outline::new(&tree).arrays(&tree)[0].declared.clone()
+        first_of(&tree)
+    }
+
+    fn first_of(tree: &Tree) -> Result<Declared> {
+        Outline::new(tree).declared(tree).next().unwrap().1
     }
 
     fn stored(body: &str) -> Stored {
@@ -442,8 +437,7 @@ mod tests {
     fn merged_properties_count_where_own_ones_are_missing() {
         let text = "%TAG ! tag:stsci.edu:asdf/\n--- \nd: &d {source: 9, datatype: int8, byteorder: big, shape: [4]}\na: !core/ndarray-1.0.0 {<<: *d, source: 1}\n...\n";
         let tree = Tree::parse(text).unwrap();
-        let outline = Outline::new(&tree);
-        let Ok(Declared::Stored(view)) = &outline.arrays(&tree)[0].declared else {
+        let Ok(Declared::Stored(view)) = first_of(&tree) else {
             panic!("not read");
         };
         assert_eq!(
@@ -523,8 +517,7 @@ mod tests {
         body.extend((1..24).map(|i| format!("t{i}: &t{i} [*t{0}, *t{0}]\n", i - 1)));
         body += "a: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {source: 0, datatype: *t23, byteorder: big, shape: [1]}\n";
         let tree = Tree::parse(body).unwrap();
-        let outline = Outline::new(&tree);
-        let why = outline.arrays(&tree).remove(0).declared.unwrap_err();
+        let why = first_of(&tree).unwrap_err();
         assert!(
             why.to_string()
                 .ends_with("aliases make the declarations too large")

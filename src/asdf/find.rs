@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Snapshot;
 use super::array::{Array, Form, Link, Origin};
 use super::datatype::Datatype;
-use super::decl::{ArrayDecl, Declared, Dim, Inline, Storage, Stored};
+use super::decl::{Declared, Dim, Inline, Storage, Stored};
 use super::fits::Elements;
 use super::inline;
 use super::outline::{Outline, PlaceId, What};
@@ -109,7 +109,7 @@ pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
     let declared = paths.outline().declared(tree);
     let mut forms = HashMap::new();
     let arrays = declared
-        .map(|(home, decl)| array(&paths, home, &decl, blocks, &mut forms))
+        .map(|(home, declared)| array(&paths, home, declared, blocks, &mut forms))
         .collect();
     let mut found = Found {
         arrays,
@@ -124,19 +124,19 @@ pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
 fn array(
     paths: &Arc<Paths>,
     home: PlaceId,
-    decl: &ArrayDecl,
+    declared: Result<Declared>,
     blocks: &dyn Blocks,
     forms: &mut HashMap<Form, Arc<Form>>,
 ) -> Array {
     let mut form = Form::default();
-    let (offset, located) = match &decl.declared {
-        Err(error) => (0, Err(error.clone())),
+    let (offset, located) = match declared {
+        Err(error) => (0, Err(error)),
         Ok(Declared::Stored(stored)) => {
-            let located = fill_stored(&mut form, stored, blocks);
+            let located = fill_stored(&mut form, &stored, blocks);
             (stored.offset, located.map(|()| None))
         }
         Ok(Declared::Inline(inline)) => {
-            let located = fill_inline(&mut form, paths.tree(), inline);
+            let located = fill_inline(&mut form, paths.tree(), &inline);
             (0, located.map(Some))
         }
     };

@@ -359,7 +359,7 @@ mod tests {
         let text = format!("%TAG ! tag:stsci.edu:asdf/\n--- !core/ndarray-1.0.0\n{array}\n");
         let tree = Tree::parse(text)?;
         let outline = Outline::new(&tree);
-        let Declared::Inline(inline) = outline.arrays(&tree)[0].declared.clone()? else {
+        let Declared::Inline(inline) = outline.declared(&tree).next().unwrap().1? else {
             panic!("{array} is not inline");
         };
         let elements = Elements::new(&tree, &inline)?;

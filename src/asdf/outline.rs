@@ -7,8 +7,9 @@
 
 use std::collections::HashSet;
 
-use crate::asdf::decl::{Allowance, ArrayDecl, is_ndarray};
+use crate::asdf::decl::{Allowance, Declared, is_ndarray};
 use crate::asdf::tree::{Items, Kind, Node, NodeId, Tree};
+use crate::error::Result;
 
 pub(super) mod column;
 mod limit;
@@ -114,25 +115,19 @@ impl Outline {
         (0..).map(PlaceId).zip(&self.places)
     }
 
-    /// The declarations of the arrays of `tree`, in document order, each with its place: read one after the other, as all together
-    /// can take more memory than the tree.
+    /// The declarations of the arrays of `tree`, in document order, each with its place, or why it makes no sense: read one after the
+    /// other, as all together can take more memory than the tree.
     pub fn declared<'t>(
         &self,
         tree: &'t Tree,
-    ) -> impl Iterator<Item = (PlaceId, ArrayDecl)> + use<'_, 't> {
+    ) -> impl Iterator<Item = (PlaceId, Result<Declared>)> + use<'_, 't> {
         let mut allowance = self.allowance.clone();
         let is_array = |place: &Place| matches!(place.what, What::Array(_));
         let arrays = self.ids().filter(move |(_, place)| is_array(place));
         arrays.filter_map(move |(home, place)| {
             let node = tree.node(place.node)?;
-            Some((home, ArrayDecl::read(node, &mut allowance)))
+            Some((home, Declared::read(node, &mut allowance)))
         })
-    }
-
-    /// The declarations of all arrays.
-    #[must_use]
-    pub fn arrays(&self, tree: &Tree) -> Vec<ArrayDecl> {
-        self.declared(tree).map(|(_, decl)| decl).collect()
     }
 
     /// The number of the array that is at a place or that a link there leads to.

@@ -6,9 +6,9 @@
 pub use super::find::block_index;
 
 use super::Snapshot;
-use super::decl::{ArrayDecl, Declared, Storage};
+use super::decl::{Declared, Storage};
 use super::outline::{Limit, Outline};
-use super::tree::Tree;
+use super::tree::{Node, Tree};
 use crate::error::{Error, Place, Result};
 
 /// The `source` of every array of a snapshot, in the tree's order; those in the tree itself have none.
@@ -18,10 +18,10 @@ use crate::error::{Error, Place, Result};
 pub fn storages(snapshot: &Snapshot) -> Result<Vec<Storage>> {
     match snapshot.tree() {
         None => Ok(Vec::new()),
-        Some(tree) => declared(tree.map_err(Clone::clone)?)?
-            .iter()
-            .filter_map(|array| stored(array).transpose())
-            .collect(),
+        Some(tree) => {
+            let arrays = declared(tree.map_err(Clone::clone)?)?;
+            Ok(arrays.into_iter().filter_map(|(_, own)| own).collect())
+        }
     }
 }
 
@@ -38,12 +38,12 @@ pub fn with_sources(
     };
     let tree = tree.map_err(Clone::clone)?;
     let mut edits = Vec::new();
-    for array in &declared(tree)? {
-        let Some(storage) = stored(array)? else {
+    for (array, storage) in declared(tree)? {
+        let Some(storage) = storage else {
             continue;
         };
         let wanted = change(&storage)?;
-        let source = tree.node(array.node).and_then(|node| node.get("source"));
+        let source = array.get("source");
         let source = source.ok_or_else(|| shared("an array without a source of its own"))?;
         if wanted != storage {
             edits.push((source.span(), written(&wanted)));
@@ -71,30 +71,30 @@ fn verify(old: &Tree, text: &str, change: &dyn Fn(&Storage) -> Result<Storage>) 
     if old.len() != new.len() {
         return Err(shared("sources that aliases share"));
     }
-    for (old, new) in old.iter().zip(&new) {
-        let wanted = stored(old)?.map(|storage| change(&storage)).transpose()?;
-        if stored(new)? != wanted {
+    for ((_, old), (_, new)) in old.iter().zip(new) {
+        let wanted = old.as_ref().map(change).transpose()?;
+        if new != wanted {
             return Err(shared("sources that aliases share"));
         }
     }
     Ok(())
 }
 
-fn declared(tree: &Tree) -> Result<Vec<ArrayDecl>> {
+/// The arrays of a tree, and where the elements of each are, if not in the tree.
+fn declared(tree: &Tree) -> Result<Vec<(Node<'_>, Option<Storage>)>> {
     let outline = Outline::new(tree);
     if outline.limits().contains(Limit::Places) {
         return Err(shared("too many arrays"));
     }
-    Ok(outline.arrays(tree))
-}
-
-/// Where an array's elements are, if not in the tree.
-fn stored(array: &ArrayDecl) -> Result<Option<Storage>> {
-    match &array.declared {
-        Ok(Declared::Stored(stored)) => Ok(Some(stored.storage.clone())),
-        Ok(Declared::Inline(_)) => Ok(None),
-        Err(error) => Err(error.clone()),
-    }
+    let node = |home| tree.node(outline.place(home)?.node);
+    let arrays = outline.declared(tree);
+    let arrays = arrays.filter_map(|(home, declared)| Some((node(home)?, declared)));
+    arrays
+        .map(|(node, declared)| match declared? {
+            Declared::Stored(stored) => Ok((node, Some(stored.storage))),
+            Declared::Inline(_) => Ok((node, None)),
+        })
+        .collect()
 }
 
 /// A source as it is written in the tree.
