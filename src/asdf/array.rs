@@ -15,7 +15,7 @@ use super::tree::Node;
 use super::view::View;
 use super::{Snapshot, fits};
 use crate::error::{Error, Place, Result};
-use crate::source::{Joined, Memory, Source, len_u64};
+use crate::source::{Joined, Memory, Source, Window, len_u64};
 
 /// Where the elements of an array are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -461,13 +461,20 @@ impl Snapshot {
     /// [`Array::problem`]; else of the block or file that holds the elements.
     pub fn array_bin(&self, i: usize) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let block = match &array.data.form.origin {
+        match self.around(array)? {
+            Some(block) => self.array_over(i, block),
+            None => self.inline_bytes(array),
+        }
+    }
+
+    /// The block, or what stands for it, that holds the elements of an array; `None` if they are in the tree.
+    fn around(&self, array: &Array) -> Result<Option<Arc<dyn Source>>> {
+        Ok(Some(match array.origin() {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
             Origin::Fits(_, elements) => self.fits_elements(*elements)?,
-            Origin::Inline | Origin::Unknown => return self.inline_bytes(array),
-        };
-        self.array_over(i, block)
+            Origin::Inline | Origin::Unknown => return Ok(None),
+        }))
     }
 
     /// The elements of array `i` in C order, taken from `block` instead of the file's own.
@@ -476,9 +483,9 @@ impl Snapshot {
     /// [`Error::Corrupt`] if the array reaches outside it.
     pub fn array_over(&self, i: usize, block: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let at = |error: Error| error.at(Place::Array(array.brief_path()));
-        let view = array.view(block.len()).map_err(at)?;
-        Strided::open(block, view, &self.buffers).map_err(at)
+        let view = self.array_view(i, block.len())?;
+        Strided::open(block, view, &self.buffers)
+            .map_err(|error| error.at(Place::Array(array.brief_path())))
     }
 
     /// Array `i` behind an NPY header.
@@ -487,19 +494,11 @@ impl Snapshot {
     /// As [`Snapshot::array_bin`].
     pub fn array_npy(&self, i: usize) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
-        let block = match &array.data.form.origin {
-            Origin::Block(n) => self.block(*n)?,
-            Origin::External(uri) => self.external(uri, array)?,
-            Origin::Fits(_, elements) => self.fits_elements(*elements)?,
-            Origin::Inline | Origin::Unknown => {
-                let header = Memory::new(array.npy_header()?);
-                return Ok(Arc::new(Joined::new(
-                    Arc::new(header),
-                    self.inline_bytes(array)?,
-                )?));
-            }
-        };
-        self.npy_over(i, block)
+        if let Some(block) = self.around(array)? {
+            return self.npy_over(i, block);
+        }
+        let header = Arc::new(Memory::new(array.npy_header()?));
+        Ok(Arc::new(Joined::new(header, self.inline_bytes(array)?)?))
     }
 
     /// Array `i` behind an NPY header, taken from `block` instead of the file's own.
@@ -511,11 +510,8 @@ impl Snapshot {
         let header = Memory::new(array.npy_header()?);
         let data = if array.data.form.fortran {
             // the bytes lie in the block as NPY's Fortran order has them
-            let view = array
-                .view(block.len())
-                .map_err(|error| error.at(Place::Array(array.brief_path())))?;
-            let extent = view.extent();
-            Arc::new(crate::source::Window::new(block, extent.start, view.len())?)
+            let view = self.array_view(i, block.len())?;
+            Arc::new(Window::new(block, view.extent().start, view.len())?)
         } else {
             self.array_over(i, block)?
         };
