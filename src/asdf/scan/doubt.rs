@@ -73,7 +73,7 @@ impl Walk<'_> {
             let Some(at) = self.hidden(n)? else { continue };
             if self.leads_to_end_of(n, at)? {
                 // asdf-python 2 leaves old headers in the space of blocks that have become shorter
-                if !self.sources().end_with(self.layout.blocks.len()) {
+                if self.blocks_needed() != Some(self.layout.blocks.len()) {
                     self.doubt_behind(n, at);
                 }
                 break;

@@ -105,7 +105,7 @@ impl Walk<'_> {
     /// are no blocks, and the tree needs none. asdf-python leaves what was there behind a shorter tree without arrays.
     fn none_is_missing(&self) -> Result<bool> {
         if self.layout.blocks.is_empty() {
-            return Ok(self.sources().end_with(0));
+            return Ok(self.blocks_needed() == Some(0));
         }
         let Some(advice) = Advice::read(self.source, self.layout.text_end)? else {
             return Ok(false);

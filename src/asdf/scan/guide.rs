@@ -112,7 +112,8 @@ impl Walk<'_> {
     fn vouched(&mut self, advice: &Advice) -> Result<Option<Vec<Entry>>> {
         let first = self.layout.blocks.first().map(|block| block.offset);
         let count = advice.offsets.len();
-        if first != advice.offsets.first().copied() || !self.sources().fit_in(count) {
+        let is_enough = self.blocks_needed().is_some_and(|needed| needed <= count);
+        if first != advice.offsets.first().copied() || !is_enough {
             return Ok(None);
         }
         let mut entries = Vec::with_capacity(count);

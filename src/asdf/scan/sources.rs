@@ -2,48 +2,28 @@
 //!
 //! It decides nothing but between two readings of the blocks that are both possible.
 
-/// What the text says of blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sources {
-    /// How many blocks there have to be for the tree.
-    AtLeast(usize),
-    /// A source that is not just a number, or no tree.
-    Unknown,
-}
-
-impl Sources {
-    /// Reads a text that has a tree. Of keys that are called `source` and are no array's it can say too much.
-    pub(super) fn read(text: &[u8]) -> Self {
-        const KEY: &[u8] = b"source";
-        let mut count = 0;
-        let mut at = 0;
-        while let Some(rest) = text.get(at..)
-            && let Some(found) = rest.windows(KEY.len()).position(|bytes| bytes == KEY)
-        {
-            let (before, from_key) = rest.split_at_checked(found).unwrap_or((rest, &[]));
-            let behind = from_key.get(KEY.len()..).unwrap_or_default();
-            at = text.len().saturating_sub(behind.len());
-            if before.last().is_some_and(|&byte| in_word(byte)) {
-                continue;
-            }
-            match Value::behind(behind) {
-                Value::Number(n) => count = count.max(n.saturating_add(1)),
-                Value::Text => {}
-                Value::Other => return Self::Unknown,
-            }
+/// How many blocks there have to be for the tree in `text`; `None` if a source is not just a number. Of keys that are called `source`
+/// and are no array's it can say too much.
+pub(super) fn blocks_needed(text: &[u8]) -> Option<usize> {
+    const KEY: &[u8] = b"source";
+    let mut count = 0;
+    let mut at = 0;
+    while let Some(rest) = text.get(at..)
+        && let Some(found) = rest.windows(KEY.len()).position(|bytes| bytes == KEY)
+    {
+        let (before, from_key) = rest.split_at_checked(found).unwrap_or((rest, &[]));
+        let behind = from_key.get(KEY.len()..).unwrap_or_default();
+        at = text.len().saturating_sub(behind.len());
+        if before.last().is_some_and(|&byte| in_word(byte)) {
+            continue;
         }
-        Self::AtLeast(count)
+        match Value::behind(behind) {
+            Value::Number(n) => count = count.max(n.saturating_add(1)),
+            Value::Text => {}
+            Value::Other => return None,
+        }
     }
-
-    /// Whether that many blocks are enough for the tree.
-    pub(super) fn fit_in(self, blocks: usize) -> bool {
-        matches!(self, Self::AtLeast(count) if count <= blocks)
-    }
-
-    /// Whether the last of that many blocks is used by the tree, and none behind it.
-    pub(super) fn end_with(self, blocks: usize) -> bool {
-        self == Self::AtLeast(blocks)
-    }
+    Some(count)
 }
 
 /// What stands behind a key.
@@ -106,11 +86,7 @@ mod tests {
             ("a: the source of all\n", 0),
             ("", 0),
         ] {
-            assert_eq!(
-                Sources::read(text.as_bytes()),
-                Sources::AtLeast(count),
-                "{text}"
-            );
+            assert_eq!(blocks_needed(text.as_bytes()), Some(count), "{text}");
         }
     }
 
@@ -123,15 +99,7 @@ mod tests {
             "source: !!int 1",
             "source: &a 1",
         ] {
-            assert_eq!(Sources::read(text.as_bytes()), Sources::Unknown, "{text}");
+            assert_eq!(blocks_needed(text.as_bytes()), None, "{text}");
         }
-    }
-
-    #[test]
-    fn the_blocks_that_are_enough_are_at_least_those_used() {
-        let two = Sources::AtLeast(2);
-        assert!(!two.fit_in(1) && two.fit_in(2) && two.fit_in(3));
-        assert!(!two.end_with(1) && two.end_with(2) && !two.end_with(3));
-        assert!(!Sources::Unknown.fit_in(9) && !Sources::Unknown.end_with(9));
     }
 }

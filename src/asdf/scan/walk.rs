@@ -1,6 +1,6 @@
 //! Skipping along the blocks, from header to header.
 
-use super::sources::Sources;
+use super::sources::blocks_needed;
 use super::{BLOCK_LIMIT, GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::dialect::Dialect;
 use crate::asdf::header::BlockHeader;
@@ -153,13 +153,9 @@ impl<'a> Walk<'a> {
         }))
     }
 
-    /// Which blocks the tree uses.
-    pub(super) fn sources(&self) -> Sources {
-        if self.layout.has_tree {
-            Sources::read(self.text)
-        } else {
-            Sources::Unknown
-        }
+    /// How many blocks the tree needs, if there is one and its text tells.
+    pub(super) fn blocks_needed(&self) -> Option<usize> {
+        blocks_needed(self.text).filter(|_| self.layout.has_tree)
     }
 
     /// The first bytes of what should be a block header.
