@@ -37,7 +37,8 @@ pub enum Subject {
 #[derive(Debug)]
 pub struct FitsFile {
     header: Vec<u8>,
-    parts: Vec<Records>,
+    /// The arrays that it is made of, by index.
+    parts: Vec<Part<usize>>,
     /// Bytes of a row or element, and how many there are.
     width: u64,
     count: u64,
@@ -45,19 +46,11 @@ pub struct FitsFile {
     omitted: Vec<(String, String)>,
 }
 
-/// An array that a file is made of: its index, the bytes of a record of it, and what becomes of that.
-#[derive(Debug)]
-struct Records {
-    array: usize,
-    record: u64,
-    fields: Vec<Field>,
-}
-
 impl FitsFile {
     /// The file of so many rows of that many bytes.
     fn new(
         header: Vec<u8>,
-        parts: Vec<Records>,
+        parts: Vec<Part<usize>>,
         (width, count): (u64, u64),
         omitted: Vec<(String, String)>,
     ) -> Result<Self> {
@@ -96,7 +89,7 @@ impl FitsFile {
 
     /// The arrays that it is made of, by index.
     pub fn arrays(&self) -> impl Iterator<Item = usize> {
-        self.parts.iter().map(|part| part.array)
+        self.parts.iter().map(|part| part.records)
     }
 
     /// The columns that FITS can't hold, each with the reason.
@@ -113,9 +106,9 @@ impl FitsFile {
         &self,
         elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
     ) -> Result<Arc<dyn Source>> {
-        let part = |part: &Records| {
+        let part = |part: &Part<usize>| {
             Ok(Part {
-                source: elements(part.array)?,
+                records: elements(part.records)?,
                 record: part.record,
                 fields: part.fields.clone(),
             })
@@ -183,12 +176,12 @@ impl Snapshot {
             let added = columns.add("", datatype, &[], 0);
             let fields = cells(&columns.list);
             let record = added.or(datatype.size()).ok_or_else(no_longer)?;
-            let records = Records {
-                array: i,
+            let part = Part {
+                records: i,
                 record,
                 fields,
             };
-            return table_file(columns, vec![records], count, &name, Vec::new());
+            return table_file(columns, vec![part], count, &name, Vec::new());
         }
         let (change, bits, zero) = pixel(datatype).map_err(unsupported)?;
         let mut header = Header::default();
@@ -218,12 +211,12 @@ impl Snapshot {
             count: 1,
             change,
         };
-        let records = Records {
-            array: i,
+        let part = Part {
+            records: i,
             record: width,
             fields: vec![field],
         };
-        FitsFile::new(header.finish(), vec![records], (width, count), Vec::new())
+        FitsFile::new(header.finish(), vec![part], (width, count), Vec::new())
     }
 
     /// The number that stands for no value in an array of integers, if the tree gives one.
@@ -247,7 +240,7 @@ fn cells(columns: &[Column]) -> Vec<Field> {
 /// The file of a binary table.
 fn table_file(
     columns: Columns,
-    parts: Vec<Records>,
+    parts: Vec<Part<usize>>,
     count: u64,
     name: &str,
     mut omitted: Vec<(String, String)>,
@@ -256,8 +249,7 @@ fn table_file(
         let why = format!("FITS tables have {MAX_COLUMNS} columns at most");
         return Err(unsupported(why));
     }
-    let left_out = columns.omitted.into_iter();
-    omitted.extend(left_out.map(|(name, why)| (name, why.to_owned())));
+    omitted.extend(columns.omitted);
     if columns.list.is_empty() {
         let why = omitted.into_iter().next();
         let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);

@@ -27,14 +27,12 @@ pub(super) struct Column {
     pub(super) field: Field,
 }
 
-/// What FITS leaves out of a datatype: the name of the field, and why.
-pub(super) type Omitted = (String, &'static str);
-
 /// Records that are being laid out as the cells of rows.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     pub(super) list: Vec<Column>,
-    pub(super) omitted: Vec<Omitted>,
+    /// The fields that FITS has no columns for, each with the reason.
+    pub(super) omitted: Vec<(String, String)>,
     /// Bytes of a row.
     pub(super) width: u64,
     /// The names of the columns, in small letters.
@@ -86,7 +84,7 @@ impl Columns {
         } = match cell(datatype) {
             Ok(cell) => cell,
             Err(why) => {
-                self.omitted.push((name.to_owned(), why));
+                self.omitted.push((name.to_owned(), why.to_owned()));
                 return Some(end);
             }
         };

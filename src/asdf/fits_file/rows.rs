@@ -161,9 +161,10 @@ impl Field {
 }
 
 /// An array, and what becomes of each of its records.
-pub(super) struct Part {
-    /// The records, one behind the other.
-    pub(super) source: Arc<dyn Source>,
+#[derive(Debug)]
+pub(super) struct Part<R> {
+    /// The records, one behind the other: a [`Source`] of them, or the number of the array that has them.
+    pub(super) records: R,
     /// Bytes of a record.
     pub(super) record: u64,
     /// What becomes of it, in the order of the row. Some of it may be left out.
@@ -172,7 +173,7 @@ pub(super) struct Part {
 
 /// The rows of a table, or the elements of an image.
 pub(super) struct Rows {
-    parts: Vec<Part>,
+    parts: Vec<Part<Arc<dyn Source>>>,
     /// Bytes of a row.
     width: u64,
     len: u64,
@@ -183,11 +184,11 @@ impl Rows {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a part has fewer records, or the rows together exceed 2^64 bytes.
-    pub(super) fn new(parts: Vec<Part>, width: u64, count: u64) -> Result<Self> {
+    pub(super) fn new(parts: Vec<Part<Arc<dyn Source>>>, width: u64, count: u64) -> Result<Self> {
         let len = width.checked_mul(count).ok_or_else(misplaced)?;
-        let short = |part: &Part| {
+        let short = |part: &Part<Arc<dyn Source>>| {
             let records = part.record.checked_mul(count);
-            records.is_none_or(|records| records > part.source.len())
+            records.is_none_or(|records| records > part.records.len())
         };
         if parts.iter().any(short) {
             return Err(misplaced());
@@ -201,7 +202,7 @@ impl Rows {
             return None;
         };
         let same = |field: &Field| field.from == field.to && field.change.is_nothing();
-        (part.record == self.width && part.fields.iter().all(same)).then_some(&part.source)
+        (part.record == self.width && part.fields.iter().all(same)).then_some(&part.records)
     }
 
     /// Puts whole rows together, from row `first` on.
@@ -215,13 +216,13 @@ impl Rows {
                 && field.lens() == (self.width, self.width)
                 && part.record == self.width
             {
-                part.source.read_exact_at(rows, at)?;
+                part.records.read_exact_at(rows, at)?;
                 field.change.in_place(rows);
                 return Ok(());
             }
             let len = count.checked_mul(record).ok_or_else(misplaced)?;
             let mut records = PooledBuf::of(len);
-            part.source.read_exact_at(&mut records, at)?;
+            part.records.read_exact_at(&mut records, at)?;
             for field in &part.fields {
                 field.convert_rows((&records, record), (&mut *rows, width))?;
             }
@@ -252,7 +253,7 @@ impl Rows {
             .checked_mul(part.record)
             .and_then(|at| at.checked_add(field.from))
             .and_then(|at| at.checked_add(element.checked_mul(from_size)?));
-        part.source
+        part.records
             .read_exact_at(&mut elements, at.ok_or_else(misplaced)?)?;
         let mut converted = PooledBuf::of(in_memory(count.saturating_mul(to_size))?);
         field.change.convert(&elements, &mut converted)?;
@@ -321,9 +322,9 @@ mod tests {
         Change::Number { size, swap, flip }
     }
 
-    fn part(bytes: Vec<u8>, record: u64, fields: &[Field]) -> Part {
+    fn part(bytes: Vec<u8>, record: u64, fields: &[Field]) -> Part<Arc<dyn Source>> {
         Part {
-            source: Arc::new(Memory::new(bytes)),
+            records: Arc::new(Memory::new(bytes)),
             record,
             fields: fields.to_vec(),
         }

@@ -3,7 +3,8 @@
 use log::warn;
 
 use super::column::Columns;
-use super::{FitsFile, Records, cells, no_longer, printable_ascii, table_file, unsupported};
+use super::rows::Part;
+use super::{FitsFile, cells, no_longer, printable_ascii, table_file, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::{MAX_QUANTITY, is_table, is_tagged};
 use crate::asdf::outline::{PlaceId, What};
@@ -66,7 +67,7 @@ impl Snapshot {
                 Ok((array, rows)) => {
                     count = Some(rows);
                     match self.add_column(&mut columns, &column, array) {
-                        Some(records) => parts.push(records),
+                        Some(part) => parts.push(part),
                         None if columns.are_too_many() => break,
                         None => {
                             let why = "rows of 2^64 bytes or more".to_owned();
@@ -114,7 +115,7 @@ impl Snapshot {
         columns: &mut Columns,
         column: &Declared<'_>,
         array: usize,
-    ) -> Option<Records> {
+    ) -> Option<Part<usize>> {
         let known = self.arrays().get(array)?;
         let first = columns.list.len();
         let cell = known.shape()?.get(1..)?;
@@ -128,8 +129,8 @@ impl Snapshot {
             }
         }
         let fields = cells(added);
-        Some(Records {
-            array,
+        Some(Part {
+            records: array,
             record,
             fields,
         })
