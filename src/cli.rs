@@ -435,6 +435,14 @@ fn print_line(object: &impl serde::Serialize) -> Result<(), Failure> {
     )
 }
 
+/// Such a line in memory, of an object that is short.
+fn json_line(object: &impl serde::Serialize) -> Result<Vec<u8>, Failure> {
+    let line = serde_json::to_vec(object).map_err(|error| unprinted(&error.into()));
+    let mut line = line?;
+    line.push(b'\n');
+    Ok(line)
+}
+
 /// Text on standard output.
 fn say_bytes(text: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
@@ -445,12 +453,13 @@ fn say_bytes(text: &[u8]) -> Result<(), Failure> {
 fn printed(written: std::io::Result<()>) -> Result<(), Failure> {
     match written {
         // a reader that closes the pipe has seen enough
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(
-            Exit::Other,
-            format!("standard output: {error}"),
-        )),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unprinted(&error)),
         _ => Ok(()),
     }
+}
+
+fn unprinted(error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Other, format!("standard output: {error}"))
 }
 
 /// Whether standard error is a terminal: only people get progress and success told.

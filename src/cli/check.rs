@@ -140,14 +140,8 @@ struct FindingObject {
     text: String,
 }
 
-/// What became of the check of a file: the verdict, and what is said of it.
-type Checked = Result<(Verdict, Said), Failure>;
-
-/// What is said of a file.
-enum Said {
-    Lines(Vec<u8>),
-    Object(FileObject),
-}
+/// What became of the check of a file: the verdict, and the lines that tell of it.
+type Checked = Result<(Verdict, Vec<u8>), Failure>;
 
 /// Checks each file, and all in each directory, on all cores, and tells of them in order. With several, a last line counts them. The
 /// status is that of the worst.
@@ -211,11 +205,8 @@ impl Tally {
     fn tell(&mut self, path: Option<&PathBuf>, checked: Checked) -> Result<(), Failure> {
         let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
         let (kind, exit) = match checked {
-            Ok((verdict, said)) => {
-                match said {
-                    Said::Lines(lines) => say_bytes(&lines)?,
-                    Said::Object(object) => super::print_line(&object)?,
-                }
+            Ok((verdict, lines)) => {
+                say_bytes(&lines)?;
                 match verdict {
                     Verdict::Clean => (0, Exit::Ok),
                     Verdict::Suspicious => (1, Exit::Other),
@@ -225,7 +216,8 @@ impl Tally {
             Err(failure) => {
                 super::complain(&failure.message);
                 if let (true, Some(path)) = (self.how.json, path) {
-                    super::print_line(&FileObject::unreadable(path, failure.message))?;
+                    let object = FileObject::unreadable(path, failure.message);
+                    say_bytes(&super::json_line(&object)?)?;
                 }
                 (3, failure.exit)
             }
@@ -284,15 +276,16 @@ impl Check<'_> {
         let (blocks, arrays) = (snapshot.layout().blocks.len(), snapshot.arrays().len());
         let verdict = findings.verdict;
         if self.how.json {
-            return Ok((verdict, Said::Object(findings.object(blocks, arrays))));
+            let line = super::json_line(&findings.object(blocks, arrays))?;
+            return Ok((verdict, line));
         }
         if verdict == Verdict::Clean && self.how.quiet {
-            return Ok((verdict, Said::Lines(Vec::new())));
+            return Ok((verdict, Vec::new()));
         }
         if verdict == Verdict::Clean {
             findings.note(Verdict::Clean, &format!("{blocks} blocks, {arrays} arrays"));
         }
-        Ok((verdict, Said::Lines(findings.lines())))
+        Ok((verdict, findings.lines()))
     }
 }
 

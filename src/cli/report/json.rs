@@ -6,6 +6,7 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::asdf::Reference;
 use crate::asdf::frame::standard;
+use crate::asdf::header::BlockHeader;
 use crate::asdf::stats::{Number, Stats};
 use crate::asdf::{Array, Snapshot};
 use crate::cli::exit::Failure;
@@ -14,16 +15,16 @@ use crate::codec::code_text;
 use crate::error::Error;
 
 #[derive(serde::Serialize)]
-struct FileObject<'a> {
+struct FileObject<B: Serialize, A: Serialize, R: Serialize> {
     file: String,
     size: u64,
     container: String,
     version: String,
     standard: Option<String>,
     tree_size: u64,
-    blocks: Blocks<'a>,
-    arrays: Arrays<'a>,
-    references: References<'a>,
+    blocks: B,
+    arrays: A,
+    references: R,
     problems: Vec<String>,
 }
 
@@ -54,28 +55,22 @@ struct ArrayObject {
 
 #[derive(serde::Serialize)]
 struct StatsObject {
-    min: Option<NumberValue>,
-    max: Option<NumberValue>,
+    #[serde(serialize_with = "number")]
+    min: Option<Number>,
+    #[serde(serialize_with = "number")]
+    max: Option<Number>,
     mean: Option<f64>,
     nan: Option<u64>,
 }
 
-/// A number; what JSON has no number for is null.
-#[derive(serde::Serialize)]
-#[serde(untagged)]
-enum NumberValue {
-    Integer(i128),
-    Single(f32),
-    Double(f64),
-}
-
-impl From<Number> for NumberValue {
-    fn from(number: Number) -> Self {
-        match number {
-            Number::Integer(number) => Self::Integer(number),
-            Number::Single(number) => Self::Single(number),
-            Number::Double(number) => Self::Double(number),
-        }
+/// Writes a number as JSON; what JSON has no number for is null.
+#[expect(clippy::ref_option, reason = "serde hands over the field by reference")]
+fn number<S: Serializer>(number: &Option<Number>, to: S) -> Result<S::Ok, S::Error> {
+    match *number {
+        None => to.serialize_none(),
+        Some(Number::Integer(number)) => to.serialize_i128(number),
+        Some(Number::Single(number)) => to.serialize_f32(number),
+        Some(Number::Double(number)) => to.serialize_f64(number),
     }
 }
 
@@ -84,8 +79,8 @@ fn stats(found: &Result<Option<Stats>, Error>) -> StatsObject {
     let found = found.as_ref().ok().copied().flatten();
     let (low, high) = found.and_then(|found| found.range).unzip();
     StatsObject {
-        min: low.map(Into::into),
-        max: high.map(Into::into),
+        min: low,
+        max: high,
         mean: found.and_then(|found| found.mean),
         nan: found.map(|found| found.nan),
     }
@@ -98,62 +93,47 @@ struct ReferenceObject {
     uri: String,
 }
 
-/// The blocks of a file, one at a time: there may be a million.
-struct Blocks<'a>(&'a Snapshot);
+/// Objects that are made one at a time, when they are written: there may be a million.
+struct Each<F>(F);
 
-/// The arrays of a file, one at a time, perhaps with their statistics.
-struct Arrays<'a>(&'a Snapshot, &'a [Result<Option<Stats>, Error>]);
-
-/// What of a file leads into others.
-struct References<'a>(&'a Snapshot);
-
-impl Serialize for Blocks<'_> {
+impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let blocks = self.0.layout().blocks.iter().enumerate();
-        to.collect_seq(blocks.map(|(block, header)| BlockObject {
-            block,
-            offset: header.offset,
-            compression: code_text(header.compression),
-            allocated_size: header.allocated,
-            used_size: header.used,
-            data_size: self.0.block_len(block).unwrap_or(0),
-        }))
+        to.collect_seq((self.0)())
     }
 }
 
-impl Serialize for Arrays<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let arrays = self.0.arrays().iter().enumerate();
-        to.collect_seq(arrays.map(|(i, array): (usize, &Array)| {
-            let shown = array.problem().is_none();
-            ArrayObject {
-                path: array.path(),
-                file: shown.then(|| format!("arrays/{}.npy", array.file_path())),
-                datatype: array.datatype_text(),
-                byteorder: array.byteorder_text(),
-                shape: array.shape().map(<[u64]>::to_vec),
-                unit: array.unit().map(str::to_owned),
-                source: array.source_text(),
-                size: shown.then(|| array.bin_len()),
-                problem: array.problem().map(ToString::to_string),
-                stats: self.1.get(i).map(stats),
-            }
-        }))
+fn block((block, header): (usize, &BlockHeader), snapshot: &Snapshot) -> BlockObject {
+    BlockObject {
+        block,
+        offset: header.offset,
+        compression: code_text(header.compression),
+        allocated_size: header.allocated,
+        used_size: header.used,
+        data_size: snapshot.block_len(block).unwrap_or(0),
     }
 }
 
-impl Serialize for References<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(
-            self.0
-                .references()
-                .iter()
-                .map(|reference: &Reference| ReferenceObject {
-                    path: reference.path(),
-                    file: format!("arrays/{}", reference.file_path()),
-                    uri: reference.uri().to_owned(),
-                }),
-        )
+fn array(array: &Array, found: Option<&Result<Option<Stats>, Error>>) -> ArrayObject {
+    let shown = array.problem().is_none();
+    ArrayObject {
+        path: array.path(),
+        file: shown.then(|| format!("arrays/{}.npy", array.file_path())),
+        datatype: array.datatype_text(),
+        byteorder: array.byteorder_text(),
+        shape: array.shape().map(<[u64]>::to_vec),
+        unit: array.unit().map(str::to_owned),
+        source: array.source_text(),
+        size: shown.then(|| array.bin_len()),
+        problem: array.problem().map(ToString::to_string),
+        stats: found.map(stats),
+    }
+}
+
+fn reference(reference: &Reference) -> ReferenceObject {
+    ReferenceObject {
+        path: reference.path(),
+        file: format!("arrays/{}", reference.file_path()),
+        uri: reference.uri().to_owned(),
     }
 }
 
@@ -164,6 +144,8 @@ pub(super) fn print(
     stats: &[Result<Option<Stats>, Error>],
 ) -> Result<(), Failure> {
     let layout = snapshot.layout();
+    let blocks = || layout.blocks.iter().enumerate();
+    let arrays = || snapshot.arrays().iter().enumerate();
     print_line(&FileObject {
         file: path.display().to_string(),
         size: layout.len,
@@ -171,9 +153,9 @@ pub(super) fn print(
         version: layout.version.to_string(),
         standard: standard(snapshot.text()),
         tree_size: layout.text_end,
-        blocks: Blocks(snapshot),
-        arrays: Arrays(snapshot, stats),
-        references: References(snapshot),
+        blocks: Each(|| blocks().map(|found| block(found, snapshot))),
+        arrays: Each(|| arrays().map(|(i, found)| array(found, stats.get(i)))),
+        references: Each(|| snapshot.references().iter().map(reference)),
         problems: layout
             .findings
             .iter()
