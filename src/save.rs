@@ -93,8 +93,8 @@
 //! # Other programs
 //!
 //! FILE is locked (`flock`) for as long as it is open for writing. Before each save a lease is asked for, which tells whether
-//! another program has it open for writing (`EBUSY`), and FILE is compared with what was read: name, length, and SHA-256 of
-//! everything in front of the first block and of all block headers. Different times alone are no change; anything else is
+//! another program has it open for writing (`EBUSY`), and FILE is compared with what was read: name, length, text, and SHA-256 of
+//! the space behind the text and of all block headers. Different times alone are no change; anything else is
 //! [`Stale`](Error::Stale).
 //!
 //! # Evidence

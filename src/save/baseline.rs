@@ -1,6 +1,6 @@
 //! What FILE was when it was read. Compared with what it is, it tells whether another program has changed FILE.
 //!
-//! Digests decide, not times: some filesystems have clocks too coarse to tell two writes apart, and a change of times alone must
+//! Bytes decide, not times: some filesystems have clocks too coarse to tell two writes apart, and a change of times alone must
 //! not cost the user a save.
 
 use std::ffi::OsStr;
@@ -13,19 +13,22 @@ use super::view::View;
 use crate::asdf::layout::Layout;
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
-use crate::source::{Source, at_most, each_piece, len_u64};
+use crate::source::{Source, each_piece, len_u64};
 
-/// Identity, length and times of FILE, and the SHA-256 of all that its layout hangs on.
+/// How much is compared at a time.
+const STEP: usize = 1 << 20;
+
+/// Identity, length and times of FILE, its text, and the SHA-256 of whatever else its layout hangs on.
 ///
-/// Block data are not read: they may be too long to be read at each save, and no save depends on what they are.
+/// The text is the one that the mount shows, so that keeping it takes no memory, and comparing it no digest. Block data are not read: they may be too long to be read at each save, and no save depends on what they are.
 #[derive(Debug, Clone)]
 pub(super) struct Baseline {
     pub(super) stat: Stat,
-    head: Digest,
-    headers: Digest,
+    text: Arc<Vec<u8>>,
+    rest: Digest,
     /// The byte that fills the space between the text and the first block; zero if that is empty or holds several values.
     pub(super) padding: u8,
-    /// Whether FILE was changed while it was scanned, so that scan and digests may be of different bytes.
+    /// Whether FILE was changed while it was scanned, so that scan and digest may be of different bytes.
     pub(super) torn: bool,
     /// Whether the times of `stat` are FILE's. False if `fstat` failed after a save.
     pub(super) timed: bool,
@@ -69,40 +72,45 @@ impl Scanned {
 
 impl Baseline {
     /// FILE as it was scanned. If another program has written it since, it counts as changed whatever its bytes are: some of them
-    /// may be older than the digests.
+    /// may be older than the digest.
     pub(super) fn of<S: Store>(store: &Arc<S>, file: &S::File, read: &Scanned) -> Result<Self> {
-        let mut now = Self::read(
-            stat(store, file)?,
-            &View::open(store, file)?,
-            &read.scan.layout,
-        )?;
+        let stat = stat(store, file)?;
+        let (rest, padding) = rest(&View::open(store, file)?, &read.scan.layout)?;
+        let mut now = Self {
+            stat,
+            text: Arc::clone(&read.scan.text),
+            rest,
+            padding,
+            torn: false,
+            timed: true,
+        };
         now.torn = !now.same_moment(&read.before);
         Ok(now)
     }
 
-    fn read(stat: Stat, file: &dyn Source, layout: &Layout) -> Result<Self> {
-        let (head, padding) = head(file, layout)?;
-        Ok(Self {
-            stat,
-            head,
-            headers: headers(file, layout)?,
-            padding,
-            torn: false,
-            timed: true,
-        })
+    /// Keeps the text of `before` if it is the same: that one is shown, and a text may be long.
+    pub(super) fn share_text(mut self, before: &Self) -> Self {
+        if self.text == before.text {
+            self.text = Arc::clone(&before.text);
+        }
+        self
     }
 
-    /// What FILE is to be after a save: `bytes`, with this layout. Which file it is, and its times, are those of before.
-    pub(super) fn succeeded_by(&self, bytes: &dyn Source, layout: &Layout) -> Result<Self> {
-        let stat = Stat {
-            size: layout.len,
-            ..self.stat
-        };
-        Ok(Self {
+    /// What FILE is to be after a save: `bytes`, which have been scanned. Which file it is, and its times, are those of before.
+    pub(super) fn succeeded_by(&self, bytes: &dyn Source, next: &Scan) -> Result<Self> {
+        let (rest, padding) = rest(bytes, &next.layout)?;
+        let next = Self {
+            stat: Stat {
+                size: next.layout.len,
+                ..self.stat
+            },
+            text: Arc::clone(&next.text),
+            rest,
+            padding,
             torn: self.torn,
             timed: false,
-            ..Self::read(stat, bytes, layout)?
-        })
+        };
+        Ok(next.share_text(self))
     }
 
     /// Takes in which file it is, and its times, after a save. If `fstat` fails, the next comparison goes by content alone.
@@ -146,11 +154,27 @@ impl Baseline {
             size: was,
             ..stat(store, file)?
         };
-        let now = Self::read(stat, view, layout)?;
-        if now.head != self.head || now.headers != self.headers {
+        if !self.has_text(view)? || rest(view, layout)?.0 != self.rest {
             return changed("has been changed by another program since it was read");
         }
-        Ok(Drift::Same(now))
+        Ok(Drift::Same(Self {
+            stat,
+            timed: true,
+            ..self.clone()
+        }))
+    }
+
+    /// Whether FILE, which is as long as it was, begins with the text.
+    fn has_text(&self, file: &dyn Source) -> Result<bool> {
+        let mut wanted = self.text.as_slice();
+        let mut same = true;
+        each_piece(file, 0..len_u64(wanted.len()), STEP, |found| {
+            let (now, later) = wanted.split_at_checked(found.len()).unwrap_or_default();
+            same &= now == found;
+            wanted = later;
+            Ok(())
+        })?;
+        Ok(same)
     }
 
     /// Whether the file has not been touched since.
@@ -191,32 +215,23 @@ pub(super) fn stat<S: Store>(store: &Arc<S>, file: &S::File) -> Result<Stat> {
     found.map_err(|cause| Error::io("reading the file's state", cause))
 }
 
-/// The SHA-256 of everything in front of the first block, and the byte that what follows the text there is filled with.
-fn head(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
-    const STEP: usize = 1 << 20;
+/// The SHA-256 of what stands between the text and the first block, and of all block headers; and the byte that the space between
+/// is filled with.
+fn rest(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
     let end = layout.head().end.min(file.len());
     let mut hasher = Hasher::default();
     let mut filler = Filler::default();
-    let mut text = layout.text_end;
-    each_piece(file, 0..end, STEP, |bytes| {
+    each_piece(file, layout.text_end..end, STEP, |bytes| {
         hasher.update(bytes);
-        let (_, padding) = bytes.split_at(at_most(text, bytes.len()));
-        filler.update(padding);
-        text = text.saturating_sub(len_u64(bytes.len()));
+        filler.update(bytes);
         Ok(())
     })?;
-    Ok((hasher.finish(), filler.byte()))
-}
-
-/// The SHA-256 of all block headers.
-fn headers(file: &dyn Source, layout: &Layout) -> Result<Digest> {
-    let mut hasher = Hasher::default();
     for block in &layout.blocks {
         let mut header = [0; 54];
         file.read_exact_at(&mut header, block.offset)?;
         hasher.update(&header);
     }
-    Ok(hasher.finish())
+    Ok((hasher.finish(), filler.byte()))
 }
 
 #[cfg(test)]

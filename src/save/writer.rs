@@ -267,7 +267,7 @@ impl<S: Store> Writer<S> {
         }
         self.alone()?;
         // known before the first byte changes, so that nothing has to be read behind the commit
-        let baseline = self.baseline.succeeded_by(&bytes, &next.layout)?;
+        let baseline = self.baseline.succeeded_by(&bytes, &next)?;
         let done = match record {
             Some(record) if self.options.replace => match self.replace(plan) {
                 Err(Failure::Impossible(_)) => self.in_place(plan, record, observer),

@@ -69,7 +69,7 @@ impl<S: Store> Writer<S> {
         };
         let read = Scanned::of(&self.store, &file)?;
         writable(&read.scan.layout)?;
-        self.baseline = Baseline::of(&self.store, &file, &read)?;
+        self.baseline = Baseline::of(&self.store, &file, &read)?.share_text(&self.baseline);
         self.layout = read.scan.layout.clone();
         self.file = file;
         if self.unsettled.take().is_some() && same && self.broken.is_none() {
