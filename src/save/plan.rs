@@ -4,7 +4,7 @@
 //! scan to. What it may change is little:
 //!
 //! - A text that fits in front of the first block is written there and the rest of that space filled with the byte that
-//!   [`Padding`] names. Otherwise the first block moves, and [`PADDING_MIN`] or a tenth of the text is left free for the edits
+//!   is asked for. Otherwise the first block moves, and [`PADDING_MIN`] or a tenth of the text is left free for the edits
 //!   to come. If there is to be no such space, the first block always stands right behind the text. A file without blocks is
 //!   just its text.
 //! - A block stays where it is. If its new bytes fit its allocated space, that does not change, and what lies behind the used
@@ -36,7 +36,7 @@ use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
 
 pub(super) use padding::Filler;
-pub use padding::{Pad, Padding};
+pub use padding::Pad;
 
 /// The least space that is left behind a text that outgrew its place, in bytes.
 pub const PADDING_MIN: u64 = 4096;
@@ -56,13 +56,19 @@ pub struct Plan {
 impl Plan {
     /// The file that `layout` describes, after `edit`.
     ///
-    /// `padding` matters if there is a new text. `grain` is the filesystem's block size in bytes if it can share bytes between
+    /// `padding` is the byte between a new text and the first block; `None` if there is to be no space there, so that the first block
+    /// moves with the end of the text. `grain` is the filesystem's block size in bytes if it can share bytes between
     /// files.
     ///
     /// # Errors
     /// [`Error::Rejected`] if the edit names blocks that are not there or would break the file, [`Error::Unsupported`] for
     /// files that are not written and sizes beyond 2^63.
-    pub fn new(layout: &Layout, edit: &Edit, padding: Padding, grain: Option<u64>) -> Result<Self> {
+    pub fn new(
+        layout: &Layout,
+        edit: &Edit,
+        padding: Option<u8>,
+        grain: Option<u64>,
+    ) -> Result<Self> {
         if !layout.dialect.writable {
             let why = format!("{} files are read only", layout.dialect.name);
             return Err(Error::unsupported(Place::File, why));
@@ -278,7 +284,8 @@ fn check_pieces(layout: &Layout, n: usize, old: Option<usize>, pieces: &[Piece])
 /// The next file as it is put together.
 struct Assembly<'a> {
     old: &'a Layout,
-    padding: Padding,
+    /// What fills the space between text and first block, if there is any.
+    padding: Option<u8>,
     grain: Option<u64>,
     /// How many gaps may still be allocated.
     gaps_left: usize,
@@ -339,7 +346,8 @@ impl Assembly<'_> {
         }
         let first = self.first_block(text_end)?;
         let space = first.saturating_sub(text_end);
-        self.out.push(Segment::Fill(self.padding.byte, space))?;
+        self.out
+            .push(Segment::Fill(self.padding.unwrap_or(0), space))?;
         Ok(text_end)
     }
 
@@ -364,7 +372,7 @@ impl Assembly<'_> {
 
     /// Where the first block is to be, behind a text that ends at `text_end`.
     fn first_block(&self, text_end: u64) -> Result<u64> {
-        if self.padding.absent {
+        if self.padding.is_none() {
             return Ok(text_end);
         }
         let old = self.old.blocks.first().map(|block| block.offset);

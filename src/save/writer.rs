@@ -16,7 +16,7 @@ use super::edit::Edit;
 use super::file_path::FilePath;
 use super::inplace::{self, Failure, InPlace};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
-use super::plan::{Pad, Padding, Plan};
+use super::plan::{Pad, Plan};
 use super::recovery::{self, Recovery};
 use super::rejected::{self, RejectedText, other_directories};
 use super::replace::{Replace, bytes_to_copy};
@@ -200,17 +200,15 @@ impl<S: Store> Writer<S> {
     /// Those of [`Plan::new`].
     pub(super) fn plan(&self, edit: &Edit) -> Result<Plan> {
         let plan = |padding, grain| Plan::new(&self.layout, edit, padding, grain);
-        let (byte, absent) = match self.options.pad {
-            Pad::Kept => (self.baseline.padding, false),
-            Pad::Filled(byte) => (byte, false),
-            Pad::Absent => (0, true),
+        let padding = match self.options.pad {
+            Pad::Kept => Some(self.baseline.padding),
+            Pad::Filled(byte) => Some(byte),
+            Pad::Absent => None,
         };
-        let padding = Padding { byte, absent };
         let found = plan(padding, None)?;
         let fits = found.in_place().is_some();
         if self.stays_without_padding(edit) && !(fits && self.stays_in_place()) {
-            let absent = true;
-            return plan(Padding { byte, absent }, None);
+            return plan(None, None);
         }
         match self.grain() {
             Some(grain) if !fits => plan(padding, Some(grain)),

@@ -16,15 +16,6 @@ pub enum Pad {
     Absent,
 }
 
-/// What a plan makes there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Padding {
-    /// What the space is filled with.
-    pub byte: u8,
-    /// Whether there is none: the first block stands right behind the text, and moves with its end.
-    pub absent: bool,
-}
-
 /// Finds out what byte all of some bytes are, as they are read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::save) struct Filler {

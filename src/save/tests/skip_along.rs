@@ -10,13 +10,13 @@ use super::source;
 use crate::asdf::layout::{Extent, Index, Layout, Severity, index_text};
 use crate::asdf::sample::{Sample, block, header};
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
-use crate::save::plan::{Padding, Plan};
+use crate::save::plan::Plan;
 use crate::save::rope::Segment;
 use crate::source::read_all;
 
 /// The file that the edit makes of `old`.
 fn edited(old: &[u8], edit: &Edit) -> (Plan, Vec<u8>) {
-    let plan = Plan::new(&layout(old), edit, Padding::default(), None).unwrap();
+    let plan = Plan::new(&layout(old), edit, Some(0), None).unwrap();
     let new = read_all(&plan.next(source(old)), 1 << 20).unwrap();
     (plan, new)
 }
@@ -157,7 +157,7 @@ fn a_block_that_says_it_reaches_over_the_next_is_allocated_what_there_is() {
     let mut before = layout(&old);
     before.blocks[0].allocated = 1000;
     let text = Edit::text(Arc::new(Sample::TREE.to_vec()));
-    let plan = Plan::new(&before, &text, Padding::default(), None).unwrap();
+    let plan = Plan::new(&before, &text, Some(0), None).unwrap();
     assert_eq!(plan.layout().blocks, layout(&old).blocks);
     assert!(plan.in_place().is_some());
 }
