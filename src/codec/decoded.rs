@@ -198,7 +198,7 @@ impl Source for Decoded {
                 .ok_or_else(|| misplaced(start_of(index)))?;
             part.copy_from_slice(found);
             rest = behind;
-            offset = offset.saturating_add(u64_of(len));
+            offset = offset.saturating_add(len_u64(len));
         }
         Ok(())
     }
@@ -334,7 +334,7 @@ impl Shared {
         };
         loop {
             let from = cursor.position();
-            let segment = from.div_ceil(u64_of(SEGMENT));
+            let segment = from.div_ceil(len_u64(SEGMENT));
             if segment > index {
                 return Err(misplaced(start));
             }
@@ -560,7 +560,7 @@ fn fill(cursor: &mut dyn Cursor, start: u64, buf: &mut [u8], filled: usize) -> R
         cursor.read(&mut PooledBuf::of(at_most(left, SKIP)))?;
         return Ok(filled);
     }
-    if cursor.position() != start.saturating_add(u64_of(filled)) {
+    if cursor.position() != start.saturating_add(len_u64(filled)) {
         return Err(misplaced(start));
     }
     let given = cursor.read(buf.get_mut(filled..).unwrap_or_default())?;
@@ -572,19 +572,15 @@ fn no_memory() -> Error {
 }
 
 fn segment_of(offset: u64) -> u64 {
-    offset.checked_div(u64_of(SEGMENT)).unwrap_or(0)
+    offset.checked_div(len_u64(SEGMENT)).unwrap_or(0)
 }
 
 fn start_of(index: u64) -> u64 {
-    index.saturating_mul(u64_of(SEGMENT))
+    index.saturating_mul(len_u64(SEGMENT))
 }
 
 fn within_segment(offset: u64) -> usize {
-    usize::try_from(offset.checked_rem(u64_of(SEGMENT)).unwrap_or(0)).unwrap_or(0)
-}
-
-fn u64_of(len: usize) -> u64 {
-    len_u64(len)
+    usize::try_from(offset.checked_rem(len_u64(SEGMENT)).unwrap_or(0)).unwrap_or(0)
 }
 
 #[cfg(test)]

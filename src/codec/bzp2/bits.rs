@@ -9,7 +9,7 @@ pub(super) const MARK_BITS: u64 = 48;
 const BLOCK_MARK: u64 = 0x3141_5926_5359;
 
 /// The end of a stream: its square root.
-const END_MARK: u64 = 0x1772_4538_5090;
+pub(super) const END_MARK: u64 = 0x1772_4538_5090;
 
 /// Bits that are in the buffer after a refill, at least.
 const WORD_BITS: u32 = 0x38;

@@ -13,16 +13,14 @@ use bzip2::write::BzEncoder;
 
 use super::super::scheduler::on_all_cores;
 use super::super::splice::{Edited, write};
+use super::bits::END_MARK;
 use super::find::{Found, find};
-use super::{HEADER_LEN, MAGIC, len_u64};
+use super::{HEADER_LEN, MAGIC, block_len, len_u64};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, at_most, each_piece};
 
 /// Blocks made at once, at most.
 const AT_ONCE: usize = 4;
-
-/// Bytes of a block for each level, as they come from the run-length stage.
-const LEVEL_LEN: usize = 100_000;
 
 /// What the library leaves empty of a block.
 const SPARE: usize = 19;
@@ -37,9 +35,8 @@ const READ_LEN: usize = 1 << 20;
 const SHORT_RUN: usize = 4;
 const LONG_RUN: usize = 255;
 
-/// What ends a stream, before its checksum.
-const END: u128 = 0x1772_4538_5090;
-const END_BITS: u32 = 48;
+/// Bits of what ends a stream: its mark, and the checksum.
+const END_BITS: u32 = 48 + CHECKSUM_BITS;
 const CHECKSUM_BITS: u32 = 32;
 
 /// Where the checksum of a stream's first block is.
@@ -118,9 +115,7 @@ impl<'a> Encoder<'a> {
             at: range.start,
             end: range.end,
             ahead: Vec::new(),
-            limit: usize::from(level)
-                .saturating_mul(LEVEL_LEN)
-                .saturating_sub(SPARE),
+            limit: block_len(level).saturating_sub(SPARE),
         };
         loop {
             let mut batch = Vec::new();
@@ -168,11 +163,9 @@ impl<'a> Encoder<'a> {
     }
 
     fn end(mut self) -> Result<()> {
-        let end = (END << CHECKSUM_BITS) | u128::from(self.combined);
-        let end_bits = END_BITS.saturating_add(CHECKSUM_BITS);
-        let bytes = end.checked_shl(u128::BITS.saturating_sub(end_bits));
+        let bytes = end_of(self.combined).checked_shl(u128::BITS.saturating_sub(END_BITS));
         self.bits
-            .add(&bytes.unwrap_or(0).to_be_bytes(), end_bits.into())?;
+            .add(&bytes.unwrap_or(0).to_be_bytes(), END_BITS.into())?;
         self.bits.end()
     }
 }
@@ -271,14 +264,13 @@ impl Block {
         let checksum = u32::from_be_bytes(*stream.get(CHECKSUM_AT..)?.first_chunk()?);
         let tail = u128::from_be_bytes(*stream.last_chunk()?);
         // Of one block, the checksum of all is its own.
-        let end = (END << CHECKSUM_BITS) | u128::from(checksum);
-        let end_bits = END_BITS.saturating_add(CHECKSUM_BITS);
+        let end = end_of(checksum);
         let spare = (0..u8::BITS).find(|&spare| {
-            let above = u128::BITS.saturating_sub(end_bits).saturating_sub(spare);
+            let above = u128::BITS.saturating_sub(END_BITS).saturating_sub(spare);
             tail.checked_shl(above).unwrap_or(0) >> above == end << spare
         })?;
         let before = HEADER_LEN.checked_mul(8)?;
-        let behind = u64::from(end_bits.checked_add(spare)?);
+        let behind = u64::from(END_BITS.checked_add(spare)?);
         let bits = len_u64(stream.len())
             .checked_mul(8)?
             .checked_sub(before)?
@@ -290,6 +282,11 @@ impl Block {
             checksum,
         })
     }
+}
+
+/// What ends a stream with this checksum of all its blocks.
+fn end_of(checksum: u32) -> u128 {
+    u128::from(END_MARK) << CHECKSUM_BITS | u128::from(checksum)
 }
 
 /// Bits, written one behind the other.
@@ -378,7 +375,7 @@ mod tests {
     #[test]
     fn many_blocks_are_one_stream_for_python_too() {
         let mut below = numbers(1);
-        let block = 9 * LEVEL_LEN - SPARE;
+        let block = block_len(9) - SPARE;
         let noise: Vec<u8> = (0..3 * block + 5).map(|_| below(256) as u8).collect();
         let mut cases = Vec::new();
         for len in [0, 1, block - 1, block, block + 1, 3 * block + 5] {

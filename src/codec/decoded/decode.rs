@@ -3,9 +3,10 @@
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use super::{Shared, State, u64_of};
+use super::{Shared, State};
 use crate::codec::{CountedBuf, Cursor, SEGMENT};
 use crate::error::Result;
+use crate::source::len_u64;
 
 /// A running decoder.
 pub(super) struct Decode {
@@ -22,15 +23,24 @@ pub(super) struct Decode {
 }
 
 impl Decode {
+    /// A decoder that is being opened at decoded offset `from`.
+    pub(super) fn opening(from: u64, imported: bool) -> Self {
+        Self {
+            segment: None,
+            from,
+            ahead: from,
+            imported,
+            outcome: OnceLock::new(),
+        }
+    }
+
     /// A decoder that decodes the segment that it stands in or before.
     pub(super) fn of(cursor: &dyn Cursor, imported: bool) -> Self {
         let from = cursor.position();
         Self {
-            segment: Some(from.div_ceil(u64_of(SEGMENT))),
-            from,
+            segment: Some(from.div_ceil(len_u64(SEGMENT))),
             ahead: cursor.ahead(),
-            imported,
-            outcome: OnceLock::new(),
+            ..Self::opening(from, imported)
         }
     }
 
@@ -45,17 +55,6 @@ impl Decode {
             .decodes
             .iter()
             .any(|other| ptr::eq(&raw const **other, self))
-    }
-
-    /// A decoder that is being opened at decoded offset `from`.
-    pub(super) fn opening(from: u64, imported: bool) -> Self {
-        Self {
-            segment: None,
-            from,
-            ahead: from,
-            imported,
-            outcome: OnceLock::new(),
-        }
     }
 }
 
