@@ -95,6 +95,7 @@ use crate::source::Source;
 
 pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
+pub(crate) use index_store::fnv1a;
 #[doc(hidden)]
 pub use index_store::{IndexSlot, check_index_dir};
 pub use memory_permit::{CountedBuf, MemoryPermit};

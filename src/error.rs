@@ -221,9 +221,14 @@ impl<T: Clone> Clone for Lasting<T> {
 #[must_use]
 #[doc(hidden)]
 pub fn printable(text: &str) -> String {
+    percent_encoded(text, |c| c.is_control() || is_format(c))
+}
+
+/// A text in which `%` and two digits stand for each byte of the characters that are `escaped`.
+pub(crate) fn percent_encoded(text: &str, escaped: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || is_format(c) {
+        if escaped(c) {
             for byte in c.encode_utf8(&mut [0; 4]).bytes() {
                 // writing to a string can't fail
                 let _ = write!(out, "%{byte:02X}");

@@ -17,7 +17,7 @@ use crate::error::{Error, Place, Result};
 use crate::source::{Short, Source, Window, checked_end};
 
 /// Bytes of a FITS block.
-const BLOCK_LEN: u64 = 2880;
+pub(super) const BLOCK_LEN: u64 = 2880;
 /// The most units of a file.
 const HDU_LIMIT: usize = 10_000;
 /// The first card of every FITS file.

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use super::Snapshot;
 use super::array::Array;
 use super::datatype::Datatype;
+use super::fits::BLOCK_LEN;
 use super::outline::PlaceId;
 use super::paths::Paths;
 use crate::error::{Error, Place, Result};
 use crate::source::{Joined, Memory, Source, len_u64};
 
 use column::{Column, Columns, MAX_COLUMNS, pixel};
-use header::{BLOCK, Header, printable_ascii};
+use header::{Header, printable_ascii};
 use rows::{Field, Part, Rows};
 
 /// What is shown as a FITS file.
@@ -56,7 +57,7 @@ impl FitsFile {
     ) -> Result<Self> {
         let len = width
             .checked_mul(count)
-            .and_then(|data| data.checked_next_multiple_of(BLOCK))
+            .and_then(|data| data.checked_next_multiple_of(BLOCK_LEN))
             .and_then(|data| data.checked_add(len_u64(header.len())))
             .filter(|len| i64::try_from(*len).is_ok());
         Ok(Self {
@@ -334,7 +335,7 @@ mod tests {
         let file = snapshot.fits_file(subject).unwrap();
         let source = file.open(&|i| snapshot.array_bin(i)).unwrap();
         assert_eq!(source.len(), file.len());
-        assert_eq!(file.len() % BLOCK, 0);
+        assert_eq!(file.len() % BLOCK_LEN, 0);
         let bytes = read_all(&*source, 1 << 20).unwrap();
         let (header, data) = bytes.split_at(file.header().len());
         let cards = header.chunks(80).map(String::from_utf8_lossy);

@@ -6,7 +6,9 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
+
+use crate::codec::fnv1a;
+use crate::error::percent_encoded;
 
 /// What the files of an array end with.
 pub const SUFFIXES: [&str; 2] = [".bin", ".npy"];
@@ -35,18 +37,7 @@ pub(super) fn escape(key: &str) -> Cow<'_, str> {
     if !key.contains(escaped) {
         return key.into();
     }
-    let mut encoded = String::with_capacity(key.len());
-    for c in key.chars() {
-        if escaped(c) {
-            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                // Writing to a string cannot fail.
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        } else {
-            encoded.push(c);
-        }
-    }
-    encoded.into()
+    percent_encoded(key, escaped).into()
 }
 
 /// The beginning of an encoded key and a hash of all of it, in `len` bytes at most.
@@ -62,13 +53,6 @@ fn cut(encoded: &str, len: usize) -> String {
         start = start.get(..at).unwrap_or_default();
     }
     format!("{start}{hash}")
-}
-
-/// The 64-bit FNV-1a hash, which will not change between versions of this program.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// Something in a directory that needs a name.

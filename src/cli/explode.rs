@@ -18,7 +18,7 @@ use crate::asdf::layout::Severity;
 use crate::asdf::sources::{block_index, storages, with_sources};
 use crate::asdf::tree::Tree;
 use crate::codec::Cache;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, percent_encoded};
 use crate::save::{self, WholeBlock};
 use crate::source::{Memory, Source};
 
@@ -166,7 +166,7 @@ fn exploded_text(snapshot: &Snapshot, name: &dyn Fn(usize) -> String) -> Result<
     with_sources(snapshot, &|storage| match storage {
         Storage::Block(source) => {
             let n = block_index(*source, count)?;
-            Ok(Storage::External(percent_encoded(&name(n))))
+            Ok(Storage::External(as_uri(&name(n))))
         }
         Storage::External(uri) => {
             let why = format!("it names {uri} already; --implode it first");
@@ -213,17 +213,8 @@ fn head(snapshot: &Snapshot) -> Vec<u8> {
 }
 
 /// A file name as a relative URI.
-fn percent_encoded(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    name.bytes()
-        .map(|byte| {
-            if plain(byte) {
-                char::from(byte).to_string()
-            } else {
-                format!("%{byte:02X}")
-            }
-        })
-        .collect()
+fn as_uri(name: &str) -> String {
+    percent_encoded(name, |c| !(c.is_ascii_alphanumeric() || "-._~".contains(c)))
 }
 
 /// Writes `file` to `out` with every block that its arrays name in other files.

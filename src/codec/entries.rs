@@ -3,8 +3,7 @@
 //! As bytes, for a seek index, it is the spacing of entries (8 bytes), and for each entry its decoded offset (8 bytes) and what
 //! [`IndexEntry::export`] appends. Numbers are little-endian.
 
-use super::index_store::Fields;
-use crate::source::len_u64;
+use crate::source::{Fields, len_u64};
 
 /// The most entries that one table keeps.
 const MAX_ENTRIES: u64 = 1 << 15;

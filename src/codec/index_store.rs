@@ -32,6 +32,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
 use super::deflate::crc32;
 use crate::error::{Error, Result};
+use crate::source::Fields;
 
 /// First bytes of a file; the last is the version of the format.
 const MAGIC: [u8; 8] = *b"ASDFIDX\x04";
@@ -162,13 +163,16 @@ fn head(key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
     Some([MAGIC.as_slice(), &sum.to_le_bytes(), &len, key].concat())
 }
 
-/// The name of a key's file: its FNV-1a hash. Two keys with the same hash replace each other's file.
+/// The name of a key's file: its hash. Two keys with the same hash replace each other's file.
 fn file_name(key: &[u8]) -> String {
-    let mut number = 0xCBF2_9CE4_8422_2325_u64;
-    for &byte in key {
-        number = (number ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
-    }
-    format!("{number:0DIGITS$x}{SUFFIX}")
+    format!("{:0DIGITS$x}{SUFFIX}", fnv1a(key))
+}
+
+/// The 64-bit FNV-1a hash, which will not change between versions of this program.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    })
 }
 
 /// Whether we have made a file of this name.
@@ -274,36 +278,6 @@ fn check_owner(meta: &Metadata) -> io::Result<()> {
         return Err(io::Error::other("others may write there"));
     }
     Ok(())
-}
-
-/// Bytes that fields are taken from, one after the other.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
-
-impl<'a> Fields<'a> {
-    /// The next `len` bytes.
-    pub(super) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (found, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(found)
-    }
-
-    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (found, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*found)
-    }
-
-    pub(super) fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
 }
 
 #[cfg(test)]

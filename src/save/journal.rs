@@ -32,10 +32,10 @@
 //! some filesystems do in several steps, and FILE is new. The witness is the first sector that differs, so it tells.
 
 use super::digest::{Digest, Hasher};
-use super::sector::{FOOTER_LEN, Fields, Frames, SECTOR, TAG_LEN, Tag, framed, padding, unframed};
+use super::sector::{FOOTER_LEN, Frames, SECTOR, TAG_LEN, Tag, framed, padding, unframed};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, len_u64};
+use crate::source::{Fields, Source, len_u64};
 
 /// The most new bytes that a record may hold.
 pub const JOURNAL_LIMIT: u64 = 64 << 20;
@@ -99,13 +99,13 @@ impl Head {
     }
 
     fn parse(fields: &mut Fields) -> Option<Self> {
-        if fields.u32()? != VERSION {
+        if fields.u32_be()? != VERSION {
             return None;
         }
         Some(Self {
-            count: fields.u32()?,
-            body_len: fields.u64()?,
-            id: (fields.u64()?, fields.u64()?),
+            count: fields.u32_be()?,
+            body_len: fields.u64_be()?,
+            id: (fields.u64_be()?, fields.u64_be()?),
             witness: Witness::parse(fields)?,
         })
     }
@@ -145,9 +145,9 @@ impl Witness {
 
     fn parse(fields: &mut Fields) -> Option<Self> {
         Some(Self {
-            offset: fields.u64()?,
-            len: fields.u64().filter(|&len| len <= SECTOR)?,
-            digest: Digest(*fields.take(32)?.first_chunk()?),
+            offset: fields.u64_be()?,
+            len: fields.u64_be().filter(|&len| len <= SECTOR)?,
+            digest: Digest(fields.array()?),
         })
     }
 
@@ -320,7 +320,7 @@ impl Record {
         let mut ranges = Vec::new();
         let mut end = 0;
         for _ in 0..count {
-            let (offset, old, new) = (fields.u64()?, fields.u64()?, fields.u64()?);
+            let (offset, old, new) = (fields.u64_be()?, fields.u64_be()?, fields.u64_be()?);
             let there = tag.old_len.saturating_sub(offset).min(new);
             if offset < end || old != there {
                 return None;
@@ -328,8 +328,8 @@ impl Record {
             end = offset.checked_add(new).filter(|&end| end <= tag.new_len)?;
             ranges.push(Range {
                 offset,
-                old: fields.take(old)?.to_vec(),
-                new: fields.take(new)?.to_vec(),
+                old: fields.bytes(usize::try_from(old).ok()?)?.to_vec(),
+                new: fields.bytes(usize::try_from(new).ok()?)?.to_vec(),
             });
         }
         let whole = fields.0.is_empty() && head.witness == Witness::of(&ranges);
@@ -344,10 +344,10 @@ impl Record {
 
 fn parse_footer(footer: &[u8]) -> Option<(u64, Digest)> {
     let mut fields = Fields(footer);
-    if fields.take(8)? != FOOTER_MAGIC {
+    if fields.array()? != FOOTER_MAGIC {
         return None;
     }
-    Some((fields.u64()?, Digest(*fields.0.first_chunk()?)))
+    Some((fields.u64_be()?, Digest(fields.array()?)))
 }
 
 impl Range {

@@ -3,6 +3,7 @@
 //! The offsets are in the table of [`super::journal`].
 
 use crate::error::Result;
+use crate::source::Fields;
 
 /// Where a record in FILE's tail may begin: at a multiple of this many bytes.
 pub const ALIGNMENT: u64 = 4096;
@@ -34,12 +35,12 @@ impl Tag {
     #[must_use]
     pub fn parse(sector: &[u8]) -> Option<Self> {
         let mut fields = Fields(sector);
-        if fields.take(8)? != MAGIC {
+        if fields.array()? != MAGIC {
             return None;
         }
         Some(Self {
-            old_len: fields.u64()?,
-            new_len: fields.u64()?,
+            old_len: fields.u64_be()?,
+            new_len: fields.u64_be()?,
         })
     }
 
@@ -123,27 +124,4 @@ pub(super) fn unframed(sectors: &[u8], tag: Tag) -> Option<Vec<u8>> {
         body.extend_from_slice(sector.strip_prefix(&tag)?);
     }
     Some(body)
-}
-
-/// Bytes that fields are taken off the front of.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
-
-impl<'a> Fields<'a> {
-    pub(super) fn take(&mut self, len: u64) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.take(4)?
-            .first_chunk()
-            .map(|bytes| u32::from_be_bytes(*bytes))
-    }
-
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.take(8)?
-            .first_chunk()
-            .map(|bytes| u64::from_be_bytes(*bytes))
-    }
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::{Display, Write};
 
-/// Bytes of a FITS block.
-pub(super) const BLOCK: u64 = 2880;
+use crate::asdf::fits::BLOCK_LEN;
+use crate::error::percent_encoded;
+
 /// Characters of a card.
 const CARD: usize = 80;
 /// Most characters of a text in a card, where a `'` counts twice.
@@ -49,7 +50,7 @@ impl Header {
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.card("END");
         let mut bytes = self.0.into_bytes();
-        let block = usize::try_from(BLOCK).unwrap_or(CARD);
+        let block = usize::try_from(BLOCK_LEN).unwrap_or(CARD);
         bytes.resize(bytes.len().next_multiple_of(block), b' ');
         bytes
     }
@@ -57,18 +58,7 @@ impl Header {
 
 /// A text as FITS can hold it: what is not printable ASCII is percent-encoded, as in the names of files.
 pub(super) fn printable_ascii(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if matches!(c, ' '..='~') {
-            out.push(c);
-        } else {
-            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                // the same
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-    }
-    out
+    percent_encoded(text, |c| !matches!(c, ' '..='~'))
 }
 
 #[cfg(test)]

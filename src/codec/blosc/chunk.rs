@@ -33,13 +33,15 @@ const PLAIN_BLOCK: u64 = 64 << 10;
 const MAX_SPLIT: u64 = 16;
 const MIN_SPLIT: u64 = 128;
 
-const HEADER: u64 = 16;
-const EXTENDED: u64 = 32;
-const SHUFFLED: u8 = 1;
-const STORED: u8 = 2;
-const BIT_SHUFFLED: u8 = 4;
-const DELTA: u8 = 8;
-const NOT_SPLIT: u8 = 16;
+/// Bytes of a chunk's header, and of one that is extended, as those of Blosc2 are.
+pub(super) const HEADER: u64 = 16;
+pub(super) const EXTENDED: u64 = 32;
+/// The flags of a header.
+pub(super) const SHUFFLED: u8 = 1;
+pub(super) const STORED: u8 = 2;
+pub(super) const BIT_SHUFFLED: u8 = 4;
+pub(super) const DELTA: u8 = 8;
+pub(super) const NOT_SPLIT: u8 = 16;
 const DICTIONARY: u8 = 1;
 /// Blosc2 flags that change the layout in ways that are not read: a longer header, codecs per stream, lazy and instrumented chunks.
 const FOREIGN: u8 = 0x8E;

@@ -8,7 +8,7 @@
 
 use std::io::Write;
 
-use super::chunk::Chunk;
+use super::chunk::{BIT_SHUFFLED, Chunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED};
 use super::filters::{bit_shuffle, shuffle};
 use crate::codec::chunked::{Headers, array_at, corrupt};
 use crate::codec::splice::{Edited, Framing, Stored, write};
@@ -27,16 +27,9 @@ const LEVEL: i32 = 1;
 const VERSION: [u8; 2] = [2, 1];
 const VERSION_2: [u8; 2] = [5, 1];
 /// Zstandard, blocks not split.
-const FLAGS: u8 = 4 << 5 | 16;
-const SHUFFLED: u8 = 1;
-/// Flags of a chunk that is packed, and of one that is not.
+const FLAGS: u8 = 4 << 5 | NOT_SPLIT;
+/// The flags of a chunk that is packed, where others are [`STORED`].
 pub(super) const PACKED: u8 = 0;
-pub(super) const STORED: u8 = 2;
-const BIT_SHUFFLED: u8 = 4;
-const DELTA: u8 = 8;
-/// Bytes of a chunk's header, and of that of Blosc2.
-const HEADER_LEN: u64 = 16;
-const HEADER_2_LEN: u64 = 32;
 /// What c-blosc2 calls Zstandard.
 const ZSTD_2: u8 = 5;
 /// The inner codec in the flags.
@@ -78,11 +71,7 @@ impl Shape {
 
     /// Bytes of a chunk's header.
     pub(super) fn header_len(self) -> u64 {
-        if self.blosc2 {
-            HEADER_2_LEN
-        } else {
-            HEADER_LEN
-        }
+        if self.blosc2 { EXTENDED } else { HEADER }
     }
 
     /// That of the Blosc2 chunk with this header, if such a chunk is written: with Zstandard, and a shuffle or no filter.

@@ -8,7 +8,8 @@
 
 use std::io::Write;
 
-use super::encode::{Encoder, STORED, Shape, header};
+use super::chunk::STORED;
+use super::encode::{Encoder, Shape, header};
 use crate::codec::chunked::{array_at, corrupt};
 use crate::codec::splice::write;
 use crate::error::Result;

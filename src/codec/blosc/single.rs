@@ -5,7 +5,8 @@
 
 use std::io::Write;
 
-use super::encode::{Encoder, PACKED, STORED, Shape, header, u32_len};
+use super::chunk::STORED;
+use super::encode::{Encoder, PACKED, Shape, header, u32_len};
 use crate::codec::chunked::corrupt;
 use crate::codec::splice::write;
 use crate::error::{Error, Result};

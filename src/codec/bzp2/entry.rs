@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::batch::Ready;
 use crate::codec::entries::IndexEntry;
-use crate::codec::index_store::Fields;
+use crate::source::Fields;
 
 /// The levels of a stream.
 const LEVELS: RangeInclusive<u8> = 1..=9;

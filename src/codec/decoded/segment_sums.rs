@@ -20,10 +20,10 @@
 use std::sync::{Arc, PoisonError};
 
 use super::{Demand, MemoryPermit, SEGMENT, Shared, State, Stream};
-use crate::codec::index_store::{Fields, IndexSlot};
+use crate::codec::index_store::IndexSlot;
 use crate::codec::scheduler::RunSlot;
 use crate::error::{Error, Place, Result};
-use crate::source::len_u64;
+use crate::source::{Fields, len_u64};
 
 /// Blocks of fewer segments have no index: decoding them is as fast as loading one.
 const LEAST_SEGMENTS: u64 = 4;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::frame::{Frame, Walker, block_max};
 use super::{DICTIONARY, Spot};
 use crate::codec::entries::IndexEntry;
-use crate::codec::index_store::Fields;
+use crate::source::Fields;
 
 const LINKED: u8 = 1;
 const BLOCK_CHECKSUM: u8 = 2;

@@ -20,9 +20,8 @@ use std::sync::Arc;
 
 use super::{SEARCH_LEN, SEGMENT};
 use crate::codec::entries::{Entries, IndexEntry};
-use crate::codec::index_store::Fields;
 use crate::error::Result;
-use crate::source::len_u64;
+use crate::source::{Fields, len_u64};
 
 /// How far back a match may reach.
 pub(super) const WINDOW: usize = 32 << 10;

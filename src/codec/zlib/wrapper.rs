@@ -19,9 +19,8 @@
 use super::super::deflate::{ADLER_START, adler32, crc32};
 use super::segments::checksum;
 use super::{FRAMING, GZIP_FRAMING, HEADER_LEN, PRESET_DICTIONARY, len_u64};
-use crate::codec::index_store::Fields;
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, at_most};
+use crate::source::{Fields, Source, at_most};
 
 /// The compression method, in the lower bits of a zlib header's first byte; and that byte for a window of 32 KiB.
 const DEFLATE: u8 = 8;
