@@ -88,13 +88,13 @@ pub(super) fn list(
             }
         };
         let Ok(path) = file else { continue };
-        let stats = if with_stats {
+        let numbers = if with_stats {
             looked.snapshot.all_stats()
         } else {
             Vec::new()
         };
         if json {
-            json::print(path, &looked.snapshot, &stats)?;
+            json::print(path, &looked.snapshot, &numbers)?;
             continue;
         }
         if files.len() > 1 {
@@ -102,7 +102,7 @@ pub(super) fn list(
             let name = path.display().to_string();
             say_bytes(format!("{gap}{}:\n", printable(&name)).as_bytes())?;
         }
-        list_file(&looked.snapshot, &stats)?;
+        list_file(&looked.snapshot, &numbers)?;
     }
     Ok(status)
 }
