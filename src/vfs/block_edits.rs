@@ -28,6 +28,8 @@ struct Written {
     files: HashSet<Node>,
     /// Why it could not be saved, if nothing was written since: the process that asked was told.
     refused: Option<Error>,
+    /// Files of which only a part was written, and why that was refused: it is not to be saved with what others write.
+    spoilt: HashMap<Node, Error>,
 }
 
 impl BlockDraft {
@@ -68,6 +70,28 @@ impl BlockDraft {
     /// Why it could not be saved, if nothing was written since.
     pub(super) fn refusal(&self) -> Option<Error> {
         locked(&self.written).refused.clone()
+    }
+
+    /// Notes that a part of a file was written and refused: the draft can't be saved until all of the file is written.
+    pub(super) fn spoil(&self, file: Node, why: &Error) {
+        locked(&self.written).spoilt.insert(file, why.clone());
+    }
+
+    /// Notes that all of a file has been written.
+    pub(super) fn mend(&self, file: Node) {
+        locked(&self.written).spoilt.remove(&file);
+    }
+
+    /// Why it can't be saved, if a part of a file was written into it and refused.
+    pub(super) fn spoilt(&self) -> Option<Error> {
+        locked(&self.written).spoilt.values().next().cloned()
+    }
+
+    /// Whether it holds nothing but such parts.
+    pub(super) fn is_all_spoilt(&self) -> bool {
+        let written = locked(&self.written);
+        let mut files = written.files.iter();
+        !written.spoilt.is_empty() && files.all(|file| written.spoilt.contains_key(file))
     }
 
     /// The files that it was written through.

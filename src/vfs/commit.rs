@@ -114,6 +114,7 @@ impl Vfs {
         draft: &BlockDraft,
         _saved: &RwLockWriteGuard<'_, bool>,
     ) -> Result<Saved<'_>> {
+        draft.spoilt().map_or(Ok(()), Err)?;
         let (mut writer, state) = self.begin_save()?;
         let n = draft.block;
         Self::check_resize(&state.snapshot, n, draft.overlay.len())?;

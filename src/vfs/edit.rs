@@ -35,6 +35,8 @@ pub(super) struct DataHandle {
     appends: bool,
     /// Of an array that was emptied: how far it has been written since.
     pub(super) rewritten: Mutex<Option<Rewritten>>,
+    /// Why a write to that failed, as on a full disk: then the rest is no file either.
+    pub(super) failed: Mutex<Option<Box<Error>>>,
 }
 
 /// What a handle writes to.
@@ -104,6 +106,7 @@ impl Vfs {
             source: Mutex::default(),
             appends: access.append && matches!(node, Node::Block(_)),
             rewritten: Mutex::new(None),
+            failed: Mutex::new(None),
         };
         if !access.write {
             return Ok(handle);
@@ -384,10 +387,11 @@ impl Vfs {
             return self.noted(open.node, saved);
         }
         let draft = self.edits.get(writes.block);
-        let Some(draft) = draft.filter(|draft| draft.is_touched()) else {
+        let Some(draft) = draft.filter(|draft| draft.is_touched() || open.failure().is_some())
+        else {
             return Ok(());
         };
-        let saved = self.check_rewritten(open);
+        let saved = self.check_part(open, &draft);
         self.noted(open.node, saved.and_then(|()| self.save_block(&draft)))
     }
 
@@ -447,6 +451,7 @@ impl Vfs {
             return Ok(());
         };
         if self.edits.leave_to_others(block, slot) {
+            self.abandon_parts(open, block);
             self.kernel.tell(Invalidation::Pages(open.node));
             return Ok(());
         }

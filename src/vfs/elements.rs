@@ -29,7 +29,8 @@ impl Vfs {
             return Err(Error::NotFound);
         };
         if let Some(rewritten) = locked(&open.rewritten).as_mut() {
-            return self.rewrite(rewritten, (number, format), draft, offset, data);
+            let written = self.rewrite(rewritten, (number, format), draft, offset, data);
+            return written.inspect_err(|error| open.note_failure(error));
         }
         let state = self.state();
         let header = format.header_len(&state.snapshot, state.array_index(number)?)?;

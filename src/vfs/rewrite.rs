@@ -76,6 +76,26 @@ impl DataHandle {
             Some(Rewritten::Head(_) | Rewritten::Aside { .. } | Rewritten::TooLong)
         )
     }
+
+    /// Whether elements of an array that was emptied were written through it into the draft of its block.
+    fn is_part(&self) -> bool {
+        let rewritten = locked(&self.rewritten);
+        let part = matches!(&*rewritten, Some(Rewritten::InPlace { done, .. }) if *done > 0);
+        drop(rewritten);
+        part || self.failure().is_some() && !self.is_aside()
+    }
+
+    /// Notes that a write to an array that was emptied has failed; not a refusal, after which another write may be right.
+    pub(super) fn note_failure(&self, error: &Error) {
+        if let Error::Library(Library::Io { .. } | Library::NoRoom { .. }) = error {
+            locked(&self.failed).get_or_insert_with(|| Box::new(error.clone()));
+        }
+    }
+
+    /// Why a write to an array that was emptied has failed.
+    pub(super) fn failure(&self) -> Option<Error> {
+        locked(&self.failed).as_deref().cloned()
+    }
 }
 
 /// The file of an array in a state.
@@ -167,6 +187,9 @@ impl Vfs {
             format,
         };
         let mut rewritten = locked(&open.rewritten);
+        if size == 0 {
+            *locked(&open.failed) = None;
+        }
         let Some(so_far) = rewritten.as_mut() else {
             if size != 0 || self.size(&state, open.node)? == 0 {
                 return self.check_size(open.node, size..=size);
@@ -211,6 +234,9 @@ impl Vfs {
         if matches!(&*locked(&open.rewritten), None | Some(Rewritten::Saved)) {
             return Ok(());
         }
+        if let Some(failed) = open.failure() {
+            return Err(failed);
+        }
         if let Some(writes) = &open.writes {
             // the array of now may be another one than that which was being written
             self.check_current(open.node, writes)?;
@@ -234,6 +260,26 @@ impl Vfs {
         let why = format!("{done} bytes written of {full}");
         let advice = "write all of it, or change the shape in tree.yaml first";
         Err(refused(&state, number, why, advice))
+    }
+
+    /// The same, before the draft is saved that it was written into. A part of a file, which is refused, spoils the draft.
+    pub(super) fn check_part(&self, open: &DataHandle, draft: &BlockDraft) -> Result<()> {
+        let whole = self.check_rewritten(open);
+        match &whole {
+            Ok(()) => draft.mend(open.node),
+            Err(error) if open.is_part() => draft.spoil(open.node, error),
+            Err(_) => {}
+        }
+        whole
+    }
+
+    /// Gives up a draft that holds nothing but parts of files that were refused, as the handle that wrote one is closed.
+    pub(super) fn abandon_parts(&self, open: &DataHandle, block: usize) {
+        let draft = self.edits.get(block);
+        let parts = draft.filter(|draft| draft.is_all_spoilt());
+        if let Some(error) = parts.and_then(|draft| draft.spoilt()) {
+            self.abandon(open, &error);
+        }
     }
 
     /// Saves a file whose elements lie aside; nothing of any other.

@@ -4,7 +4,7 @@ use crate::asdf::sample::Sample;
 use crate::error::Error as Library;
 use crate::vfs::node::Node;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Bytes, Caller, Error, Format, Handle, Vfs};
+use crate::vfs::{Access, Attributes, Bytes, Caller, Error, Format, Handle, Open, Vfs};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
     x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
@@ -140,4 +140,82 @@ fn elements_in_another_order_are_not_put_into_the_draft_of_another_writer() {
     assert_eq!(stored(&vfs), b"123456");
     vfs.release(&block);
     vfs.release(&array);
+}
+
+/// What one writer had written of an array before its close was refused, the close of another one saved.
+#[test]
+fn a_part_of_an_array_that_was_refused_is_not_saved_by_another_writer() {
+    for other_first in [true, false] {
+        let (dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+        let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+        let open = |node: Node, truncate| {
+            let access = Access {
+                write: true,
+                truncate,
+                ..Access::default()
+            };
+            vfs.open(node, access).unwrap().handle
+        };
+        let array = Node::Array(number, Format::Bin);
+        let saved = || std::fs::read(dir.path().join("a.asdf")).unwrap();
+        let before = saved();
+        let (block, part) = (open(Node::Block(0), false), open(array, true));
+        if other_first {
+            vfs.write(&block, 3, b"D", false).unwrap();
+        }
+        vfs.write(&part, 0, b"AB", false).unwrap();
+        assert!(vfs.flush(&part, 0).is_err());
+        if other_first {
+            let refused = vfs.flush(&block, 0).unwrap_err();
+            assert!(refused.to_string().contains("2 bytes written of 3"));
+        }
+        vfs.release(&part);
+        if other_first {
+            assert!(vfs.flush(&block, 0).is_err());
+            // all of the array is written after all
+            let whole = open(array, true);
+            vfs.write(&whole, 0, b"123", false).unwrap();
+            vfs.flush(&whole, 0).unwrap();
+            vfs.release(&whole);
+            assert!(saved().windows(4).any(|bytes| bytes == b"123D"));
+        } else {
+            // nothing else was written, and what comes now is built on what is saved
+            assert_eq!(saved(), before);
+            vfs.write(&block, 3, b"D", false).unwrap();
+            vfs.flush(&block, 0).unwrap();
+            assert!(saved().windows(4).any(|bytes| bytes == b"abcD"));
+        }
+        vfs.release(&block);
+    }
+}
+
+/// A close after a write that had failed said that the array was not whole, or nothing at all.
+#[test]
+fn a_close_says_why_a_write_of_an_array_has_failed() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let access = Access {
+        write: true,
+        truncate: true,
+        ..Access::default()
+    };
+    let array = Node::Array(number, Format::Bin);
+    let handle = vfs.open(array, access).unwrap().handle;
+    let Open::Data(open) = &handle.open else {
+        panic!("no data")
+    };
+    vfs.write(&handle, 0, b"A", false).unwrap();
+    let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+    open.note_failure(&Library::io("the spool", full).into());
+    vfs.write(&handle, 1, b"BC", false).unwrap();
+    let failed = vfs.flush(&handle, 0);
+    assert!(matches!(failed, Err(Error::Library(Library::Io { .. }))));
+    let truncated = Attributes {
+        size: Some(0),
+        ..Attributes::default()
+    };
+    vfs.setattr(array, Some(&handle), &truncated).unwrap();
+    vfs.write(&handle, 0, b"123", false).unwrap();
+    vfs.flush(&handle, 0).unwrap();
+    vfs.release(&handle);
 }
