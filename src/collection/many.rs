@@ -173,7 +173,7 @@ impl Many {
             base: last,
             last,
         });
-        vfs.number_behind(past.base);
+        vfs.number_behind(past.base, past.last);
         if before.is_some() && unchanged.is_none() {
             vfs.tell_all();
         }

@@ -43,7 +43,7 @@ pub(super) type Slot = OnceLock<Result<Opened>>;
 /// What is remembered of a member that has been opened, so that inode numbers mean the same when it is opened again.
 #[derive(Clone, Copy)]
 pub(super) struct Past {
-    /// What told FILE from others when it was opened.
+    /// What told FILE from others when its names were last known to get these numbers: when it was opened, or closed.
     pub(super) stamp: Stamp,
     /// Its names under `arrays/` were given the numbers behind this one.
     pub(super) base: u32,
@@ -144,6 +144,10 @@ impl Table {
             (entry.slot.get(), self.past.get_mut(&item))
         {
             past.last = past.last.max(vfs.last_number());
+            // what a save or another program has made of FILE meanwhile is no news to the kernel
+            if let Some(meta) = vfs.numbered_metadata() {
+                past.stamp = stamp(&meta);
+            }
         }
         self.open.remove(&item)
     }

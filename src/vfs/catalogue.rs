@@ -22,6 +22,8 @@ pub(super) struct Numbers {
     /// `arrays/` itself, which is number 0, and the names: the first of them is the number behind `base`.
     names: Vec<Name>,
     base: u32,
+    /// Whether the kernel may know names by numbers above `base` although none has been given here.
+    recalled: bool,
     /// The names, one behind the other.
     text: String,
     /// The last name of each hash.
@@ -48,6 +50,7 @@ impl Default for Numbers {
         Self {
             names: vec![top],
             base: 0,
+            recalled: false,
             text: String::new(),
             last: HashMap::new(),
             hasher: RandomState::new(),
@@ -56,11 +59,18 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Gives only numbers above `base`, if none has been given so far: those up to it are known for something else.
-    pub(super) fn begin_behind(&mut self, base: u32) {
+    /// Gives only numbers above `base`, if none has been given so far: those up to it are known for something else, and those up to
+    /// `known` for the names that are going to get them again.
+    pub(super) fn begin_behind(&mut self, base: u32, known: u32) {
         if self.names.len() == 1 {
             self.base = base;
+            self.recalled = known > base;
         }
+    }
+
+    /// Whether the kernel may know names by numbers that were given before these began.
+    pub(super) fn are_recalled(&self) -> bool {
+        self.recalled
     }
 
     /// The last number that was given.
@@ -213,6 +223,8 @@ pub(super) struct Catalogue {
     numbers: Arc<Mutex<Numbers>>,
     /// Sorted.
     entries: Vec<Listed>,
+    /// Whether these names, and no others, would get the same numbers if numbers began anew.
+    numbered_as_anew: bool,
 }
 
 impl Catalogue {
@@ -223,8 +235,14 @@ impl Catalogue {
             None => Self {
                 numbers: Arc::clone(numbers),
                 entries: Vec::new(),
+                numbered_as_anew: locked(numbers).names.len() == 1,
             },
         }
+    }
+
+    /// Whether these names, and no others, would get the same numbers if numbers began anew behind the same one.
+    pub(super) fn is_numbered_as_anew(&self) -> bool {
+        self.numbered_as_anew
     }
 
     /// The catalogue of what stands at these paths.
@@ -235,21 +253,26 @@ impl Catalogue {
         shown: impl IntoIterator<Item = (PlaceId, What)>,
         numbers: &Arc<Mutex<Numbers>>,
     ) -> Self {
+        let mut known = locked(numbers);
         let mut maker = Maker {
             entries: Vec::new(),
             paths,
-            numbers: &mut locked(numbers),
+            last: known.base,
+            in_order: true,
+            numbers: &mut known,
             made: HashMap::from([(PlaceId::ROOT, 0)]),
         };
         for (place, what) in shown {
             // beyond the limit there is no number, so no file
             let _ = maker.add(place, what);
         }
+        let numbered_as_anew = maker.in_order && maker.last == maker.numbers.last_given();
         let mut entries = maker.entries;
         entries.sort_unstable_by_key(Listed::key);
         Self {
             numbers: Arc::clone(numbers),
             entries,
+            numbered_as_anew,
         }
     }
 
@@ -463,6 +486,9 @@ struct Maker<'a> {
     numbers: &'a mut Numbers,
     /// The numbers of the paths that are directories.
     made: HashMap<PlaceId, u32>,
+    /// The last of the numbers so far, and whether each new name had the number behind those before it.
+    last: u32,
+    in_order: bool,
 }
 
 impl Maker<'_> {
@@ -483,6 +509,10 @@ impl Maker<'_> {
     /// The number of what is entered under that name in a directory.
     fn enter(&mut self, directory: u32, name: &str, what: What) -> Option<u32> {
         let number = self.numbers.of(directory, name)?;
+        if number > self.last {
+            self.in_order &= self.last.checked_add(1) == Some(number);
+            self.last = number;
+        }
         self.entries.push(Listed {
             directory,
             number,

@@ -8,10 +8,11 @@ use super::{Vfs, locked};
 use crate::asdf::Snapshot;
 
 impl Vfs {
-    /// Gives names under `arrays/` only numbers above `last`: those up to it are known to the kernel for names that an earlier
-    /// [`Vfs`] of FILE gave, before FILE was changed. To be called before anything is looked up.
-    pub fn number_behind(&self, last: u32) {
-        self.state().number_behind(last);
+    /// Gives names under `arrays/` only numbers above `base`: those up to it are known to the kernel for names that an earlier
+    /// [`Vfs`] of FILE gave, before FILE was changed. Those from there up to `known` it may know for the names of FILE as it is. To be
+    /// called before anything is looked up.
+    pub fn number_behind(&self, base: u32, known: u32) {
+        self.state().number_behind(base, known);
     }
 
     /// The last number that a name under `arrays/` was given.
@@ -33,6 +34,14 @@ impl Vfs {
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         self.state().meta.clone()
+    }
+
+    /// The same, if a [`Vfs`] of FILE as it is then gives names under `arrays/` the numbers that they have here.
+    #[must_use]
+    pub fn numbered_metadata(&self) -> Option<Metadata> {
+        let state = self.state();
+        let lasts = state.timed && state.is_numbered_as_anew();
+        lasts.then(|| state.meta.clone())
     }
 
     /// The snapshot that is shown.

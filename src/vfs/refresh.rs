@@ -200,6 +200,7 @@ impl Vfs {
 
     fn succeed(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
         let before = self.state();
+        before.recall_names(&self.options);
         let mut announced = Vec::new();
         loop {
             let named = before.count_made();

@@ -73,9 +73,27 @@ impl State {
         }
     }
 
-    /// Numbers names under `arrays/` from behind that number on.
-    pub(super) fn number_behind(&self, last: u32) {
-        locked(&self.numbers).begin_behind(last);
+    /// Numbers names under `arrays/` from behind `base` on; those up to `known` were given before for the same names.
+    pub(super) fn number_behind(&self, base: u32, known: u32) {
+        locked(&self.numbers).begin_behind(base, known);
+    }
+
+    /// Makes the names that the kernel may know from before numbers began here: if they changed unmade, it would not be told.
+    pub(super) fn recall_names(&self, options: &Options) {
+        if !locked(&self.numbers).are_recalled() {
+            return;
+        }
+        self.catalogue();
+        let views = View::ALL.into_iter();
+        for view in views.filter(|view| view.is_shown(options)) {
+            self.view(view);
+        }
+    }
+
+    /// Whether the names would get the numbers that they have if FILE were opened again and numbers began behind the same one.
+    pub(super) fn is_numbered_as_anew(&self) -> bool {
+        let names = self.catalogue.get();
+        names.is_none_or(|names| names.is_numbered_as_anew())
     }
 
     /// The last number that such a name was given.

@@ -52,6 +52,8 @@ mod manual;
 #[cfg(feature = "fuse")]
 mod many;
 #[cfg(feature = "fuse")]
+mod many_life;
+#[cfg(feature = "fuse")]
 mod many_walk;
 #[cfg(feature = "fuse")]
 mod mount;

@@ -32,7 +32,7 @@ pub(crate) fn data(n: usize) -> Vec<u8> {
 }
 
 /// Files of these names, each with its place in the list as its number.
-fn files(names: &[&str]) -> TempDir {
+pub(crate) fn files(names: &[&str]) -> TempDir {
     let dir = TempDir::new().unwrap();
     for (n, name) in names.iter().enumerate() {
         let path = dir.path().join(name);
@@ -43,7 +43,7 @@ fn files(names: &[&str]) -> TempDir {
 }
 
 /// How many of these files the daemon has open.
-fn open_files(mount: &Mount, dir: &Path) -> usize {
+pub(crate) fn open_files(mount: &Mount, dir: &Path) -> usize {
     let daemon = daemons_of(&mount.dir)[0];
     let dir = fs::canonicalize(dir).unwrap();
     let fds = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap();

@@ -208,3 +208,32 @@ fn names_made_while_another_state_comes_are_not_overlooked() {
     assert_eq!(seen.into_inner(), [false, true]);
     assert!(std::ptr::eq(old.catalogue(), vfs.state().catalogue()));
 }
+
+/// A file that was closed and opened again told the kernel nothing of arrays whose names had not been looked up since, though it still had
+/// their pages.
+#[test]
+fn names_that_were_given_before_a_file_was_closed_are_told_of() {
+    let (_dir, vfs) = with_tree("a: ARRAY\nb: ARRAY");
+    vfs.number_behind(4, 6);
+    let (sender, changes) = std::sync::mpsc::channel();
+    vfs.kernel.connect(
+        move |change| sender.send(change.clone()).is_ok(),
+        Answers::from_thread().unwrap(),
+    );
+    let shorter = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [2]}";
+    save(&vfs, &format!("c: ARRAY\na: {shorter}"));
+    let changes: Vec<_> = changes.try_iter().collect();
+    let [a, b] = [5, 6].map(|number| Node::array_files(number)[0]);
+    assert!(changes.contains(&Invalidation::Pages(a)), "{changes:?}");
+    let gone = Invalidation::Entry(Node::ARRAYS, "b.bin".into());
+    assert!(changes.contains(&gone), "{changes:?}");
+    for change in &changes {
+        vfs.kernel.told(change);
+    }
+    assert_eq!(node_of(&vfs, "a.bin"), Some(a));
+    assert!(!node_of(&vfs, "c.bin").is_some_and(|c| [a, b].contains(&c)));
+    assert!(
+        vfs.numbered_metadata().is_none(),
+        "numbered in another order"
+    );
+}
