@@ -24,10 +24,11 @@
 //!
 //! Mounting and listing open nothing: the attributes of a member are those of its file, and a listing needs only names and types.
 //!
-//! - *Closed*: nothing is kept but its number, and what `Past` has.
+//! - *Closed*: nothing is kept but its number, what `Past` has, and what it has left that is not in its file: scratch files, and what
+//!   there is to tell of saves (`Remains`). So no descriptor.
 //! - *Opened* by the first request for anything inside of it. The file is read then, as when it is mounted alone, but not locked; what
 //!   an interrupted save has left is finished. It is opened for writing, and locked, by the first request that changes something.
-//! - *Idle*, when no file or directory of it is open, no request is served, nothing is written that is not saved, and the
+//! - *Idle*, when no file or directory of it is open, no request is served, no text waits to be mended, and the
 //!   kernel has been told of all changes. Members that are idle are closed when others want their place, the one that
 //!   was not used for the longest time first: at most `-o open` are open, and their trees take no more than some
 //!   megabytes, unless more are in use at once.
@@ -36,8 +37,9 @@
 //!
 //! They last as long as the mount, though members are closed and opened again. Items are numbered when they are first listed or looked
 //! up, and a name keeps its number. The number of a block is its own. Numbers under `arrays/` come from the order of the names in
-//! the tree: if FILE is unchanged when it is opened again, it gives the same; if not, its names are numbered from behind the last number
-//! that it had. The kernel is told that a file of before is gone (`ESTALE`), looks its name up again, and finds the new one. A
+//! the tree: if FILE is unchanged when it is opened again, it gives the same, and its names are made before they change, so that the
+//! kernel is told. If FILE has changed, or a save had brought names in that now stand in another order, they are numbered from behind
+//! the last number that it had. The kernel is told that a file of before is gone (`ESTALE`), looks its name up again, and finds the new one. A
 //! number never comes to mean another array.
 //!
 //! # Changes
@@ -448,19 +450,18 @@ impl Collection {
     /// What was written and is not saved, a line each, as it is said when the mount ends.
     #[must_use]
     pub fn unsaved(&self) -> Vec<String> {
-        self.of_members(Vfs::unsaved)
+        match self {
+            Self::One(vfs) => vfs.unsaved(),
+            Self::Many(many) => many.unsaved(),
+        }
     }
 
     /// Files that are in memory only and that no editor has made, with their lengths.
     #[must_use]
     pub fn scratch(&self) -> Vec<String> {
-        self.of_members(Vfs::scratch)
-    }
-
-    fn of_members(&self, lines: impl Fn(&Vfs) -> Vec<String>) -> Vec<String> {
         match self {
-            Self::One(vfs) => lines(vfs),
-            Self::Many(many) => many.of_members(lines),
+            Self::One(vfs) => vfs.scratch(),
+            Self::Many(many) => many.scratch(),
         }
     }
 

@@ -94,6 +94,7 @@ mod xattr;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::Metadata;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -109,9 +110,11 @@ pub use attr::{
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use kernel::{Answers, Kernel};
+pub use member::Remains;
 pub use mounts::Mounted;
 pub use node::Node;
 pub use saver::{Reading, Writing};
+pub use texts::ScratchRoom;
 pub use unsaved::Refusal;
 pub use views::View;
 pub use xattr::shortened;
@@ -167,6 +170,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A hash that is the same as long as the process lives, to compare what is not kept.
+fn hash_of(shown: impl Hash) -> u64 {
+    static HASHER: OnceLock<RandomState> = OnceLock::new();
+    HASHER.get_or_init(RandomState::new).hash_one(shown)
+}
+
 impl Vfs {
     /// The file system of a snapshot of the file at `path`, which had these attributes before it was read.
     #[must_use]
@@ -182,7 +191,8 @@ impl Vfs {
         let mut state = State::new(Arc::new(snapshot), meta);
         state.views = Views::new(options.style);
         let facts = state.facts(&options);
-        let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, options.scratch);
+        let room = Arc::clone(&options.scratch);
+        let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, room);
         let whole = path.whole();
         let edits = BlockEdits::new(whole.parent().unwrap_or(whole));
         Self {

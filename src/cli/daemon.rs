@@ -174,11 +174,12 @@ fn open(mounted: Sources, options: &Options) -> Result<(Collection, String), Fai
         }
         Sources::Many(contents, _) => {
             let cache = Cache::new(options.cache);
-            let opener = opening::opener(options, &cache);
+            let shown = opening::shown(options);
+            let opener = opening::opener(options, &shown, &cache);
             let how = How {
                 open: options.open,
                 read_only: options.read_only,
-                options: opening::shown(options),
+                options: shown,
             };
             let access = if options.read_only { "ro" } else { "rw" };
             let files = Collection::many(contents, how, opener, cache);

@@ -18,7 +18,7 @@ use crate::collection::Opener;
 use crate::error::{Error, Place};
 use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Reload, Writer};
 use crate::source::{FileSource, Source};
-use crate::vfs::{self, Kernel, Vfs, Writing};
+use crate::vfs::{self, Kernel, ScratchRoom, Vfs, Writing};
 
 /// FILE, opened one way or the other.
 struct Opened {
@@ -74,12 +74,12 @@ pub(super) fn alone(path: &Path, options: &Options) -> Result<(Vfs, String), Fai
         Writing::Ready(_) | Writing::Later(_) => "rw",
     };
     let summary = format!("({access}, {} blocks)", layout.blocks.len());
-    Ok((how.mount(opened, Arc::default()), summary))
+    Ok((how.mount(opened, shown(options), Arc::default()), summary))
 }
 
-/// What opens the files of a mount of many, with this memory for decoded data.
-pub(super) fn opener(options: &Options, cache: &Arc<Cache>) -> Box<Opener> {
-    let (options, cache) = (options.clone(), Arc::clone(cache));
+/// What opens the files of a mount of many, with this memory for decoded data, and what is `shown` of each.
+pub(super) fn opener(options: &Options, shown: &vfs::Options, cache: &Arc<Cache>) -> Box<Opener> {
+    let (options, shown, cache) = (options.clone(), shown.clone(), Arc::clone(cache));
     let sandboxes = Sandboxes::default();
     Box::new(move |path, kernel| {
         let failed = |error: &Error| error_of(path.whole(), error);
@@ -98,7 +98,7 @@ pub(super) fn opener(options: &Options, cache: &Arc<Cache>) -> Box<Opener> {
         for finding in &opened.snapshot.layout().findings {
             debug!("{}: {}", path.whole().display(), finding.error);
         }
-        Ok(how.mount(opened, kernel))
+        Ok(how.mount(opened, shown.clone(), kernel))
     })
 }
 
@@ -155,7 +155,7 @@ pub(super) fn shown(options: &Options) -> vfs::Options {
         uid: options.uid,
         gid: options.gid,
         umask: options.umask,
-        scratch: options.scratch,
+        scratch: ScratchRoom::new(options.scratch),
         validate: options.validate,
         show: options.show,
         given: options.given.clone(),
@@ -180,14 +180,13 @@ impl How<'_> {
     }
 
     /// The file system of a file that has been opened.
-    fn mount(&self, opened: Opened, kernel: Arc<Kernel>) -> Vfs {
+    fn mount(&self, opened: Opened, shown: vfs::Options, kernel: Arc<Kernel>) -> Vfs {
         let Opened {
             snapshot,
             meta,
             writing,
         } = opened;
-        let options = shown(self.options);
-        let vfs = Vfs::new(self.path.clone(), snapshot, meta, writing, options, kernel);
+        let vfs = Vfs::new(self.path.clone(), snapshot, meta, writing, shown, kernel);
         if let Some(command) = &self.options.on_refuse {
             on_refuse::run_when_refused(&vfs, self.path.whole(), command);
         }

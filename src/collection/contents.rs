@@ -162,6 +162,19 @@ impl Contents {
         Ok(out)
     }
 
+    /// That there are as many descriptors left as opening a member takes.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check_descriptors(&self) -> io::Result<()> {
+        /// FILE, its directory, and what is open while it is read.
+        const WANTED: usize = 4;
+        let (Self::Mirror(root, _) | Self::List(root, _)) = self;
+        let open = |_| root.open(Path::new(""), OFlags::PATH);
+        let opened: io::Result<Vec<_>> = (0..WANTED).map(open).collect();
+        opened.map(drop)
+    }
+
     /// What the numbers of the file system that it is on are asked of.
     pub(super) fn any_file(&self) -> io::Result<File> {
         let flags = OFlags::PATH;

@@ -114,6 +114,11 @@ impl Items {
         Some(self.get(item)?.kind)
     }
 
+    /// The directory that an item is in.
+    pub(super) fn parent(&self, item: Item) -> Option<Item> {
+        Some(self.get(item)?.parent)
+    }
+
     /// The way to an item from the root.
     pub(super) fn path(&self, item: Item) -> Option<PathBuf> {
         let mut names = Vec::new();

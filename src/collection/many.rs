@@ -1,5 +1,6 @@
 //! Many files: looking names up, and opening members.
 
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::io;
@@ -15,7 +16,7 @@ use super::members::{Members, Opened, Past, Slot, Unreadable, stamp};
 use super::{Change, How, Opener, connect, report};
 use crate::codec::Cache;
 use crate::error::Error as Library;
-use crate::vfs::{self, Answers, Attr, Error, Kernel, Node, Result, Statfs, Vfs};
+use crate::vfs::{self, Answers, Attr, Error, Kernel, Node, Remains, Result, Statfs, Vfs};
 
 /// A file that could not be read is tried again after so long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -151,10 +152,18 @@ impl Many {
         if let Some((changes, answers)) = self.wire.get() {
             connect(item, &kernel, changes.clone(), answers.clone());
         }
-        let vfs = match (self.opener)(&self.contents.file(self.way(item)?), kernel) {
+        let path = self.contents.file(self.way(item)?);
+        let mut opened = (self.opener)(&path, Arc::clone(&kernel));
+        if opened.is_err() && self.contents.check_descriptors().is_err() {
+            self.members.close_idle();
+            opened = (self.opener)(&path, kernel);
+        }
+        let mut vfs = match opened {
             Ok(vfs) => vfs,
-            // perhaps because it is gone
             Err(why) => {
+                let lacking = self.contents.check_descriptors();
+                lacking.map_err(|error| Library::io(path.whole().display().to_string(), error))?;
+                // perhaps because it is gone
                 self.look_at(item)?;
                 let since = Instant::now();
                 return Ok(Opened::Unreadable(Arc::new(Unreadable {
@@ -177,7 +186,9 @@ impl Many {
         if before.is_some() && unchanged.is_none() {
             vfs.tell_all();
         }
-        self.members.remember(item, past);
+        if let Some(remains) = self.members.remember(item, past) {
+            vfs.take_up(remains);
+        }
         Ok(Opened::Vfs(Arc::new(vfs)))
     }
 
@@ -193,7 +204,7 @@ impl Many {
             (items.path(item), items.kind(item))
         };
         let way = way.ok_or(Error::NotFound)?;
-        let looked = self.contents.look_at(&way);
+        let looked = self.with_descriptors(|| self.contents.look_at(&way));
         let (found, meta) = looked.map_err(|error| failed(&way, error))?;
         (Some(found) == kind).then_some(meta).ok_or(Error::NotFound)
     }
@@ -233,7 +244,7 @@ impl Many {
             return Ok((Item::REPORT, self.attr(&Part::Report, Node::Root)?));
         }
         let way = self.way(item)?.join(name);
-        match self.contents.look_at(&way) {
+        match self.with_descriptors(|| self.contents.look_at(&way)) {
             Ok((kind, meta)) => {
                 let found = self.items().of(item, kind, name);
                 let found = found.ok_or(Error::TooBig("2^24 names are known"))?;
@@ -261,9 +272,14 @@ impl Many {
                 .collect());
         }
         let way = self.way(item)?;
-        let entries = self.contents.entries(&way);
+        let entries = self.with_descriptors(|| self.contents.entries(&way));
         let entries = entries.map_err(|error| failed(&way, error))?;
+        let open = self.members.items();
         let mut items = self.items();
+        let mut missing: HashSet<Item> = open
+            .into_iter()
+            .filter(|member| items.parent(*member) == Some(item))
+            .collect();
         // the report has that name, where it is looked up
         let entries = entries.into_iter();
         let entries = entries.filter(|entry| !report::takes(item, &entry.name));
@@ -272,9 +288,35 @@ impl Many {
                 item: items.of(item, entry.kind, &entry.name)?,
                 node: Node::Root,
             };
+            missing.remove(&inode.item);
             Some((entry.name, inode))
         });
-        Ok(entries.collect())
+        let entries = entries.collect();
+        drop(items);
+        for gone in missing {
+            self.members.close(gone);
+        }
+        Ok(entries)
+    }
+
+    /// Closes idle members whose files are gone, so that the space of these becomes free.
+    pub(super) fn close_missing(&self) {
+        for item in self.members.items() {
+            if let Err(Error::NotFound) = self.look_at(item) {
+                self.members.close(item);
+            }
+        }
+    }
+
+    /// What `find` gives; where descriptors are lacking, it is tried again without those of idle members.
+    pub(super) fn with_descriptors<T>(&self, find: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match find() {
+            Err(error) if is_lack(&error) => {
+                self.members.close_idle();
+                find()
+            }
+            found => found,
+        }
     }
 
     pub(super) fn statfs(&self) -> Result<Statfs> {
@@ -310,12 +352,33 @@ impl Many {
         Ok(attr)
     }
 
-    /// Lines of each member that is open, with its name.
-    pub(super) fn of_members(&self, lines: impl Fn(&Vfs) -> Vec<String>) -> Vec<String> {
-        let mut all = self.open_by_path();
-        all.sort_by(|a, b| a.0.cmp(&b.0));
-        let lines = all.into_iter().flat_map(|(path, vfs)| {
-            let lines = lines(&vfs).into_iter();
+    /// What is not saved of each member.
+    pub(super) fn unsaved(&self) -> Vec<String> {
+        self.of_members(Vfs::unsaved, Remains::unsaved)
+    }
+
+    /// The files of each member that are in memory only.
+    pub(super) fn scratch(&self) -> Vec<String> {
+        self.of_members(Vfs::scratch, Remains::scratch)
+    }
+
+    /// Lines of each member, with its name: of those that are open, and of those that have left something.
+    fn of_members(
+        &self,
+        lines: impl Fn(&Vfs) -> Vec<String>,
+        left: impl Fn(&Remains) -> Vec<String>,
+    ) -> Vec<String> {
+        // one that is closed meanwhile is asked twice rather than not at all
+        let open = self.open_by_path().into_iter();
+        let mut all: BTreeMap<_, _> = open.map(|(path, vfs)| (path, lines(&vfs))).collect();
+        let closed = self.members.of_remains(left);
+        let items = self.items();
+        for (item, lines) in closed {
+            all.extend(items.path(item).map(|path| (path, lines)));
+        }
+        drop(items);
+        let lines = all.into_iter().flat_map(|(path, lines)| {
+            let lines = lines.into_iter();
             lines
                 .map(|line| format!("{}: {line}", path.display()))
                 .collect::<Vec<_>>()
@@ -336,8 +399,13 @@ impl Many {
 
     pub(super) fn end(&self) -> bool {
         // each says what is lost
-        let ends = self.open_by_path().into_iter().map(|(_, vfs)| vfs.end());
-        ends.filter(|ended| !ended).count() == 0
+        let open = self.open_by_path().into_iter().map(|(_, vfs)| vfs.end());
+        let closed = self.members.take_remains().into_iter();
+        let closed = closed.filter_map(|(item, remains)| {
+            let path = self.contents.file(self.items().path(item)?);
+            Some(remains.end(&path.whole().display()))
+        });
+        open.chain(closed).filter(|saved| !saved).count() == 0
     }
 
     /// What a file is called in messages.
@@ -360,8 +428,17 @@ impl Many {
     }
 }
 
+/// Whether an error says that there are no descriptors left, for this process or all.
+pub(super) fn is_lack(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE)
+    )
+}
+
 /// Why a file of the collection can't be had.
-fn failed(way: &std::path::Path, error: io::Error) -> Error {
+pub(super) fn failed(way: &std::path::Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::NotFound,
         _ => Library::io(way.display().to_string(), error).into(),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::item::Item;
 use crate::source::len_u64;
-use crate::vfs::{Result, Vfs};
+use crate::vfs::{Remains, Result, Vfs};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
@@ -78,6 +78,8 @@ pub(super) struct Members {
 struct Table {
     open: HashMap<Item, Entry>,
     past: HashMap<Item, Past>,
+    /// What members that are closed have left.
+    remains: HashMap<Item, Remains>,
     /// Counts the uses.
     clock: u64,
 }
@@ -148,6 +150,8 @@ impl Table {
             if let Some(meta) = vfs.numbered_metadata() {
                 past.stamp = stamp(&meta);
             }
+            let remains = vfs.leave().map(|remains| (item, remains));
+            self.remains.extend(remains);
         }
         self.open.remove(&item)
     }
@@ -211,6 +215,14 @@ impl Members {
         }
     }
 
+    /// Closes all that are idle, for their descriptors.
+    pub(super) fn close_idle(&self) {
+        let mut idle = Vec::new();
+        self.lock().take_more_than(0, &mut idle);
+        // their files are closed with the lock released
+        drop(idle);
+    }
+
     /// Closes a member if it is idle.
     pub(super) fn close(&self, item: Item) {
         let entry = self.lock().take(item);
@@ -255,13 +267,33 @@ impl Members {
         opened.collect()
     }
 
+    /// Those that are open, or are being opened.
+    pub(super) fn items(&self) -> Vec<Item> {
+        self.lock().open.keys().copied().collect()
+    }
+
     /// What is remembered of a member.
     pub(super) fn past(&self, item: Item) -> Option<Past> {
         self.lock().past.get(&item).copied()
     }
 
-    /// Remembers a member that is being opened.
-    pub(super) fn remember(&self, item: Item, past: Past) {
-        self.lock().past.insert(item, past);
+    /// Remembers a member that is being opened. What it has left when it was closed.
+    pub(super) fn remember(&self, item: Item, past: Past) -> Option<Remains> {
+        let mut table = self.lock();
+        table.past.insert(item, past);
+        table.remains.remove(&item)
+    }
+
+    /// What all closed members have left, when the mount has ended.
+    pub(super) fn take_remains(&self) -> HashMap<Item, Remains> {
+        std::mem::take(&mut self.lock().remains)
+    }
+
+    /// Something of what each closed member has left.
+    pub(super) fn of_remains<T>(&self, found: impl Fn(&Remains) -> T) -> Vec<(Item, T)> {
+        let table = self.lock();
+        let each = table.remains.iter();
+        each.map(|(item, remains)| (*item, found(remains)))
+            .collect()
     }
 }

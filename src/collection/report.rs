@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::item::{Item, Kind};
-use super::many::{Many, Part};
+use super::many::{Many, Part, failed, is_lack};
 use super::members::{Opened, Unreadable};
 use crate::error::printable;
 use crate::source::len_u64;
-use crate::vfs::{self, Error, Node, Result, Vfs};
+use crate::vfs::{self, Error, Node, Result};
 
 /// The directory with what there is to say of the collection.
 pub(super) const NAME: &str = ".asdf-mount";
@@ -71,7 +71,7 @@ impl Many {
         match (part, node) {
             (Part::Report, STATUS) => Ok(self.status()),
             (Part::Report, FILES) => {
-                let table = self.table();
+                let table = self.table()?;
                 self.table_len
                     .store(len_u64(table.len()), Ordering::Relaxed);
                 Ok(table)
@@ -101,8 +101,8 @@ impl Many {
         let value = match (item, ours) {
             (Item::ROOT, Some("pid")) => std::process::id().to_string(),
             (Item::ROOT, Some("cache_used")) => self.cache().used().to_string(),
-            (Item::ROOT, Some("unsaved")) => self.of_members(Vfs::unsaved).join("\n"),
-            (Item::ROOT, Some("scratch")) => self.of_members(Vfs::scratch).join(", "),
+            (Item::ROOT, Some("unsaved")) => self.unsaved().join("\n"),
+            (Item::ROOT, Some("scratch")) => self.scratch().join(", "),
             (Item::ROOT, Some("unkept")) => self.unkept().join(", "),
             (_, Some(_)) if kind == Some(Kind::Member) => return None,
             _ => String::new(),
@@ -126,6 +126,7 @@ impl Many {
 
     /// `.asdf-mount/status`: one screen for people.
     fn status(&self) -> String {
+        self.close_missing();
         let mut text = String::new();
         let mut line = |name: &str, value: &dyn std::fmt::Display| {
             let value = value.to_string();
@@ -155,10 +156,24 @@ impl Many {
             "memory",
             &format_args!("{used} of {budget} bytes for decoded data"),
         );
-        for unsaved in self.of_members(Vfs::unsaved).iter().take(MAX_LINES) {
+        let scratch = &self.how.options.scratch;
+        if scratch.used() > 0 {
+            let (used, limit) = (scratch.used(), scratch.limit());
+            line(
+                "memory",
+                &format_args!("{used} of {limit} bytes for scratch files"),
+            );
+        }
+        if let Err(error) = self.contents.check_descriptors() {
+            line(
+                "problem",
+                &format_args!("no more files can be opened: {error}; ulimit -n raises the limit"),
+            );
+        }
+        for unsaved in self.unsaved().iter().take(MAX_LINES) {
             line("save", &format_args!("NOT SAVED: {unsaved}"));
         }
-        for file in self.of_members(Vfs::scratch).iter().take(MAX_LINES) {
+        for file in self.scratch().iter().take(MAX_LINES) {
             line(
                 "memory",
                 &format_args!("{file}: in memory only, gone at unmount"),
@@ -177,13 +192,17 @@ impl Many {
     }
 
     /// `.asdf-mount/files.tsv`: one line a file, in the order of the paths. Opens none of them.
-    fn table(&self) -> String {
+    fn table(&self) -> Result<String> {
+        self.close_missing();
         let header = ["path", "size", "state", "blocks", "arrays", "problem"];
         let mut text = tsv_row(header);
         let mut directories = vec![(Item::ROOT, PathBuf::new())];
         while let Some((directory, way)) = directories.pop() {
-            let Ok(mut entries) = self.contents.entries(&way) else {
-                continue;
+            let mut entries = match self.with_descriptors(|| self.contents.entries(&way)) {
+                Ok(entries) => entries,
+                Err(error) if is_lack(&error) => return Err(failed(&way, error)),
+                // it is gone, or closed to us
+                Err(_) => continue,
             };
             entries.retain(|entry| !takes(directory, &entry.name));
             entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -199,7 +218,7 @@ impl Many {
             }
             directories.extend(below.into_iter().rev());
         }
-        text
+        Ok(text)
     }
 
     fn row(&self, item: Item, path: &Path) -> String {

@@ -15,7 +15,7 @@ use super::store::Disk;
 /// A directory, and what lies beneath it: no symbolic link is followed, not even to a place inside of it.
 #[derive(Debug)]
 pub struct Beneath {
-    directory: OwnedFd,
+    directory: File,
     path: PathBuf,
     /// Whether what is mounted below it belongs to it.
     cross_mounts: bool,
@@ -29,7 +29,7 @@ impl Beneath {
     pub fn new(path: &Path, cross_mounts: bool) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
-            directory: rustix::fs::openat(CWD, path, flags, Mode::empty())?,
+            directory: rustix::fs::openat(CWD, path, flags, Mode::empty())?.into(),
             path: path.to_owned(),
             cross_mounts,
         })
@@ -73,6 +73,10 @@ impl Beneath {
     /// # Errors
     /// As [`Beneath::open`].
     pub fn metadata(&self, relative: &Path) -> io::Result<Metadata> {
+        if relative.as_os_str().is_empty() {
+            // with no further descriptor, as there may be none left
+            return self.directory.metadata();
+        }
         File::from(self.open(relative, OFlags::PATH)?).metadata()
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::asdf::check::Validate;
@@ -11,7 +12,7 @@ use crate::asdf::picture::Style;
 use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf, len_u64};
 
-use super::{Handle, Node, Reading, Result};
+use super::{Handle, Node, Reading, Result, ScratchRoom};
 
 /// How long the kernel may keep most names and attributes.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -220,8 +221,8 @@ pub struct Options {
     pub gid: Option<u32>,
     /// Permission bits to take away.
     pub umask: u32,
-    /// Limit of scratch files in bytes.
-    pub scratch: u64,
+    /// The memory of scratch files, of all files that are mounted.
+    pub scratch: Arc<ScratchRoom>,
     /// What is asked of a tree that is to be saved.
     pub validate: Validate,
     /// The options of the command line, for people: empty, or with `, ` in front.

@@ -6,7 +6,7 @@
 //! A file that is renamed over another one is moved there in the kernel's memory. Its name is never kept there without asking
 //! (`valid` is zero), so that the next look finds the block or array that has taken its bytes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -94,11 +94,40 @@ impl Beside {
         }
     }
 
-    /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        let table = locked(&self.table);
+    /// Takes the files out, if there are any, or a name is free to a process. No handle has any of them open.
+    pub(super) fn leave(&self) -> Option<Self> {
+        let mut table = locked(&self.table);
         let vacancy = table.vacancy.as_ref();
-        table.names.is_empty() && vacancy.is_none_or(|(_, _, since)| since.elapsed() > FREE_FOR)
+        if table.names.is_empty() && vacancy.is_none_or(|(_, _, since)| since.elapsed() > FREE_FOR)
+        {
+            return None;
+        }
+        Some(Self {
+            spool: Arc::clone(&self.spool),
+            table: Mutex::new(std::mem::take(&mut table)),
+        })
+    }
+
+    /// What their bytes are in.
+    pub(super) fn spool(&self) -> &Arc<Spool> {
+        &self.spool
+    }
+
+    /// The directories that have some.
+    pub(super) fn directories(&self) -> BTreeSet<Node> {
+        let table = locked(&self.table);
+        table
+            .names
+            .keys()
+            .map(|(directory, _)| *directory)
+            .collect()
+    }
+
+    /// Drops those of a directory. Their names.
+    pub(super) fn drop_all_in(&self, directory: Node) -> Vec<OsString> {
+        let mut table = locked(&self.table);
+        let all = table.names.extract_if(.., |(of, _), _| *of == directory);
+        all.map(|((_, name), _)| name).collect()
     }
 
     /// Makes an empty file.

@@ -87,7 +87,7 @@ mod tests {
             uid: None,
             gid: None,
             umask: 0,
-            scratch: 0,
+            scratch: crate::vfs::ScratchRoom::new(0),
             validate: crate::asdf::check::Validate::Warn,
             given: String::new(),
             fits: false,

@@ -42,6 +42,19 @@ impl News {
         self.given_up.texts()
     }
 
+    /// The same, as it is said at unmount.
+    pub(super) fn unsaved(&self) -> Vec<String> {
+        let edits = self.given_up.texts();
+        edits
+            .map(|why| format!("an edit is not saved: {why}"))
+            .collect()
+    }
+
+    /// Whether there is nothing to say.
+    pub(super) fn is_empty(&self) -> bool {
+        self.given_up.0.is_empty() && self.refusals.0.is_empty()
+    }
+
     /// Why changes of blocks were refused.
     pub(super) fn refusals(&self) -> impl Iterator<Item = &String> {
         self.refusals.texts()

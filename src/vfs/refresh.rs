@@ -188,6 +188,24 @@ impl Vfs {
         self.succeed(new, changes);
         locked(&self.texts).note_file(facts);
         self.edits.changed();
+        self.drop_unreachable();
+    }
+
+    /// Drops files that tools made beside arrays, where the tree has none any more: no name leads to them.
+    pub(super) fn drop_unreachable(&self) {
+        for directory in self.beside.directories() {
+            let state = self.state();
+            let Node::ArrayDir(number) = directory else {
+                continue;
+            };
+            if state.catalogue().entries(number).is_some() {
+                continue;
+            }
+            for name in self.beside.drop_all_in(directory) {
+                let (file, name) = (self.saver.path.display(), name.display());
+                warn!("{file}: {name} is gone with its directory, which the tree no longer has");
+            }
+        }
     }
 
     /// Lets go of a tree so large that two of them would take too much memory, as another one is going to be read.

@@ -56,34 +56,34 @@ pub(super) struct Saver {
     /// When FILE was last compared with what is shown. One thread compares: it holds this meanwhile.
     pub(super) compared: Mutex<Option<Instant>>,
     /// When the last save was, and what it did.
-    last: Mutex<Option<(SystemTime, String)>>,
-    /// The text beside FILE that an earlier mount refused, if there was one at the beginning.
-    older_text: Option<PathBuf>,
+    pub(super) last: Mutex<Option<(SystemTime, String)>>,
+    /// The text beside FILE that an earlier mount refused, if there was one when FILE was opened for writing.
+    older_text: OnceLock<PathBuf>,
 }
 
 impl Saver {
     pub(super) fn new(file: FilePath, writing: Writing) -> Self {
-        let mut older = None;
         let (writer, later) = match writing {
-            Writing::Ready(writer) => {
-                older = writer.older_rejected();
-                (Mutex::new(*writer).into(), Err("open".to_owned()))
-            }
-            Writing::Later(options) => (OnceLock::new(), Ok(options)),
-            Writing::Never(why) => (OnceLock::new(), Err(why)),
+            Writing::Ready(writer) => (Some(*writer), Err("open".to_owned())),
+            Writing::Later(options) => (None, Ok(options)),
+            Writing::Never(why) => (None, Err(why)),
         };
-        Self {
+        let saver = Self {
             path: file.whole().to_owned(),
-            older_text: older.map(|name| file.whole().with_file_name(name)),
+            older_text: OnceLock::new(),
             file,
-            writer,
+            writer: OnceLock::new(),
             later,
             stored: RwLock::default(),
             broken: OnceLock::new(),
             out_of_date: Mutex::default(),
             compared: Mutex::default(),
             last: Mutex::default(),
+        };
+        if let Some(writer) = writer {
+            saver.opened(writer);
         }
+        saver
     }
 
     /// Whether there are no saves.
@@ -101,6 +101,9 @@ impl Saver {
 
     /// From now on there are saves.
     pub(super) fn opened(&self, writer: Writer) {
+        if let Some(name) = writer.older_rejected() {
+            self.note_older_text(self.path.with_file_name(name));
+        }
         // of two the first stays: the thread that opens it holds `compared`
         let _ = self.writer.set(Mutex::new(writer));
     }
@@ -208,9 +211,14 @@ impl Saver {
         })
     }
 
+    /// Notes the text beside FILE that was refused before FILE was opened; the first one counts.
+    pub(super) fn note_older_text(&self, path: PathBuf) {
+        let _ = self.older_text.set(path);
+    }
+
     /// The text beside FILE that an earlier mount refused, while it is there.
     pub(super) fn older_text(&self) -> Option<&Path> {
-        let text = self.older_text.as_deref();
+        let text = self.older_text.get().map(PathBuf::as_path);
         text.filter(|path| path.symlink_metadata().is_ok())
     }
 

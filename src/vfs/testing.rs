@@ -37,7 +37,7 @@ pub(super) fn writable_with<S: Source + 'static>(
         uid: None,
         gid: None,
         umask: 0,
-        scratch: 1 << 20,
+        scratch: crate::vfs::ScratchRoom::new(1 << 20),
         validate: Validate::Warn,
         given: String::new(),
         fits: false,

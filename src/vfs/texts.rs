@@ -13,6 +13,7 @@
 
 mod editors;
 mod file;
+mod left;
 mod limit;
 mod open;
 mod refused;
@@ -25,6 +26,8 @@ use std::time::Duration;
 
 pub(super) use self::editors::is_made_by_editor;
 use self::file::{Content, File};
+pub(super) use self::left::LeftTexts;
+pub use self::limit::ScratchRoom;
 use self::open::OpenText;
 pub(super) use self::open::{TextHandle, Unsaved};
 pub(super) use self::refused::{Refused, not_saved};
@@ -49,9 +52,8 @@ pub(super) struct Texts {
     open: HashMap<TextHandle, OpenText>,
     /// How many have been opened.
     opened: u64,
-    /// What all files cost of the limit of scratch files, in bytes, and that limit; see [`limit`].
-    used: u64,
-    limit: u64,
+    /// What they may cost; see [`limit`].
+    room: Arc<ScratchRoom>,
     /// FILE's text.
     committed: Arc<Vec<u8>>,
     /// Owner, mode and times of FILE, which `tree.yaml` has.
@@ -65,9 +67,9 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// A root with only `tree.yaml`. `limit` is for all scratch files together, in bytes.
+    /// A root with only `tree.yaml`. Its scratch files share `room` with those of other roots.
     #[must_use]
-    pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, limit: u64) -> Self {
+    pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, room: Arc<ScratchRoom>) -> Self {
         let tree = File::new(Content::Bytes(Arc::clone(&text)), facts.clone(), 0);
         Self {
             names: BTreeMap::from([(TREE_NAME.into(), 0)]),
@@ -75,8 +77,7 @@ impl Texts {
             next: 1,
             open: HashMap::new(),
             opened: 0,
-            used: 0,
-            limit,
+            room,
             committed: text,
             of_file: facts,
             refused: None,
@@ -113,12 +114,6 @@ impl Texts {
     #[must_use]
     pub(super) fn committed(&self) -> &Arc<Vec<u8>> {
         &self.committed
-    }
-
-    /// Whether `tree.yaml` is all there is, and shows the text of FILE.
-    #[must_use]
-    pub(super) fn is_at_rest(&self) -> bool {
-        self.files.len() == 1 && self.open.is_empty() && self.refused.is_none()
     }
 
     fn file(&self, number: Number) -> Result<&File, Error> {
@@ -213,7 +208,7 @@ impl Texts {
         let next = self
             .next
             .checked_add(1)
-            .ok_or(Error::ScratchFull(self.limit))?;
+            .ok_or(Error::ScratchFull(self.room.limit()))?;
         self.files
             .insert(number, File::new(content, facts, self.epoch));
         if let Err(error) = self.give_name(name, number) {
@@ -287,7 +282,7 @@ impl Texts {
             && file.names == 0
             && !self.is_open(number)
         {
-            self.used = self.used.saturating_sub(file.charged);
+            self.room.exchange(file.charged, 0);
             self.files.remove(&number);
         }
     }

@@ -131,35 +131,33 @@ impl Vfs {
             let why = "the mount has ended before it was closed";
             self.note_loss(draft.block, &draft.files(), &why);
         }
-        for file in self.scratch() {
-            warn!("{path}: unmounted, and with it went what was in its memory only: {file}");
-        }
-        let unsaved = self.unsaved();
-        for line in &unsaved {
-            warn!("{path}: unmounted, but {line}");
-        }
-        unsaved.is_empty()
+        say_what_is_lost(&path, &self.scratch(), &self.unsaved())
     }
 
     /// What was written and is not saved, a line each, as it is said when the file is unmounted.
     #[must_use]
     pub fn unsaved(&self) -> Vec<String> {
         let text = locked(&self.texts).refusal().map(Refused::at_unmount);
-        let news = locked(&self.edits.news);
-        let edits = news.given_up();
-        let edits = edits.map(|why| format!("an edit is not saved: {why}"));
+        let edits = locked(&self.edits.news).unsaved();
         text.into_iter().chain(edits).collect()
     }
 
     /// Files of the root that are in memory only and that no editor has made, with their lengths.
     #[must_use]
     pub fn scratch(&self) -> Vec<String> {
-        let texts = locked(&self.texts);
-        let files = texts.files_of_users();
-        files
-            .map(|(name, len)| format!("{} ({len} bytes)", name.display()))
-            .collect()
+        locked(&self.texts).described()
     }
+}
+
+/// Says in the log what the end of the mount loses. Whether nothing was written that is not saved.
+pub(super) fn say_what_is_lost(path: &dyn Display, scratch: &[String], unsaved: &[String]) -> bool {
+    for file in scratch {
+        warn!("{path}: unmounted, and with it went what was in its memory only: {file}");
+    }
+    for line in unsaved {
+        warn!("{path}: unmounted, but {line}");
+    }
+    unsaved.is_empty()
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +13,7 @@ use super::catalogue::{Catalogue, Entry};
 use super::format::Format;
 use super::node::Node;
 use super::state::State;
-use super::{Error, Invalidation, NAME_MAX, Options, Result, Vfs};
+use super::{Error, Invalidation, NAME_MAX, Options, Result, Vfs, hash_of};
 use crate::asdf::fits_file::Subject;
 use crate::asdf::picture::Style;
 use crate::asdf::{Origin, Snapshot};
@@ -169,7 +168,7 @@ impl ViewFiles {
             let shown = ViewFile {
                 subject,
                 len: file.len(),
-                hash: hash(file.header()),
+                hash: hash_of(file.header()),
                 arrays: file.arrays().collect(),
             };
             Some((number, shown))
@@ -186,7 +185,7 @@ impl ViewFiles {
             let shown = ViewFile {
                 subject: Subject::Array(i),
                 len: picture.len(),
-                hash: hash(picture.caption()),
+                hash: hash_of(picture.caption()),
                 arrays: vec![i],
             };
             Some((number, shown))
@@ -198,12 +197,6 @@ impl ViewFiles {
         let file = self.0.get(&number);
         file.is_some_and(|file| matches!(file.subject, Subject::Table(_)))
     }
-}
-
-/// A hash that is the same for all states, to compare them.
-fn hash(shown: impl Hash) -> u64 {
-    static HASHER: OnceLock<RandomState> = OnceLock::new();
-    HASHER.get_or_init(RandomState::new).hash_one(shown)
 }
 
 /// Whether Linux has files with that name: one may be as long as it can be with the ending that it has under `arrays/`.

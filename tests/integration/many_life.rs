@@ -1,9 +1,17 @@
-//! Members of a mount of many that are closed and opened again: what the kernel knows of them.
+//! Members of a mount of many that are closed and opened again: what the kernel knows of them, what is in memory only, what there is to
+//! tell, and the descriptors that all of it takes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
 
-use crate::common::{Mount, can_mount, eventually};
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use crate::common::{
+    Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, mounted_at, run,
+};
 use crate::many::{data, files, open_files, sample};
 use crate::sample::{Block, Sample, array};
 
@@ -78,4 +86,136 @@ fn pages_from_before_a_member_was_closed_are_not_shown_for_changed_bytes() {
 
 fn tree_body(n: usize) -> String {
     format!("n: {n}\n{}", array("flux", 0, "uint8", "[64]"))
+}
+
+/// Members with scratch files stayed open: `sed -i.bak` over more of them than there are descriptors ended in `EMFILE`, and `-u` then
+/// did not know its own mount.
+#[test]
+fn scratch_files_outlive_members_that_are_closed_for_others() {
+    const COUNT: usize = 60;
+    if !can_mount() {
+        return;
+    }
+    let names: Vec<_> = (0..COUNT).map(|n| format!("{n:02}.asdf")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let dir = files(&names);
+    let place = TempDir::new().unwrap();
+    let mnt = fs::canonicalize(place.path()).unwrap();
+    let mut shell = Command::new("sh");
+    let script = "ulimit -n 90; exec \"$0\" -q -o open=4 \"$1\" \"$2\"";
+    let said = run(shell.args(["-c", script, PROGRAM]).args([dir.path(), &mnt]));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    for (n, name) in names.iter().enumerate() {
+        let path = mnt.join(name).join("tree.yaml");
+        let script = format!("s/n: {n}$/n: 1{n:03}/");
+        let said = run(Command::new("sed").arg("-i.bak").arg(script).arg(path));
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{name}");
+    }
+    fs::write(mnt.join("07.asdf/note"), "mine").unwrap();
+    fs::write(mnt.join("08.asdf/blocks/.part"), "of a tool").unwrap();
+    let daemon = daemons_of(&mnt)[0];
+    eventually("descriptors are given back", || {
+        let _ = fs::read(mnt.join("50.asdf/tree.yaml"));
+        let _ = fs::read(mnt.join("51.asdf/tree.yaml"));
+        let open = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap();
+        open.count() < 60
+    });
+    for (n, name) in names.iter().enumerate() {
+        let text = |file: &str| fs::read_to_string(mnt.join(name).join(file)).unwrap();
+        assert_eq!(text("tree.yaml.bak"), tree(n), "{name}");
+        let want = tree(n).replace(&format!("n: {n}\n"), &format!("n: 1{n:03}\n"));
+        assert_eq!(text("tree.yaml"), want, "{name}");
+    }
+    assert_eq!(fs::read(mnt.join("07.asdf/note")).unwrap(), b"mine");
+    let part = fs::read(mnt.join("08.asdf/blocks/.part"));
+    assert_eq!(part.unwrap(), b"of a tool");
+    // its own backup is put back
+    let put_back = fs::rename(
+        mnt.join("05.asdf/tree.yaml.bak"),
+        mnt.join("05.asdf/tree.yaml"),
+    );
+    put_back.unwrap();
+    let saved = fs::read(dir.path().join("05.asdf")).unwrap();
+    assert!(saved.starts_with(tree(5).as_bytes()));
+    let said = asdf_mount([Path::new("-u"), &mnt]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let lost = "in its memory only: 07.asdf: note (4 bytes)\n";
+    assert!(said.stderr.ends_with(lost), "{}", said.stderr);
+    assert!(mounted_at(&mnt).is_none());
+}
+
+#[test]
+fn the_memory_of_scratch_files_is_that_of_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf", "c.asdf"]);
+    let mount = Mount::new(dir.path(), &["-o", "open=1,scratch=64K"]);
+    let note = vec![b'x'; 40 << 10];
+    fs::write(mount.path("a.asdf/note.tmp"), &note).unwrap();
+    mount.read("c.asdf/tree.yaml").unwrap();
+    let refused = fs::write(mount.path("b.asdf/note.tmp"), &note).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    let status = mount.text(".asdf-mount/status");
+    let used = "of 65536 bytes for scratch files\n";
+    assert!(status.contains(used), "{status}");
+    fs::remove_file(mount.path("b.asdf/note.tmp")).unwrap();
+    assert_eq!(mount.read("a.asdf/note.tmp").unwrap(), note);
+    fs::remove_file(mount.path("a.asdf/note.tmp")).unwrap();
+    fs::write(mount.path("b.asdf/note.tmp"), &note).unwrap();
+}
+
+#[test]
+fn what_a_member_has_to_tell_outlives_its_closing() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf", "c.asdf"]);
+    let mount = Mount::new(dir.path(), &["-o", "open=1"]);
+    let edited = tree(0).replace("n: 0", "n: 100");
+    fs::write(mount.path("a.asdf/tree.yaml"), edited).unwrap();
+    let block = mount.path("b.asdf/blocks/0.bin");
+    let refused = run(Command::new("truncate").arg("-s5").arg(block));
+    assert_ne!(refused.code, 0);
+    let told = |name: &str, words: &str| {
+        let status = mount.text(&format!("{name}/info/status"));
+        assert!(status.contains(words), "{words:?} is not in {status}");
+    };
+    for _ in 0..2 {
+        told("a.asdf", " s ago");
+        told("b.asdf", "it no longer holds array flux");
+        eventually("the members are closed", || {
+            mount.read("c.asdf/tree.yaml").unwrap();
+            open_files(&mount, dir.path()) == 1
+        });
+        let status = mount.text(".asdf-mount/status");
+        assert!(status.contains("NOT SAVED: b.asdf: "), "{status}");
+    }
+    let said = asdf_mount([Path::new("-u"), &mount.dir]);
+    assert_eq!(said.code, 40, "{}", said.stderr);
+    assert!(said.stderr.contains("b.asdf: "), "{}", said.stderr);
+}
+
+#[test]
+fn a_file_that_is_removed_is_closed_when_that_is_noticed() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf", "sub/c.asdf", "sub/d.asdf"]);
+    let mount = Mount::new(dir.path(), &[]);
+    let names = ["a.asdf", "b.asdf", "sub/c.asdf", "sub/d.asdf"];
+    for name in names {
+        mount.read(&format!("{name}/blocks/0.bin")).unwrap();
+    }
+    fs::remove_file(dir.path().join("a.asdf")).unwrap();
+    fs::remove_file(dir.path().join("sub/c.asdf")).unwrap();
+    eventually("a listing closes it", || {
+        mount.names("");
+        open_files(&mount, dir.path()) == 3
+    });
+    fs::remove_dir_all(dir.path().join("sub")).unwrap();
+    eventually("the report closes all", || {
+        mount.text(".asdf-mount/status");
+        open_files(&mount, dir.path()) == 1
+    });
 }

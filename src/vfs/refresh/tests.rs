@@ -13,7 +13,7 @@ use crate::codec::Cache;
 use crate::save::open_read_only;
 use crate::vfs::kernel::Answers;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Options};
+use crate::vfs::{Access, Caller, Options};
 
 /// What another program does, with times that tell it from what was before, whatever the clock is.
 fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
@@ -44,7 +44,7 @@ fn what_changes_after_it_was_read_is_shown() {
         uid: None,
         gid: None,
         umask: 0,
-        scratch: 0,
+        scratch: crate::vfs::ScratchRoom::new(0),
         validate: Validate::Warn,
         given: String::new(),
         fits: false,
@@ -236,4 +236,21 @@ fn names_that_were_given_before_a_file_was_closed_are_told_of() {
         vfs.numbered_metadata().is_none(),
         "numbered in another order"
     );
+}
+
+/// They took space to the end of the mount, though no name led to them.
+#[test]
+fn files_beside_arrays_go_with_their_directory() {
+    let (_dir, vfs) = with_tree("d: {a: ARRAY}\nb: ARRAY");
+    let directory = node_of(&vfs, "d").unwrap();
+    let (caller, access) = (Caller { uid: 0, gid: 0 }, Access::default());
+    for directory in [directory, Node::Blocks] {
+        let made = vfs.create(directory, ".part".as_ref(), 0o600, caller, access);
+        vfs.release(&made.unwrap().1.handle);
+    }
+    save(&vfs, "d: {a: ARRAY}\nb: ARRAY\nc: ARRAY");
+    assert_eq!(vfs.beside.directories().len(), 2);
+    save(&vfs, "b: ARRAY");
+    let left: Vec<_> = vfs.beside.directories().into_iter().collect();
+    assert_eq!(left, [Node::Blocks]);
 }

@@ -34,8 +34,15 @@ const BEFORE_RANDOM: [&str; 2] = ["sed", "tmp"];
 const RANDOM: std::ops::RangeInclusive<usize> = 6..=10;
 
 impl Texts {
-    /// The files that hold what is nowhere else and that no editor has made, with their lengths.
-    pub(in crate::vfs) fn files_of_users(&self) -> impl Iterator<Item = (&OsStr, u64)> {
+    /// The files that hold what is nowhere else and that no editor has made, each with its length.
+    pub(in crate::vfs) fn described(&self) -> Vec<String> {
+        let files = self.files_of_users();
+        files
+            .map(|(name, len)| format!("{} ({len} bytes)", name.display()))
+            .collect()
+    }
+
+    fn files_of_users(&self) -> impl Iterator<Item = (&OsStr, u64)> {
         let files = self
             .names()
             .filter(|(name, number)| !self.is_tree(*number) && !is_made_by_editor(name));

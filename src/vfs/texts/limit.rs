@@ -1,10 +1,60 @@
 //! What scratch files may take of memory, all together.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::{Number, Texts};
 use crate::vfs::Error;
 
 /// What each name of a scratch file costs of the limit, beside the bytes of the file.
 const NAME_COST: u64 = 1024;
+
+/// The memory for the scratch files of a mount, whichever of its files they are of.
+///
+/// Threads that write to scratch files of several members at once may go beyond it together, each by one request.
+#[derive(Debug)]
+pub struct ScratchRoom {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl ScratchRoom {
+    /// So many bytes.
+    #[must_use]
+    pub fn new(limit: u64) -> Arc<Self> {
+        let used = AtomicU64::new(0);
+        Arc::new(Self { limit, used })
+    }
+
+    /// How many bytes all files may cost.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How many they cost now.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Counts a cost that takes the place of another one.
+    pub(super) fn exchange(&self, before: u64, after: u64) {
+        let next = |used: u64| Some(used.saturating_sub(before).saturating_add(after));
+        // the function gives a value always
+        let _ = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+}
+
+impl Drop for Texts {
+    fn drop(&mut self) {
+        for file in self.files.values() {
+            self.room.exchange(file.charged, 0);
+        }
+    }
+}
 
 impl Texts {
     /// What a file costs of the limit while it has `len` bytes: these and its names. `tree.yaml` costs neither its bytes nor that
@@ -24,9 +74,9 @@ impl Texts {
     pub(super) fn check_room(&self, number: Number, len: u64) -> Result<(), Error> {
         let cost = self.cost(number, len)?;
         let before = self.file(number)?.charged;
-        let used = self.used.saturating_sub(before).saturating_add(cost);
-        if used > self.limit && cost > before {
-            return Err(Error::ScratchFull(self.limit));
+        let used = self.room.used().saturating_sub(before);
+        if used.saturating_add(cost) > self.room.limit() && cost > before {
+            return Err(Error::ScratchFull(self.room.limit()));
         }
         Ok(())
     }
@@ -46,7 +96,7 @@ impl Texts {
         };
         if let Some(file) = self.files.get_mut(&number) {
             let before = std::mem::replace(&mut file.charged, cost);
-            self.used = self.used.saturating_sub(before).saturating_add(cost);
+            self.room.exchange(before, cost);
         }
     }
 
@@ -59,8 +109,8 @@ impl Texts {
     ) -> Result<(), Error> {
         let replaced = replaced.and_then(|replaced| self.files.get(&replaced));
         let freed = replaced.map_or(0, |file| file.charged);
-        if self.is_tree(number) && self.used.saturating_sub(freed) > self.limit {
-            return Err(Error::ScratchFull(self.limit));
+        if self.is_tree(number) && self.room.used().saturating_sub(freed) > self.room.limit() {
+            return Err(Error::ScratchFull(self.room.limit()));
         }
         Ok(())
     }

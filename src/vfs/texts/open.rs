@@ -180,7 +180,7 @@ impl Texts {
     }
 
     fn checked_len(&self, len: u64) -> Result<usize, Error> {
-        if len > TEXT_LIMIT.max(self.limit) {
+        if len > TEXT_LIMIT.max(self.room.limit()) {
             return Err(Error::TooBig("beyond the limit of a tree"));
         }
         usize::try_from(len).map_err(|_| Error::TooBig("beyond the address space"))

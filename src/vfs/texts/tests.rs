@@ -29,7 +29,7 @@ fn facts() -> FileFacts {
 }
 
 fn root() -> Texts {
-    Texts::new(Arc::new(TEXT.to_vec()), facts(), 64 << 10)
+    Texts::new(Arc::new(TEXT.to_vec()), facts(), ScratchRoom::new(64 << 10))
 }
 
 fn write_new(root: &mut Texts, number: Number, text: &[u8]) -> TextHandle {
