@@ -81,6 +81,7 @@ use crate::vfs::{
 
 pub use contents::{Contents, Match};
 pub use item::{Inode, Item};
+pub use report::NAME as REPORT;
 
 use many::{Many, Part};
 
@@ -385,13 +386,13 @@ impl Collection {
         }
     }
 
-    /// The value of an extended attribute.
+    /// The value of an extended attribute, for a user.
     ///
     /// # Errors
     /// [`Error::NoAttribute`], [`Error::NotFound`].
-    pub fn getxattr(&self, inode: Inode, name: &OsStr) -> Result<Vec<u8>> {
+    pub fn getxattr(&self, inode: Inode, name: &OsStr, user: u32) -> Result<Vec<u8>> {
         let own = self.own(inode);
-        if let Some(value) = own.and_then(|many| many.attribute(inode.item, name)) {
+        if let Some(value) = own.and_then(|many| many.attribute(inode.item, name, user)) {
             return value;
         }
         match self.part(inode.item)? {
@@ -415,8 +416,8 @@ impl Collection {
         }
     }
 
-    /// Sets an extended attribute, as [`Vfs::setxattr`] does. On the root of many files, `user.asdf.revert` is set on all that are open:
-    /// any text that was refused is of one of those.
+    /// Sets an extended attribute, as [`Vfs::setxattr`] does. On the root of many files, or on [`REPORT`] in it, which is writable where
+    /// the root is not, `user.asdf.revert` is set on all that are open: any text that was refused is of one of those.
     ///
     /// # Errors
     /// As there.
@@ -428,7 +429,10 @@ impl Collection {
         flags: XattrFlags,
     ) -> Result<()> {
         match self {
-            Self::Many(many) if inode.item == Item::ROOT && name == "user.asdf.revert" => {
+            Self::Many(many)
+                if [Item::ROOT, Item::REPORT].contains(&inode.item)
+                    && name == "user.asdf.revert" =>
+            {
                 let open = many.open_by_path().into_iter();
                 let each = open.map(|(_, vfs)| vfs.setxattr(Node::Root, name, value, flags));
                 // one that can't be given up keeps none of the others

@@ -507,9 +507,9 @@ impl Filesystem for Shim {
         when_settled(member.as_ref(), move || empty(reply, done));
     }
 
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let asked = self.asked(Call::Xattr, ino);
-        let found = inode(ino).and_then(|inode| self.files.getxattr(inode, name));
+        let found = inode(ino).and_then(|inode| self.files.getxattr(inode, name, req.uid()));
         xattr(reply, size, asked.done(found));
     }
 

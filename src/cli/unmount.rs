@@ -19,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::complain;
 use super::exit::{Exit, Failure};
+use crate::collection::REPORT;
 use crate::save::lock_holder;
 use crate::vfs::Mounted;
 use wait::Wait;
@@ -59,22 +60,32 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
         .ok()
         .and_then(|len| kept.get(..len));
     let how = if discard { "discard" } else { "" };
-    let flags = XattrFlags::empty();
-    rustix::fs::setxattr(directory, "user.asdf.revert", how.as_bytes(), flags).map_err(|error| {
-        match error {
-            Errno::OPNOTSUPP => fail("not a mounted ASDF file"),
-            Errno::ROFS => fail("mounted read-only: no text is refused there"),
-            error if daemon_is_gone(error) => {
-                fail("its daemon is gone; asdf-mount -u takes the mount away")
-            }
-            Errno::ACCESS | Errno::PERM => fail(&format!("{error}; only the user who mounted it may")),
-            error => {
-                let why = format!(
-                    "the tree that was refused is in memory only ({error}); copy {} elsewhere, or let it go with --discard",
-                    tree.display()
-                );
-                Failure::new(Exit::Unkept, say(&why))
-            }
+    let ask = |path: &Path| {
+        let flags = XattrFlags::empty();
+        rustix::fs::setxattr(path, "user.asdf.revert", how.as_bytes(), flags)
+    };
+    let asked = match ask(directory) {
+        // the root of many files is that of their directory, and nothing can be made in it
+        Err(Errno::ACCESS) => match ask(&directory.join(REPORT)) {
+            Err(Errno::NOENT) => Err(Errno::ACCESS),
+            asked => asked,
+        },
+        asked => asked,
+    };
+    asked.map_err(|error| match error {
+        Errno::OPNOTSUPP => fail("not a mounted ASDF file"),
+        Errno::ROFS => fail("mounted read-only: no text is refused there"),
+        error if daemon_is_gone(error) => {
+            fail("its daemon is gone; asdf-mount -u takes the mount away")
+        }
+        Errno::ACCESS | Errno::PERM => fail(&format!("{error}; only the user who mounted it may")),
+        error => {
+            let tree = unkept(directory);
+            let why = format!(
+                "the tree that was refused is in memory only ({error}); copy {} elsewhere, or let it go with --discard",
+                tree.display()
+            );
+            Failure::new(Exit::Unkept, say(&why))
         }
     })?;
     if let Some(kept) = kept {
@@ -84,6 +95,14 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
         )));
     }
     Ok(Exit::Ok)
+}
+
+/// The path of the refused tree that is in memory only, or the paths of several.
+fn unkept(directory: &Path) -> PathBuf {
+    let mut value = vec![0; LONGEST_VALUE];
+    let found = rustix::fs::getxattr(directory, "user.asdf.unkept", &mut value[..]).ok();
+    let paths = found.and_then(|len| value.get(..len));
+    directory.join(OsStr::from_bytes(paths.unwrap_or(b"tree.yaml")))
 }
 
 fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failure> {

@@ -345,7 +345,8 @@ impl Many {
             attr.uid = rustix::process::geteuid().as_raw();
             attr.gid = rustix::process::getegid().as_raw();
             attr.perm = match kind {
-                vfs::Kind::Directory => 0o500,
+                // so that its owner may set an attribute, as the root is not to be written
+                vfs::Kind::Directory => 0o700,
                 _ => 0o400,
             };
         }
@@ -426,6 +427,11 @@ impl Many {
         path.extend(name);
         path.display().to_string()
     }
+}
+
+/// Whether a user has mounted this, or is root.
+pub(super) fn is_owner(user: u32) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&user)
 }
 
 /// Whether an error says that there are no descriptors left, for this process or all.

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::item::{Item, Kind};
-use super::many::{Many, Part, failed, is_lack};
+use super::many::{Many, Part, failed, is_lack, is_owner};
 use super::members::{Opened, Unreadable};
 use crate::error::printable;
 use crate::source::len_u64;
 use crate::vfs::{self, Error, Node, Result};
 
 /// The directory with what there is to say of the collection.
-pub(super) const NAME: &str = ".asdf-mount";
+pub const NAME: &str = ".asdf-mount";
 /// The status of the collection.
 const STATUS: Node = Node::Text(0);
 /// The table of its files.
@@ -92,8 +92,8 @@ impl Many {
     }
 
     /// The value of an extended attribute of an item, if it is known without opening a member: of the root, those by which
-    /// `asdf-mount -u` asks.
-    pub(super) fn attribute(&self, item: Item, name: &OsStr) -> Option<Result<Vec<u8>>> {
+    /// `asdf-mount -u` asks. Those that name files, which may be closed to other users, are for the user who mounted it and root.
+    pub(super) fn attribute(&self, item: Item, name: &OsStr, user: u32) -> Option<Result<Vec<u8>>> {
         let ours = name
             .to_str()
             .and_then(|name| name.strip_prefix("user.asdf."));
@@ -101,6 +101,7 @@ impl Many {
         let value = match (item, ours) {
             (Item::ROOT, Some("pid")) => std::process::id().to_string(),
             (Item::ROOT, Some("cache_used")) => self.cache().used().to_string(),
+            (Item::ROOT, Some(_)) if !is_owner(user) => String::new(),
             (Item::ROOT, Some("unsaved")) => self.unsaved().join("\n"),
             (Item::ROOT, Some("scratch")) => self.scratch().join(", "),
             (Item::ROOT, Some("unkept")) => self.unkept().join(", "),

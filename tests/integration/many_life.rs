@@ -1,8 +1,9 @@
 //! Members of a mount of many that are closed and opened again: what the kernel knows of them, what is in memory only, what there is to
 //! tell, and the descriptors that all of it takes.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,10 +11,12 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::common::{
-    Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, mounted_at, run,
+    Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, is_root, mounted_at, run,
 };
 use crate::many::{data, files, open_files, sample};
 use crate::sample::{Block, Sample, array};
+
+const NOBODY: u32 = 65534;
 
 fn tree(n: usize) -> String {
     String::from_utf8(sample(n).tree().to_vec()).unwrap()
@@ -218,4 +221,55 @@ fn a_file_that_is_removed_is_closed_when_that_is_noticed() {
         mount.text(".asdf-mount/status");
         open_files(&mount, dir.path()) == 1
     });
+}
+
+/// Any user could read the names of files that are closed to others.
+#[test]
+fn what_is_not_saved_is_told_to_the_owner_of_the_mount_only() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let dir = files(&["shut/a.asdf"]);
+    let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    mode(dir.path(), 0o755);
+    mode(&dir.path().join("shut"), 0o700);
+    let mount = Mount::new(dir.path(), &["-o", "allow_other"]);
+    mode(mount.dir.parent().unwrap(), 0o755);
+    fs::write(mount.path("shut/a.asdf/note"), "secret").unwrap();
+    let note = "shut/a.asdf: note (6 bytes)";
+    let asked = mount.attribute("", "user.asdf.scratch");
+    assert_eq!(asked.as_deref(), Some(note));
+    let program = "
+import os, sys
+print(os.getxattr(sys.argv[1], 'user.asdf.pid').decode().isdigit())
+for name in ['scratch', 'unsaved', 'unkept']:
+    try: print(os.getxattr(sys.argv[1], 'user.asdf.' + name))
+    except OSError as error: print(error.errno)
+";
+    let mut python = Command::new("python3");
+    python.args(["-c", program]).arg(&mount.dir);
+    let said = run(python.uid(NOBODY).gid(NOBODY));
+    assert_eq!(
+        (said.stdout.as_str(), said.stderr.as_str()),
+        ("True\n61\n61\n61\n", "")
+    );
+}
+
+/// The root of a mount of many is not to be written, and the kernel did not let its owner set the attribute there.
+#[test]
+fn the_owner_of_a_mount_of_many_gives_refused_texts_up() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let dir = files(&["a.asdf"]);
+    let mount = Mount::new(dir.path(), &[]);
+    let script = "echo '--- [' > \"$0/a.asdf/tree.yaml\"";
+    run(Command::new("sh").args(["-c", script]).arg(&mount.dir));
+    assert_eq!(mount.text("a.asdf/tree.yaml"), "--- [\n");
+    // the owner, whom permissions hold for
+    let mut owner = Command::new("setpriv");
+    owner.args(["--bounding-set", "-dac_override", PROGRAM, "--revert"]);
+    let said = run(owner.arg(&mount.dir));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert_eq!(mount.text("a.asdf/tree.yaml"), tree(0));
 }
