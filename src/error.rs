@@ -240,6 +240,21 @@ pub(crate) fn percent_encoded(text: &str, escaped: impl Fn(char) -> bool) -> Str
     out
 }
 
+/// The same of a name or path, whose bytes need not be UTF-8: those that are not are percent-encoded, too.
+#[must_use]
+#[doc(hidden)]
+pub fn printable_bytes(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(&printable(chunk.valid()));
+        for byte in chunk.invalid() {
+            // writing to a string can't fail
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
 /// Unicode's separators of lines and paragraphs, and its marks, embeddings, overrides and isolates of direction.
 fn is_format(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -256,6 +271,12 @@ mod tests {
             "x%0Aproblem   fake%0D%1B[31m%09%C2%85é, 100 %"
         );
         assert_eq!(printable("a\u{202e}b\u{2028}c"), "a%E2%80%AEb%E2%80%A8c");
+    }
+
+    #[test]
+    fn bytes_that_are_no_characters_are_told_apart() {
+        let name = b"\xff \xc3\xa9\n\xc3";
+        assert_eq!(printable_bytes(name), "%FF \u{e9}%0A%C3");
     }
 
     #[test]

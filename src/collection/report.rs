@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::item::{Item, Kind};
 use super::many::{Many, Part, failed, is_lack, is_owner};
 use super::members::{Opened, Unreadable};
-use crate::error::printable;
+use crate::error::{printable, printable_bytes};
 use crate::source::len_u64;
 use crate::vfs::{self, Error, Node, Result};
 
@@ -257,7 +258,7 @@ impl Many {
                 ]
             }
         };
-        let path = path.display().to_string();
+        let path = printable_bytes(path.as_os_str().as_bytes());
         tsv_row([&*path, &size, &state, &blocks, &arrays, &problem])
     }
 }

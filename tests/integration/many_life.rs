@@ -1,7 +1,9 @@
 //! Members of a mount of many that are closed and opened again: what the kernel knows of them, what is in memory only, what there is to
 //! tell, and the descriptors that all of it takes.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -221,6 +223,22 @@ fn a_file_that_is_removed_is_closed_when_that_is_noticed() {
         mount.text(".asdf-mount/status");
         open_files(&mount, dir.path()) == 1
     });
+}
+
+#[test]
+fn a_name_that_is_no_text_is_told_from_others_in_the_table() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["\u{e9}.asdf"]);
+    for name in [&b"\xff.asdf"[..], b"\xfe.asdf"] {
+        let path = dir.path().join(OsStr::from_bytes(name));
+        fs::write(path, sample(1).bytes()).unwrap();
+    }
+    let mount = Mount::new(dir.path(), &[]);
+    let table = mount.table(".asdf-mount/files.tsv");
+    let paths: Vec<_> = table.iter().skip(1).map(|row| row[0].as_str()).collect();
+    assert_eq!(paths, ["\u{e9}.asdf", "%FE.asdf", "%FF.asdf"]);
 }
 
 /// Any user could read the names of files that are closed to others.
