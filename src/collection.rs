@@ -50,8 +50,8 @@
 //! # Locks
 //!
 //! The table of members (`Members`) and that of items are held for moments; of the locks of a `Vfs`, only those are taken under the
-//! first that `Vfs::is_at_rest` takes. A member is opened without either: threads that want it meanwhile wait for that one, and
-//! for no other. A member is closed without them, too.
+//! first that `Vfs::is_at_rest` and `Vfs::leave` take. A member is opened without either: threads that want it meanwhile wait for
+//! that one, and for no other. A member is closed without them, too.
 //!
 //! # Security
 //!

@@ -45,6 +45,19 @@ fn a_save_of_ours_leaves_inode_numbers_as_they_are() {
     fs::write(mount.path("a.asdf/tree.yaml"), &edited).unwrap();
     others_want_its_place();
     assert_eq!(flux().ino(), before, "after a save of the tree");
+    let tree_yaml = mount.path("a.asdf/tree.yaml");
+    let said = run(Command::new("sed")
+        .arg("-i")
+        .arg("s/n: 100/n: 101/")
+        .arg(&tree_yaml));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    let number = fs::metadata(&tree_yaml).unwrap().ino();
+    others_want_its_place();
+    assert_eq!(
+        fs::metadata(&tree_yaml).unwrap().ino(),
+        number,
+        "after a save of another file"
+    );
     let block = mount.path("a.asdf/blocks/0.bin");
     let block = File::options().write(true).open(block);
     block.unwrap().write_all_at(b"xyz", 3).unwrap();

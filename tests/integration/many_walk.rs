@@ -24,6 +24,8 @@ struct Walk {
     dir: TempDir,
     mount: Option<Mount>,
     model: BTreeMap<&'static str, Content>,
+    /// The scratch files that were made since the mount, each by the name of the file that it was made in.
+    notes: BTreeMap<&'static str, Vec<u8>>,
     state: u64,
     made: usize,
     log: Vec<String>,
@@ -39,6 +41,7 @@ impl Walk {
             dir,
             mount: None,
             model: BTreeMap::new(),
+            notes: BTreeMap::new(),
             state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             made: 0,
             log: vec![format!("seed {seed}")],
@@ -82,7 +85,7 @@ impl Walk {
     fn step(&mut self) -> Option<()> {
         let root = self.dir.path().to_owned();
         let at = |name: &str| root.join(name);
-        match self.below(10) {
+        match self.below(13) {
             0 | 1 => {
                 let name = self.name(false)?;
                 let (new, content) = self.make();
@@ -130,8 +133,27 @@ impl Walk {
                 let name = self.name(true)?;
                 self.settle(name);
             }
+            9 => {
+                let name = self.name(true)?;
+                let (new, content) = self.make();
+                fs::write(at(name), fs::read(new).unwrap()).unwrap();
+                self.model.insert(name, content);
+                self.log.push(format!("overwrite {name}"));
+            }
+            10 => {
+                // the member is open then, with nothing of it known that its arrays have
+                let name = self.name(true)?;
+                let tree = self.mount().read(&format!("{name}/tree.yaml"));
+                self.log.push(format!("glance at {name}: {}", tree.is_ok()));
+            }
+            11 => {
+                let name = self.name(true)?;
+                self.settle(name);
+                self.write_note(name)?;
+            }
             _ => {
                 self.mount = None;
+                self.notes.clear();
                 self.log.push("remount".to_owned());
             }
         }
@@ -162,12 +184,26 @@ impl Walk {
         Some(())
     }
 
+    fn write_note(&mut self, name: &'static str) -> Option<()> {
+        self.model.get(name)?.as_ref()?;
+        let note = vec![b'x'; self.below(5000)];
+        self.log.push(format!("note in {name}"));
+        let path = self.mount().path(&format!("{name}/note"));
+        fs::write(path, &note).unwrap_or_else(|error| panic!("{error}: {:?}", self.log));
+        self.notes.insert(name, note);
+        Some(())
+    }
+
     /// Waits until a file is shown as the model has it.
     fn settle(&mut self, name: &str) {
         let want = self.model.get(name).cloned();
         let what = format!("{name} as in the model: {:?}", self.log);
         let mount = self.mount();
         eventually(&what, || shown(mount, name) == want);
+        if let Some(Some(_)) = want {
+            let note = self.mount().read(&format!("{name}/note")).ok();
+            assert_eq!(note.as_ref(), self.notes.get(name), "note: {:?}", self.log);
+        }
     }
 
     fn settle_all(&mut self) {

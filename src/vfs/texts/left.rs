@@ -22,10 +22,10 @@ impl Texts {
         self.open.is_empty() && self.refused.is_none()
     }
 
-    /// Takes the scratch files out, if there are any, or the name `tree.yaml` is free to a process.
+    /// Takes the files out, if there ever was one beside the first `tree.yaml`: the kernel knows them by their numbers, too.
     pub(in crate::vfs) fn leave(&mut self) -> Option<LeftTexts> {
         let tree = self.lookup(super::TREE_NAME.as_ref())?;
-        if self.files.len() == 1 && !self.is_vacant(tree) {
+        if self.next == 1 {
             return None;
         }
         let described = self.described();
