@@ -21,7 +21,7 @@ def holds(node):
         return any(holds(value) for value in node.values())
     if isinstance(node, list):
         return any(holds(value) for value in node)
-    return node == sys.argv[1]
+    return isinstance(node, str) and node == sys.argv[1]
 for path in sys.argv[2:]:
     with asdf.open(path) as file:
         if holds(file.tree):
