@@ -41,7 +41,7 @@
 //! A module uses only what stands to its right; a test holds it to that, and each external crate to its place:
 //!
 //! ```text
-//! main → cli → fuse → collection → vfs → save → asdf → codec → source → error
+//! main → cli → fuse → collection → vfs → save → asdf → remote → codec → source → error
 //! ```
 //!
 //! - **Every file of the mount is a [`Source`](source::Source)**: a length and positional reads, shared between threads; all but
@@ -91,6 +91,9 @@ pub mod error;
 #[cfg(feature = "fuse")]
 #[doc(hidden)]
 pub mod fuse;
+#[cfg(feature = "remote")]
+#[doc(hidden)]
+pub mod remote;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod save;

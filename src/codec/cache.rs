@@ -128,7 +128,7 @@ impl Cache {
     }
 
     /// A segment, if it is here.
-    pub(super) fn get(&self, key: u64, index: u64) -> Option<Arc<CountedBuf>> {
+    pub(crate) fn get(&self, key: u64, index: u64) -> Option<Arc<CountedBuf>> {
         self.lock().get((key, index))
     }
 
@@ -138,13 +138,45 @@ impl Cache {
     }
 
     /// Whether a segment is here; does not count as a use.
-    pub(super) fn contains(&self, key: u64, index: u64) -> bool {
+    pub(crate) fn contains(&self, key: u64, index: u64) -> bool {
         self.lock().segments.contains(&(key, index))
     }
 
     /// Whether one more segment may be decoded ahead of its reader.
     pub(super) fn has_room_ahead(&self) -> bool {
         self.lock().has_room_ahead(self.budget)
+    }
+
+    /// Bytes that may be fetched ahead of readers beside those that are here and not read yet.
+    #[cfg(feature = "remote")]
+    pub(crate) fn room_ahead(&self) -> u64 {
+        self.lock().room_ahead(self.budget)
+    }
+
+    /// A buffer for `len` bytes of an object that lies far away. If room is needed, and the object has its share, its own oldest
+    /// bytes make room; they are kept otherwise, because it takes long to have them again.
+    #[cfg(feature = "remote")]
+    pub(crate) fn fetched(&self, key: u64, len: usize) -> CountedBuf {
+        let whose = For {
+            key,
+            streaming: true,
+        };
+        {
+            let ledger = &mut *self.lock();
+            if ledger.room_ahead(self.budget) == 0 {
+                ledger.give_up_ahead(key);
+            }
+        }
+        CountedBuf::new(len, self.permit(cost(len), whose))
+    }
+
+    /// Waits for what is no work of this process. A thread that decodes gives its run slot back meanwhile, so that others decode.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io) if the mount ends before the thread has a run slot again.
+    #[cfg(feature = "remote")]
+    pub(crate) fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> crate::error::Result<T> {
+        self.scheduler.while_waiting(wait)
     }
 
     /// A buffer of `len` bytes of any value that counts until it is dropped.
@@ -166,7 +198,7 @@ impl Cache {
     }
 
     /// Keeps a filled buffer as the most recently used segment; `unread` if it was decoded ahead of its reader.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &self,
         key: u64,
         index: u64,

@@ -5,8 +5,11 @@
 //! decoding ahead. The threads start with the first job, so that a process that forks into the background before it reads has
 //! none; they end with the cache.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
+use std::marker::PhantomData;
+use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -71,8 +74,13 @@ struct State {
     stopped: bool,
 }
 
-/// One of the few decodes that run at once, until dropped.
-pub(super) struct RunSlot<'a>(&'a Scheduler);
+/// One of the few decodes that run at once, until dropped. It stays on its thread.
+pub(super) struct RunSlot<'a>(&'a Scheduler, PhantomData<*const ()>);
+
+thread_local! {
+    /// The address of the scheduler that has given this thread a run slot; 0 if it has none.
+    static HAS_SLOT_OF: Cell<usize> = const { Cell::new(0) };
+}
 
 impl Scheduler {
     /// The scheduler of a cache of `budget` bytes.
@@ -142,7 +150,45 @@ impl Scheduler {
         if short {
             free_idle();
         }
-        Ok(Some(RunSlot(self)))
+        HAS_SLOT_OF.set(self.address());
+        Ok(Some(RunSlot(self, PhantomData)))
+    }
+
+    /// Runs `wait`, which waits for what is no work of this process, as a server's answer. If the thread has a run slot, it gives
+    /// it back meanwhile, and then waits for one as a reader does; it keeps its memory.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the mount has ended before it has one.
+    #[cfg(any(feature = "remote", test))]
+    pub(super) fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> Result<T> {
+        if HAS_SLOT_OF.get() != self.address() {
+            return Ok(wait());
+        }
+        HAS_SLOT_OF.set(0);
+        self.stop_running();
+        let outcome = wait();
+        let mut state = self.lock();
+        state.gate.urgent = state.gate.urgent.saturating_add(1);
+        let (mut state, runs) = self.wait_until(state, |gate| gate.run(false));
+        state.gate.urgent = state.gate.urgent.saturating_sub(1);
+        if !runs {
+            // the slot that it is going to give back
+            state.gate.running = state.gate.running.saturating_add(1);
+        }
+        self.signal(state);
+        HAS_SLOT_OF.set(self.address());
+        if runs { Ok(outcome) } else { Err(unwanted()) }
+    }
+
+    fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// Gives a run slot back.
+    fn stop_running(&self) {
+        let mut state = self.lock();
+        state.gate.stop();
+        self.signal(state);
     }
 
     /// Waits until `need` bytes of memory are granted to a thread that has none, and gives `need`.
@@ -301,9 +347,8 @@ fn unwanted() -> Error {
 
 impl Drop for RunSlot<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.gate.stop();
-        self.0.signal(state);
+        HAS_SLOT_OF.set(0);
+        self.0.stop_running();
     }
 }
 
@@ -364,6 +409,36 @@ mod tests {
             (state.gate.running, state.gate.urgent, state.waiting),
             (0, 0, 0)
         );
+    }
+
+    /// A server that did not answer kept all files from being decoded.
+    #[test]
+    fn a_thread_that_waits_for_a_server_leaves_its_slot_to_others() {
+        let scheduler = Scheduler::new(0);
+        let most = scheduler.lock().gate.slots;
+        let (sender, answer) = mpsc::channel::<()>();
+        let answer = Mutex::new(answer);
+        thread::scope(|scope| {
+            for _ in 0..most {
+                scope.spawn(|| {
+                    let _slot = slot(&scheduler);
+                    let waits = || answer.lock().unwrap().recv().unwrap();
+                    scheduler.while_waiting(waits).unwrap();
+                    assert!(scheduler.lock().gate.running > 0);
+                });
+            }
+            for _ in 0..2 * most {
+                drop(slot(&scheduler));
+            }
+            for _ in 0..most {
+                sender.send(()).unwrap();
+            }
+        });
+        let state = scheduler.lock();
+        assert_eq!((state.gate.running, state.gate.urgent), (0, 0));
+        drop(state);
+        assert_eq!(scheduler.while_waiting(|| 7).unwrap(), 7, "without a slot");
+        assert_eq!(scheduler.lock().gate.running, 0);
     }
 
     #[test]

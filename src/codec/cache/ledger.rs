@@ -102,8 +102,13 @@ impl Ledger {
     }
 
     pub(super) fn has_room_ahead(&self, budget: u64) -> bool {
+        self.room_ahead(budget) >= cost(SEGMENT)
+    }
+
+    /// Bytes that may be decoded or fetched ahead beside those that no reader has asked for yet.
+    pub(super) fn room_ahead(&self, budget: u64) -> u64 {
         let share = budget.checked_div(AHEAD_SHARE).unwrap_or(0);
-        self.unread.saturating_add(cost(SEGMENT)) <= share
+        share.saturating_sub(self.unread)
     }
 
     /// Counts the oldest segment of another block as unread no more, if it is older than all of `key`: its reader may be gone.

@@ -1,0 +1,208 @@
+//! Files that lie far away: behind `http`, `https`, `s3`, `gs` and `az` URLs.
+//!
+//! An [`Object`] is a [`Source`](crate::source::Source) as any other; nothing above knows that its bytes come from a server. It is read in pieces of 64 KiB
+//! ([`pieces`]), which are kept in the [`Cache`] of decoded data, under its one budget. What is missing and lies together is asked
+//! for with one request, and a reader that goes on has ever larger ones ahead of it ([`parts`]). A request is made again from
+//! where it stopped, with growing pauses, as long as that may help ([`flight`], [`failure`]).
+//!
+//! **Never a mixture.** The first answer pins the [`Identity`] of the object, each other one is compared with it, and `If-Match`
+//! asks the server to do so too, where the tag is a strong one. After a difference nothing of the object can be read.
+//!
+//! **Nothing secret** is shown: [`Location`] leaves out what may be, and no text of the crates below is taken but that of the
+//! innermost error, because those above it name the URL.
+//!
+//! # Locks and threads
+//!
+//! One thread, `asdf-remote`, runs all requests; a few others come and go, to look up names of hosts. Readers wait for the pieces:
+//!
+//! | lock | guards | while it is held |
+//! |---|---|---|
+//! | `Parts::state` | the pieces of one object that are under way, its readers, whether it has changed | `Cache::ledger`, for a moment |
+//! | `Clients::web`, `Clients::buckets` | the clients that are known | nothing else |
+//!
+//! A thread waits only on `Parts::moved`, with none of these locks, and gives the run slot of its decoder back meanwhile
+//! ([`Cache`]). So a server that does not answer keeps no other file from being read. A request ends at the latest when nothing has come for
+//! [`Options::timeout`]: the waiting threads have its error then. They look four times a second whether the mount has ended.
+
+mod client;
+mod credentials;
+mod error;
+mod failure;
+mod flight;
+mod identity;
+mod listing;
+mod location;
+mod object;
+mod open;
+mod parts;
+mod pieces;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::codec::Cache;
+use client::Clients;
+use object::Bytes;
+
+pub use error::{Error, Result};
+pub use identity::Identity;
+pub use listing::Entry;
+pub use location::Location;
+pub use object::Object;
+
+/// How long a thread waits before it looks whether the mount has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The most threads that look up names of hosts.
+const LOOKUPS: usize = 16;
+
+/// How far objects are read.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long it is waited for the next 64 KiB, tries that failed included.
+    pub timeout: Duration,
+    /// Whether requests to buckets are signed with the user's credentials; else they are made by nobody.
+    pub sign: bool,
+    /// The longest file, in bytes, that is downloaded as a whole if the server does not send parts.
+    pub max_download: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            sign: true,
+            max_download: 1 << 30,
+        }
+    }
+}
+
+/// What reads far objects: the clients, and the thread of their requests. A clone is the same one.
+#[derive(Clone)]
+pub struct Remote(Arc<Inner>);
+
+struct Inner {
+    options: Options,
+    cache: Arc<Cache>,
+    clients: Clients,
+    handle: Handle,
+    /// Bytes that are under way and that no reader has asked for.
+    ahead: Arc<AtomicU64>,
+    /// Taken when this is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Remote {
+    /// Starts the thread of the requests. A process that goes into the background calls this afterwards: a fork leaves the thread
+    /// behind.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io) if there can be no thread.
+    pub fn new(options: Options, cache: &Arc<Cache>) -> crate::error::Result<Self> {
+        // a second mount of the process finds it installed
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(LOOKUPS)
+            .thread_name("asdf-remote")
+            .enable_all()
+            .build()
+            .map_err(|cause| crate::error::Error::io("starting the thread of requests", cause))?;
+        Ok(Self(Arc::new(Inner {
+            clients: Clients::new(&options),
+            options,
+            cache: Arc::clone(cache),
+            handle: runtime.handle().clone(),
+            ahead: Arc::default(),
+            runtime: Some(runtime),
+        })))
+    }
+
+    /// Opens an object, and fetches its first and last bytes.
+    ///
+    /// # Errors
+    /// [`Error`], after at most about the [timeout](Options::timeout); longer, if the file has to be downloaded.
+    pub fn open(&self, at: &Location) -> Result<Arc<Object>> {
+        let (inner, place) = (Arc::clone(&self.0), at.clone());
+        let work = async move { open::open(&inner, &place).await };
+        self.0.wait(at, work).map(Arc::new)
+    }
+
+    /// What an object is now, to compare with what it was.
+    ///
+    /// # Errors
+    /// As [`Remote::open`].
+    pub fn probe(&self, at: &Location) -> Result<Identity> {
+        let (inner, place) = (Arc::clone(&self.0), at.clone());
+        let work = async move { open::probe(&inner, &place).await };
+        self.0.wait(at, work)
+    }
+
+    /// All objects below a prefix, in folders of folders too.
+    ///
+    /// # Errors
+    /// [`Error::NoListing`] where that can't be asked, [`Error`] as [`Remote::open`].
+    pub fn list(&self, prefix: &Location) -> Result<Vec<Entry>> {
+        if !prefix.can_list() {
+            return Err(Error::NoListing {
+                url: prefix.to_string(),
+            });
+        }
+        let (inner, place) = (Arc::clone(&self.0), prefix.clone());
+        let work = async move {
+            let stored = inner.clients.find(&place).await?;
+            listing::list(&place, &stored, inner.options.timeout).await
+        };
+        self.0.wait(prefix, work)
+    }
+}
+
+impl Inner {
+    /// Runs `work` on the thread of the requests and waits for it, unless the mount ends.
+    fn wait<T: Send + 'static>(
+        &self,
+        at: &Location,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, receiver) = sync_channel(1);
+        let task = self.handle.spawn(async move {
+            // there is no receiver any more if the mount has ended
+            let _ = sender.send(work.await);
+        });
+        loop {
+            match receiver.recv_timeout(LOOK_EVERY) {
+                Ok(outcome) => return outcome,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.check_wanted(at).inspect_err(|_| task.abort())?;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Failed {
+                        url: at.to_string(),
+                        why: "the request ended without an outcome".to_owned(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// That the mount has not ended.
+    fn check_wanted(&self, at: &Location) -> Result<()> {
+        self.cache.check_wanted().map_err(|_| Error::Ended {
+            url: at.to_string(),
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // a lookup of a host that does not come back must not hold up unmounting
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The clients: one for each host and login, one store for each bucket, and what is checked of each answer before the store
+//! looks at it.
+//!
+//! An answer in parts gets the length that its `Content-Range` says, if it comes without one. An answer that is not one of
+//! parts becomes an error here, with its status, before its body is read: it may be a whole file, or an error page of any
+//! length.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, resolve_bucket_region};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
+};
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::path::Path;
+use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, RANGE, USER_AGENT};
+
+use super::Options;
+use super::credentials::Profile;
+use super::error::{Error, Result};
+use super::location::{Cloud, Kind, Location, Login};
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The longest answer that is no part of a file: a page of a listing, or credentials.
+const BODY_LIMIT: usize = 16 << 20;
+
+/// How much of an error page is looked at, and for how long it is waited for.
+const PAGE_LIMIT: usize = 4 << 10;
+const PAGE_WAIT: Duration = Duration::from_secs(1);
+
+/// The longest code of an error that is shown, in bytes.
+const CODE_LIMIT: usize = 64;
+
+const AGENT: &str = concat!("asdf-mount/", env!("CARGO_PKG_VERSION"));
+
+/// An object in its store.
+#[derive(Clone)]
+pub(super) struct Stored {
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) path: Path,
+    /// Whether the only credentials there may be are those of a machine in the cloud.
+    pub(super) guesses: bool,
+}
+
+/// The clients that are known already.
+pub(super) struct Clients {
+    sign: bool,
+    connect: Duration,
+    web: Mutex<HashMap<(String, Option<Login>), reqwest::Client>>,
+    buckets: Mutex<HashMap<(Cloud, String), Bucket>>,
+}
+
+#[derive(Clone)]
+struct Bucket {
+    store: Arc<dyn ObjectStore>,
+    guesses: bool,
+}
+
+impl Clients {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            sign: options.sign,
+            connect: options.timeout.min(CONNECT),
+            web: Mutex::default(),
+            buckets: Mutex::default(),
+        }
+    }
+
+    /// The store of a location. Asks for the region of a bucket that is new here, if nothing says it.
+    pub(super) async fn find(&self, at: &Location) -> Result<Stored> {
+        let failed = |error: object_store::Error| Error::Failed {
+            url: at.to_string(),
+            why: innermost(&error),
+        };
+        match at.kind() {
+            Kind::Web { url, login } => {
+                let client = self.web_client(at, url, login.as_ref())?;
+                let store = HttpBuilder::new()
+                    .with_url(url.as_str())
+                    .with_retry(no_retries())
+                    .with_http_connector(Connector::Made(client))
+                    .build()
+                    .map_err(failed)?;
+                Ok(Stored {
+                    store: Arc::new(store),
+                    path: Path::default(),
+                    guesses: false,
+                })
+            }
+            Kind::Bucket { cloud, bucket, key } => {
+                let path = Path::parse(key).map_err(|error| failed(error.into()))?;
+                let known = (*cloud, bucket.clone());
+                let found = locked(&self.buckets).get(&known).cloned();
+                let Bucket { store, guesses } = if let Some(found) = found {
+                    found
+                } else {
+                    let made = self.bucket(*cloud, bucket).await.map_err(failed)?;
+                    locked(&self.buckets).entry(known).or_insert(made).clone()
+                };
+                Ok(Stored {
+                    store,
+                    path,
+                    guesses,
+                })
+            }
+        }
+    }
+
+    fn web_client(
+        &self,
+        at: &Location,
+        url: &Url,
+        login: Option<&Login>,
+    ) -> Result<reqwest::Client> {
+        let known = (url.scheme().to_owned(), login.cloned());
+        if let Some(found) = locked(&self.web).get(&known) {
+            return Ok(found.clone());
+        }
+        let failed = |error: reqwest::Error| Error::Failed {
+            url: at.to_string(),
+            why: innermost(&error.without_url()),
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        if let Some(Login { user, password }) = login {
+            let request = reqwest::Client::new().get(url.clone());
+            let request = request.basic_auth(user, Some(password)).build();
+            let request = request.map_err(failed)?;
+            if let Some(value) = request.headers().get(AUTHORIZATION) {
+                headers.insert(AUTHORIZATION, value.clone());
+            }
+        }
+        let client = reqwest::Client::builder()
+            .default_headers(headers)
+            .connect_timeout(self.connect)
+            .http1_only()
+            // a redirect must not lead to where the bytes can be changed on the way
+            .https_only(url.scheme() == "https")
+            .build()
+            .map_err(failed)?;
+        Ok(locked(&self.web).entry(known).or_insert(client).clone())
+    }
+
+    async fn bucket(&self, cloud: Cloud, name: &str) -> object_store::Result<Bucket> {
+        let connector = Connector::New(self.connect);
+        let retries = no_retries();
+        let (store, guesses): (Arc<dyn ObjectStore>, bool) = match cloud {
+            Cloud::Amazon => {
+                let (builder, guesses) = self.amazon(name).await?;
+                let builder = builder.with_http_connector(connector).with_retry(retries);
+                (Arc::new(builder.build()?), guesses)
+            }
+            Cloud::Google => {
+                let builder = GoogleCloudStorageBuilder::from_env()
+                    .with_bucket_name(name)
+                    .with_http_connector(connector)
+                    .with_retry(retries);
+                let builder = if self.sign {
+                    builder
+                } else {
+                    builder.with_skip_signature(true)
+                };
+                (Arc::new(builder.build()?), self.sign)
+            }
+            Cloud::Azure => {
+                let builder = MicrosoftAzureBuilder::from_env()
+                    .with_container_name(name)
+                    .with_http_connector(connector)
+                    .with_retry(retries);
+                let builder = if self.sign {
+                    builder
+                } else {
+                    builder.with_skip_signature(true)
+                };
+                (Arc::new(builder.build()?), self.sign)
+            }
+        };
+        Ok(Bucket { store, guesses })
+    }
+
+    /// A bucket of S3 with what environment and profile say, and whether credentials have to be guessed.
+    async fn amazon(&self, name: &str) -> object_store::Result<(AmazonS3Builder, bool)> {
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(name);
+        let says = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
+        let profile = Profile::find();
+        if !self.sign {
+            builder = builder.with_skip_signature(true);
+        }
+        let anonymous = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
+        let anonymous = anonymous.as_deref() == Some("true");
+        let known = [
+            AmazonS3ConfigKey::AccessKeyId,
+            AmazonS3ConfigKey::WebIdentityTokenFile,
+            AmazonS3ConfigKey::ContainerCredentialsRelativeUri,
+            AmazonS3ConfigKey::ContainerCredentialsFullUri,
+        ];
+        let mut guesses = !anonymous && !known.iter().any(|&key| says(&builder, key));
+        if guesses && let Some((id, secret)) = profile.keys() {
+            builder = builder
+                .with_access_key_id(id)
+                .with_secret_access_key(secret);
+            if let Some(token) = profile.token() {
+                builder = builder.with_token(token);
+            }
+            guesses = false;
+        }
+        let mut has_endpoint = says(&builder, AmazonS3ConfigKey::Endpoint);
+        if let Some(endpoint) = profile.endpoint().filter(|_| !has_endpoint) {
+            builder = builder.with_endpoint(endpoint);
+            has_endpoint = true;
+        }
+        if !says(&builder, AmazonS3ConfigKey::Region)
+            && !says(&builder, AmazonS3ConfigKey::DefaultRegion)
+        {
+            if let Some(region) = profile.region() {
+                builder = builder.with_region(region);
+            } else if !has_endpoint {
+                let options = ClientOptions::new().with_timeout(self.connect);
+                let region = resolve_bucket_region(name, &options).await?;
+                builder = builder.with_region(region);
+            }
+        }
+        Ok((builder, guesses))
+    }
+}
+
+/// What goes wrong is tried again by the one who asks, who knows the deadline.
+fn no_retries() -> RetryConfig {
+    RetryConfig {
+        max_retries: 0,
+        ..RetryConfig::default()
+    }
+}
+
+/// Gives a store its client.
+#[derive(Debug)]
+enum Connector {
+    /// This one.
+    Made(reqwest::Client),
+    /// A new one, as the store wants it, in which connecting takes no longer than this.
+    New(Duration),
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = match self {
+            Self::Made(client) => HttpClient::new(client.clone()),
+            Self::New(connect) => {
+                let options = options
+                    .clone()
+                    .with_user_agent(HeaderValue::from_static(AGENT));
+                // how long the bytes take is for the reader to judge
+                let options = options
+                    .with_timeout_disabled()
+                    .with_connect_timeout(*connect);
+                ReqwestConnector::default().connect(&options)?
+            }
+        };
+        let may_be_whole = matches!(self, Self::Made(_));
+        Ok(HttpClient::new(Checked {
+            client,
+            may_be_whole,
+        }))
+    }
+}
+
+/// A client whose answers are checked.
+#[derive(Debug)]
+struct Checked {
+    client: HttpClient,
+    /// Whether an answer may be a whole file.
+    may_be_whole: bool,
+}
+
+impl HttpService for Checked {
+    fn call<'life, 'call>(
+        &'life self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'call>>
+    where
+        'life: 'call,
+        Self: 'call,
+    {
+        Box::pin(self.execute(request))
+    }
+}
+
+impl Checked {
+    async fn execute(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let wants_part = request.headers().contains_key(RANGE);
+        let mut response = self.client.execute(request).await?;
+        let status = response.status().as_u16();
+        if status == 206 {
+            check_part(response.headers_mut())?;
+            return Ok(response);
+        }
+        let (mut parts, body) = response.into_parts();
+        if status == 200 && !wants_part && self.may_be_whole {
+            // no length is no error to the reader, who counts
+            let len = parts.headers.entry(CONTENT_LENGTH);
+            len.or_insert(HeaderValue::from(0));
+            return Ok(HttpResponse::from_parts(parts, body));
+        }
+        if (200..300).contains(&status) && !wants_part {
+            let body = gather(body, BODY_LIMIT).await?;
+            return Ok(HttpResponse::from_parts(parts, body.into()));
+        }
+        let len = parts.headers.get(CONTENT_LENGTH);
+        let len = len.and_then(|len| len.to_str().ok()?.parse().ok());
+        let code = if (200..300).contains(&status) {
+            String::new()
+        } else {
+            // a page that does not come, or is too long, has no code
+            let page = tokio::time::timeout(PAGE_WAIT, gather(body, PAGE_LIMIT)).await;
+            error_code(&page.unwrap_or(Ok(Vec::new())).unwrap_or_default())
+        };
+        Err(HttpError::new(
+            HttpErrorKind::Unknown,
+            Refused { status, len, code },
+        ))
+    }
+}
+
+/// An answer that is not the wanted one.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the server answers {status} {code}")]
+pub(super) struct Refused {
+    pub(super) status: u16,
+    /// The length that it says.
+    pub(super) len: Option<u64>,
+    /// The code of an error of S3, Azure or Google Cloud Storage, if there is one.
+    pub(super) code: String,
+}
+
+/// Checks the header of a part of a file, and completes it: a length is wanted even where the range says it.
+fn check_part(headers: &mut HeaderMap) -> Result<(), HttpError> {
+    let range = headers
+        .get(CONTENT_RANGE)
+        .and_then(|range| range.to_str().ok());
+    let Some(len) = range.and_then(part_len) else {
+        let said = range.unwrap_or("none").to_owned();
+        return Err(HttpError::new(HttpErrorKind::Decode, BadRange(said)));
+    };
+    if !headers.contains_key(CONTENT_LENGTH) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    Ok(())
+}
+
+/// The length of the part that `bytes FIRST-LAST/SIZE` says, if it makes sense.
+fn part_len(range: &str) -> Option<u64> {
+    let (part, size) = range.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = part.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    let size: u64 = size.parse().ok()?;
+    (last < size).then(|| last.checked_sub(first)?.checked_add(1))?
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the server sends a part of the file, but says of which bytes: {}", crate::error::printable(.0))]
+struct BadRange(String);
+
+#[derive(Debug, thiserror::Error)]
+#[error("the server's answer is longer than {0} bytes")]
+struct TooLong(usize);
+
+/// The bytes of a body, at most so many.
+async fn gather(body: HttpResponseBody, limit: usize) -> Result<Vec<u8>, HttpError> {
+    let mut stream = body.bytes_stream();
+    let mut out = Vec::new();
+    while let Some(bytes) = poll_fn(|context| stream.as_mut().poll_next(context)).await {
+        let bytes = bytes?;
+        if bytes.len() > limit.saturating_sub(out.len()) {
+            return Err(HttpError::new(HttpErrorKind::Decode, TooLong(limit)));
+        }
+        out.extend_from_slice(&bytes);
+    }
+    Ok(out)
+}
+
+/// What stands between `<Code>` and `</Code>` in an error of S3 and the like.
+fn error_code(page: &[u8]) -> String {
+    let page = String::from_utf8_lossy(page);
+    let code = page
+        .split_once("<Code>")
+        .and_then(|(_, rest)| Some(rest.split_once("</Code>")?.0));
+    let code = code.filter(|code| code.len() <= CODE_LIMIT);
+    code.map(crate::error::printable).unwrap_or_default()
+}
+
+/// The text of the error that all others stand on: those above it name the URL, with what is secret in it.
+pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    crate::error::printable(&error.to_string())
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_makes_no_sense_has_no_length() {
+        for (range, len) in [
+            ("bytes 0-65535/100000", Some(65536)),
+            ("bytes 5-5/6", Some(1)),
+            ("bytes 0-18446744073709551615/18446744073709551615", None),
+            ("bytes 0-18446744073709551615/*", None),
+            ("bytes 6-5/9", None),
+            ("bytes 0-9/9", None),
+            ("bytes */9", None),
+            ("items 0-1/9", None),
+            ("", None),
+        ] {
+            assert_eq!(part_len(range), len, "{range}");
+        }
+    }
+
+    #[test]
+    fn the_code_of_an_error_is_found() {
+        let page =
+            b"<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>x</Message></Error>";
+        assert_eq!(error_code(page), "SlowDown");
+        assert_eq!(error_code(b"<html>\xff no"), "");
+        assert_eq!(
+            error_code(&[b"<Code>", &[b'x'; 100][..], b"</Code>"].concat()),
+            ""
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! What can go wrong with a far object. Each text names the URL, without what is secret in it, and what to do.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::error::{Error as Library, Place};
+
+/// Why a far object can't be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Not a URL that makes sense.
+    #[error("{url}: {why}")]
+    Invalid {
+        /// What of it can be shown.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no such object.
+    #[error("{url}: {why}; check the URL")]
+    Missing {
+        /// The URL.
+        url: String,
+        /// What the server says.
+        why: String,
+    },
+    /// The server wants other credentials, or any.
+    #[error("{url}: {why}; {advice}")]
+    Denied {
+        /// The URL.
+        url: String,
+        /// What the server says.
+        why: String,
+        /// What may help.
+        advice: &'static str,
+    },
+    /// The object is not the one that was opened.
+    #[error("{url} has changed since it was opened: {why}; open it again")]
+    Changed {
+        /// The URL.
+        url: String,
+        /// What is different.
+        why: String,
+    },
+    /// Nothing came for too long.
+    #[error("{url}: no answer within {waited:?}; -o timeout= gives it longer")]
+    TimedOut {
+        /// The URL.
+        url: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The server sends whole files only, and this one is too long for that.
+    #[error("{url}: {why}; download it, or raise -o max-download=")]
+    NoRanges {
+        /// The URL.
+        url: String,
+        /// What is missing, and the length if it is known.
+        why: String,
+    },
+    /// Nothing can be listed there.
+    #[error(
+        "{url}: what lies below an http URL can't be listed; name the files, in --files-from too"
+    )]
+    NoListing {
+        /// The URL.
+        url: String,
+    },
+    /// Anything else, after it was tried again where that may help.
+    #[error("{url}: {why}")]
+    Failed {
+        /// The URL.
+        url: String,
+        /// What happened, and what to do if that is known.
+        why: String,
+    },
+    /// The mount has ended meanwhile.
+    #[error("reading {url} after the mount has ended")]
+    Ended {
+        /// The URL.
+        url: String,
+    },
+}
+
+/// Result of what is asked of a server.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<Error> for Library {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        let system = |errno: Errno| {
+            Self::io(
+                text.clone(),
+                io::Error::from_raw_os_error(errno.raw_os_error()),
+            )
+        };
+        match error {
+            Error::Missing { .. } => system(Errno::NOENT),
+            Error::Denied { .. } => system(Errno::ACCESS),
+            Error::TimedOut { .. } => system(Errno::TIMEDOUT),
+            Error::Failed { .. } => system(Errno::IO),
+            Error::Ended { .. } => Self::io(text, io::ErrorKind::Interrupted.into()),
+            Error::Changed { .. } => Self::Stale { why: text },
+            Error::Invalid { .. } | Error::NoRanges { .. } | Error::NoListing { .. } => {
+                Self::unsupported(Place::File, text)
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What went wrong with one attempt: whether another one may help, and how it is told.
+
+use std::time::Duration;
+
+use object_store::client::{HttpError, HttpErrorKind};
+use tokio::time::Instant;
+
+use super::client::{Refused, innermost};
+use super::error::Error;
+use super::location::Location;
+
+/// How often an attempt that failed is made again while no byte comes.
+const RETRIES: u32 = 5;
+
+/// How long is waited before the first of them; before each other, twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+
+/// Why an attempt gave less than was asked for.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing came for too long.
+    Stalled,
+    /// The answer ended too early.
+    Cut,
+    /// The answer is of another state of the object.
+    Changed(String),
+    Store(object_store::Error),
+}
+
+/// A failure, as far as it matters what to do now.
+enum Kind<'a> {
+    Refused(&'a Refused),
+    Transport(HttpErrorKind),
+    Other,
+}
+
+impl Failure {
+    fn kind(&self) -> Kind<'_> {
+        let Self::Store(error) = self else {
+            return Kind::Other;
+        };
+        let mut kind = Kind::Other;
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        while let Some(error) = next {
+            if let Some(refused) = error.downcast_ref::<Refused>() {
+                return Kind::Refused(refused);
+            }
+            if let Some(error) = error.downcast_ref::<HttpError>() {
+                kind = Kind::Transport(error.kind());
+            }
+            next = error.source();
+        }
+        kind
+    }
+
+    /// The answer with the whole file to a request for a part of it, if it is one.
+    pub(super) fn whole(&self) -> Option<&Refused> {
+        match self.kind() {
+            Kind::Refused(refused) if (200..300).contains(&refused.status) => Some(refused),
+            _ => None,
+        }
+    }
+
+    /// Whether the next attempt may go better.
+    pub(super) fn may_pass(&self, guesses: bool) -> bool {
+        match self {
+            Self::Stalled | Self::Cut => true,
+            Self::Changed(_) => false,
+            Self::Store(_) => match self.kind() {
+                Kind::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
+                // where no credentials are known, this may be the machine's own that is asked for some
+                Kind::Transport(kind) => !guesses && kind != HttpErrorKind::Decode,
+                Kind::Other => false,
+            },
+        }
+    }
+
+    /// The failure as it is told, with the URL and what to do.
+    pub(super) fn told(&self, at: &Location, guesses: bool, timeout: Duration) -> Error {
+        let url = at.to_string();
+        match self {
+            Self::Stalled => Error::TimedOut {
+                url,
+                waited: timeout,
+            },
+            Self::Cut => Error::Failed {
+                url,
+                why: "the answers of the server end too early; try again later".into(),
+            },
+            Self::Changed(why) => Error::Changed {
+                url,
+                why: why.clone(),
+            },
+            Self::Store(error) => match self.kind() {
+                Kind::Refused(refused) => told(url, refused, at.can_list()),
+                Kind::Transport(_) | Kind::Other => {
+                    let why = innermost(error);
+                    let advice = if guesses {
+                        "; no credentials were found in the environment or in ~/.aws: for public data, use -o no-sign-request"
+                    } else {
+                        ""
+                    };
+                    Error::Failed {
+                        url,
+                        why: format!("{why}{advice}"),
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// What a status means.
+fn told(url: String, refused: &Refused, is_bucket: bool) -> Error {
+    let why = refused.to_string().trim_end().to_owned();
+    match refused.status {
+        401 | 403 => Error::Denied {
+            url,
+            why,
+            advice: if is_bucket {
+                "set AWS_PROFILE or other credentials, or use -o no-sign-request for public data"
+            } else {
+                "give user name and password in the URL, or get a new one if it was signed for a time"
+            },
+        },
+        404 | 410 => Error::Missing { url, why },
+        412 => Error::Changed { url, why },
+        416 => Error::Failed {
+            url,
+            why: format!("{why}: there are no bytes"),
+        },
+        300..=399 if is_bucket => Error::Failed {
+            url,
+            why: format!("{why}: the bucket is in another region; set AWS_REGION"),
+        },
+        408 | 425 | 429 | 500.. => Error::Failed {
+            url,
+            why: format!("{why}; try again later"),
+        },
+        _ => Error::Failed { url, why },
+    }
+}
+
+/// How long, and how often, something is tried.
+pub(super) struct Patience {
+    timeout: Duration,
+    deadline: Instant,
+    retries: u32,
+}
+
+impl Patience {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            deadline: after(timeout),
+            retries: 0,
+        }
+    }
+
+    /// Starts anew, because something has come.
+    pub(super) fn renew(&mut self) {
+        *self = Self::new(self.timeout);
+    }
+
+    /// Until when the next byte must have come, for this attempt to go on. The first attempt that stalls leaves time for another.
+    pub(super) fn until(&self) -> Instant {
+        self.deadline
+            .min(after(self.timeout.checked_div(2).unwrap_or_default()))
+    }
+
+    /// How long to wait before the next attempt, if there is to be one.
+    pub(super) fn again(&mut self) -> Option<Duration> {
+        let wait = FIRST_WAIT.saturating_mul(1 << self.retries.min(RETRIES));
+        let in_time = after(wait) < self.deadline && self.retries < RETRIES;
+        self.retries = self.retries.saturating_add(1);
+        in_time.then_some(wait)
+    }
+}
+
+/// The instant so long from now; a day from now if it can't be told.
+fn after(wait: Duration) -> Instant {
+    const DAY: Duration = Duration::from_hours(24);
+    let now = Instant::now();
+    now.checked_add(wait)
+        .or_else(|| now.checked_add(DAY))
+        .unwrap_or(now)
+}

@@ -1,0 +1,152 @@
+//! One request under way: it brings pieces of an object, one after the other, and is made again from where it stopped.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use object_store::{GetOptions, GetRange};
+use tokio::time::timeout_at;
+
+use super::client::Stored;
+use super::error::Error;
+use super::failure::{Failure, Patience};
+use super::identity::Identity;
+use super::parts::Parts;
+use super::pieces::{bytes_of, piece_len};
+use crate::codec::CountedBuf;
+use crate::source::len_u64;
+
+/// A request under way. However it ends, dropping it tells those who wait for its pieces.
+pub(super) struct Flight {
+    /// Gone when no one reads the object any more.
+    parts: Weak<Parts>,
+    stored: Stored,
+    identity: Arc<Identity>,
+    /// The pieces that have not come yet.
+    pieces: Range<u64>,
+    /// From here on no reader had asked for them.
+    ahead: u64,
+    /// Bytes that are under way like that, for all objects together.
+    ahead_bytes: Arc<AtomicU64>,
+    /// Why the rest does not come.
+    failure: Option<Error>,
+    patience: Patience,
+}
+
+impl Flight {
+    /// A request for these pieces.
+    pub(super) fn new(parts: &Arc<Parts>, pieces: Range<u64>, ahead: u64) -> Self {
+        Self {
+            parts: Arc::downgrade(parts),
+            stored: parts.stored.clone(),
+            identity: Arc::clone(&parts.identity),
+            pieces,
+            ahead,
+            ahead_bytes: Arc::clone(&parts.inner.ahead),
+            failure: None,
+            patience: Patience::new(parts.inner.options.timeout),
+        }
+    }
+
+    /// Brings the pieces, or says why they can't be had.
+    pub(super) async fn run(mut self) {
+        while let Err(failure) = self.attempt().await {
+            let guesses = self.stored.guesses;
+            let wait = if failure.may_pass(guesses) {
+                self.patience.again()
+            } else {
+                None
+            };
+            let Some(parts) = self.parts.upgrade() else {
+                return;
+            };
+            if let Some(wait) = wait {
+                log::debug!("{}: {failure:?}, tried again", parts.at);
+                drop(parts);
+                tokio::time::sleep(wait).await;
+            } else {
+                let timeout = parts.inner.options.timeout;
+                self.failure = Some(parts.judge(failure.told(&parts.at, guesses, timeout)));
+                return;
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<(), Failure> {
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(bytes_of(
+                &self.pieces,
+                self.identity.size(),
+            ))),
+            if_match: self.identity.strong_etag().map(str::to_owned),
+            ..GetOptions::default()
+        };
+        let answer = self.stored.store.get_opts(&self.stored.path, options);
+        let answer = timeout_at(self.patience.until(), answer).await;
+        let answer = answer
+            .map_err(|_| Failure::Stalled)?
+            .map_err(Failure::Store)?;
+        let found = Identity::of(&answer.meta);
+        if !self.identity.is_same(&found) {
+            return Err(Failure::Changed(format!(
+                "{found}, no more {}",
+                self.identity
+            )));
+        }
+        let mut body = answer.into_stream();
+        let mut filling = None;
+        while !self.pieces.is_empty() {
+            let bytes = poll_fn(|context| body.as_mut().poll_next(context));
+            let bytes = timeout_at(self.patience.until(), bytes).await;
+            let bytes = bytes.map_err(|_| Failure::Stalled)?.ok_or(Failure::Cut)?;
+            let bytes = bytes.map_err(Failure::Store)?;
+            let mut rest: &[u8] = &bytes;
+            while !rest.is_empty() && !self.pieces.is_empty() {
+                let Some(parts) = self.parts.upgrade() else {
+                    return Ok(());
+                };
+                self.fill(&parts, &mut filling, &mut rest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes from `rest` what the next piece lacks, and hands the piece over when it is full. Its memory is taken when its first byte
+    /// is there.
+    fn fill(&mut self, parts: &Parts, filling: &mut Option<(CountedBuf, usize)>, rest: &mut &[u8]) {
+        let piece = self.pieces.start;
+        let len = piece_len(piece, self.identity.size());
+        let (mut buffer, have) = filling
+            .take()
+            .unwrap_or_else(|| (parts.inner.cache.fetched(parts.key, len), 0));
+        let (now, behind) = rest.split_at(rest.len().min(len.saturating_sub(have)));
+        *rest = behind;
+        let end = have.saturating_add(now.len());
+        if let Some(free) = buffer.get_mut(have..end) {
+            free.copy_from_slice(now);
+        }
+        if end < len {
+            *filling = Some((buffer, end));
+            return;
+        }
+        if piece >= self.ahead {
+            self.ahead_bytes.fetch_sub(len_u64(len), Ordering::Relaxed);
+        }
+        parts.arrive(piece, buffer, piece >= self.ahead);
+        self.pieces.start = piece.saturating_add(1);
+        self.patience.renew();
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let missing = self.pieces.start.max(self.ahead)..self.pieces.end;
+        let bytes = bytes_of(&missing, self.identity.size());
+        let bytes = bytes.end.saturating_sub(bytes.start);
+        self.ahead_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(parts) = self.parts.upgrade() {
+            parts.land(self.pieces.clone(), self.failure.take());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What tells one state of an object from another.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use object_store::ObjectMeta;
+
+/// Size, `ETag`, `Last-Modified` and version of an object, as the server says them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    size: u64,
+    etag: Option<String>,
+    modified: Option<SystemTime>,
+    version: Option<String>,
+}
+
+impl Identity {
+    /// That of an answer.
+    pub(super) fn of(meta: &ObjectMeta) -> Self {
+        let modified = SystemTime::from(meta.last_modified);
+        Self {
+            size: meta.size,
+            etag: meta.e_tag.clone(),
+            // the store's word for "not said"
+            modified: (modified != SystemTime::UNIX_EPOCH).then_some(modified),
+            version: meta.version.clone(),
+        }
+    }
+
+    /// The same with the length that was counted.
+    pub(super) fn with_size(self, size: u64) -> Self {
+        Self { size, ..self }
+    }
+
+    #[cfg(test)]
+    pub(super) fn new(size: u64, etag: Option<String>, modified: Option<SystemTime>) -> Self {
+        Self {
+            size,
+            etag,
+            modified,
+            version: None,
+        }
+    }
+
+    /// Length of the object in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// When the object was last changed, if the server says it.
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.modified
+    }
+
+    /// Whether a change that keeps the size would show.
+    #[must_use]
+    pub fn is_sure(&self) -> bool {
+        self.etag.is_some() || self.modified.is_some() || self.version.is_some()
+    }
+
+    /// Whether both are of the same state of an object, as far as the server tells them apart.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        // a server may drop the mark of a weak tag when the file is older than a second
+        let opaque = |etag: &Option<String>| etag.as_deref().map(|etag| opaque(etag).to_owned());
+        self.size == other.size
+            && opaque(&self.etag) == opaque(&other.etag)
+            && self.modified == other.modified
+            && self.version == other.version
+    }
+
+    /// The tag for `If-Match`, which a weak one must not be in.
+    pub(super) fn strong_etag(&self) -> Option<&str> {
+        self.etag.as_deref().filter(|etag| !is_weak(etag))
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.size)?;
+        if let Some(etag) = &self.etag {
+            write!(f, ", ETag {}", crate::error::printable(etag))?;
+        }
+        Ok(())
+    }
+}
+
+fn is_weak(etag: &str) -> bool {
+    etag.starts_with("W/")
+}
+
+fn opaque(etag: &str) -> &str {
+    etag.strip_prefix("W/").unwrap_or(etag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn identity(etag: Option<&str>, seconds: Option<u64>) -> Identity {
+        let time = seconds.map(|s| SystemTime::UNIX_EPOCH + Duration::from_secs(s));
+        Identity::new(9, etag.map(str::to_owned), time)
+    }
+
+    #[test]
+    fn any_difference_counts_but_the_mark_of_a_weak_tag() {
+        let strong = identity(Some("\"a\""), Some(1));
+        assert!(strong.is_same(&identity(Some("W/\"a\""), Some(1))));
+        for other in [
+            identity(Some("\"b\""), Some(1)),
+            identity(Some("\"a\""), Some(2)),
+            identity(Some("\"a\""), None),
+            identity(None, Some(1)),
+        ] {
+            assert!(!strong.is_same(&other) && !other.is_same(&strong));
+        }
+        let longer = Identity::new(10, Some("\"a\"".into()), strong.modified);
+        assert!(!strong.is_same(&longer));
+    }
+
+    #[test]
+    fn a_weak_tag_is_never_asked_for() {
+        assert_eq!(identity(Some("W/\"a\""), None).strong_etag(), None);
+        assert_eq!(identity(Some("\"a\""), None).strong_etag(), Some("\"a\""));
+        assert!(identity(Some("W/\"a\""), None).is_sure());
+        assert!(!identity(None, None).is_sure());
+    }
+}

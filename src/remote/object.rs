@@ -1,0 +1,86 @@
+//! An object as a source.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::identity::Identity;
+use super::location::Location;
+use super::parts::Parts;
+use crate::error::{Error, Result};
+use crate::source::{Part, Source, checked_end};
+
+/// An object that lies far away, as it was when it was opened.
+///
+/// Each answer of the server is compared with the first one. When the object turns out to have changed, nothing of it can be read
+/// any more, so that no reader gets bytes of two states; opening it again shows the new one.
+pub struct Object {
+    at: Location,
+    identity: Arc<Identity>,
+    bytes: Bytes,
+}
+
+pub(super) enum Bytes {
+    /// Fetched when they are read.
+    Far(Arc<Parts>),
+    /// Downloaded, because the server sends whole files only.
+    Here(Part),
+}
+
+impl Object {
+    pub(super) fn new(at: &Location, identity: Arc<Identity>, bytes: Bytes) -> Self {
+        Self {
+            at: at.clone(),
+            identity,
+            bytes,
+        }
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn location(&self) -> &Location {
+        &self.at
+    }
+
+    /// When it was last changed, if the server says it.
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.identity.modified()
+    }
+
+    /// What it was when it was opened.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whether it was found to have changed, so that nothing of it can be read any more.
+    #[must_use]
+    pub fn changed(&self) -> bool {
+        match &self.bytes {
+            Bytes::Far(parts) => parts.changed(),
+            Bytes::Here(_) => false,
+        }
+    }
+}
+
+impl Source for Object {
+    fn len(&self) -> u64 {
+        self.identity.size()
+    }
+
+    /// Fills `buf`, and waits for the server if the bytes are not here.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if the object has changed, [`Error::Io`] with the errno that says what the server or the network does,
+    /// [`Error::Corrupt`] beyond the end.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        match &self.bytes {
+            Bytes::Far(parts) => parts.read(buf, offset),
+            Bytes::Here(part) => {
+                checked_end(offset, buf.len(), self.identity.size())?;
+                part.read_exact_at(buf, offset)
+                    .map_err(|cause| Error::io("reading a downloaded file", cause))
+            }
+        }
+    }
+}

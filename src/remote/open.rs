@@ -1,0 +1,213 @@
+//! The first answer of an object: what it is, and its first bytes.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::Arc;
+
+use object_store::{GetOptions, GetRange, GetResult};
+use tokio::time::timeout_at;
+
+use super::client::Stored;
+use super::error::{Error, Result};
+use super::failure::{Failure, Patience};
+use super::identity::Identity;
+use super::location::Location;
+use super::object::Object;
+use super::parts::Parts;
+use super::pieces::{PIECE, pieces_of};
+use super::{Bytes, Inner};
+use crate::source::{Part, Spool, len_u64};
+
+/// Pieces at the end that are fetched when an object is opened: the block index is there.
+const TAIL: u64 = 2;
+
+/// Opens an object, or downloads it if that is the only way.
+pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object> {
+    let stored = inner.clients.find(at).await?;
+    let (identity, first) = match first(inner, at, &stored, 0..PIECE).await? {
+        Answer::Part(identity, bytes) => (identity, bytes),
+        Answer::Whole(len) => return download(inner, at, &stored, len).await,
+    };
+    let parts = Parts::new(inner, at, stored, identity);
+    let end = pieces_of(&(0..parts.identity.size())).end;
+    let mut buffer = inner.cache.fetched(parts.key, first.len());
+    buffer.copy_from_slice(&first);
+    parts.arrive(0, buffer, false);
+    parts.prefetch(end.saturating_sub(TAIL).max(1)..end);
+    let identity = Arc::clone(&parts.identity);
+    Ok(Object::new(at, identity, Bytes::Far(parts)))
+}
+
+/// What an object is now.
+pub(super) async fn probe(inner: &Arc<Inner>, at: &Location) -> Result<Identity> {
+    let stored = inner.clients.find(at).await?;
+    match first(inner, at, &stored, 0..1).await? {
+        Answer::Part(identity, _) => Ok(identity),
+        Answer::Whole(_) => {
+            let mut patience = Patience::new(inner.options.timeout);
+            let whole = whole(&stored, &mut patience).await;
+            let told = |failure: Failure| failure.told(at, stored.guesses, inner.options.timeout);
+            Ok(Identity::of(&whole.map_err(told)?.meta))
+        }
+    }
+}
+
+/// The first answer to a request for a part.
+enum Answer {
+    Part(Identity, Vec<u8>),
+    /// The server sends the whole file instead, and may say how long it is.
+    Whole(Option<u64>),
+}
+
+/// Asks for the first bytes, at most a piece, until there is an answer that is final.
+async fn first(inner: &Inner, at: &Location, stored: &Stored, range: Range<u64>) -> Result<Answer> {
+    let timeout = inner.options.timeout;
+    let mut patience = Patience::new(timeout);
+    loop {
+        let failure = match attempt(stored, range.clone(), &mut patience).await {
+            Ok((identity, bytes)) => return Ok(Answer::Part(identity, bytes)),
+            Err(failure) => failure,
+        };
+        if let Some(whole) = failure.whole() {
+            return Ok(Answer::Whole(whole.len));
+        }
+        again(at, stored, inner, &failure, &mut patience).await?;
+    }
+}
+
+/// Waits for the next attempt, if there is to be one.
+async fn again(
+    at: &Location,
+    stored: &Stored,
+    inner: &Inner,
+    failure: &Failure,
+    patience: &mut Patience,
+) -> Result<()> {
+    let wait = if failure.may_pass(stored.guesses) {
+        patience.again()
+    } else {
+        None
+    };
+    let Some(wait) = wait else {
+        return Err(failure.told(at, stored.guesses, inner.options.timeout));
+    };
+    log::debug!("{at}: {failure:?}, tried again");
+    tokio::time::sleep(wait).await;
+    Ok(())
+}
+
+async fn attempt(
+    stored: &Stored,
+    range: Range<u64>,
+    patience: &mut Patience,
+) -> Result<(Identity, Vec<u8>), Failure> {
+    let options = GetOptions {
+        range: Some(GetRange::Bounded(range)),
+        ..GetOptions::default()
+    };
+    let answer = stored.store.get_opts(&stored.path, options);
+    let answer = timeout_at(patience.until(), answer).await;
+    let answer = answer
+        .map_err(|_| Failure::Stalled)?
+        .map_err(Failure::Store)?;
+    let identity = Identity::of(&answer.meta);
+    // the store has checked that it is the range that was asked for, which is no longer than a piece
+    let len = answer
+        .range
+        .end
+        .saturating_sub(answer.range.start)
+        .min(PIECE);
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let mut out = Vec::new();
+    let mut body = answer.into_stream();
+    while out.len() < len {
+        let bytes = poll_fn(|context| body.as_mut().poll_next(context));
+        let bytes = timeout_at(patience.until(), bytes).await;
+        let bytes = bytes.map_err(|_| Failure::Stalled)?.ok_or(Failure::Cut)?;
+        let bytes = bytes.map_err(Failure::Store)?;
+        let wanted = bytes.len().min(len.saturating_sub(out.len()));
+        out.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
+    }
+    Ok((identity, out))
+}
+
+/// Downloads a file into a temporary one without a name.
+async fn download(
+    inner: &Arc<Inner>,
+    at: &Location,
+    stored: &Stored,
+    len: Option<u64>,
+) -> Result<Object> {
+    let limit = inner.options.max_download;
+    if let Some(len) = len.filter(|&len| len > limit) {
+        return Err(too_long(at, Some(len), limit));
+    }
+    let mut patience = Patience::new(inner.options.timeout);
+    loop {
+        let mut file = Spool::new(&std::env::temp_dir()).part();
+        let failure = match fetch(at, stored, &mut file, limit, &mut patience).await? {
+            Ok(identity) => return Ok(Object::new(at, Arc::new(identity), Bytes::Here(file))),
+            Err(failure) => failure,
+        };
+        again(at, stored, inner, &failure, &mut patience).await?;
+    }
+}
+
+fn too_long(at: &Location, len: Option<u64>, limit: u64) -> Error {
+    let len = len.map_or(format!("more than {limit}"), |len| len.to_string());
+    Error::NoRanges {
+        url: at.to_string(),
+        why: format!("the server sends no parts of files, and this one has {len} bytes"),
+    }
+}
+
+/// One attempt of a download. The outer error is one that no further attempt helps against.
+async fn fetch(
+    at: &Location,
+    stored: &Stored,
+    file: &mut Part,
+    limit: u64,
+    patience: &mut Patience,
+) -> Result<Result<Identity, Failure>> {
+    let answer = match whole(stored, patience).await {
+        Ok(answer) => answer,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let said = Identity::of(&answer.meta);
+    let mut body = answer.into_stream();
+    let mut len = 0_u64;
+    loop {
+        let bytes = poll_fn(|context| body.as_mut().poll_next(context));
+        let bytes = match timeout_at(patience.until(), bytes).await {
+            Err(_) => return Ok(Err(Failure::Stalled)),
+            Ok(Some(Err(error))) => return Ok(Err(Failure::Store(error))),
+            Ok(None) => break,
+            Ok(Some(Ok(bytes))) => bytes,
+        };
+        let end = len.saturating_add(len_u64(bytes.len()));
+        if end > limit {
+            return Err(too_long(at, None, limit));
+        }
+        file.write_all_at(&bytes, len)
+            .map_err(|cause| Error::Failed {
+                url: at.to_string(),
+                why: format!("downloading to {}: {cause}", std::env::temp_dir().display()),
+            })?;
+        len = end;
+        patience.renew();
+    }
+    // a length of zero is one that the server has not said
+    if said.size() != 0 && said.size() != len {
+        return Ok(Err(Failure::Cut));
+    }
+    Ok(Ok(said.with_size(len)))
+}
+
+/// The answer to a request for all of the file.
+async fn whole(stored: &Stored, patience: &mut Patience) -> Result<GetResult, Failure> {
+    let answer = stored.store.get_opts(&stored.path, GetOptions::default());
+    let answer = timeout_at(patience.until(), answer).await;
+    answer
+        .map_err(|_| Failure::Stalled)?
+        .map_err(Failure::Store)
+}

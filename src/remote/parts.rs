@@ -1,0 +1,326 @@
+//! The pieces of an object that are here, under way and waited for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use super::Inner;
+use super::client::Stored;
+use super::error::{Error, Result};
+use super::flight::Flight;
+use super::identity::Identity;
+use super::location::Location;
+use super::pieces::{PIECE, REQUEST, Readers, bytes_of, pieces_of, runs};
+use crate::codec::CountedBuf;
+use crate::source::{checked_end, len_u64};
+
+/// The most requests that are under way for one object; one of them is left for what a reader waits for.
+const AT_ONCE: usize = 4;
+
+/// How long a thread waits before it looks whether the mount has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What is fetched ahead with one request is at most this part of the budget.
+const REQUEST_SHARE: u64 = 16;
+
+/// An object that is read in pieces.
+pub(super) struct Parts {
+    pub(super) inner: Arc<Inner>,
+    pub(super) at: Location,
+    pub(super) stored: Stored,
+    pub(super) identity: Arc<Identity>,
+    /// The object's key in the cache.
+    pub(super) key: u64,
+    /// Not held while anything is waited for. Under it the lock of the cache is taken, and no other.
+    state: Mutex<State>,
+    /// Signalled when a piece has come or a request has ended.
+    moved: Condvar,
+    this: Weak<Self>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The pieces under way, and those that have come or failed and that a thread waits for.
+    slots: BTreeMap<u64, Slot>,
+    /// Requests under way.
+    requests: usize,
+    readers: Readers,
+    /// Why nothing of the object can be read any more.
+    changed: Option<Error>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Threads that wait for the piece.
+    waiting: usize,
+    outcome: Option<Result<Arc<CountedBuf>>>,
+}
+
+impl Parts {
+    /// An object of which nothing is here.
+    pub(super) fn new(
+        inner: &Arc<Inner>,
+        at: &Location,
+        stored: Stored,
+        identity: Identity,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            key: inner.cache.new_key(),
+            inner: Arc::clone(inner),
+            at: at.clone(),
+            stored,
+            identity: Arc::new(identity),
+            state: Mutex::default(),
+            moved: Condvar::new(),
+            this: this.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the object was found to be another one.
+    pub(super) fn changed(&self) -> bool {
+        self.lock().changed.is_some()
+    }
+
+    /// Fills `buf` with the bytes at `offset`, from memory or from the server.
+    ///
+    /// # Errors
+    /// As [`Source::read_exact_at`](crate::source::Source::read_exact_at).
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> crate::error::Result<()> {
+        let end = checked_end(offset, buf.len(), self.identity.size())?;
+        let pieces = pieces_of(&(offset..end));
+        if buf.is_empty() {
+            return Ok(());
+        }
+        self.begin(&pieces)?;
+        let mut rest = buf;
+        let mut at = offset;
+        for piece in pieces.clone() {
+            let bytes = self.piece(piece, pieces.end)?;
+            let start = bytes_of(&(piece..pieces.end), self.identity.size()).start;
+            let within = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+            let found = bytes.get(within..).unwrap_or_default();
+            let (part, behind) = rest.split_at_mut(found.len().min(rest.len()));
+            part.copy_from_slice(found.get(..part.len()).unwrap_or_default());
+            at = at.saturating_add(len_u64(part.len()));
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Asks for what is missing of a read, and for what its reader is going to want.
+    fn begin(&self, pieces: &Range<u64>) -> Result<()> {
+        let mut state = self.lock();
+        state.check()?;
+        let budget = self.inner.cache.budget();
+        let most = budget
+            .checked_div(REQUEST_SHARE.saturating_mul(PIECE))
+            .unwrap_or(0);
+        let end = pieces_of(&(0..self.identity.size())).end;
+        let mut ahead = state.readers.note(pieces, most);
+        ahead.end = ahead.end.min(end);
+        let bytes = bytes_of(&ahead, self.identity.size());
+        let bytes = bytes.end.saturating_sub(bytes.start);
+        let under_way = self.inner.ahead.load(Ordering::Relaxed);
+        let room = self.inner.cache.room_ahead().saturating_sub(under_way);
+        if ahead.is_empty() || bytes > room || state.requests >= AT_ONCE.saturating_sub(1) {
+            self.launch(&mut state, pieces.clone(), pieces.end);
+        } else if ahead.start > pieces.end {
+            self.launch(&mut state, pieces.clone(), pieces.end);
+            let asked = self.launch(&mut state, ahead.clone(), ahead.start);
+            state.readers.asked(asked);
+        } else {
+            let asked = self.launch(&mut state, pieces.start..ahead.end, pieces.end);
+            state.readers.asked(asked);
+        }
+        Ok(())
+    }
+
+    /// Fetches pieces that are going to be read.
+    pub(super) fn prefetch(&self, pieces: Range<u64>) {
+        let mut state = self.lock();
+        let start = pieces.start;
+        self.launch(&mut state, pieces, start);
+    }
+
+    /// Sends requests for those of the pieces that are neither here nor under way, as far as there may be more; those from `ahead` on
+    /// no reader has asked for. Returns the piece up to which all is here or asked for.
+    fn launch(&self, state: &mut State, wanted: Range<u64>, ahead: u64) -> u64 {
+        let is_missing = |piece| !state.slots.contains_key(&piece) && !self.is_here(piece);
+        // a long read asks for more when it gets there
+        let end = wanted
+            .end
+            .min(wanted.start.saturating_add(REQUEST.saturating_mul(2)));
+        for run in runs(wanted.start..end, is_missing) {
+            let most = if run.start < ahead {
+                AT_ONCE
+            } else {
+                AT_ONCE.saturating_sub(1)
+            };
+            let Some(this) = self.this.upgrade().filter(|_| state.requests < most) else {
+                return run.start;
+            };
+            for piece in run.clone() {
+                state.slots.insert(piece, Slot::default());
+            }
+            state.requests = state.requests.saturating_add(1);
+            let bytes = bytes_of(&(run.start.max(ahead)..run.end), self.identity.size());
+            let bytes = bytes.end.saturating_sub(bytes.start);
+            self.inner.ahead.fetch_add(bytes, Ordering::Relaxed);
+            let flight = Flight::new(&this, run, ahead);
+            self.inner.handle.spawn(flight.run());
+        }
+        end
+    }
+
+    fn is_here(&self, piece: u64) -> bool {
+        self.inner.cache.contains(self.key, piece)
+    }
+
+    /// A piece, of a read that goes up to `end`.
+    fn piece(&self, piece: u64, end: u64) -> crate::error::Result<Arc<CountedBuf>> {
+        if let Some(found) = self.inner.cache.get(self.key, piece) {
+            return Ok(found);
+        }
+        let outcome = self
+            .inner
+            .cache
+            .while_waiting(|| self.wait_for(piece, end))?;
+        Ok(outcome?)
+    }
+
+    /// Waits until a piece is here; asks for it if that was not done, or if it came and was dropped again.
+    fn wait_for(&self, piece: u64, end: u64) -> Result<Arc<CountedBuf>> {
+        let mut state = self.lock();
+        loop {
+            state.check()?;
+            if let Some(found) = self.inner.cache.get(self.key, piece) {
+                return Ok(found);
+            }
+            if !state.slots.contains_key(&piece) {
+                self.launch(&mut state, piece..end, end);
+            }
+            if let Some(slot) = state.slots.get_mut(&piece) {
+                slot.waiting = slot.waiting.saturating_add(1);
+                let (next, outcome) = self.wait_slot(state, piece);
+                state = next;
+                match outcome {
+                    Some(outcome) => return outcome,
+                    None => self.inner.check_wanted(&self.at)?,
+                }
+            } else {
+                state = self.wait(state);
+                self.inner.check_wanted(&self.at)?;
+            }
+        }
+    }
+
+    /// Waits a while for the outcome of a piece, for which this thread counts as waiting.
+    fn wait_slot<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        piece: u64,
+    ) -> (MutexGuard<'a, State>, Option<Result<Arc<CountedBuf>>>)
+    where
+        Self: 'a,
+    {
+        loop {
+            let Some(slot) = state.slots.get_mut(&piece) else {
+                return (state, None);
+            };
+            if let Some(outcome) = slot.outcome.clone() {
+                slot.waiting = slot.waiting.saturating_sub(1);
+                if slot.waiting == 0 {
+                    state.slots.remove(&piece);
+                }
+                return (state, Some(outcome));
+            }
+            let woken = self.moved.wait_timeout(state, LOOK_EVERY);
+            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            if let Err(ended) = self.inner.check_wanted(&self.at) {
+                if let Some(slot) = state.slots.get_mut(&piece) {
+                    slot.waiting = slot.waiting.saturating_sub(1);
+                }
+                return (state, Some(Err(ended)));
+            }
+        }
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let woken = self.moved.wait_timeout(state, LOOK_EVERY);
+        woken.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Keeps a piece that has come, and gives it to those who wait for it.
+    pub(super) fn arrive(&self, piece: u64, bytes: CountedBuf, ahead: bool) {
+        let mut state = self.lock();
+        let slot = state.slots.remove(&piece);
+        let waiting = slot.map_or(0, |slot| slot.waiting);
+        let unread = ahead && waiting == 0;
+        let bytes = self.inner.cache.insert(self.key, piece, bytes, unread);
+        if waiting > 0 {
+            let slot = Slot {
+                waiting,
+                outcome: Some(Ok(bytes)),
+            };
+            state.slots.insert(piece, slot);
+            drop(state);
+            self.moved.notify_all();
+        }
+    }
+
+    /// Ends a request: the pieces that it has not brought fail for those who wait for them.
+    pub(super) fn land(&self, missing: Range<u64>, failure: Option<Error>) {
+        let failure = failure.unwrap_or_else(|| Error::Ended {
+            url: self.at.to_string(),
+        });
+        let mut state = self.lock();
+        state.requests = state.requests.saturating_sub(1);
+        for piece in missing {
+            if let Some(slot) = state.slots.get_mut(&piece)
+                && slot.outcome.is_none()
+            {
+                slot.outcome = Some(Err(failure.clone()));
+                if slot.waiting == 0 {
+                    state.slots.remove(&piece);
+                }
+            }
+        }
+        drop(state);
+        self.moved.notify_all();
+    }
+
+    /// Remembers that the object has changed, if that is the failure; one that is gone has, as far as a reader goes.
+    pub(super) fn judge(&self, failure: Error) -> Error {
+        match failure {
+            Error::Changed { .. } => {
+                self.lock().changed = Some(failure.clone());
+                log::warn!("{failure}");
+                failure
+            }
+            Error::Missing { url, why } => Error::Changed { url, why },
+            other => other,
+        }
+    }
+}
+
+impl State {
+    /// Nothing of an object that has changed is read, so that no reader has some bytes of before and some of now.
+    fn check(&self) -> Result<()> {
+        match &self.changed {
+            Some(changed) => Err(changed.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        self.inner.cache.forget(self.key);
+    }
+}

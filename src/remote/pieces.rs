@@ -1,0 +1,230 @@
+//! The arithmetic of pieces: which are read, which are asked for with one request, and how far ahead of a reader.
+//!
+//! An object is cut into pieces of 64 KiB, the last one shorter. They are what is kept; a request is for as many of them as are
+//! missing and lie next to each other. So a header costs one piece, and reading on costs requests of 8 MiB.
+
+use std::ops::Range;
+
+/// Length of a piece in bytes.
+pub(super) const PIECE: u64 = 64 << 10;
+
+/// The most pieces of one request: 8 MiB.
+pub(super) const REQUEST: u64 = 128;
+
+/// Up to so many pieces a reader has half as many fetched ahead as it has read, and as many from then on: what reads the start
+/// of a file for its text is not to fetch much of what follows.
+const TIMID: u64 = 16;
+
+/// Readers of one object that are told apart.
+const READERS: usize = 8;
+
+/// How far out of order the reads of one reader may arrive, in pieces: the kernel sends several at once.
+const SLACK: u64 = 32;
+
+/// The pieces with the bytes of `range`.
+pub(super) fn pieces_of(range: &Range<u64>) -> Range<u64> {
+    range.start.checked_div(PIECE).unwrap_or(0)..range.end.div_ceil(PIECE)
+}
+
+/// The bytes of `pieces` in an object of `len` bytes.
+pub(super) fn bytes_of(pieces: &Range<u64>, len: u64) -> Range<u64> {
+    let start = |piece: u64| piece.saturating_mul(PIECE).min(len);
+    start(pieces.start)..start(pieces.end)
+}
+
+/// Length of a piece of an object of `len` bytes.
+pub(super) fn piece_len(piece: u64, len: u64) -> usize {
+    let bytes = bytes_of(&(piece..piece.saturating_add(1)), len);
+    usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0)
+}
+
+/// The missing ones of `wanted`, in runs for one request each.
+pub(super) fn runs(wanted: Range<u64>, is_missing: impl Fn(u64) -> bool) -> Vec<Range<u64>> {
+    let mut out: Vec<Range<u64>> = Vec::new();
+    for piece in wanted.filter(|&piece| is_missing(piece)) {
+        let next = piece.saturating_add(1);
+        match out.last_mut() {
+            Some(run) if run.end == piece && next.saturating_sub(run.start) <= REQUEST => {
+                run.end = next;
+            }
+            _ => out.push(piece..next),
+        }
+    }
+    out
+}
+
+/// The readers of an object, told apart by the pieces they read.
+#[derive(Debug, Default)]
+pub(super) struct Readers(Vec<Reader>);
+
+/// One that reads on.
+#[derive(Debug)]
+struct Reader {
+    /// Where it began.
+    from: u64,
+    /// The piece behind the last one that it has read.
+    reached: u64,
+    /// The piece behind the last one that was asked for ahead of it.
+    asked: u64,
+}
+
+impl Readers {
+    /// Records a read, and gives the pieces that are to be asked for ahead of its reader now: at most `most`, often none. They
+    /// lie behind `read`.
+    pub(super) fn note(&mut self, read: &Range<u64>, most: u64) -> Range<u64> {
+        let found = self.0.iter().position(|reader| {
+            let nearest = reader.reached.saturating_sub(SLACK).max(reader.from);
+            (nearest..=reader.reached).contains(&read.start)
+        });
+        let mut reader = if let Some(found) = found {
+            self.0.remove(found)
+        } else {
+            if self.0.len() >= READERS {
+                self.0.remove(0);
+            }
+            Reader {
+                from: read.start,
+                reached: read.end,
+                asked: read.end,
+            }
+        };
+        reader.reached = reader.reached.max(read.end);
+        reader.asked = reader.asked.max(reader.reached);
+        let ahead = if found.is_some() {
+            reader.ahead(most)
+        } else {
+            read.end..read.end
+        };
+        self.0.push(reader);
+        ahead
+    }
+
+    /// Records that the pieces up to `end` have been asked for ahead of the reader of the last read.
+    pub(super) fn asked(&mut self, end: u64) {
+        if let Some(reader) = self.0.last_mut() {
+            reader.asked = reader.asked.max(end);
+        }
+    }
+}
+
+impl Reader {
+    /// As much again as it has read, in requests of up to 8 MiB, of which two are ahead of it.
+    fn ahead(&self, most: u64) -> Range<u64> {
+        let read = self.reached.saturating_sub(self.from);
+        let size = if read > TIMID { read } else { read / 2 };
+        let size = size.min(REQUEST).min(most);
+        let there = self.asked.saturating_sub(self.reached);
+        let wanted = if there < size.saturating_mul(2) {
+            size
+        } else {
+            0
+        };
+        self.asked..self.asked.saturating_add(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_pieces_of_a_read_cover_it_and_no_more_than_they_must(
+            len in 1_u64..10 << 20, start in any::<prop::sample::Index>(), size in 0_u64..3 << 20,
+        ) {
+            let start = start.index(len as usize) as u64;
+            let end = (start + size).min(len);
+            let pieces = pieces_of(&(start..end));
+            let bytes = bytes_of(&pieces, len);
+            prop_assert!(bytes.start <= start && end <= bytes.end && bytes.end <= len);
+            if start < end {
+                prop_assert!(start - bytes.start < PIECE && bytes.end - end < PIECE);
+            }
+            let sum: u64 = pieces.map(|piece| piece_len(piece, len) as u64).sum();
+            prop_assert_eq!(sum, bytes.end - bytes.start);
+        }
+
+        #[test]
+        fn runs_are_all_that_is_missing_in_order_and_in_bounds(
+            start in 0_u64..100, missing in prop::collection::vec(any::<bool>(), 0..600),
+        ) {
+            let is_missing = |piece: u64| missing[(piece - start) as usize];
+            let wanted = start..start + missing.len() as u64;
+            let found = runs(wanted.clone(), is_missing);
+            prop_assert!(found.iter().all(|run| run.start < run.end && run.end - run.start <= REQUEST));
+            for two in found.windows(2) {
+                let full = two[0].end - two[0].start == REQUEST;
+                prop_assert!(two[0].end < two[1].start || full && two[0].end == two[1].start);
+            }
+            let all: Vec<u64> = found.into_iter().flatten().collect();
+            let expected: Vec<u64> = wanted.filter(|&piece| is_missing(piece)).collect();
+            prop_assert_eq!(all, expected);
+        }
+
+        #[test]
+        fn what_is_asked_for_ahead_is_new_and_in_bounds(
+            reads in prop::collection::vec((0_u64..2000, 1_u64..40), 1..60), most in 0_u64..200,
+        ) {
+            let mut readers = Readers::default();
+            for (start, len) in reads {
+                let ahead = readers.note(&(start..start + len), most);
+                prop_assert!(ahead.start >= start + len);
+                prop_assert!(ahead.end - ahead.start <= most.min(REQUEST));
+                readers.asked(ahead.end);
+                prop_assert!(readers.0.len() <= READERS);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_the_end_of_the_world_do_no_harm() {
+        let most = u64::MAX / PIECE;
+        assert_eq!(pieces_of(&(u64::MAX - 1..u64::MAX)), most..most + 1);
+        assert_eq!(piece_len(most, u64::MAX), PIECE as usize - 1);
+        assert_eq!(piece_len(u64::MAX, u64::MAX), 0);
+        let mut readers = Readers::default();
+        for _ in 0..3 {
+            readers.note(&(u64::MAX - 1..u64::MAX), u64::MAX);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_goes_on_has_ever_more_ahead_of_it() {
+        let mut readers = Readers::default();
+        let mut sizes = Vec::new();
+        for piece in 0..600 {
+            let ahead = readers.note(&(piece..piece + 1), u64::MAX);
+            if ahead.end > ahead.start {
+                sizes.push(ahead.end - ahead.start);
+                readers.asked(ahead.end);
+                assert!(ahead.end - piece <= 3 * REQUEST + 1);
+            }
+        }
+        assert!(sizes.is_sorted());
+        assert_eq!((sizes[0], sizes.last()), (1, Some(&REQUEST)));
+    }
+
+    #[test]
+    fn the_text_of_a_file_fetches_less_than_as_much_again() {
+        let mut readers = Readers::default();
+        // as the scan reads: 64 KiB, 256 KiB, 1 MiB
+        let ahead: Vec<_> = [0..1, 1..4, 4..16]
+            .iter()
+            .map(|read| {
+                let ahead = readers.note(read, u64::MAX);
+                readers.asked(ahead.end);
+                ahead.end - ahead.start
+            })
+            .collect();
+        assert_eq!(ahead, [0, 2, 8]);
+    }
+
+    #[test]
+    fn reads_here_and_there_have_nothing_ahead() {
+        let mut readers = Readers::default();
+        for piece in [700, 300, 90_000, 500, 10_000, 5000, 2500, 1200, 600_000, 1] {
+            assert!(readers.note(&(piece..piece + 1), u64::MAX).is_empty());
+        }
+    }
+}
