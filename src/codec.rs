@@ -65,7 +65,7 @@ mod decoded;
 mod deflate;
 mod entries;
 mod gate;
-mod index_store;
+pub(crate) mod index_store;
 mod inflate;
 mod input;
 mod lz4;

@@ -13,7 +13,7 @@
 //!
 //! # Locks and threads
 //!
-//! One thread, `asdf-remote`, runs all requests; a few others come and go, to look up names of hosts. Readers wait for the pieces:
+//! One thread, `asdf-remote`, runs all requests; a few others come and go, to look up names of hosts and to write pieces to disk. Readers wait for the pieces:
 //!
 //! | lock | guards | while it is held |
 //! |---|---|---|
@@ -26,6 +26,7 @@
 
 mod client;
 mod credentials;
+mod disk;
 mod error;
 mod failure;
 mod flight;
@@ -36,8 +37,14 @@ mod object;
 mod open;
 mod parts;
 mod pieces;
+#[cfg(test)]
+mod stub;
+#[cfg(test)]
+mod tests;
 
+use std::ffi::OsString;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -47,6 +54,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::codec::Cache;
 use client::Clients;
+use credentials::Variables;
+use disk::Disk;
 use object::Bytes;
 
 pub use error::{Error, Result};
@@ -58,8 +67,8 @@ pub use object::Object;
 /// How long a thread waits before it looks whether the mount has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The most threads that look up names of hosts.
-const LOOKUPS: usize = 16;
+/// The most threads that look up names of hosts and write pieces to disk.
+const HELPERS: usize = 16;
 
 /// How far objects are read.
 #[derive(Debug, Clone)]
@@ -70,6 +79,8 @@ pub struct Options {
     pub sign: bool,
     /// The longest file, in bytes, that is downloaded as a whole if the server does not send parts.
     pub max_download: u64,
+    /// The directory where pieces of objects are kept for the next mount, and how many bytes in all.
+    pub disk: Option<(PathBuf, u64)>,
 }
 
 impl Default for Options {
@@ -78,6 +89,7 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             sign: true,
             max_download: 1 << 30,
+            disk: None,
         }
     }
 }
@@ -90,6 +102,7 @@ struct Inner {
     options: Options,
     cache: Arc<Cache>,
     clients: Clients,
+    disk: Option<Arc<Disk>>,
     handle: Handle,
     /// Bytes that are under way and that no reader has asked for.
     ahead: Arc<AtomicU64>,
@@ -102,20 +115,36 @@ impl Remote {
     /// behind.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::error::Error::Io) if there can be no thread.
+    /// [`Error::Io`](crate::error::Error::Io) if there can be no thread, or if others may write in the directory of [`Options::disk`].
     pub fn new(options: Options, cache: &Arc<Cache>) -> crate::error::Result<Self> {
+        let text = |(name, value): (OsString, OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        let variables = std::env::vars_os().filter_map(text).collect();
+        Self::with_variables(options, cache, variables)
+    }
+
+    /// As [`Remote::new`], with these environment variables for buckets of S3.
+    fn with_variables(
+        options: Options,
+        cache: &Arc<Cache>,
+        variables: Variables,
+    ) -> crate::error::Result<Self> {
+        let disk = options.disk.as_ref();
+        let disk = disk.map(|(dir, room)| Disk::new(dir, *room)).transpose()?;
         // a second mount of the process finds it installed
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
-            .max_blocking_threads(LOOKUPS)
+            .max_blocking_threads(HELPERS)
             .thread_name("asdf-remote")
             .enable_all()
             .build()
             .map_err(|cause| crate::error::Error::io("starting the thread of requests", cause))?;
         Ok(Self(Arc::new(Inner {
-            clients: Clients::new(&options),
+            clients: Clients::new(&options, variables),
             options,
+            disk,
             cache: Arc::clone(cache),
             handle: runtime.handle().clone(),
             ahead: Arc::default(),

@@ -1,10 +1,10 @@
-//! Files of seek indexes, stored between mounts.
+//! Files of seek indexes, stored between mounts; and those of other things that are worth it, by their [`Kind`].
 //!
 //! One file for each block, in a directory of the user's own:
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | `ASDFIDX`, and the version of this format, 4 |
+//! | 8 | what kind of file it is: `ASDFIDX`, and the version of this format, 4 |
 //! | 4 | CRC-32 of all that follows |
 //! | 4 | length of the key |
 //! | n | the key: what the index is of, compared byte for byte |
@@ -34,8 +34,22 @@ use super::deflate::crc32;
 use crate::error::{Error, Result};
 use crate::source::Fields;
 
-/// First bytes of a file; the last is the version of the format.
-const MAGIC: [u8; 8] = *b"ASDFIDX\x04";
+/// A kind of file.
+pub(crate) struct Kind {
+    /// First bytes of a file; the last is the version of the format.
+    pub(crate) magic: [u8; 8],
+    /// What the name of a file has behind the number that it begins with; a file being written has more behind that.
+    pub(crate) suffix: &'static str,
+    /// Length of the largest file.
+    pub(crate) longest: u64,
+}
+
+/// Those of indexes; the largest index of any codec fits, with checksums and key.
+static INDEXES: Kind = Kind {
+    magic: *b"ASDFIDX\x04",
+    suffix: ".index",
+    longest: 20 << 20,
+};
 
 /// Bytes before the key.
 const HEAD_LEN: usize = 16;
@@ -43,15 +57,9 @@ const HEAD_LEN: usize = 16;
 /// The longest key.
 const KEY_LEN: usize = 128 << 10;
 
-/// The largest file: what the largest index of any codec takes, checksums and key.
-const FILE_LEN: u64 = 20 << 20;
-
 /// Bytes and files in the directory; beyond that, the files that were not used for the longest time are removed.
 const DIR_LEN: u64 = 256 << 20;
 const DIR_FILES: usize = 4096;
-
-/// What the name of a file has behind the number that it begins with; a file being written has more behind that.
-const SUFFIX: &str = ".index";
 
 /// Digits of that number.
 const DIGITS: usize = 16;
@@ -68,8 +76,9 @@ pub struct IndexSlot {
     key: Key,
 }
 
-/// An index file that was opened, but not read yet.
-pub(super) struct StoredIndex {
+/// A file that was opened, but not read yet.
+pub(crate) struct StoredIndex {
+    kind: &'static Kind,
     file: File,
     len: u64,
 }
@@ -93,7 +102,7 @@ impl IndexSlot {
 
     /// Opens the file of this key, if it exists and its owner and permissions are right.
     pub(super) fn find(&self, key: &[u8]) -> Option<StoredIndex> {
-        match find(&self.dir, &file_name(key)) {
+        match find(&INDEXES, &self.dir, key) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
@@ -105,7 +114,9 @@ impl IndexSlot {
 
     /// Stores an index. A failure is only logged: the next mount is slower.
     pub(super) fn store(&self, key: &[u8], index: &[u8]) {
-        match store(&self.dir, key, index) {
+        let stored = store(&INDEXES, &self.dir, key, index);
+        let stored = stored.and_then(|dir| make_room(&INDEXES, &dir, DIR_LEN, DIR_FILES));
+        match stored {
             Ok(()) => log::debug!("{} bytes of index kept", index.len()),
             Err(error) => log::debug!("index not kept in {}: {error}", self.dir.display()),
         }
@@ -118,11 +129,11 @@ impl StoredIndex {
         self.len
     }
 
-    /// The index, if the file is whole and has this key.
-    pub(super) fn read(mut self, key: &[u8]) -> Option<Vec<u8>> {
+    /// What is stored, if the file is whole and has this key.
+    pub(crate) fn read(mut self, key: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(self.len).ok()?];
         self.file.read_exact(&mut bytes).ok()?;
-        let index = index_of(&bytes, key)?;
+        let index = index_of(self.kind, &bytes, key)?;
         let start = bytes.len().saturating_sub(index.len());
         bytes.drain(..start);
         // Only the order in which old files are removed depends on it.
@@ -145,11 +156,11 @@ pub fn check_index_dir(dir: &Path) -> Result<()> {
 }
 
 /// The index in the bytes of a file, if they are whole and of this key.
-fn index_of<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+fn index_of<'a>(kind: &Kind, bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let mut fields = Fields(bytes);
     let magic: [u8; 8] = fields.array()?;
     let sum = u32::from_le_bytes(fields.array()?);
-    if magic != MAGIC || crc32(0, fields.0) != sum {
+    if magic != kind.magic || crc32(0, fields.0) != sum {
         return None;
     }
     let len = usize::try_from(fields.u32()?).ok()?;
@@ -157,15 +168,15 @@ fn index_of<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// What comes before the index in a file.
-fn head(key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
+fn head(kind: &Kind, key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
     let len = u32::try_from(key.len()).ok()?.to_le_bytes();
     let sum = crc32(crc32(crc32(0, &len), key), index);
-    Some([MAGIC.as_slice(), &sum.to_le_bytes(), &len, key].concat())
+    Some([kind.magic.as_slice(), &sum.to_le_bytes(), &len, key].concat())
 }
 
 /// The name of a key's file: its hash. Two keys with the same hash replace each other's file.
-fn file_name(key: &[u8]) -> String {
-    format!("{:0DIGITS$x}{SUFFIX}", fnv1a(key))
+fn file_name(kind: &Kind, key: &[u8]) -> String {
+    format!("{:0DIGITS$x}{}", fnv1a(key), kind.suffix)
 }
 
 /// The 64-bit FNV-1a hash, which will not change between versions of this program.
@@ -176,38 +187,47 @@ pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
 }
 
 /// Whether we have made a file of this name.
-fn is_ours(name: &CStr) -> bool {
+fn is_ours(kind: &Kind, name: &CStr) -> bool {
     let name = name.to_bytes();
     name.split_at_checked(DIGITS).is_some_and(|(digits, rest)| {
-        digits.iter().all(u8::is_ascii_hexdigit) && rest.starts_with(SUFFIX.as_bytes())
+        digits.iter().all(u8::is_ascii_hexdigit) && rest.starts_with(kind.suffix.as_bytes())
     })
 }
 
-fn find(dir: &Path, name: &str) -> io::Result<StoredIndex> {
+/// Opens the file of this key, if it exists and its owner and permissions are right.
+///
+/// # Errors
+/// Of the system; what says why not.
+pub(crate) fn find(kind: &'static Kind, dir: &Path, key: &[u8]) -> io::Result<StoredIndex> {
     let dir = open_dir(dir)?;
+    let name = file_name(kind, key);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
     let meta = file.metadata()?;
     check_owner(&meta)?;
-    if !meta.is_file() || meta.len() > FILE_LEN {
+    if !meta.is_file() || meta.len() > kind.longest {
         return Err(io::Error::other("not a file of ours"));
     }
     let len = meta.len();
-    Ok(StoredIndex { file, len })
+    Ok(StoredIndex { kind, file, len })
 }
 
-fn store(path: &Path, key: &[u8], index: &[u8]) -> io::Result<()> {
+/// Writes a file, and gives the directory.
+///
+/// # Errors
+/// Of the system; what says why not.
+pub(crate) fn store(kind: &Kind, path: &Path, key: &[u8], index: &[u8]) -> io::Result<OwnedFd> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let len = HEAD_LEN
         .saturating_add(key.len())
         .saturating_add(index.len());
-    if u64::try_from(len).is_ok_and(|len| len > FILE_LEN) {
+    if u64::try_from(len).is_ok_and(|len| len > kind.longest) {
         return Err(io::Error::other(format!("{len} bytes are too many")));
     }
-    let head = head(key, index).ok_or(io::ErrorKind::InvalidInput)?;
+    let head = head(kind, key, index).ok_or(io::ErrorKind::InvalidInput)?;
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let dir = open_dir(path)?;
-    let name = file_name(key);
+    let name = file_name(kind, key);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let temporary = format!("{name}.{}.{count}", std::process::id());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -222,21 +242,21 @@ fn store(path: &Path, key: &[u8], index: &[u8]) -> io::Result<()> {
         let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
     }
     written?;
-    if let Err(error) = make_room(&dir, DIR_LEN, DIR_FILES) {
-        log::debug!("indexes in {} not counted: {error}", path.display());
-    }
-    Ok(())
+    Ok(dir)
 }
 
 /// Removes the files that were not used for the longest time, until the rest is within the limits.
 ///
 /// A file that can't be removed stays: another mount has removed it, or it is not ours.
-fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
+///
+/// # Errors
+/// Of listing the directory.
+pub(crate) fn make_room(kind: &Kind, dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
     let mut found = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        if is_ours(name)
+        if is_ours(kind, name)
             && let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
             && FileType::from_raw_mode(stat.st_mode).is_file()
         {
@@ -251,7 +271,7 @@ fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
         if sum > limit || n >= files {
             let removed = rustix::fs::unlinkat(dir, name, AtFlags::empty());
             if let Err(error) = removed {
-                log::debug!("index {name:?} not removed: {error}");
+                log::debug!("{name:?} not removed: {error}");
             }
         }
     }
@@ -289,6 +309,14 @@ mod tests {
     use tempfile::TempDir;
 
     const KEY: &[u8] = b"this block of this file";
+
+    fn file_name(key: &[u8]) -> String {
+        super::file_name(&INDEXES, key)
+    }
+
+    fn index_of<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+        super::index_of(&INDEXES, bytes, key)
+    }
 
     /// A directory that does not exist yet, in one that goes away with the test.
     fn dir() -> (TempDir, PathBuf) {
@@ -426,13 +454,13 @@ mod tests {
         fs::write(dir.join("not ours"), [0; 5000]).unwrap();
         assert!(load(&dir, &keys[1]).is_some(), "used now");
         let handle = open_dir(&dir).unwrap();
-        make_room(&handle, 3500, 100).unwrap();
+        make_room(&INDEXES, &handle, 3500, 100).unwrap();
         let kept = |n: usize| dir.join(file_name(&keys[n])).exists();
         assert_eq!(
             [0, 1, 2, 3, 4, 5].map(kept),
             [false, true, false, false, true, true]
         );
-        make_room(&handle, 3500, 1).unwrap();
+        make_room(&INDEXES, &handle, 3500, 1).unwrap();
         assert!(kept(1) && !kept(5));
         assert!(dir.join("not ours").exists());
     }
@@ -442,7 +470,7 @@ mod tests {
         let (_place, dir) = dir();
         slot(&dir).store(KEY, b"an index");
         let old = |n: u64| {
-            let path = dir.join(format!("{n:016x}{SUFFIX}"));
+            let path = dir.join(format!("{n:016x}{}", INDEXES.suffix));
             let file = File::create(&path).unwrap();
             file.set_len(DIR_LEN).unwrap();
             let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(n);
@@ -455,7 +483,7 @@ mod tests {
         let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(2);
         let dir_there = File::open(&files[1]).unwrap();
         dir_there.set_modified(then).unwrap();
-        store(&dir, b"another", b"an index").unwrap();
+        slot(&dir).store(b"another", b"an index");
         let there = [&files[0], &files[1], &files[2]].map(|path| path.exists());
         assert_eq!(there, [false, true, false]);
         assert!(load(&dir, KEY).is_some() && load(&dir, b"another").is_some());
@@ -463,7 +491,11 @@ mod tests {
 
     #[test]
     fn a_file_that_was_torn_or_changed_anywhere_is_not_used() {
-        let whole = [head(KEY, b"an index").unwrap().as_slice(), b"an index"].concat();
+        let whole = [
+            head(&INDEXES, KEY, b"an index").unwrap().as_slice(),
+            b"an index",
+        ]
+        .concat();
         assert_eq!(index_of(&whole, KEY), Some(b"an index".as_slice()));
         for at in 0..whole.len() {
             assert!(index_of(&whole[..at], KEY).is_none(), "cut at {at}");
@@ -483,7 +515,7 @@ mod tests {
         ) {
             let mut file = bytes;
             if right && file.len() >= HEAD_LEN {
-                file[..8].copy_from_slice(&MAGIC);
+                file[..8].copy_from_slice(&INDEXES.magic);
                 let sum = crc32(0, &file[12..]);
                 file[8..12].copy_from_slice(&sum.to_le_bytes());
             }

@@ -25,7 +25,7 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, RANGE, USER_AGENT};
 
 use super::Options;
-use super::credentials::Profile;
+use super::credentials::{Profile, Variables};
 use super::error::{Error, Result};
 use super::location::{Cloud, Kind, Location, Login};
 
@@ -56,6 +56,8 @@ pub(super) struct Stored {
 /// The clients that are known already.
 pub(super) struct Clients {
     sign: bool,
+    /// Those of the environment.
+    variables: Variables,
     connect: Duration,
     web: Mutex<HashMap<(String, Option<Login>), reqwest::Client>>,
     buckets: Mutex<HashMap<(Cloud, String), Bucket>>,
@@ -68,9 +70,10 @@ struct Bucket {
 }
 
 impl Clients {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &Options, variables: Variables) -> Self {
         Self {
             sign: options.sign,
+            variables,
             connect: options.timeout.min(CONNECT),
             web: Mutex::default(),
             buckets: Mutex::default(),
@@ -191,9 +194,16 @@ impl Clients {
 
     /// A bucket of S3 with what environment and profile say, and whether credentials have to be guessed.
     async fn amazon(&self, name: &str) -> object_store::Result<(AmazonS3Builder, bool)> {
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(name);
+        let mut builder = AmazonS3Builder::new().with_bucket_name(name);
+        for (variable, value) in &self.variables {
+            if variable.starts_with("AWS_")
+                && let Ok(key) = variable.to_ascii_lowercase().parse()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
         let says = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
-        let profile = Profile::find();
+        let profile = Profile::find(&self.variables);
         if !self.sign {
             builder = builder.with_skip_signature(true);
         }

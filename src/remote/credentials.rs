@@ -3,7 +3,6 @@
 //! Only what stands there in plain: no roles that have to be assumed, no single sign-on, no programs that are asked.
 
 use std::collections::HashMap;
-use std::env;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
@@ -11,17 +10,22 @@ use std::path::PathBuf;
 /// The longest file that is read.
 const FILE_LIMIT: u64 = 1 << 20;
 
+/// Environment variables.
+pub(super) type Variables = HashMap<String, String>;
+
 /// A profile; empty where there is none.
 #[derive(Default)]
 pub(super) struct Profile(HashMap<String, String>);
 
 impl Profile {
     /// The profile of `AWS_PROFILE`, or the default one.
-    pub(super) fn find() -> Self {
-        let name = env::var("AWS_PROFILE").unwrap_or_else(|_| "default".to_owned());
-        let config = read("AWS_CONFIG_FILE", "config");
-        let credentials = read("AWS_SHARED_CREDENTIALS_FILE", "credentials");
-        Self::of(&name, &config, &credentials)
+    pub(super) fn find(variables: &Variables) -> Self {
+        let name = variables
+            .get("AWS_PROFILE")
+            .map_or("default", String::as_str);
+        let config = read(variables, "AWS_CONFIG_FILE", "config");
+        let credentials = read(variables, "AWS_SHARED_CREDENTIALS_FILE", "credentials");
+        Self::of(name, &config, &credentials)
     }
 
     fn of(name: &str, config: &str, credentials: &str) -> Self {
@@ -81,10 +85,12 @@ fn section(text: &str, found: &mut HashMap<String, String>, wanted: impl Fn(&str
 }
 
 /// The file that a variable names, or the one of this name in `~/.aws`; empty if it can't be read.
-fn read(variable: &str, name: &str) -> String {
-    let path = env::var_os(variable)
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".aws").join(name)));
+fn read(variables: &Variables, variable: &str, name: &str) -> String {
+    let path = variables.get(variable).map(PathBuf::from);
+    let path = path.or_else(|| {
+        let home = variables.get("HOME")?;
+        Some(PathBuf::from(home).join(".aws").join(name))
+    });
     let mut text = String::new();
     if let Some(file) = path.and_then(|path| File::open(path).ok())
         && file.take(FILE_LIMIT).read_to_string(&mut text).is_err()

@@ -121,6 +121,17 @@ impl Location {
         Ok(place)
     }
 
+    /// All of it, with what is secret: only to tell it from others.
+    pub(super) fn key(&self) -> String {
+        match &self.0 {
+            Kind::Web { url, login } => {
+                let login = login.as_ref().map(|login| (&login.user, &login.password));
+                format!("{url} {login:?}")
+            }
+            Kind::Bucket { .. } => self.to_string(),
+        }
+    }
+
     pub(super) fn kind(&self) -> &Kind {
         &self.0
     }

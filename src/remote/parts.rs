@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use super::Inner;
 use super::client::Stored;
+use super::disk::Shelf;
 use super::error::{Error, Result};
 use super::flight::Flight;
 use super::identity::Identity;
 use super::location::Location;
-use super::pieces::{PIECE, REQUEST, Readers, bytes_of, pieces_of, runs};
+use super::pieces::{PIECE, REQUEST, Readers, bytes_of, piece_len, pieces_of, runs};
 use crate::codec::CountedBuf;
 use crate::source::{checked_end, len_u64};
 
@@ -33,6 +34,8 @@ pub(super) struct Parts {
     pub(super) identity: Arc<Identity>,
     /// The object's key in the cache.
     pub(super) key: u64,
+    /// Its place on disk, if it has one.
+    shelf: Option<Shelf>,
     /// Not held while anything is waited for. Under it the lock of the cache is taken, and no other.
     state: Mutex<State>,
     /// Signalled when a piece has come or a request has ended.
@@ -68,6 +71,10 @@ impl Parts {
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             key: inner.cache.new_key(),
+            shelf: inner
+                .disk
+                .as_ref()
+                .and_then(|disk| Shelf::new(disk, at, &identity)),
             inner: Arc::clone(inner),
             at: at.clone(),
             stored,
@@ -129,13 +136,13 @@ impl Parts {
         let under_way = self.inner.ahead.load(Ordering::Relaxed);
         let room = self.inner.cache.room_ahead().saturating_sub(under_way);
         if ahead.is_empty() || bytes > room || state.requests >= AT_ONCE.saturating_sub(1) {
-            self.launch(&mut state, pieces.clone(), pieces.end);
+            self.launch(&mut state, pieces.clone(), pieces.end, None);
         } else if ahead.start > pieces.end {
-            self.launch(&mut state, pieces.clone(), pieces.end);
-            let asked = self.launch(&mut state, ahead.clone(), ahead.start);
+            self.launch(&mut state, pieces.clone(), pieces.end, None);
+            let asked = self.launch(&mut state, ahead.clone(), ahead.start, None);
             state.readers.asked(asked);
         } else {
-            let asked = self.launch(&mut state, pieces.start..ahead.end, pieces.end);
+            let asked = self.launch(&mut state, pieces.start..ahead.end, pieces.end, None);
             state.readers.asked(asked);
         }
         Ok(())
@@ -145,13 +152,21 @@ impl Parts {
     pub(super) fn prefetch(&self, pieces: Range<u64>) {
         let mut state = self.lock();
         let start = pieces.start;
-        self.launch(&mut state, pieces, start);
+        self.launch(&mut state, pieces, start, None);
     }
 
     /// Sends requests for those of the pieces that are neither here nor under way, as far as there may be more; those from `ahead` on
-    /// no reader has asked for. Returns the piece up to which all is here or asked for.
-    fn launch(&self, state: &mut State, wanted: Range<u64>, ahead: u64) -> u64 {
-        let is_missing = |piece| !state.slots.contains_key(&piece) && !self.is_here(piece);
+    /// no reader has asked for. The one that is `forced` is not looked for on disk. Returns the piece up to which all is here or asked for.
+    fn launch(
+        &self,
+        state: &mut State,
+        wanted: Range<u64>,
+        ahead: u64,
+        forced: Option<u64>,
+    ) -> u64 {
+        let is_missing = |piece| {
+            !state.slots.contains_key(&piece) && (forced == Some(piece) || !self.is_here(piece))
+        };
         // a long read asks for more when it gets there
         let end = wanted
             .end
@@ -179,12 +194,25 @@ impl Parts {
     }
 
     fn is_here(&self, piece: u64) -> bool {
-        self.inner.cache.contains(self.key, piece)
+        let on_disk = || self.shelf.as_ref().is_some_and(|shelf| shelf.has(piece));
+        self.inner.cache.contains(self.key, piece) || on_disk()
+    }
+
+    /// A piece from the disk.
+    fn load(&self, piece: u64) -> Option<Arc<CountedBuf>> {
+        let len = piece_len(piece, self.identity.size());
+        let found = self.shelf.as_ref()?.load(piece, len)?;
+        let mut buffer = self.inner.cache.fetched(self.key, len);
+        buffer.copy_from_slice(&found);
+        Some(self.inner.cache.insert(self.key, piece, buffer, false))
     }
 
     /// A piece, of a read that goes up to `end`.
     fn piece(&self, piece: u64, end: u64) -> crate::error::Result<Arc<CountedBuf>> {
         if let Some(found) = self.inner.cache.get(self.key, piece) {
+            return Ok(found);
+        }
+        if let Some(found) = self.load(piece) {
             return Ok(found);
         }
         let outcome = self
@@ -203,7 +231,8 @@ impl Parts {
                 return Ok(found);
             }
             if !state.slots.contains_key(&piece) {
-                self.launch(&mut state, piece..end, end);
+                // what is on disk may be damaged
+                self.launch(&mut state, piece..end, end, Some(piece));
             }
             if let Some(slot) = state.slots.get_mut(&piece) {
                 slot.waiting = slot.waiting.saturating_add(1);
@@ -263,6 +292,9 @@ impl Parts {
         let waiting = slot.map_or(0, |slot| slot.waiting);
         let unread = ahead && waiting == 0;
         let bytes = self.inner.cache.insert(self.key, piece, bytes, unread);
+        if let Some(shelf) = &self.shelf {
+            shelf.store(piece, &bytes, &self.inner.handle);
+        }
         if waiting > 0 {
             let slot = Slot {
                 waiting,

@@ -68,7 +68,7 @@ const CRATES: &[(&str, &[&str])] = &[
         &["asdf/json.rs", "cli.rs", "cli/check.rs", "cli/report/"],
     ),
     ("serde_json", &["asdf/json.rs", "cli.rs"]),
-    ("sha2", &["save/digest.rs"]),
+    ("sha2", &["remote/disk.rs", "save/digest.rs"]),
     ("signal_hook", &["cli/daemon.rs", "cli/limits.rs"]),
     ("strsim", &["cli/options/table.rs"]),
     ("tempfile", &["source/spool.rs"]),

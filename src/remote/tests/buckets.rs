@@ -1,0 +1,137 @@
+//! Buckets of S3: keys, signatures, listings.
+
+use super::*;
+
+/// An environment variable.
+type Variable<'a> = (&'a str, &'a str);
+
+/// A remote that finds its buckets at the stub.
+fn bucket_of(stub: &Stub, variables: &[(&str, &str)], options: Options) -> Remote {
+    let endpoint = stub.url("");
+    let common = [
+        ("AWS_ENDPOINT_URL", endpoint.as_str()),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_REGION", "us-east-1"),
+    ];
+    let all = common.iter().chain(variables);
+    let all = all
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    Remote::with_variables(options, &Cache::new(16 << 20), all).unwrap()
+}
+
+const KEYS: [(&str, &str); 2] = [
+    ("AWS_ACCESS_KEY_ID", "AKTEST"),
+    ("AWS_SECRET_ACCESS_KEY", "verysecret"),
+];
+
+#[test]
+fn an_object_of_a_bucket_is_read_with_a_signature_or_without() {
+    let bytes = bytes(300_000);
+    let home = tempfile::tempdir().unwrap();
+    let credentials = home.path().join("credentials");
+    std::fs::write(
+        &credentials,
+        "[survey]\naws_access_key_id = AKFILE\naws_secret_access_key = s\n",
+    )
+    .unwrap();
+    let file = ("AWS_SHARED_CREDENTIALS_FILE", credentials.to_str().unwrap());
+    let cases: [(&[Variable<'_>], bool, Option<&str>); 4] = [
+        (&KEYS, true, Some("AKTEST")),
+        (&KEYS, false, None),
+        (&[file, ("AWS_PROFILE", "survey")], true, Some("AKFILE")),
+        (&[("AWS_SKIP_SIGNATURE", "true")], true, None),
+    ];
+    for (variables, sign, signer) in cases {
+        let stub = server(&bytes, move |request, answer| {
+            assert_eq!(request.target, "/pub/a/b%20c%2B%CE%B1.asdf");
+            let signature = request.header("authorization").unwrap_or_default();
+            assert_eq!(
+                signature.split("Credential=").nth(1).map(|id| &id[..6]),
+                signer
+            );
+            answer
+        });
+        let remote = bucket_of(&stub, variables, Options { sign, ..options() });
+        let object = remote.open(&at("s3://pub/a/b c+α.asdf")).unwrap();
+        assert!(read_all(&*object, u64::MAX).unwrap() == bytes);
+    }
+}
+
+/// A page of a listing as S3 writes it.
+fn page(keys: &[&str], more: bool) -> Answer {
+    let mut text =
+        format!("<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>{more}</IsTruncated>");
+    for key in keys {
+        let key = format!("<Key>{key}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>");
+        text = format!("{text}<Contents>{key}<ETag>&quot;x&quot;</ETag><Size>7</Size></Contents>");
+    }
+    if more {
+        text += "<NextContinuationToken>next</NextContinuationToken>";
+    }
+    Answer::new(200, (text + "</ListBucketResult>").as_bytes())
+}
+
+#[test]
+fn a_prefix_is_listed_page_by_page() {
+    let stub = Stub::new(|request| {
+        assert!(
+            request.target.starts_with("/pub?") || request.target.starts_with("/pub/?"),
+            "{}",
+            request.target
+        );
+        assert!(
+            request.target.contains("prefix=visit%2F"),
+            "{}",
+            request.target
+        );
+        match request.number {
+            0 => Answer::new(503, b"<Code>SlowDown</Code>"),
+            1 => page(&["visit/a.asdf", "visit/deep/er/b c.asdf"], true),
+            2 => Answer::new(500, b""),
+            3 => {
+                assert!(
+                    request.target.contains("start-after=visit%2Fdeep%2Fer%2Fb"),
+                    "{}",
+                    request.target
+                );
+                page(&["visit/x&amp;y.asdf"], true)
+            }
+            _ => page(&["visit/z.asdf"], false),
+        }
+    });
+    let remote = bucket_of(&stub, &KEYS, options());
+    let prefix = at("s3://pub/visit/");
+    let found = remote.list(&prefix).unwrap();
+    let names: Vec<_> = found.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["a.asdf", "deep/er/b c.asdf", "x&y.asdf", "z.asdf"]);
+    assert!(
+        found
+            .iter()
+            .all(|entry| entry.size == 7 && entry.etag.as_deref() == Some("\"x\""))
+    );
+    assert_eq!(
+        prefix.join(names[1]).unwrap(),
+        at("s3://pub/visit/deep/er/b c.asdf")
+    );
+    let web = remote.list(&at("https://h/a/")).unwrap_err();
+    assert!(matches!(web, Error::NoListing { .. }));
+}
+
+#[test]
+fn a_listing_that_is_refused_or_endless_is_an_error() {
+    let denied = Stub::new(|_| Answer::new(403, b"<Code>AccessDenied</Code>"));
+    let error = bucket_of(&denied, &KEYS, options())
+        .list(&at("s3://pub/"))
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Denied { why, .. } if why.contains("AccessDenied")),
+        "{error}"
+    );
+    assert!(!format!("{error:?}").contains("verysecret"));
+    let long = Stub::new(|_| Answer::new(200, &vec![b' '; 20 << 20]).how(How::Chunked));
+    let error = bucket_of(&long, &KEYS, options())
+        .list(&at("s3://pub/"))
+        .unwrap_err();
+    assert!(error.to_string().contains("longer than"), "{error}");
+}

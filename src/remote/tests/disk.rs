@@ -1,0 +1,114 @@
+//! Pieces on disk.
+
+use std::sync::Mutex;
+
+use super::*;
+
+#[test]
+fn pieces_are_kept_for_the_next_mount_and_never_of_another_state() {
+    let bytes = bytes(MIB);
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("far");
+    let state = Arc::new(Mutex::new("\"1\"".to_owned()));
+    let (now, body) = (Arc::clone(&state), bytes.clone());
+    let stub = Stub::new(move |request| Answer::good(request, &body, &now.lock().unwrap()));
+    let mount = || {
+        let disk = Some((dir.clone(), 32 << 20));
+        remote_with(16 << 20, Options { disk, ..options() })
+    };
+    let sent = |remote: &Remote| {
+        let before = stub.sent();
+        let object = open(remote, &stub).unwrap();
+        assert!(read_all(&*object, u64::MAX).unwrap() == bytes);
+        stub.sent() - before
+    };
+    let files = || {
+        std::fs::read_dir(&dir).map_or(0, |found| {
+            found
+                .filter(|file| {
+                    file.as_ref()
+                        .unwrap()
+                        .path()
+                        .extension()
+                        .is_some_and(|e| e == "piece")
+                })
+                .count()
+        })
+    };
+    let wait_for = |count: usize| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while files() < count {
+            assert!(Instant::now() < deadline, "{} files", files());
+            thread::yield_now();
+        }
+    };
+    let first = mount();
+    assert_eq!(sent(&first), MIB);
+    wait_for(16);
+    drop(first);
+    assert!(
+        sent(&mount()) <= 64 << 10,
+        "only the first piece says what the object is"
+    );
+    // a damaged piece is fetched again
+    for file in std::fs::read_dir(&dir).unwrap().take(3) {
+        let path = file.unwrap().path();
+        let mut damaged = std::fs::read(&path).unwrap();
+        damaged[30_000] ^= 1;
+        std::fs::write(&path, damaged).unwrap();
+    }
+    let again = sent(&mount());
+    assert!((128 << 10..=256 << 10).contains(&again), "{again}");
+    "\"2\"".clone_into(&mut state.lock().unwrap());
+    assert_eq!(sent(&mount()), MIB, "of another state nothing is taken");
+    "W/\"3\"".clone_into(&mut state.lock().unwrap());
+    for _ in 0..2 {
+        assert_eq!(sent(&mount()), MIB, "nothing is kept by a weak tag");
+    }
+}
+
+#[test]
+fn the_disk_is_used_up_to_its_size_and_by_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let bytes = bytes(8 * MIB);
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("far");
+    let stub = server(&bytes, |_, answer| answer);
+    let disk = || Some((dir.clone(), 1 << 20));
+    let remote = remote_with(
+        64 << 20,
+        Options {
+            disk: disk(),
+            ..options()
+        },
+    );
+    let object = open(&remote, &stub).unwrap();
+    assert!(read_all(&*object, u64::MAX).unwrap() == bytes);
+    let used = || -> u64 {
+        let files = std::fs::read_dir(&dir).unwrap();
+        files
+            .filter_map(|file| Some(file.ok()?.metadata().ok()?.len()))
+            .sum()
+    };
+    assert!(used() <= (1 << 20) + (256 << 10), "{}", used());
+    assert_eq!(
+        std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
+    drop((object, remote));
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = Remote::new(
+        Options {
+            disk: disk(),
+            ..options()
+        },
+        &Cache::new(1 << 20),
+    );
+    assert!(
+        refused
+            .map(drop)
+            .unwrap_err()
+            .to_string()
+            .contains("others may write")
+    );
+}
