@@ -56,9 +56,10 @@ pub(super) fn start(
     };
     // in tests a logger may be there already; then that one is used
     let _ = Builder::new()
-        .filter_level(level)
-        // its lines have numbers where ours have paths, and call a mount that is taken away from outside an error
-        .filter_module("fuser", LevelFilter::Off)
+        // no messages but ours: those of others have numbers where ours have paths, or URLs with what is secret in them, and call a
+        // mount that is taken away from outside an error
+        .filter_level(LevelFilter::Off)
+        .filter_module("asdf_mount", level)
         .target(Target::Pipe(Box::new(sink.clone())))
         .format(|out, record| {
             let text = printable(&record.args().to_string());

@@ -15,8 +15,7 @@ const RETRIES: u32 = 5;
 /// How long is waited before the first of them; before each other, twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
-/// Why an attempt gave less than was asked for.
-#[derive(Debug)]
+/// Why an attempt gave less than was asked for. It has no `Debug`, in which the URL would be whole.
 pub(super) enum Failure {
     /// Nothing came for too long.
     Stalled,

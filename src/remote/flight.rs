@@ -62,7 +62,8 @@ impl Flight {
                 return;
             };
             if let Some(wait) = wait {
-                log::debug!("{}: {failure:?}, tried again", parts.at);
+                let told = failure.told(&parts.at, guesses, parts.inner.options.timeout);
+                log::debug!("tried again: {told}");
                 drop(parts);
                 tokio::time::sleep(wait).await;
             } else {

@@ -88,10 +88,11 @@ async fn again(
     } else {
         None
     };
+    let told = failure.told(at, stored.guesses, inner.options.timeout);
     let Some(wait) = wait else {
-        return Err(failure.told(at, stored.guesses, inner.options.timeout));
+        return Err(told);
     };
-    log::debug!("{at}: {failure:?}, tried again");
+    log::debug!("tried again: {told}");
     tokio::time::sleep(wait).await;
     Ok(())
 }
