@@ -44,6 +44,8 @@
 //! - On `Scheduler::changed`, for a run slot or memory, with no lock but `Shared::index_loaded`. A thread with a run slot does
 //!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see
 //!   whether the mount has ended. The rule is that of `Gate`, of which a test tries every order.
+//! - For a server, in the source of an object that lies far away (`Cache::while_waiting`): it has given back its run slot, not
+//!   its memory, and waits on `Scheduler::changed` for a slot afterwards. Locks of this page that it holds are those of one block.
 //! - On `Scheduler::called`, a thread `asdf-ahead` without a job, with nothing.
 //! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
 //!   chain, but only for threads that wait for no run slot (`Buffers::beneath_decoders`).

@@ -4,7 +4,8 @@
 //! [`Scheduler`](super::scheduler::Scheduler)), so that a test can try every order in which threads may ask.
 //!
 //! A thread asks for memory first and for a run slot then. It never waits for memory while it has a run slot or memory, and one
-//! that has a run slot waits for nothing: so the threads that are admitted always come to their end.
+//! that has a run slot waits for nothing: so the threads that are admitted always come to their end. Before a thread waits for
+//! a server it gives its run slot back, and asks for one again afterwards; it keeps its memory.
 
 /// What is admitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -89,6 +90,12 @@ mod tests {
         /// It has its memory, and asks for a run slot.
         Granted,
         Running,
+        /// It waits for a server, without a run slot.
+        Away,
+        /// It asks for a run slot again.
+        Back,
+        /// It has one again.
+        Resumed,
         /// It waits for the end of the thread before it, without memory.
         Following,
         Ended,
@@ -101,6 +108,8 @@ mod tests {
         urgent: bool,
         /// Whether it finds after its first step that the thread before it decodes what it wants, and waits for that.
         follows: bool,
+        /// Whether it waits for a server within each step.
+        waits: bool,
     }
 
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -152,7 +161,20 @@ mod tests {
                     gate.urgent -= usize::from(program.urgent);
                     *at = At::Running;
                 }
-                At::Running => {
+                At::Running if program.waits => {
+                    gate.stop();
+                    *at = At::Away;
+                }
+                At::Away => {
+                    gate.urgent += 1;
+                    *at = At::Back;
+                }
+                At::Back => {
+                    gate.run(false).then_some(())?;
+                    gate.urgent -= 1;
+                    *at = At::Resumed;
+                }
+                At::Running | At::Resumed => {
                     gate.stop();
                     *step += 1;
                     *at = At::Asking;
@@ -174,7 +196,8 @@ mod tests {
         }
 
         fn check(&self) {
-            let running = self.threads.iter().filter(|t| t.0 == At::Running).count();
+            let runs = |thread: &&(At, usize, u64)| matches!(thread.0, At::Running | At::Resumed);
+            let running = self.threads.iter().filter(runs).count();
             let held: u64 = self.threads.iter().map(|t| t.2).sum();
             assert!(running == self.gate.running && running <= self.gate.slots);
             assert!(held == self.gate.granted && held <= self.gate.memory);
@@ -240,6 +263,7 @@ mod tests {
                     needs,
                     urgent,
                     follows,
+                    waits: needs.len() > 1 && urgent,
                 })
             })
             .collect();

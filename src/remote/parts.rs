@@ -17,11 +17,15 @@ use super::pieces::{PIECE, REQUEST, Readers, bytes_of, piece_len, pieces_of, run
 use crate::codec::CountedBuf;
 use crate::source::{checked_end, len_u64};
 
-/// The most requests that are under way for one object; one of them is left for what a reader waits for.
+/// The most requests that are under way ahead of the readers of one object. What a reader waits for may be one more, so that it
+/// need not wait for the end of a long one first.
 const AT_ONCE: usize = 4;
 
 /// How long a thread waits before it looks whether the mount has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What is asked for at once for one read is at most this part of the budget.
+const READ_SHARE: u64 = 4;
 
 /// What is fetched ahead with one request is at most this part of the budget.
 const REQUEST_SHARE: u64 = 16;
@@ -135,7 +139,7 @@ impl Parts {
         let bytes = bytes.end.saturating_sub(bytes.start);
         let under_way = self.inner.ahead.load(Ordering::Relaxed);
         let room = self.inner.cache.room_ahead().saturating_sub(under_way);
-        if ahead.is_empty() || bytes > room || state.requests >= AT_ONCE.saturating_sub(1) {
+        if ahead.is_empty() || bytes > room || state.requests >= AT_ONCE {
             self.launch(&mut state, pieces.clone(), pieces.end, None);
         } else if ahead.start > pieces.end {
             self.launch(&mut state, pieces.clone(), pieces.end, None);
@@ -167,16 +171,16 @@ impl Parts {
         let is_missing = |piece| {
             !state.slots.contains_key(&piece) && (forced == Some(piece) || !self.is_here(piece))
         };
-        // a long read asks for more when it gets there
-        let end = wanted
-            .end
-            .min(wanted.start.saturating_add(REQUEST.saturating_mul(2)));
+        // a long read asks for more when it gets there; what does not stay until then would be fetched twice
+        let share = self
+            .inner
+            .cache
+            .budget()
+            .checked_div(READ_SHARE.saturating_mul(PIECE));
+        let most = share.unwrap_or(0).clamp(1, REQUEST.saturating_mul(2));
+        let end = wanted.end.min(wanted.start.saturating_add(most));
         for run in runs(wanted.start..end, is_missing) {
-            let most = if run.start < ahead {
-                AT_ONCE
-            } else {
-                AT_ONCE.saturating_sub(1)
-            };
+            let most = AT_ONCE.saturating_add(usize::from(run.start < ahead));
             let Some(this) = self.this.upgrade().filter(|_| state.requests < most) else {
                 return run.start;
             };

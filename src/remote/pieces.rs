@@ -11,9 +11,12 @@ pub(super) const PIECE: u64 = 64 << 10;
 /// The most pieces of one request: 8 MiB.
 pub(super) const REQUEST: u64 = 128;
 
-/// Up to so many pieces a reader has half as many fetched ahead as it has read, and as many from then on: what reads the start
-/// of a file for its text is not to fetch much of what follows.
+/// A reader that has read so many pieces or less has at most half as many fetched ahead: what reads the start of a file for its
+/// text is not to fetch much of what follows.
 const TIMID: u64 = 16;
+
+/// Requests ahead of a reader that has gone on for long.
+const AHEAD: u64 = 4;
 
 /// Readers of one object that are told apart.
 const READERS: usize = 8;
@@ -108,17 +111,22 @@ impl Readers {
 }
 
 impl Reader {
-    /// As much again as it has read, in requests of up to 8 MiB, of which two are ahead of it.
+    /// Ever larger requests, each when the one before it is half read; from the largest on there are always some ahead.
     fn ahead(&self, most: u64) -> Range<u64> {
         let read = self.reached.saturating_sub(self.from);
-        let size = if read > TIMID { read } else { read / 2 };
-        let size = size.min(REQUEST).min(most);
-        let there = self.asked.saturating_sub(self.reached);
-        let wanted = if there < size.saturating_mul(2) {
-            size
+        let largest = REQUEST.min(most);
+        let size = if read > TIMID {
+            read.saturating_mul(2).min(largest)
         } else {
-            0
+            read.min(TIMID / 2).min(largest)
         };
+        let enough = if size < largest {
+            size.div_ceil(2)
+        } else {
+            size.saturating_mul(AHEAD)
+        };
+        let there = self.asked.saturating_sub(self.reached);
+        let wanted = if there < enough { size } else { 0 };
         self.asked..self.asked.saturating_add(wanted)
     }
 }
@@ -198,11 +206,11 @@ mod tests {
             if ahead.end > ahead.start {
                 sizes.push(ahead.end - ahead.start);
                 readers.asked(ahead.end);
-                assert!(ahead.end - piece <= 3 * REQUEST + 1);
+                assert!(ahead.end - piece <= (AHEAD + 1) * REQUEST + 1);
             }
         }
         assert!(sizes.is_sorted());
-        assert_eq!((sizes[0], sizes.last()), (1, Some(&REQUEST)));
+        assert_eq!((sizes[0], sizes.last()), (2, Some(&REQUEST)));
     }
 
     #[test]
@@ -217,7 +225,7 @@ mod tests {
                 ahead.end - ahead.start
             })
             .collect();
-        assert_eq!(ahead, [0, 2, 8]);
+        assert_eq!(ahead, [0, 4, 8]);
     }
 
     #[test]

@@ -153,6 +153,8 @@ fn a_small_budget_is_kept_and_all_bytes_come() {
     let mut buf = vec![0; 20 * MIB];
     object.read_exact_at(&mut buf, 77).unwrap();
     assert!(buf == bytes[77..77 + buf.len()]);
+    let sent = stub.sent() as f64 / (44 * MIB) as f64;
+    assert!(sent < 1.25, "{sent} times what was read");
     drop(object);
     assert_eq!(remote.0.ahead.load(Ordering::Relaxed), 0);
 }

@@ -355,7 +355,7 @@ fn the_version_gate_is_in_one_place() {
 }
 
 #[test]
-fn nothing_can_talk_to_a_network() {
+fn only_the_crates_of_remote_can_talk_to_a_network() {
     for word in ["std::net", "TcpStream", "UdpSocket", "rustix::net"] {
         assert!(files_with(word).is_empty(), "{word}");
     }
