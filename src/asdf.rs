@@ -69,13 +69,14 @@ pub mod tree;
 pub mod view;
 mod yaml;
 
-use std::fs::{File, Metadata};
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::codec::Cache;
 use crate::error::{Error, Lasting, Result};
-use crate::source::{FileSource, Source};
+use crate::source::{FileSource, Source, Stat};
 
 pub use array::{Array, ArrayData, Link, Origin};
 #[doc(hidden)]
@@ -111,7 +112,8 @@ pub struct OpenOptions {
 
 /// One state of an ASDF file.
 pub struct Snapshot {
-    file: Arc<FileSource>,
+    /// The open file, if it is one of this machine.
+    file: Option<Arc<FileSource>>,
     bytes: Arc<dyn Source>,
     fits: Option<Arc<Fits>>,
     layout: Layout,
@@ -140,12 +142,13 @@ impl Snapshot {
         Self::read(file, bytes, cache, options)
     }
 
-    /// As [`Snapshot::open`], of a file whose bytes are to be taken from somewhere else: an interrupted save is shown finished.
+    /// As [`Snapshot::open`], of a file whose bytes are to be taken from somewhere else: an interrupted save is shown finished, or the
+    /// file lies far away, and there is none on this machine.
     ///
     /// # Errors
     /// As [`scan::scan`].
     pub fn read(
-        file: Arc<FileSource>,
+        file: impl Into<Option<Arc<FileSource>>>,
         bytes: Arc<dyn Source>,
         cache: Arc<Cache>,
         options: OpenOptions,
@@ -161,23 +164,23 @@ impl Snapshot {
             severity: Severity::Odd,
             error: error.clone(),
         }));
-        Ok(Self::build(file, bytes, fits, scan, cache, options))
+        Ok(Self::build(file.into(), bytes, fits, scan, cache, options))
     }
 
     /// The snapshot of a file that has been scanned already.
     #[must_use]
     pub fn new(
-        file: Arc<FileSource>,
+        file: impl Into<Option<Arc<FileSource>>>,
         bytes: Arc<dyn Source>,
         scan: Scan,
         cache: Arc<Cache>,
         options: OpenOptions,
     ) -> Self {
-        Self::build(file, bytes, None, scan, cache, options)
+        Self::build(file.into(), bytes, None, scan, cache, options)
     }
 
     fn build(
-        file: Arc<FileSource>,
+        file: Option<Arc<FileSource>>,
         bytes: Arc<dyn Source>,
         fits: Option<Fits>,
         scan: Scan,
@@ -214,7 +217,7 @@ impl Snapshot {
         replaced: &[usize],
         checked: Option<CheckedText>,
     ) -> Self {
-        let same_file = Arc::ptr_eq(&file, self.file.file());
+        let same_file = (self.file.as_ref()).is_some_and(|open| Arc::ptr_eq(&file, open.file()));
         let file = Arc::new(FileSource::new(file, scan.layout.len));
         let bytes = bytes.unwrap_or_else(|| file.clone());
         let mut next = Self::new(
@@ -270,7 +273,8 @@ impl Snapshot {
     /// Whether the arrays are known to be the same as those of another snapshot, with the same names.
     #[must_use]
     pub fn has_arrays_of(&self, other: &Self) -> bool {
-        let is_copy = Arc::ptr_eq(&self.file, &other.file) && Arc::ptr_eq(&self.text, &other.text);
+        let is_copy =
+            Arc::ptr_eq(&self.bytes, &other.bytes) && Arc::ptr_eq(&self.text, &other.text);
         let found = self.found.get().zip(other.found.get());
         is_copy || found.is_some_and(|(mine, others)| Arc::ptr_eq(mine, others))
     }
@@ -279,7 +283,7 @@ impl Snapshot {
     #[must_use]
     pub fn unread(&self) -> Self {
         Self {
-            file: Arc::clone(&self.file),
+            file: self.file.clone(),
             bytes: Arc::clone(&self.bytes),
             fits: self.fits.clone(),
             layout: self.layout.clone(),
@@ -300,16 +304,19 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`scan::scan`].
-    pub fn read_again(&self, file: Arc<File>) -> Result<Self> {
-        Self::open(file, Arc::clone(&self.cache), self.options.clone())
+    pub fn read_again(
+        &self,
+        file: Option<Arc<FileSource>>,
+        bytes: Arc<dyn Source>,
+    ) -> Result<Self> {
+        Self::read(file, bytes, Arc::clone(&self.cache), self.options.clone())
     }
 
     /// The same text and layout without anything that was read of block data, which somebody else may have changed.
     ///
     /// # Errors
     /// [`Error::Io`] if the file's size can't be had.
-    pub fn with_data_anew(&self) -> Result<Self> {
-        let file = Arc::clone(self.file.file());
+    pub fn with_data_anew(&self, file: Arc<File>) -> Result<Self> {
         let scan = Scan {
             layout: self.layout.clone(),
             text: Arc::clone(&self.text),
@@ -434,19 +441,22 @@ impl Snapshot {
         self.options.index_cache.as_deref()
     }
 
-    /// Attributes of the file now.
+    /// Attributes of the open file now.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn metadata(&self) -> Result<Metadata> {
-        let meta = self.file.file().metadata();
-        meta.map_err(|cause| Error::io("reading the file's attributes", cause))
+    /// [`Error::Io`], also of a file that lies far away: those of its name can be asked for.
+    #[doc(hidden)]
+    pub fn stat(&self) -> Result<Stat> {
+        let failed = |cause| Error::io("reading the file's attributes", cause);
+        let far = || failed(ErrorKind::Unsupported.into());
+        let meta = self.file.as_ref().ok_or_else(far)?.file().metadata();
+        Ok(Stat::from(&meta.map_err(failed)?))
     }
 
-    /// The open file.
+    /// The open file; nothing of one that lies far away.
     #[must_use]
-    pub fn file(&self) -> &Arc<FileSource> {
-        &self.file
+    pub fn file(&self) -> Option<&Arc<FileSource>> {
+        self.file.as_ref()
     }
 }
 

@@ -123,17 +123,15 @@ mod view;
 mod whole;
 mod writer;
 
-use std::fs::Metadata;
 use std::sync::Arc;
 
 use crate::asdf::scan::Scan;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Result};
-use crate::source::{FileSource, Source};
 
 pub use baseline::Reload;
-pub use file_path::{Beneath, FilePath};
+pub use file_path::{Beneath, FarFile, FilePath, ONLY_READ, OpenFile};
 pub use holder::lock_holder;
 pub use name::short_enough;
 pub use plan::Pad;
@@ -147,12 +145,8 @@ pub use writer::{
 
 /// A file that is only read.
 pub struct ReadOnly {
-    /// The file.
-    pub file: Arc<FileSource>,
-    /// Its bytes, as they will be once an interrupted save is finished.
-    pub source: Arc<dyn Source>,
-    /// Its attributes from before anything of it was read.
-    pub meta: Metadata,
+    /// The file, with its bytes as they will be once an interrupted save is finished.
+    pub file: OpenFile,
     /// What an interrupted save has left.
     pub recovery: Recovery,
     /// Whether another mount has it for writing.
@@ -167,9 +161,10 @@ impl ReadOnly {
     /// # Errors
     /// As [`Snapshot::read`].
     pub fn snapshot(self, cache: Arc<Cache>, options: OpenOptions) -> Result<Snapshot> {
+        let OpenFile { local, bytes, .. } = self.file;
         match self.scan {
-            Some(scan) => Ok(Snapshot::new(self.file, self.source, scan, cache, options)),
-            None => Snapshot::read(self.file, self.source, cache, options),
+            Some(scan) => Ok(Snapshot::new(local, bytes, scan, cache, options)),
+            None => Snapshot::read(local, bytes, cache, options),
         }
     }
 }
@@ -192,28 +187,33 @@ pub fn open_unlocked(path: &FilePath) -> Result<ReadOnly> {
 
 fn opened(path: &FilePath, stays_locked: bool) -> Result<ReadOnly> {
     use store::{Access, Store};
+    if path.is_far() {
+        return Ok(ReadOnly {
+            file: path.open()?,
+            recovery: Recovery::Clean,
+            locked: false,
+            scan: None,
+        });
+    }
     let failed = |cause| Error::io(path.whole().display().to_string(), cause);
     let (dir, name) = path.resolved().map_err(failed)?;
     let dir = Arc::new(dir);
     let file = dir.open(&name, Access::Read).map_err(failed)?;
     // a filesystem without locks says nothing of other mounts
     let locked = !store::lock_shared(&file).unwrap_or(true);
-    let meta = file.metadata().map_err(failed)?;
-    let source = Arc::new(FileSource::new(Arc::clone(&file), meta.len()));
-    let bytes: Arc<dyn Source> = source.clone();
+    let mut opened = OpenFile::of(Arc::clone(&file)).map_err(failed)?;
     let shown = if locked {
         // what looks like an interrupted save is one that another process is doing
         Shown::default()
     } else {
-        recovery::shown(&dir, &name, &file, &bytes)?
+        recovery::shown(&dir, &name, &file, &opened.bytes)?
     };
     if !locked && !stays_locked {
         store::unlock(&file).map_err(failed)?;
     }
+    opened.bytes = shown.bytes.unwrap_or(opened.bytes);
     Ok(ReadOnly {
-        file: source,
-        source: shown.bytes.unwrap_or(bytes),
-        meta,
+        file: opened,
         recovery: shown.recovery,
         locked,
         scan: shown.scan,

@@ -12,6 +12,7 @@ mod pooled_buf;
 #[cfg(test)]
 pub(crate) mod refusing;
 mod spool;
+mod stat;
 
 use std::any::Any;
 use std::fmt;
@@ -32,6 +33,8 @@ pub use peek::Peek;
 pub use pooled_buf::{Element, Idle, PooledBuf, free_idle};
 #[doc(hidden)]
 pub use spool::{Part, Spool};
+#[doc(hidden)]
+pub use stat::Stat;
 
 /// Bytes of known length, readable at any offset, shared between threads.
 ///

@@ -93,7 +93,6 @@ mod xattr;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::fs::Metadata;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -101,7 +100,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
 use crate::save::FilePath;
-use crate::source::{Borrower, Memory, PooledBuf, Source};
+use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Show,
@@ -182,13 +181,13 @@ impl Vfs {
     pub fn new(
         path: impl Into<FilePath>,
         snapshot: Snapshot,
-        meta: Metadata,
+        stat: Stat,
         writing: impl Into<Writing>,
         options: Options,
         kernel: Arc<Kernel>,
     ) -> Self {
         let path = path.into();
-        let mut state = State::new(Arc::new(snapshot), meta);
+        let mut state = State::new(Arc::new(snapshot), stat);
         state.views = Views::new(options.style);
         let facts = state.facts(&options);
         let room = Arc::clone(&options.scratch);
@@ -452,7 +451,11 @@ impl Vfs {
     /// # Errors
     /// [`Error::Library`] if they can't be had.
     pub fn statfs(&self) -> Result<Statfs> {
-        Statfs::of(self.state().snapshot.file().file(), self.is_read_only())
+        let state = self.state();
+        let file = state.snapshot.file().map(|file| file.file());
+        file.map_or(Ok(Statfs::UNKNOWN), |file| {
+            Statfs::of(file, self.is_read_only())
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use super::header::BlockHeader;
 use super::index_key;
 use crate::codec::{self, Decoded};
 use crate::error::{Error, Place, Result};
-use crate::source::{Short, Source, Tail, Window};
+use crate::source::{FileSource, Short, Source, Tail, Window};
 
 /// A block that has been opened.
 #[derive(Clone)]
@@ -144,9 +144,9 @@ impl Snapshot {
             return self.open_encoded(header, chain, stored);
         }
         if header.compression != [0; 4] {
-            let dir = self.options.index_cache.as_deref();
-            let slot =
-                dir.and_then(|dir| index_key::slot(dir, &self.file, &self.bytes, header, &stored));
+            let kept = self.options.index_cache.as_deref().zip(self.file.as_ref());
+            let slot = kept
+                .and_then(|(dir, file)| index_key::slot(dir, file, &self.bytes, header, &stored));
             let code = header.compression;
             let (framing, decoded) =
                 codec::decode_indexed(code, stored, header.data_size, &self.cache, slot)?;
@@ -180,18 +180,23 @@ impl Snapshot {
         })
     }
 
-    /// Whether a streamed block grows with the file: not inside of a FITS file, nor where a save is not finished, as its bytes are
-    /// not those of the file then.
+    /// Whether a streamed block grows with the file.
     #[must_use]
     pub fn grows(&self) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.bytes), Arc::as_ptr(&self.file))
+        self.growing().is_some()
+    }
+
+    /// The file, if a streamed block grows with it: not inside of a FITS file, nor where a save is not finished, as its bytes are not
+    /// those of the file then.
+    fn growing(&self) -> Option<&Arc<FileSource>> {
+        let file = self.file.as_ref();
+        file.filter(|file| std::ptr::addr_eq(Arc::as_ptr(&self.bytes), Arc::as_ptr(file)))
     }
 
     /// The data of a streamed block.
     fn tail(&self, header: &BlockHeader) -> Result<Arc<dyn Source>> {
-        if self.grows() {
-            let file = Arc::clone(&self.file);
-            return Ok(Arc::new(Tail::new(file, header.data_offset())));
+        if let Some(file) = self.growing() {
+            return Ok(Arc::new(Tail::new(Arc::clone(file), header.data_offset())));
         }
         let start = header.data_offset();
         let len = self.bytes.len().saturating_sub(start);
@@ -229,7 +234,7 @@ mod tests {
     use crate::asdf::sample::{Sample, block_with};
     use crate::codec::Cache;
     use crate::source::refusing::Refusing;
-    use crate::source::{FileSource, Memory, read_all};
+    use crate::source::{Memory, read_all};
     use md5::{Digest, Md5};
 
     const DATA: &[u8] = &[7; 5000];

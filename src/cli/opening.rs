@@ -1,7 +1,6 @@
 //! Opening FILE to be mounted: alone, or as one of many.
 
 use std::collections::HashMap;
-use std::fs::Metadata;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -17,14 +16,14 @@ use crate::codec::Cache;
 use crate::collection::Opener;
 use crate::error::{Error, Place};
 use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Reload, Writer};
-use crate::source::{FileSource, Source};
+use crate::source::{FileSource, Source, Stat};
 use crate::vfs::{self, Kernel, ScratchRoom, Vfs, Writing};
 
 /// FILE, opened one way or the other.
 struct Opened {
     snapshot: Snapshot,
     /// Its attributes from before it was read.
-    meta: Metadata,
+    stat: Stat,
     /// What saves it, or why it is read-only.
     writing: Writing,
 }
@@ -183,10 +182,10 @@ impl How<'_> {
     fn mount(&self, opened: Opened, shown: vfs::Options, kernel: Arc<Kernel>) -> Vfs {
         let Opened {
             snapshot,
-            meta,
+            stat,
             writing,
         } = opened;
-        let vfs = Vfs::new(self.path.clone(), snapshot, meta, writing, shown, kernel);
+        let vfs = Vfs::new(self.path.clone(), snapshot, stat, writing, shown, kernel);
         if let Some(command) = &self.options.on_refuse {
             on_refuse::run_when_refused(&vfs, self.path.whole(), command);
         }
@@ -225,7 +224,8 @@ impl How<'_> {
         let fail = |error| self.failed(&error);
         let meta = opened.writer.file().metadata();
         let meta = meta.map_err(|cause| fail(Error::io("reading the file's attributes", cause)))?;
-        // another program may have changed it after the scan and before `meta`
+        let stat = Stat::from(&meta);
+        // another program may have changed it after the scan and before `stat`
         let scan = match opened.writer.reload().map_err(fail)? {
             Reload::Changed(scan) => scan,
             Reload::Same | Reload::Touched => opened.scan,
@@ -238,7 +238,7 @@ impl How<'_> {
         self.check_damage(&snapshot)?;
         Ok(Ok(Opened {
             snapshot,
-            meta,
+            stat,
             writing: Ok(opened.writer).into(),
         }))
     }
@@ -246,7 +246,7 @@ impl How<'_> {
     /// The file as it was opened for reading; `writing` says how it is written.
     fn read(&self, opened: ReadOnly, writing: Writing) -> Result<Opened, Failure> {
         tell_recovery(self.path.whole(), &opened.recovery);
-        let meta = opened.meta.clone();
+        let stat = opened.file.stat;
         let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
         let snapshot = opened.snapshot(cache, reading);
         let snapshot = snapshot.map_err(|error| self.failed(&error))?;
@@ -259,7 +259,7 @@ impl How<'_> {
         };
         Ok(Opened {
             snapshot,
-            meta,
+            stat,
             writing,
         })
     }

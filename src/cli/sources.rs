@@ -12,7 +12,7 @@ use super::options::Options;
 use super::resolve;
 use crate::collection::Contents;
 use crate::error::Error;
-use crate::save::Beneath;
+use crate::save::{Beneath, FilePath};
 
 /// What the command line names to be mounted.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +64,9 @@ impl Sources {
         };
         match self {
             Self::One(path) => under(path),
-            Self::Many(Contents::List(_, files), _) => files.values().find_map(|path| under(path)),
+            Self::Many(Contents::List(files), _) => {
+                files.values().find_map(|file| under(file.whole()))
+            }
             Self::Many(Contents::Mirror(..), path) => {
                 let meets = options.other_mounts && mountpoint.starts_with(path);
                 let why = || format!("{}: with -o other-mounts it would hold", path.display());
@@ -162,14 +164,17 @@ fn list(paths: Vec<PathBuf>) -> Result<Sources, Failure> {
         return Err(Failure::new(Exit::Usage, "which FILE? The list is empty"));
     }
     let name = format!("{} files", files.len());
-    let files = files.into_iter().map(|(name, (_, whole))| (name, whole));
     let root = Path::new("/");
     let beneath = Beneath::new(root, true).map_err(|cause| {
         let error = Error::io(root.display().to_string(), cause);
         Failure::reading(root, &error)
     })?;
-    let contents = Contents::List(Arc::new(beneath), files.collect());
-    Ok(Sources::Many(contents, name.into()))
+    let beneath = Arc::new(beneath);
+    let files = files.into_iter().map(|(name, (_, whole))| {
+        let from_root = whole.strip_prefix(root).unwrap_or(&whole);
+        (name, FilePath::beneath(&beneath, from_root.to_owned()))
+    });
+    Ok(Sources::Many(Contents::List(files.collect()), name.into()))
 }
 
 #[cfg(test)]

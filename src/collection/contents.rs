@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rustix::fs::{Dir, FileType, OFlags};
 
 use super::item::Kind;
 use crate::save::{Beneath, FilePath};
+use crate::source::Stat;
 
 /// Which names are those of members.
 #[derive(Debug, Clone)]
@@ -60,9 +62,9 @@ impl Default for Match {
 pub enum Contents {
     /// The files below a directory whose names match, in directories like those there.
     Mirror(Arc<Beneath>, Match),
-    /// Files, each by the name that it is shown under, with its whole path. They are found from the root directory, which is given:
-    /// a link that takes the place of one is not followed, as it may lead into the mount itself.
-    List(Arc<Beneath>, BTreeMap<OsString, PathBuf>),
+    /// Files, each by the name that it is shown under. Those of this machine are found from the root directory: a link that takes the
+    /// place of one is not followed, as it may lead into the mount itself.
+    List(BTreeMap<OsString, FilePath>),
 }
 
 /// A name in a directory of a collection.
@@ -76,20 +78,20 @@ impl Contents {
     pub(super) fn directory(&self) -> Option<&Path> {
         match self {
             Self::Mirror(root, _) => Some(root.path()),
-            Self::List(..) => None,
+            Self::List(_) => None,
         }
     }
 
     /// The path of a member.
-    pub(super) fn file(&self, relative: PathBuf) -> FilePath {
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] of what a list does not have.
+    pub(super) fn file(&self, relative: PathBuf) -> io::Result<FilePath> {
         match self {
-            Self::Mirror(root, _) => FilePath::beneath(root, relative),
-            Self::List(root, files) => {
+            Self::Mirror(root, _) => Ok(FilePath::beneath(root, relative)),
+            Self::List(files) => {
                 let known = files.get(relative.as_os_str());
-                FilePath::beneath(
-                    root,
-                    known.map_or(relative, |path| from_root(path).to_owned()),
-                )
+                known.cloned().ok_or_else(no_such_file)
             }
         }
     }
@@ -98,25 +100,25 @@ impl Contents {
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] for anything else, also for links and for what is mounted there; of the system.
-    pub(super) fn look_at(&self, relative: &Path) -> io::Result<(Kind, Metadata)> {
+    pub(super) fn look_at(&self, relative: &Path) -> io::Result<(Kind, Stat)> {
         let found = match self {
             Self::Mirror(root, names) => {
-                let meta = root.metadata(relative).map_err(absent)?;
+                let stat = root.stat(relative).map_err(absent)?;
                 let is_member = || relative.file_name().is_some_and(|name| names.has(name));
-                let kind = match meta.file_type() {
-                    kind if kind.is_dir() => Some(Kind::Directory),
-                    kind if kind.is_file() && is_member() => Some(Kind::Member),
+                let kind = match stat {
+                    stat if stat.is_directory() => Some(Kind::Directory),
+                    stat if stat.is_regular() && is_member() => Some(Kind::Member),
                     _ => None,
                 };
-                kind.map(|kind| (kind, meta))
+                kind.map(|kind| (kind, stat))
             }
-            Self::List(root, _) if relative.as_os_str().is_empty() => {
-                Some((Kind::Directory, root.metadata(relative)?))
+            Self::List(_) if relative.as_os_str().is_empty() => {
+                Some((Kind::Directory, Stat::from(&std::fs::metadata("/")?)))
             }
-            Self::List(root, files) => {
-                let path = files.get(relative.as_os_str()).ok_or_else(no_such_file)?;
-                let meta = root.metadata(from_root(path)).map_err(absent)?;
-                meta.is_file().then_some((Kind::Member, meta))
+            Self::List(files) => {
+                let file = files.get(relative.as_os_str()).ok_or_else(no_such_file)?;
+                let stat = file.stat().map_err(absent)?;
+                stat.is_regular().then_some((Kind::Member, stat))
             }
         };
         found.ok_or_else(no_such_file)
@@ -129,7 +131,7 @@ impl Contents {
     pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<Entry>> {
         let (root, names) = match self {
             Self::Mirror(root, names) => (root, names),
-            Self::List(_, files) => {
+            Self::List(files) => {
                 let entry = |name: &OsString| Entry {
                     name: name.clone(),
                     kind: Kind::Member,
@@ -166,31 +168,20 @@ impl Contents {
     ///
     /// # Errors
     /// Why not.
-    pub(super) fn check_descriptors(&self) -> io::Result<()> {
+    pub(super) fn check_descriptors() -> io::Result<()> {
         /// FILE, its directory, and what is open while it is read.
         const WANTED: usize = 4;
-        let (Self::Mirror(root, _) | Self::List(root, _)) = self;
-        let open = |_| root.open(Path::new(""), OFlags::PATH);
-        let opened: io::Result<Vec<_>> = (0..WANTED).map(open).collect();
+        let opened: io::Result<Vec<_>> = (0..WANTED).map(|_| File::open("/")).collect();
         opened.map(drop)
     }
 
-    /// What the numbers of the file system that it is on are asked of.
-    pub(super) fn any_file(&self) -> io::Result<File> {
-        let flags = OFlags::PATH;
+    /// A directory of the file system that it is on; of a list, that of its first file.
+    pub(super) fn any_directory(&self) -> io::Result<Option<OwnedFd>> {
         match self {
-            Self::Mirror(root, _) => Ok(root.open(Path::new(""), flags)?.into()),
-            Self::List(root, files) => {
-                let path = files.values().next().ok_or_else(no_such_file)?;
-                Ok(root.open(from_root(path), flags)?.into())
-            }
+            Self::Mirror(root, _) => root.open(Path::new(""), OFlags::PATH).map(Some),
+            Self::List(files) => files.values().next().map(FilePath::directory).transpose(),
         }
     }
-}
-
-/// The way from the root directory to a whole path.
-fn from_root(path: &Path) -> &Path {
-    path.strip_prefix("/").unwrap_or(path)
 }
 
 fn no_such_file() -> io::Error {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -12,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, Items, Kind};
-use super::members::{Members, Opened, Past, Slot, Unreadable, stamp};
+use super::members::{Members, Opened, Past, Slot, Unreadable};
 use super::{Change, How, Opener, connect, report};
 use crate::codec::Cache;
 use crate::error::Error as Library;
+use crate::save::FilePath;
+use crate::source::Stat;
 use crate::vfs::{self, Answers, Attr, Error, Kernel, Node, Remains, Result, Statfs, Vfs};
 
 /// A file that could not be read is tried again after so long.
@@ -141,44 +142,46 @@ impl Many {
         if now.is_err() {
             self.members.close(item);
         }
-        Ok(stamp(&now?) != stamp(&then.meta))
+        Ok(!now?.is_untouched_since(&then.stat))
     }
 
     /// Opens the file of a member.
     fn open(&self, item: Item) -> Result<Opened> {
-        let meta = self.look_at(item)?;
-        self.members.close_others_of(item, &meta);
+        let stat = self.look_at(item)?;
+        self.members.close_others_of(item, &stat);
         let kernel = Arc::<Kernel>::default();
         if let Some((changes, answers)) = self.wire.get() {
             connect(item, &kernel, changes.clone(), answers.clone());
         }
-        let path = self.contents.file(self.way(item)?);
+        let way = self.way(item)?;
+        let path = self.contents.file(way.clone());
+        let path = path.map_err(|error| failed(&way, error))?;
         let mut opened = (self.opener)(&path, Arc::clone(&kernel));
-        if opened.is_err() && self.contents.check_descriptors().is_err() {
+        if opened.is_err() && Contents::check_descriptors().is_err() {
             self.members.close_idle();
             opened = (self.opener)(&path, kernel);
         }
         let mut vfs = match opened {
             Ok(vfs) => vfs,
             Err(why) => {
-                let lacking = self.contents.check_descriptors();
+                let lacking = Contents::check_descriptors();
                 lacking.map_err(|error| Library::io(path.whole().display().to_string(), error))?;
                 // perhaps because it is gone
                 self.look_at(item)?;
                 let since = Instant::now();
                 return Ok(Opened::Unreadable(Arc::new(Unreadable {
                     why,
-                    meta,
+                    stat,
                     since,
                 })));
             }
         };
-        let stamp = stamp(&vfs.metadata());
+        let stat = vfs.stat();
         let before = self.members.past(item);
         let last = before.map_or(0, |past| past.last);
-        let unchanged = before.filter(|past| past.stamp == stamp);
+        let unchanged = before.filter(|past| stat.is_untouched_since(&past.stat));
         let past = unchanged.unwrap_or(Past {
-            stamp,
+            stat,
             base: last,
             last,
         });
@@ -198,15 +201,15 @@ impl Many {
     }
 
     /// The attributes that the file or directory of an item has now.
-    fn look_at(&self, item: Item) -> Result<Metadata> {
+    fn look_at(&self, item: Item) -> Result<Stat> {
         let (way, kind) = {
             let items = self.items();
             (items.path(item), items.kind(item))
         };
         let way = way.ok_or(Error::NotFound)?;
         let looked = self.with_descriptors(|| self.contents.look_at(&way));
-        let (found, meta) = looked.map_err(|error| failed(&way, error))?;
-        (Some(found) == kind).then_some(meta).ok_or(Error::NotFound)
+        let (found, stat) = looked.map_err(|error| failed(&way, error))?;
+        (Some(found) == kind).then_some(stat).ok_or(Error::NotFound)
     }
 
     /// The attributes of an item.
@@ -222,12 +225,11 @@ impl Many {
     ///
     /// Those of a member are the same whether it is open or not. How many directories are in it is not known without opening it:
     /// then a directory has one name.
-    fn item_attr(&self, kind: Kind, meta: &Metadata) -> Attr {
-        use std::os::unix::fs::MetadataExt;
+    fn item_attr(&self, kind: Kind, stat: &Stat) -> Attr {
         let options = &self.how.options;
-        let mut attr = Attr::of_file(Node::Root, vfs::Kind::Directory, 0, meta, options);
+        let mut attr = Attr::of_file(Node::Root, vfs::Kind::Directory, 0, stat, options);
         if kind == Kind::Directory {
-            let perm = meta.mode() & 0o555 & !options.umask;
+            let perm = stat.mode & 0o555 & !options.umask;
             attr.perm = u16::try_from(perm).unwrap_or(0);
         }
         attr
@@ -245,10 +247,10 @@ impl Many {
         }
         let way = self.way(item)?.join(name);
         match self.with_descriptors(|| self.contents.look_at(&way)) {
-            Ok((kind, meta)) => {
+            Ok((kind, stat)) => {
                 let found = self.items().of(item, kind, name);
                 let found = found.ok_or(Error::TooBig("2^24 names are known"))?;
-                Ok((found, self.item_attr(kind, &meta)))
+                Ok((found, self.item_attr(kind, &stat)))
             }
             Err(error) => {
                 let known = self.items().find(item, Kind::Member, name);
@@ -320,9 +322,11 @@ impl Many {
     }
 
     pub(super) fn statfs(&self) -> Result<Statfs> {
-        let file = self.contents.any_file();
-        let file = file.map_err(|cause| Library::io("statfs", cause))?;
-        Statfs::of(&file, self.how.read_only)
+        let directory = self.contents.any_directory();
+        let directory = directory.map_err(|cause| Library::io("statfs", cause))?;
+        directory.map_or(Ok(Statfs::UNKNOWN), |directory| {
+            Statfs::of(directory, self.how.read_only)
+        })
     }
 
     /// The attributes of an own part of the collection that is not an item.
@@ -331,15 +335,15 @@ impl Many {
             return Err(Error::NotFound);
         }
         let kind = report::kind(node);
-        let meta = match part {
-            Part::Unreadable(unreadable) => unreadable.meta.clone(),
+        let stat = match part {
+            Part::Unreadable(unreadable) => unreadable.stat,
             _ => self.look_at(Item::ROOT)?,
         };
         let size = match kind {
             vfs::Kind::Directory => 0,
             _ => self.text_len(part, node)?,
         };
-        let mut attr = Attr::of_file(node, kind, size, &meta, &self.how.options);
+        let mut attr = Attr::of_file(node, kind, size, &stat, &self.how.options);
         if let Part::Report = part {
             // it names what may be closed to other users: it is for the one who mounted it
             attr.uid = rustix::process::geteuid().as_raw();
@@ -403,8 +407,10 @@ impl Many {
         let open = self.open_by_path().into_iter().map(|(_, vfs)| vfs.end());
         let closed = self.members.take_remains().into_iter();
         let closed = closed.filter_map(|(item, remains)| {
-            let path = self.contents.file(self.items().path(item)?);
-            Some(remains.end(&path.whole().display()))
+            let way = self.items().path(item)?;
+            let file = self.contents.file(way.clone()).ok();
+            let path = file.as_ref().map_or(&*way, FilePath::whole);
+            Some(remains.end(&path.display()))
         });
         open.chain(closed).filter(|saved| !saved).count() == 0
     }

@@ -1,13 +1,11 @@
 //! The members that are open, and what is remembered of those that were.
 
 use std::collections::HashMap;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::item::Item;
-use crate::source::len_u64;
+use crate::source::{Stat, len_u64};
 use crate::vfs::{Remains, Result, Vfs};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
@@ -32,7 +30,7 @@ pub(super) struct Unreadable {
     /// Why.
     pub(super) why: String,
     /// Its attributes from before that was tried.
-    pub(super) meta: Metadata,
+    pub(super) stat: Stat,
     /// When that was tried.
     pub(super) since: Instant,
 }
@@ -44,27 +42,11 @@ pub(super) type Slot = OnceLock<Result<Opened>>;
 #[derive(Clone, Copy)]
 pub(super) struct Past {
     /// What told FILE from others when its names were last known to get these numbers: when it was opened, or closed.
-    pub(super) stamp: Stamp,
+    pub(super) stat: Stat,
     /// Its names under `arrays/` were given the numbers behind this one.
     pub(super) base: u32,
     /// The last number that any of its names ever had.
     pub(super) last: u32,
-}
-
-/// What tells one state of a file from another: device, inode, size, and the times of its last changes.
-pub(super) type Stamp = [i64; 7];
-
-/// What tells one state of a file from another.
-pub(super) fn stamp(meta: &Metadata) -> Stamp {
-    [
-        meta.dev().cast_signed(),
-        meta.ino().cast_signed(),
-        meta.size().cast_signed(),
-        meta.mtime(),
-        meta.mtime_nsec(),
-        meta.ctime(),
-        meta.ctime_nsec(),
-    ]
 }
 
 /// The open members.
@@ -147,8 +129,8 @@ impl Table {
         {
             past.last = past.last.max(vfs.last_number());
             // what a save or another program has made of FILE meanwhile is no news to the kernel
-            if let Some(meta) = vfs.numbered_metadata() {
-                past.stamp = stamp(&meta);
+            if let Some(stat) = vfs.numbered_stat() {
+                past.stat = stat;
             }
             let remains = vfs.leave().map(|remains| (item, remains));
             self.remains.extend(remains);
@@ -230,11 +212,10 @@ impl Members {
     }
 
     /// Closes idle members that have the file with these attributes open by another name: one may hold its lock.
-    pub(super) fn close_others_of(&self, item: Item, meta: &Metadata) {
-        let id = |meta: &Metadata| (meta.dev(), meta.ino());
+    pub(super) fn close_others_of(&self, item: Item, stat: &Stat) {
         let mut table = self.lock();
         let others = table.open.iter().filter(|(other, entry)| {
-            let is_same = |vfs: &Arc<Vfs>| id(&vfs.metadata()) == id(meta);
+            let is_same = |vfs: &Arc<Vfs>| vfs.stat().id == stat.id;
             **other != item
                 && matches!(entry.slot.get(), Some(Ok(Opened::Vfs(vfs))) if is_same(vfs))
         });

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use super::contents::Contents;
 use super::item::{Item, Kind};
 use super::many::{Many, Part, failed, is_lack, is_owner};
 use super::members::{Opened, Unreadable};
@@ -166,7 +167,7 @@ impl Many {
                 &format_args!("{used} of {limit} bytes for scratch files"),
             );
         }
-        if let Err(error) = self.contents.check_descriptors() {
+        if let Err(error) = Contents::check_descriptors() {
             line(
                 "problem",
                 &format_args!("no more files can be opened: {error}; ulimit -n raises the limit"),
@@ -226,7 +227,7 @@ impl Many {
     fn row(&self, item: Item, path: &Path) -> String {
         let unknown = || "-".to_owned();
         let size = self.contents.look_at(path);
-        let size = size.map_or_else(|_| unknown(), |(_, meta)| meta.len().to_string());
+        let size = size.map_or_else(|_| unknown(), |(_, stat)| stat.size.to_string());
         let [state, blocks, arrays, problem] = match self.members.open(item) {
             None => ["closed".to_owned(), unknown(), unknown(), String::new()],
             Some(Opened::Unreadable(unreadable)) => {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use super::digest::{Digest, Hasher};
 use super::plan::Filler;
-use super::store::{Stat, Store, is_gone};
+use super::store::{Store, is_gone};
 use super::view::View;
 use crate::asdf::layout::Layout;
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
-use crate::source::{Source, each_piece, len_u64};
+use crate::source::{Source, Stat, each_piece, len_u64};
 
 /// How much is compared at a time.
 const STEP: usize = 1 << 20;

@@ -1,7 +1,8 @@
-//! How a file is found by its name: by its path as the system follows it, or beneath a directory that is open.
+//! How a file is found by its name: by its path as the system follows it, beneath a directory that is open, or far away.
 
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::store::Disk;
+use crate::error::{Error, Result};
+use crate::source::{FileSource, Source, Stat};
 
 /// A directory, and what lies beneath it: no symbolic link is followed, not even to a place inside of it.
 #[derive(Debug)]
@@ -72,29 +75,89 @@ impl Beneath {
     ///
     /// # Errors
     /// As [`Beneath::open`].
-    pub fn metadata(&self, relative: &Path) -> io::Result<Metadata> {
-        if relative.as_os_str().is_empty() {
+    pub fn stat(&self, relative: &Path) -> io::Result<Stat> {
+        let meta = if relative.as_os_str().is_empty() {
             // with no further descriptor, as there may be none left
-            return self.directory.metadata();
-        }
-        File::from(self.open(relative, OFlags::PATH)?).metadata()
+            self.directory.metadata()?
+        } else {
+            File::from(self.open(relative, OFlags::PATH)?).metadata()?
+        };
+        Ok(Stat::from(&meta))
     }
+}
+
+/// A file that is open to be read.
+pub struct OpenFile {
+    /// The file, if it is one of this machine.
+    pub local: Option<Arc<FileSource>>,
+    /// Its bytes.
+    pub bytes: Arc<dyn Source>,
+    /// Its attributes from before anything of it was read.
+    pub stat: Stat,
+}
+
+impl OpenFile {
+    /// A file of this machine.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub(super) fn of(file: Arc<File>) -> io::Result<Self> {
+        let stat = Stat::from(&file.metadata()?);
+        let local = Arc::new(FileSource::new(file, stat.size));
+        Ok(Self {
+            local: Some(Arc::clone(&local)),
+            bytes: local,
+            stat,
+        })
+    }
+}
+
+/// A file that no path of this machine leads to. It is only read.
+pub trait FarFile: fmt::Debug + Send + Sync {
+    /// Its attributes, as they were some seconds ago at most.
+    ///
+    /// # Errors
+    /// Of the server, as the system would have them: [`io::ErrorKind::NotFound`] if there is no such file.
+    fn stat(&self) -> io::Result<Stat>;
+
+    /// Opens it as it is now. What was opened never becomes another state of it: reading it fails then.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn open(&self) -> Result<OpenFile>;
+
+    /// Has the server asked when its attributes are asked for next: they are known to have changed.
+    fn forget(&self);
 }
 
 /// The path of a file.
 #[derive(Debug, Clone)]
 pub struct FilePath {
+    /// Of a file far away, its URL without what is secret in it.
     whole: PathBuf,
-    /// The directory that it is followed from, and the way from there.
-    beneath: Option<(Arc<Beneath>, PathBuf)>,
+    way: Way,
 }
+
+/// What a path is followed by.
+#[derive(Debug, Clone)]
+enum Way {
+    /// By the system.
+    System,
+    /// From a directory, and the way from there.
+    Beneath(Arc<Beneath>, PathBuf),
+    /// By a server.
+    Far(Arc<dyn FarFile>),
+}
+
+/// Why a file far away is not written.
+pub const ONLY_READ: &str = "a file far away is only read";
 
 impl<P: AsRef<Path> + ?Sized> From<&P> for FilePath {
     /// The path as the system follows it.
     fn from(path: &P) -> Self {
         Self {
             whole: path.as_ref().to_owned(),
-            beneath: None,
+            way: Way::System,
         }
     }
 }
@@ -105,38 +168,68 @@ impl FilePath {
     pub fn beneath(directory: &Arc<Beneath>, relative: PathBuf) -> Self {
         Self {
             whole: directory.path.join(&relative),
-            beneath: Some((Arc::clone(directory), relative)),
+            way: Way::Beneath(Arc::clone(directory), relative),
         }
     }
 
-    /// The whole path, for messages.
+    /// A file far away, which messages call `name`.
+    #[must_use]
+    pub fn far(name: PathBuf, file: Arc<dyn FarFile>) -> Self {
+        Self {
+            whole: name,
+            way: Way::Far(file),
+        }
+    }
+
+    /// Whether it lies far away.
+    #[must_use]
+    pub fn is_far(&self) -> bool {
+        matches!(self.way, Way::Far(_))
+    }
+
+    /// Has the attributes of a file far away asked for anew, as they are known to have changed. Those of others always are.
+    pub fn forget(&self) {
+        if let Way::Far(file) = &self.way {
+            file.forget();
+        }
+    }
+
+    /// The whole path, for messages; of a file far away its URL, without what is secret in it.
     #[must_use]
     pub fn whole(&self) -> &Path {
         &self.whole
     }
 
-    /// The attributes of the file that is there now.
+    /// The attributes of the file that is there now; far away, as they were some seconds ago at most.
     ///
     /// # Errors
     /// Of the system.
-    pub fn metadata(&self) -> io::Result<Metadata> {
-        match &self.beneath {
-            None => std::fs::metadata(&self.whole),
-            Some((directory, relative)) => directory.metadata(relative),
+    pub fn stat(&self) -> io::Result<Stat> {
+        match &self.way {
+            Way::System => Ok(Stat::from(&std::fs::metadata(&self.whole)?)),
+            Way::Beneath(directory, relative) => directory.stat(relative),
+            Way::Far(file) => file.stat(),
         }
     }
 
     /// Opens what is there now for reading, without waiting for a writer of a FIFO.
     ///
     /// # Errors
-    /// Of the system.
-    pub fn open(&self) -> io::Result<File> {
+    /// [`Error::Io`], also if that is no regular file.
+    pub fn open(&self) -> Result<OpenFile> {
+        let failed = |cause| Error::io(self.whole.display().to_string(), cause);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match &self.beneath {
-            None => rustix::fs::openat(CWD, &self.whole, flags, Mode::empty())?,
-            Some((directory, relative)) => directory.open(relative, flags)?,
+        let file = match &self.way {
+            Way::System => rustix::fs::openat(CWD, &self.whole, flags, Mode::empty())
+                .map_err(|errno| failed(errno.into()))?,
+            Way::Beneath(directory, relative) => directory.open(relative, flags).map_err(failed)?,
+            Way::Far(file) => return file.open(),
         };
-        Ok(file.into())
+        let opened = OpenFile::of(Arc::new(file.into())).map_err(failed)?;
+        if opened.stat.is_regular() {
+            return Ok(opened);
+        }
+        Err(failed(io::ErrorKind::InvalidInput.into()))
     }
 
     /// The directory that the file is in, opened to look names up in it.
@@ -145,15 +238,16 @@ impl FilePath {
     /// Of the system.
     pub fn directory(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
-        match &self.beneath {
-            None => {
+        match &self.way {
+            Way::System => {
                 let own = self.whole.parent().unwrap_or(Path::new("/"));
                 let flags = flags | OFlags::CLOEXEC;
                 Ok(rustix::fs::openat(CWD, own, flags, Mode::empty())?)
             }
-            Some((directory, relative)) => {
+            Way::Beneath(directory, relative) => {
                 directory.open(relative.parent().unwrap_or(Path::new("")), flags)
             }
+            Way::Far(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -162,6 +256,9 @@ impl FilePath {
     /// # Errors
     /// Why not.
     pub fn check_writable(&self) -> io::Result<()> {
+        if self.is_far() {
+            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, ONLY_READ));
+        }
         let name = self.whole.file_name().unwrap_or(self.whole.as_os_str());
         let flags = AtFlags::EACCESS;
         Ok(rustix::fs::accessat(
@@ -175,11 +272,15 @@ impl FilePath {
     /// The directory that the file is in, and its name there. Symbolic links are resolved here, once, where they are followed.
     pub(super) fn resolved(&self) -> io::Result<(Disk, OsString)> {
         let no_file = || io::Error::from(io::ErrorKind::IsADirectory);
-        let Some((directory, relative)) = &self.beneath else {
-            let whole = self.whole.canonicalize()?;
-            let (own, name) = (whole.parent(), whole.file_name());
-            let (own, name) = own.zip(name).ok_or_else(no_file)?;
-            return Ok((Disk::open_dir(own)?, name.to_owned()));
+        let (directory, relative) = match &self.way {
+            Way::System => {
+                let whole = self.whole.canonicalize()?;
+                let (own, name) = (whole.parent(), whole.file_name());
+                let (own, name) = own.zip(name).ok_or_else(no_file)?;
+                return Ok((Disk::open_dir(own)?, name.to_owned()));
+            }
+            Way::Beneath(directory, relative) => (directory, relative),
+            Way::Far(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         let name = relative.file_name().ok_or_else(no_file)?;
         let own = relative.parent().unwrap_or(Path::new(""));
@@ -211,7 +312,7 @@ mod tests {
             let opened = path.open().map(|_| ());
             assert_eq!(
                 opened.is_ok(),
-                path.resolved().is_ok() && path.metadata().is_ok_and(|meta| meta.is_file())
+                path.resolved().is_ok() && path.stat().is_ok_and(|stat| stat.is_regular())
             );
             opened.is_ok()
         };
@@ -225,7 +326,7 @@ mod tests {
         ] {
             assert_eq!(read(name), there, "{name}");
         }
-        assert!(beneath.metadata(Path::new("")).unwrap().is_dir());
+        assert!(beneath.stat(Path::new("")).unwrap().is_directory());
     }
 
     #[test]
@@ -234,7 +335,7 @@ mod tests {
         let beneath = |cross| {
             Beneath::new(root, cross)
                 .unwrap()
-                .metadata(Path::new("proc/version"))
+                .stat(Path::new("proc/version"))
         };
         let refused = Errno::from_io_error(&beneath(false).unwrap_err());
         assert_eq!(refused, Some(Errno::XDEV));

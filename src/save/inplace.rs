@@ -13,11 +13,11 @@ use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record};
 use super::name;
 use super::rope::Segment;
 use super::sector::SECTOR;
-use super::store::{Stat, Store, impossible};
+use super::store::{Store, impossible};
 use super::view::{Appender, write_all};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Result};
-use crate::source::{Source, len_u64};
+use crate::source::{Source, Stat, len_u64};
 
 /// How a save failed, by what is to be thought of FILE.
 #[derive(Debug)]

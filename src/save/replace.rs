@@ -12,12 +12,12 @@ use super::inplace::Failure;
 use super::name;
 use super::plan::Plan;
 use super::rope::Segment;
-use super::store::{Access, Stat, Store, impossible};
+use super::store::{Access, Store, impossible};
 use super::view::{View, write_all};
 use crate::asdf::layout::{Extent, Layout};
 use crate::asdf::scan::scan;
 use crate::error::{Error, Result};
-use crate::source::Source;
+use crate::source::{Source, Stat};
 
 /// How often a copy is begun again because FILE changed under it.
 const ATTEMPTS: usize = 3;

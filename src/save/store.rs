@@ -7,9 +7,8 @@
     reason = "sharing a range of bytes and leases have no safe function; see each call"
 )]
 
-use crate::source::{at_most, len_u64};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -18,40 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags, RenameFlags,
-    SeekFrom, Statx, StatxFlags, StatxTimestamp, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FlockOperation, IFlags, Mode, OFlags, RenameFlags, SeekFrom,
+    Statx, StatxFlags, StatxTimestamp, XattrFlags,
 };
 use rustix::io::{Errno, retry_on_intr};
 
 use super::file_path::Beneath;
 use crate::asdf::layout::Extent;
-
-/// What the system says about a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stat {
-    /// Device and inode number.
-    pub id: (u64, u64),
-    /// Length in bytes.
-    pub size: u64,
-    /// Time of the last change of content, in seconds and nanoseconds.
-    pub mtime: (i64, i64),
-    /// Time of the last change of anything, in seconds and nanoseconds.
-    pub ctime: (i64, i64),
-    /// Names of the file.
-    pub links: u64,
-    /// Owner.
-    pub uid: u32,
-    /// Type and permissions.
-    pub mode: u32,
-}
-
-impl Stat {
-    /// Whether it is a regular file: no directory, symlink or device.
-    #[must_use]
-    pub fn is_regular(&self) -> bool {
-        FileType::from_raw_mode(self.mode) == FileType::RegularFile
-    }
-}
+use crate::source::{Stat, at_most, len_u64};
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,35 +206,21 @@ fn granted(locked: Result<(), Errno>) -> io::Result<bool> {
     }
 }
 
-impl From<&Statx> for Stat {
-    fn from(found: &Statx) -> Self {
-        let time = |at: &StatxTimestamp| (at.tv_sec, at.tv_nsec.into());
-        Self {
-            id: (
-                rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
-                found.stx_ino,
-            ),
-            size: found.stx_size,
-            mtime: time(&found.stx_mtime),
-            ctime: time(&found.stx_ctime),
-            links: found.stx_nlink.into(),
-            uid: found.stx_uid,
-            mode: found.stx_mode.into(),
-        }
-    }
-}
-
-impl From<&Metadata> for Stat {
-    fn from(found: &Metadata) -> Self {
-        Self {
-            id: (found.dev(), found.ino()),
-            size: found.len(),
-            mtime: (found.mtime(), found.mtime_nsec()),
-            ctime: (found.ctime(), found.ctime_nsec()),
-            links: found.nlink(),
-            uid: found.uid(),
-            mode: found.mode(),
-        }
+/// The attributes that statx(2) has found.
+fn stat_of(found: &Statx) -> Stat {
+    let time = |at: &StatxTimestamp| (at.tv_sec, at.tv_nsec.into());
+    Stat {
+        id: (
+            rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+            found.stx_ino,
+        ),
+        size: found.stx_size,
+        mtime: time(&found.stx_mtime),
+        ctime: time(&found.stx_ctime),
+        links: found.stx_nlink.into(),
+        uid: found.stx_uid,
+        gid: found.stx_gid,
+        mode: found.stx_mode.into(),
     }
 }
 
@@ -455,7 +414,7 @@ impl Store for Disk {
             StatxFlags::BASIC_STATS,
         );
         match found {
-            Ok(found) => Ok(Stat::from(&found)),
+            Ok(found) => Ok(stat_of(&found)),
             Err(Errno::NOSYS) => Ok(Stat::from(
                 &self.open_at(name, OFlags::PATH, 0)?.metadata()?,
             )),
@@ -495,8 +454,8 @@ impl Store for Disk {
         let Some((root, way)) = &self.way else {
             return Ok(true);
         };
-        match root.metadata(way) {
-            Ok(found) => Ok(Stat::from(&found).id == Stat::from(&self.dir.metadata()?).id),
+        match root.stat(way) {
+            Ok(found) => Ok(found.id == Stat::from(&self.dir.metadata()?).id),
             Err(error) if is_gone(&error) => Ok(false),
             // a link, or something that is mounted there
             Err(error) => match Errno::from_io_error(&error) {

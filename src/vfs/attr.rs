@@ -1,16 +1,14 @@
 //! The words of the file system's operations: what goes into them and what comes out.
 
 use std::ffi::OsString;
-use std::fs::Metadata;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::asdf::check::Validate;
 use crate::asdf::picture::Style;
 use crate::error::Error as Library;
-use crate::source::{Loan, PooledBuf, len_u64};
+use crate::source::{Loan, PooledBuf, Stat, len_u64};
 
 use super::{Handle, Node, Reading, Result, ScratchRoom};
 
@@ -57,8 +55,8 @@ pub struct Attr {
 impl Attr {
     /// The attributes of something of a file with these attributes that is only read.
     #[must_use]
-    pub fn of_file(node: Node, kind: Kind, size: u64, meta: &Metadata, options: &Options) -> Self {
-        let perm = permissions(meta, options.umask);
+    pub fn of_file(node: Node, kind: Kind, size: u64, file: &Stat, options: &Options) -> Self {
+        let perm = permissions(file, options.umask);
         Self {
             node,
             kind,
@@ -68,10 +66,10 @@ impl Attr {
                 Kind::File | Kind::Symlink => perm & 0o444,
             },
             nlink: 1,
-            uid: options.uid.unwrap_or(meta.uid()),
-            gid: options.gid.unwrap_or(meta.gid()),
-            mtime: modified(meta),
-            ctime: changed(meta),
+            uid: options.uid.unwrap_or(file.uid),
+            gid: options.gid.unwrap_or(file.gid),
+            mtime: file.modified(),
+            ctime: file.changed(),
             valid: VALID,
         }
     }
@@ -182,6 +180,16 @@ pub struct Statfs {
 }
 
 impl Statfs {
+    /// Those of what lies far away, where nothing is known of them. df(1) leaves out a file system without blocks.
+    pub const UNKNOWN: Self = Self {
+        block_size: 4096,
+        blocks: 0,
+        free: 0,
+        available: 0,
+        files: 0,
+        files_free: 0,
+    };
+
     /// Those of the file system that a file is in. Of one that is only read, no room is free.
     ///
     /// # Errors
@@ -297,8 +305,8 @@ impl Show {
 }
 
 /// Permission bits of FILE without set-id, sticky and execute bits.
-pub(super) fn permissions(meta: &Metadata, umask: u32) -> u16 {
-    u16::try_from(meta.mode() & 0o666 & !umask).unwrap_or(0)
+pub(super) fn permissions(file: &Stat, umask: u32) -> u16 {
+    u16::try_from(file.mode & 0o666 & !umask).unwrap_or(0)
 }
 
 /// Owner, mode and times of a file in the root.
@@ -330,18 +338,6 @@ impl FileFacts {
 /// A search bit for each read bit.
 pub(super) fn with_search_bits(perm: u16) -> u16 {
     perm | ((perm & 0o444) >> 2)
-}
-
-pub(super) fn modified(meta: &Metadata) -> SystemTime {
-    meta.modified().unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-pub(super) fn changed(meta: &Metadata) -> SystemTime {
-    let seconds = u64::try_from(meta.ctime()).unwrap_or(0);
-    let nanos = u32::try_from(meta.ctime_nsec()).unwrap_or(0);
-    SystemTime::UNIX_EPOCH
-        .checked_add(Duration::new(seconds, nanos))
-        .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ mod tests {
         std::fs::write(file.path(), bytes).unwrap();
         let open = Arc::new(file.reopen().unwrap());
         let cache = Cache::new(1 << 20);
-        let meta = open.metadata().unwrap();
+        let stat = crate::source::Stat::from(&open.metadata().unwrap());
         let snapshot = Snapshot::open(open, cache, OpenOptions::default()).unwrap();
         let options = Options {
             uid: None,
@@ -98,7 +98,7 @@ mod tests {
         Vfs::new(
             file.path(),
             snapshot,
-            meta,
+            stat,
             Err("a test".to_owned()),
             options,
             Arc::default(),

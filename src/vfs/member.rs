@@ -1,7 +1,6 @@
 //! What a mount asks of a file that is one of many: it is closed when nothing of it is used, and opened again later.
 
 use std::fmt::Display;
-use std::fs::Metadata;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,6 +12,7 @@ use super::texts::LeftTexts;
 use super::unsaved::say_what_is_lost;
 use super::{Vfs, locked};
 use crate::asdf::Snapshot;
+use crate::source::Stat;
 
 /// What is left when a [`Vfs`] is closed and is not in FILE: files that are in memory only, and what there is to tell. The next
 /// [`Vfs`] of FILE takes it up.
@@ -105,16 +105,16 @@ impl Vfs {
 
     /// FILE's attributes from before the state that is shown was read.
     #[must_use]
-    pub fn metadata(&self) -> Metadata {
-        self.state().meta.clone()
+    pub fn stat(&self) -> Stat {
+        self.state().stat
     }
 
     /// The same, if a [`Vfs`] of FILE as it is then gives names under `arrays/` the numbers that they have here.
     #[must_use]
-    pub fn numbered_metadata(&self) -> Option<Metadata> {
+    pub fn numbered_stat(&self) -> Option<Stat> {
         let state = self.state();
         let lasts = state.timed && state.is_numbered_as_anew();
-        lasts.then(|| state.meta.clone())
+        lasts.then_some(state.stat)
     }
 
     /// The snapshot that is shown.

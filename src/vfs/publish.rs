@@ -98,8 +98,8 @@ impl Vfs {
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
-        let meta = snapshot.metadata().ok();
-        self.show(old.next(Arc::new(snapshot), meta), changes);
+        let stat = snapshot.stat().ok();
+        self.show(old.next(Arc::new(snapshot), stat), changes);
         let what = format!("{what} {how}, {} bytes written", committed.written);
         let what = match &unfinished {
             None => what,

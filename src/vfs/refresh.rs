@@ -5,8 +5,6 @@
 //! before (`ESTALE`): each state has an epoch, and so has each handle. While a block has edits that are not saved, or FILE can't
 //! be read, the state stays; its places in FILE mean nothing any more, so nothing is read by them.
 
-use std::fs::{File, Metadata};
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +15,7 @@ use super::texts::{Number, TREE_NAME};
 use super::{Error as Refused, Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
 use crate::save::{Refusal, Reload, Writer};
+use crate::source::Stat;
 
 /// How often FILE is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -43,10 +42,10 @@ impl Vfs {
     /// The same at once, for a save: what follows publishes new times of FILE, which would hide what another program has changed.
     pub(super) fn catch_up(&self, mut writer: Option<&mut Writer>) {
         let state = self.state();
-        let Some(meta) = self.metadata_now(&state) else {
+        let Some(stat) = self.stat_now(&state) else {
             return;
         };
-        if is_of(&state, &meta) && changed_at(&meta) == changed_at(&state.meta) {
+        if is_of(&state, &stat) && stat.is_untouched_since(&state.stat) {
             self.saver.note_out_of_date(None);
             return;
         }
@@ -54,7 +53,7 @@ impl Vfs {
             && !state.timed
         {
             match writer.reload() {
-                Ok(Reload::Same | Reload::Touched) => return self.take_times(&state, Some(meta)),
+                Ok(Reload::Same | Reload::Touched) => return self.take_times(&state, Some(stat)),
                 Ok(Reload::Changed(_)) => writer.distrust(),
                 Err(_) => return,
             }
@@ -62,15 +61,15 @@ impl Vfs {
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
         let none_edited = self.edits.while_none(count, || {
-            shown = self.show_anew(&state, writer, meta.clone());
+            shown = self.show_anew(&state, writer, stat);
         });
         let why = match shown {
             // the bytes are what they were: what else has changed is told when it can be
-            Err(error) if is_of(&state, &meta) => {
+            Err(error) if is_of(&state, &stat) => {
                 return warn!("{}: {error}", self.saver.path.display());
             }
             Err(error) => Some(error.to_string()),
-            Ok(()) if none_edited || is_of(&state, &meta) => None,
+            Ok(()) if none_edited || is_of(&state, &stat) => None,
             Ok(()) => Some("blocks of it are being edited here".to_owned()),
         };
         self.saver.note_out_of_date(why.as_deref());
@@ -102,7 +101,7 @@ impl Vfs {
         self.catch_up(None);
         let meta = opened.writer.file().metadata();
         let meta = meta.map_err(|cause| Error::io("reading the file's attributes", cause))?;
-        if is_of(&self.state(), &meta) {
+        if is_of(&self.state(), &Stat::from(&meta)) {
             return Ok(opened.writer);
         }
         // another program has written it since it was locked, or an interrupted save was finished just now
@@ -111,21 +110,19 @@ impl Vfs {
     }
 
     /// Shows FILE, which had these attributes just now, instead of an older state.
-    fn show_anew(
-        &self,
-        old: &State,
-        writer: Option<&mut Writer>,
-        mut meta: Metadata,
-    ) -> Result<()> {
-        let mut changed = !is_of(old, &meta);
+    fn show_anew(&self, old: &State, writer: Option<&mut Writer>, mut stat: Stat) -> Result<()> {
+        let mut changed = !is_of(old, &stat);
         let snapshot = match writer {
             None => {
-                let (file, before) = self.open_again()?;
-                meta = before;
-                old.snapshot.read_again(file)?
+                let opened = self.saver.file.open()?;
+                stat = opened.stat;
+                old.snapshot.read_again(opened.local, opened.bytes)?
             }
             Some(writer) => match writer.reload()? {
-                Reload::Same | Reload::Touched => old.snapshot.with_data_anew()?,
+                Reload::Same | Reload::Touched => {
+                    let file = Arc::clone(writer.file());
+                    old.snapshot.with_data_anew(file)?
+                }
                 Reload::Changed(scan) => {
                     changed = true;
                     let file = Arc::clone(writer.file());
@@ -134,7 +131,7 @@ impl Vfs {
             },
         };
         let text = Arc::clone(snapshot.text());
-        let mut new = old.next(Arc::new(snapshot), Some(meta));
+        let mut new = old.next(Arc::new(snapshot), Some(stat));
         new.epoch = old.epoch.saturating_add(changed.into());
         if changed {
             info!(
@@ -164,9 +161,9 @@ impl Vfs {
     /// Not if FILE differs in anything that a save depends on: then another program has changed it, too.
     pub(super) fn forgive(&self, writer: &mut Writer) {
         let old = self.state();
-        let meta = old.snapshot.metadata();
-        match meta.and_then(|meta| Ok((meta, writer.reload()?))) {
-            Ok((meta, Reload::Same | Reload::Touched)) => self.take_times(&old, Some(meta)),
+        let stat = old.snapshot.stat();
+        match stat.and_then(|stat| Ok((stat, writer.reload()?))) {
+            Ok((stat, Reload::Same | Reload::Touched)) => self.take_times(&old, Some(stat)),
             // there may be drafts of the old state
             Ok((_, Reload::Changed(_))) => writer.distrust(),
             Err(error) => {
@@ -177,8 +174,8 @@ impl Vfs {
     }
 
     /// Shows the same with the attributes that FILE has after a save of ours, if they are known.
-    fn take_times(&self, old: &State, meta: Option<Metadata>) {
-        let new = old.next(Arc::clone(&old.snapshot), meta);
+    fn take_times(&self, old: &State, stat: Option<Stat>) {
+        let new = old.next(Arc::clone(&old.snapshot), stat);
         self.show(new, |_, _| Vec::new());
     }
 
@@ -240,24 +237,13 @@ impl Vfs {
 
     /// The attributes of FILE now. A name that is gone, means something else, or can't be looked up leaves the file that was mounted;
     /// nothing is said if that can't be looked at either.
-    fn metadata_now(&self, state: &State) -> Option<Metadata> {
-        let named = self.saver.file.metadata().ok();
-        let named = named.filter(Metadata::is_file);
+    fn stat_now(&self, state: &State) -> Option<Stat> {
+        let named = self.saver.file.stat().ok();
+        let named = named.filter(Stat::is_regular);
         named.or_else(|| {
-            let open = state.snapshot.metadata().ok()?;
+            let open = state.snapshot.stat().ok()?;
             (!is_of(state, &open)).then_some(open)
         })
-    }
-
-    /// What has FILE's name now, if that is a file, and its attributes.
-    fn open_again(&self) -> Result<(Arc<File>, Metadata)> {
-        let failed = |cause| Error::io(self.saver.path.display().to_string(), cause);
-        let file = self.saver.file.open().map_err(failed)?;
-        let meta = file.metadata().map_err(failed)?;
-        if !meta.is_file() {
-            return Err(failed(std::io::ErrorKind::InvalidInput.into()));
-        }
-        Ok((Arc::new(file), meta))
     }
 }
 
@@ -276,24 +262,8 @@ pub(super) fn everything(old: &State, new: &State) -> impl Iterator<Item = Inval
 }
 
 /// Whether FILE, which has these attributes, is the file of that state, with the bytes of then.
-fn is_of(state: &State, meta: &Metadata) -> bool {
-    state.timed && moment(meta) == moment(&state.meta)
-}
-
-/// What changes when the bytes of a file change, or when another one takes its name.
-fn moment(meta: &Metadata) -> (u64, u64, u64, i64, i64) {
-    (
-        meta.dev(),
-        meta.ino(),
-        meta.size(),
-        meta.mtime(),
-        meta.mtime_nsec(),
-    )
-}
-
-/// When anything of a file was changed, its owner and mode too.
-fn changed_at(meta: &Metadata) -> (i64, i64) {
-    (meta.ctime(), meta.ctime_nsec())
+fn is_of(state: &State, stat: &Stat) -> bool {
+    state.timed && stat.has_bytes_of(&state.stat)
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ impl Saver {
     /// That no file has FILE's name any more, if that is so: what was opened is still shown. FILE is looked for as it is opened: a way
     /// through a link might lead into the mount, whose thread this is.
     pub(super) fn why_not_there(&self) -> Option<String> {
-        let gone = self.file.metadata().err()?;
+        let gone = self.file.stat().err()?;
         (gone.kind() == ErrorKind::NotFound).then(|| {
             format!(
                 "{} is no longer there: it was moved or removed, and nothing can be saved; what was opened is still shown, copy it out",

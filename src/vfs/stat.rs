@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::attr::{VALID, changed, modified, permissions, with_search_bits};
+use super::attr::{VALID, permissions, with_search_bits};
 use super::node::Node;
 use super::state::State;
 use super::{Attr, Error, Kind, Result, Vfs, hdus, index, locked, root_directories};
@@ -43,8 +43,8 @@ impl Vfs {
             nlink: self.names(state, node)?,
             uid,
             gid,
-            mtime: modified(&state.meta),
-            ctime: changed(&state.meta),
+            mtime: state.stat.modified(),
+            ctime: state.stat.changed(),
             valid: VALID,
         })
     }
@@ -76,7 +76,7 @@ impl Vfs {
 
     /// Permission bits: those of FILE, without those to write where nothing can be written.
     fn perm(&self, state: &State, node: Node, kind: Kind) -> u16 {
-        let perm = permissions(&state.meta, self.options.umask);
+        let perm = permissions(&state.stat, self.options.umask);
         let is_data = matches!(node, Node::Block(_) | Node::Array(..));
         match kind {
             Kind::Symlink => 0o777,
@@ -112,7 +112,7 @@ impl Vfs {
         let header = state.snapshot.layout().blocks.get(n);
         let there = header
             .filter(|header| header.streamed() && state.snapshot.grows())
-            .map(|header| state.meta.len().saturating_sub(header.data_offset()));
+            .map(|header| state.stat.size.saturating_sub(header.data_offset()));
         Ok(there.map_or(len, |there| len.min(there)))
     }
 }

@@ -3,12 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::attr::{FileFacts, modified, permissions};
+use super::attr::{FileFacts, permissions};
 use super::catalogue::{Catalogue, Numbers, Target};
 use super::elsewhere::Elsewhere;
 use super::format::Format;
@@ -16,12 +14,13 @@ use super::node::Node;
 use super::views::{View, Views};
 use super::{Error, Invalidation, Options, Result, block_name, hdus, index, locked};
 use crate::asdf::{Array, ArrayData, Snapshot};
+use crate::source::Stat;
 
 /// A snapshot, the names it gives, and FILE's attributes from before it was taken.
 pub(super) struct State {
     pub(super) snapshot: Arc<Snapshot>,
-    pub(super) meta: Metadata,
-    /// Whether `meta` has FILE's times: not if the system did not tell them after a save of ours.
+    pub(super) stat: Stat,
+    /// Whether `stat` has FILE's times: not if the system did not tell them after a save of ours.
     pub(super) timed: bool,
     /// How often another program had changed FILE by then.
     pub(super) epoch: u64,
@@ -45,12 +44,12 @@ pub(super) enum Names {
 }
 
 impl State {
-    /// What `snapshot` shows. `meta`: FILE's attributes from before it was read, so that whatever another program changes meanwhile is
+    /// What `snapshot` shows. `stat`: FILE's attributes from before it was read, so that whatever another program changes meanwhile is
     /// noticed.
-    pub(super) fn new(snapshot: Arc<Snapshot>, meta: Metadata) -> Self {
+    pub(super) fn new(snapshot: Arc<Snapshot>, stat: Stat) -> Self {
         Self {
             snapshot,
-            meta,
+            stat,
             timed: true,
             epoch: 0,
             catalogue: OnceLock::new(),
@@ -62,14 +61,14 @@ impl State {
     }
 
     /// What `snapshot` shows after this state; without attributes of FILE, its times are not known.
-    pub(super) fn next(&self, snapshot: Arc<Snapshot>, meta: Option<Metadata>) -> Self {
-        let timed = meta.is_some();
+    pub(super) fn next(&self, snapshot: Arc<Snapshot>, stat: Option<Stat>) -> Self {
+        let timed = stat.is_some();
         Self {
             timed,
             epoch: self.epoch,
             numbers: Arc::clone(&self.numbers),
             views: self.views.next(),
-            ..Self::new(snapshot, meta.unwrap_or_else(|| self.meta.clone()))
+            ..Self::new(snapshot, stat.unwrap_or(self.stat))
         }
     }
 
@@ -103,8 +102,8 @@ impl State {
 
     /// The same, but the tree is read again when something asks for it.
     pub(super) fn unread(&self) -> Self {
-        let meta = self.timed.then(|| self.meta.clone());
-        self.next(Arc::new(self.snapshot.unread()), meta)
+        let stat = self.timed.then_some(self.stat);
+        self.next(Arc::new(self.snapshot.unread()), stat)
     }
 
     /// Whether names below `arrays/` have been made. If not, the kernel knows none of them: not of this state, nor of those before,
@@ -130,18 +129,18 @@ impl State {
 
     /// Owner and group of FILE, or those that the user asked for.
     pub(super) fn owner(&self, options: &Options) -> (u32, u32) {
-        let uid = options.uid.unwrap_or(self.meta.uid());
-        (uid, options.gid.unwrap_or(self.meta.gid()))
+        let uid = options.uid.unwrap_or(self.stat.uid);
+        (uid, options.gid.unwrap_or(self.stat.gid))
     }
 
     /// What `tree.yaml` has of FILE, also when an editor has made it anew.
     pub(super) fn facts(&self, options: &Options) -> FileFacts {
         let (uid, gid) = self.owner(options);
         FileFacts {
-            perm: permissions(&self.meta, options.umask),
+            perm: permissions(&self.stat, options.umask),
             uid,
             gid,
-            mtime: modified(&self.meta),
+            mtime: self.stat.modified(),
         }
     }
 

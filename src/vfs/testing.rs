@@ -10,7 +10,7 @@ use crate::asdf::sample::Sample;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::save::{self, Writer};
-use crate::source::{FileSource, Source};
+use crate::source::{FileSource, Source, Stat};
 
 /// The file system of a sample in a folder of its own.
 pub(super) fn writable(sample: &Sample) -> (TempDir, Vfs) {
@@ -29,7 +29,7 @@ pub(super) fn writable_with<S: Source + 'static>(
     let writer = Writer::open(&path, save::Options::default());
     let writer = writer.map_err(drop).unwrap().writer;
     let file = Arc::clone(writer.file());
-    let meta = file.metadata().unwrap();
+    let stat = Stat::from(&file.metadata().unwrap());
     let file = Arc::new(FileSource::open(file).unwrap());
     let bytes = through(Arc::clone(&file));
     let snapshot = Snapshot::read(file, bytes, Cache::new(1 << 20), open).unwrap();
@@ -45,6 +45,6 @@ pub(super) fn writable_with<S: Source + 'static>(
         previews: false,
         style: crate::asdf::picture::Style::default(),
     };
-    let vfs = Vfs::new(&path, snapshot, meta, Ok(writer), options, Arc::default());
+    let vfs = Vfs::new(&path, snapshot, stat, Ok(writer), options, Arc::default());
     (dir, vfs)
 }

@@ -22,7 +22,13 @@ fn after(old: &Snapshot, saved: &Snapshot, checked: Option<CheckedText>) -> Snap
         layout: saved.layout.clone(),
         text: Arc::clone(&saved.text),
     };
-    old.succeeded_by(Arc::clone(saved.file.file()), None, scan, &[0], checked)
+    old.succeeded_by(
+        Arc::clone(saved.file.as_ref().unwrap().file()),
+        None,
+        scan,
+        &[0],
+        checked,
+    )
 }
 
 /// Each save of a block parsed the whole tree again.

@@ -11,7 +11,8 @@ use std::sync::Mutex;
 
 use crate::asdf::layout::Extent;
 use crate::save::sector::SECTOR;
-use crate::save::store::{Access, Stat, Store};
+use crate::save::store::{Access, Store};
+use crate::source::Stat;
 
 const SECTOR_LEN: usize = SECTOR as usize;
 /// The filesystem's block, in bytes.
@@ -487,6 +488,7 @@ impl Store for Sim {
             ctime: (0, inode.mtime),
             links: inode.links,
             uid: 0,
+            gid: 0,
             mode: 0o100_600,
         })
     }

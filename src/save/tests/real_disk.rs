@@ -404,7 +404,7 @@ fn a_save_that_was_interrupted_is_shown_and_finished() {
     let before = folder.bytes();
     let shown = open_read_only(&folder.path()).unwrap();
     assert_eq!((&shown.recovery, shown.locked), (&Recovery::Redone, false));
-    assert_eq!(read_all(&*shown.source, 1 << 20).unwrap(), want);
+    assert_eq!(read_all(&*shown.file.bytes, 1 << 20).unwrap(), want);
     assert_eq!(folder.bytes(), before);
     let refused = Writer::open(&folder.path(), Options::default());
     assert!(matches!(refused, Err(Refusal::Locked { .. })));

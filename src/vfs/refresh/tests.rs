@@ -36,7 +36,7 @@ fn what_changes_after_it_was_read_is_shown() {
     let path = dir.path().join("a.asdf");
     std::fs::write(&path, Sample::new().bytes()).unwrap();
     let opened = open_read_only(&path).unwrap();
-    let meta = opened.meta.clone();
+    let stat = opened.file.stat;
     let snapshot = opened.snapshot(Cache::new(1 << 20), Reading::default());
     let snapshot = snapshot.unwrap();
     overwrite(&path, b"#ASDF 1.0.1", 1000);
@@ -55,7 +55,7 @@ fn what_changes_after_it_was_read_is_shown() {
     let vfs = Vfs::new(
         &path,
         snapshot,
-        meta,
+        stat,
         Err("a test".to_owned()),
         options,
         Arc::default(),
@@ -68,12 +68,12 @@ fn the_moment_of_what_is_read_anew_is_that_before_it_was_read() {
     let (dir, vfs) = writable(&Sample::new());
     let path = dir.path().join("a.asdf");
     overwrite(&path, b"#ASDF 1.0.1", 1000);
-    let before = std::fs::metadata(&path).unwrap();
+    let before = Stat::from(&std::fs::metadata(&path).unwrap());
     overwrite(&path, b"#ASDF 1.0.2", 2000);
     let mut writer = vfs.saver.writer().unwrap();
-    let shown = vfs.show_anew(&vfs.state(), Some(&mut writer), before.clone());
+    let shown = vfs.show_anew(&vfs.state(), Some(&mut writer), before);
     shown.unwrap();
-    assert_eq!(moment(&vfs.state().meta), moment(&before));
+    assert!(vfs.state().stat.has_bytes_of(&before));
 }
 
 /// A save that failed took in what another program had made of the file, and nobody showed it.
@@ -198,7 +198,7 @@ fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
 fn names_made_while_another_state_comes_are_not_overlooked() {
     let (_dir, vfs) = with_tree("a: ARRAY");
     let old = vfs.state();
-    let new = old.next(Arc::clone(&old.snapshot), Some(old.meta.clone()));
+    let new = old.next(Arc::clone(&old.snapshot), Some(old.stat));
     let seen = std::cell::RefCell::new(Vec::new());
     vfs.show(new, |before, new| {
         seen.borrow_mut().push(new.is_named());
@@ -232,10 +232,7 @@ fn names_that_were_given_before_a_file_was_closed_are_told_of() {
     }
     assert_eq!(node_of(&vfs, "a.bin"), Some(a));
     assert!(!node_of(&vfs, "c.bin").is_some_and(|c| [a, b].contains(&c)));
-    assert!(
-        vfs.numbered_metadata().is_none(),
-        "numbered in another order"
-    );
+    assert!(vfs.numbered_stat().is_none(), "numbered in another order");
 }
 
 /// They took space to the end of the mount, though no name led to them.
