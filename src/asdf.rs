@@ -435,10 +435,11 @@ impl Snapshot {
         &self.cache
     }
 
-    /// The directory where what decoding has taught is kept, if it is.
+    /// The directory where what decoding has taught is kept, if it is: not of a file far away.
     #[must_use]
     pub fn index_cache(&self) -> Option<&Path> {
-        self.options.index_cache.as_deref()
+        let dir = self.options.index_cache.as_deref();
+        dir.filter(|_| self.file.is_some())
     }
 
     /// Attributes of the open file now.

@@ -7,6 +7,7 @@ mod completions;
 mod daemon;
 mod exit;
 mod explode;
+mod far;
 mod files;
 #[cfg(feature = "fuse")]
 mod idle;
@@ -37,6 +38,7 @@ use clap::{CommandFactory, Parser, ValueHint};
 
 use completions::Shell;
 use exit::{Exit, Failure};
+use far::Urls;
 use options::{Action, Options};
 
 use crate::error::{Error, printable};
@@ -229,7 +231,7 @@ pub fn run() -> ExitCode {
 }
 
 fn run_with(arguments: &[OsString]) -> ExitCode {
-    let args = match Args::try_parse_from(arguments) {
+    let mut args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
             let status = if error.use_stderr() {
@@ -246,7 +248,7 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
         }
     };
     limits::set_up();
-    match dispatch(&args, arguments) {
+    match dispatch(&mut args, arguments) {
         Ok(status) => status.into(),
         Err(failure) => {
             complain(&failure.message);
@@ -255,7 +257,11 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
+fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
+    let mut urls = Urls::from_environment();
+    for path in &mut args.paths {
+        *path = urls.take(path)?;
+    }
     let action = args.action();
     if let Some(flag) = args.idle_flag(action) {
         return Err(action.idle(flag));
@@ -264,7 +270,13 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         say_bytes(format!("{}\n", options::table::help()).as_bytes())?;
         return Ok(Exit::Ok);
     }
-    let options = Options::parse(&args.options, action)?;
+    let mut options = Options::parse(&args.options, action)?;
+    options.urls = urls;
+    perform(args, options, arguments)
+}
+
+fn perform(args: &Args, options: Options, arguments: &[OsString]) -> Result<Exit, Failure> {
+    let action = args.action();
     let which =
         |what: &str| Failure::new(Exit::Usage, format!("which {what}? Try asdf-mount --help"));
     match (action, args.paths.as_slice()) {
@@ -299,6 +311,11 @@ fn dispatch(args: &Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         (Action::Explode(directory), [file]) => explode::explode(directory, file, &options),
         (Action::Implode(out), [file]) => explode::implode(out, file, &options),
         (Action::Mount, file @ [_]) => mount(args, options, file, None, arguments),
+        (Action::Mount, [.., url]) if options.urls.has(url) => {
+            let url = url.display();
+            let why = format!("{url}: a URL; name the MOUNTPOINT behind the FILEs");
+            Err(Failure::new(Exit::Usage, why))
+        }
         (Action::Mount, [directory, file]) if directory.is_dir() && file.is_file() => {
             let (file, directory) = (file.display(), directory.display());
             let why =

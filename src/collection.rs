@@ -3,7 +3,7 @@
 //! # What is shown
 //!
 //! A [`Collection`] is one file, which is the root of the mount then, or many: the directories of one directory, mirrored, with
-//! the files whose names match; or a list of files, each under its own name. A file of a collection is a *member*: a directory of
+//! the files whose names match; or a list of files, each under its own name; or what a server [lists](Listing). A file of a collection is a *member*: a directory of
 //! the file's name that holds what a mount of the file alone shows. Symbolic links, other files and what is mounted below the
 //! directory are not shown. `.asdf-mount` in the root says how it all stands; a listing leaves it out.
 //!
@@ -44,10 +44,14 @@
 //!
 //! # Changes
 //!
-//! Names are looked up in the directory itself each time the kernel asks, which it does once a second at most. What becomes of a
+//! Names are looked up in the directory itself each time the kernel asks, which it does once a second at most; far away, in what was said
+//! some seconds ago. What becomes of a
 //! member's file is noticed by its `Vfs`, as it is when it is mounted alone.
 //!
 //! # Locks
+//!
+//! What a server said last of a file, or of all files below a URL, is known under a lock that one thread holds while it asks; others that
+//! want to know the same wait for it. No other lock is taken under it, and it is taken under none but that of a comparison (`Saver::compared`).
 //!
 //! The table of members (`Members`) and that of items are held for moments; of the locks of a `Vfs`, only those are taken under the
 //! first that `Vfs::is_at_rest` and `Vfs::leave` take. A member is opened without either: threads that want it meanwhile wait for
@@ -60,7 +64,10 @@
 //! with `allow_other` no user reaches what is closed to them there.
 
 mod contents;
+#[cfg(feature = "remote")]
+pub mod far;
 mod item;
+mod listing;
 mod many;
 mod members;
 mod report;
@@ -81,6 +88,7 @@ use crate::vfs::{
 
 pub use contents::{Contents, Match};
 pub use item::{Inode, Item};
+pub use listing::{Bucket, Listed, Listing};
 pub use report::NAME as REPORT;
 
 use many::{Many, Part};

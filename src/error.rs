@@ -124,6 +124,20 @@ impl Error {
         }
     }
 
+    /// The same as the system would say it, for what speaks its language. The number of an error of the system is kept, and its words are
+    /// those of the system then.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn to_system(&self) -> io::Error {
+        match self {
+            Self::Io { cause, .. } => match cause.raw_os_error() {
+                Some(number) => io::Error::from_raw_os_error(number),
+                None => io::Error::new(cause.kind(), self.to_string()),
+            },
+            _ => io::Error::other(self.to_string()),
+        }
+    }
+
     /// Damage at a place.
     pub fn corrupt(at: Place, why: impl Into<String>) -> Self {
         Self::Corrupt {

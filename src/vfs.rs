@@ -20,7 +20,7 @@
 //! | Question | Asked by |
 //! |---|---|
 //! | May anything be written? | each operation that changes something, first: `Saver::check_writable` |
-//! | Is FILE what is shown? | lookups, opens, reads and changes, once a second: `Vfs::refresh`; each save: `Vfs::catch_up` |
+//! | Is FILE what is shown? | lookups, opens, reads and changes, once a second: `Vfs::refresh`; each save: `Vfs::catch_up`. A server is asked every 10 s at most |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
 //! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::change` |
 //! | Is a text made of the text that FILE has? | the save of it: `Texts::is_outdated` |
@@ -49,7 +49,10 @@
 //!
 //! Threads of a mount:
 //!
-//! - `-o threads` of fuser call the operations. A save runs on the thread of the `close`, `fsync` or `rename` that asks for it.
+//! - `-o threads` of fuser call the operations. Each may wait for a server as long as `-o timeout`, so there are more of them
+//!   where files lie far away: the waiting threads hold locks of the file that they wait for (`Saver::compared`, `DataHandle::source`, what
+//!   asks its server), and none that requests for another file take.
+//!   A save runs on the thread of the `close`, `fsync` or `rename` that asks for it.
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
 //!   that another request holds, so it takes no lock here but `Kernel::under_way` and those of a lookup in the catalogue.
 //! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
@@ -441,6 +444,11 @@ impl Vfs {
             // a block that was emptied meanwhile no longer holds its arrays
             let source = self.data_source(&self.state(), open.node, &reading)?;
             read = source.read_exact_at(&mut bytes, offset);
+        }
+        if let Err(Library::Stale { .. }) = read {
+            // what a server says of a file while it is read counts at once: the next lookup shows the new one
+            self.saver.file.forget();
+            self.refresh_soon();
         }
         read?;
         Ok(Bytes::Owned(bytes))

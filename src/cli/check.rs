@@ -261,6 +261,14 @@ impl Check<'_> {
             verdict: Verdict::Clean,
             list: Vec::new(),
         };
+        if self.how.repair && self.options.urls.has(path) {
+            let why = format!(
+                "{}: {}; leave out --repair",
+                path.display(),
+                save::ONLY_READ
+            );
+            return Err(Failure::new(Exit::Usage, why));
+        }
         if self.how.repair {
             mend(path, &mut findings)?;
         }

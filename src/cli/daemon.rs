@@ -27,7 +27,7 @@ use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
 use super::options::Options;
 use super::sources::{Named, Sources};
-use super::{complain, idle, limits, on_terminal, opening, unmount};
+use super::{complain, far, idle, limits, on_terminal, opening, unmount};
 use crate::codec::Cache;
 use crate::collection::{Collection, How};
 use crate::fuse::{Mount, MountOptions};
@@ -42,6 +42,21 @@ const READY: &str = "ready\n";
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// What is mounted through.
 const FUSE_DEVICE: &str = "/dev/fuse";
+
+/// Threads that serve requests by default,
+const THREADS: usize = 4;
+/// and where some may have to wait for servers: those of files whose server does not answer leave others for the rest.
+const THREADS_FAR: usize = 32;
+
+/// How many threads serve requests.
+fn threads(options: &Options, mounted: &Sources) -> usize {
+    let usual = if mounted.has_far() {
+        THREADS_FAR
+    } else {
+        THREADS
+    };
+    options.threads.unwrap_or(usual)
+}
 
 /// Whether this process is the one that shall serve in the background.
 pub(super) fn is_daemon() -> bool {
@@ -66,10 +81,12 @@ fn daemon(arguments: &[OsString]) -> std::io::Result<Command> {
     let unset = ALLOCATOR
         .into_iter()
         .filter(|(name, _)| std::env::var_os(name).is_none());
+    let (arguments, urls) = far::hidden(arguments);
     daemon
         .args(arguments.iter().skip(1))
         .env(DAEMON, "1")
-        .envs(unset);
+        .envs(unset)
+        .envs(urls);
     Ok(daemon)
 }
 
@@ -123,22 +140,26 @@ pub(super) struct Request<'a> {
 pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
-    let mounted = request.sources.find(request.options)?;
+    let cache = Cache::new(request.options.cache);
+    let mounted = request.sources.find(request.options, &cache)?;
     let members = match &mounted {
-        Sources::One(_) => 0,
+        Sources::One(..) => 0,
         // a descriptor for the file, and one for its directory
         Sources::Many(..) => request.options.open.saturating_mul(2),
     };
-    limits::check_room(request.options.threads.saturating_add(members))?;
+    let threads = threads(request.options, &mounted);
+    limits::check_room(threads.saturating_add(members))?;
     let mountpoint = Mountpoint::prepare(request.mountpoint, &mounted, request.options)?;
+    check_remote_cache(request.options, &mountpoint.path)?;
     let options = Options {
         index_cache: index_dir(request.options, &mountpoint.path),
+        threads: Some(threads),
         ..request.options.clone()
     };
     let name = mounted.name().to_owned();
-    let (files, summary) = open(mounted, &options)?;
+    let (files, summary) = open(mounted, &options, &cache)?;
     let files = Arc::new(files);
-    let mount = mount(&files, &name, &mountpoint.path, request.options)?;
+    let mount = mount(&files, &name, &mountpoint.path, &options)?;
     let message = format!(
         "mounted {} on {} {summary}",
         name.display(),
@@ -162,10 +183,14 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
 }
 
 /// Opens what is mounted, and gives a line about it.
-fn open(mounted: Sources, options: &Options) -> Result<(Collection, String), Failure> {
+fn open(
+    mounted: Sources,
+    options: &Options,
+    cache: &Arc<Cache>,
+) -> Result<(Collection, String), Failure> {
     match mounted {
-        Sources::One(path) => {
-            let (vfs, summary) = opening::alone(&path, options)?;
+        Sources::One(file, _) => {
+            let (vfs, summary) = opening::alone(&file, options, cache)?;
             let files = Collection::one(vfs);
             if let Collection::One(vfs) = &files {
                 prepare_from_thread(vfs)?;
@@ -173,16 +198,16 @@ fn open(mounted: Sources, options: &Options) -> Result<(Collection, String), Fai
             Ok((files, summary))
         }
         Sources::Many(contents, _) => {
-            let cache = Cache::new(options.cache);
+            let read_only = options.read_only || contents.is_far();
             let shown = opening::shown(options);
-            let opener = opening::opener(options, &shown, &cache);
+            let opener = opening::opener(options, &shown, cache);
             let how = How {
                 open: options.open,
-                read_only: options.read_only,
+                read_only,
                 options: shown,
             };
-            let access = if options.read_only { "ro" } else { "rw" };
-            let files = Collection::many(contents, how, opener, cache);
+            let access = if read_only { "ro" } else { "rw" };
+            let files = Collection::many(contents, how, opener, Arc::clone(cache));
             Ok((files, format!("({access}, many files)")))
         }
     }
@@ -199,6 +224,18 @@ fn index_dir(options: &Options, mountpoint: &Path) -> Option<PathBuf> {
         return None;
     }
     Some(dir)
+}
+
+/// That parts of files far away are not kept under the mountpoint, likewise.
+fn check_remote_cache(options: &Options, mountpoint: &Path) -> Result<(), Failure> {
+    match &options.remote_cache {
+        Some((dir, _)) if may_lie_under(dir, mountpoint) => {
+            let dir = dir.display();
+            let why = format!("-o remote-cache: {dir} lies under the mountpoint; name another one");
+            Err(Failure::new(Exit::Overlap, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a directory, which need not be there yet, is or may become one below the mountpoint.
@@ -238,7 +275,7 @@ fn mount(
         allow_root: options.allow_root,
         auto_unmount: options.auto_unmount,
         kernel: options.kernel.clone(),
-        threads: options.threads,
+        threads: options.threads.unwrap_or(THREADS),
     };
     check_device()?;
     Mount::new(files, mountpoint, &mount_options).map_err(|error| {

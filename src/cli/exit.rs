@@ -107,8 +107,9 @@ impl Failure {
             Error::Corrupt { .. } => Exit::NotAsdf,
             _ => Exit::Other,
         };
+        let why = error_of(path, error);
         let advice = match error {
-            Error::Io { cause, .. } => match cause.kind() {
+            Error::Io { cause, .. } if !why.contains("; ") => match cause.kind() {
                 ErrorKind::NotFound => "; check its path",
                 ErrorKind::PermissionDenied => {
                     "; you must be able to read it, and to search its directories"
@@ -117,13 +118,22 @@ impl Failure {
             },
             _ => "",
         };
-        let why = error_of(path, error);
         Self::new(exit, format!("{}: {why}{advice}", path.display()))
     }
 }
 
 /// What an error says of the file at `path`, in front of which the path stands already.
 pub(super) fn error_of(path: &Path, error: &Error) -> String {
+    let (Error::Io { what, .. }
+    | Error::Unsupported { why: what, .. }
+    | Error::Stale { why: what }) = error
+    else {
+        return error.to_string();
+    };
+    // of a file far away all is said in one text
+    if let Some(said) = what.strip_prefix(&format!("{}: ", path.display())) {
+        return said.to_owned();
+    }
     match error {
         Error::Io { what, cause } if names(what, path) => match cause.kind() {
             ErrorKind::NotFound => "no such file".to_owned(),

@@ -33,12 +33,17 @@ impl Original {
     fn open(path: &Path, options: &Options) -> Result<Self, Failure> {
         let fail = |error: &Error| Failure::reading(path, error);
         let io = |cause| Failure::reading(path, &Error::io("opening it", cause));
-        let (full, opened, reading) = open(path, options)?;
+        if options.urls.has(path) {
+            let why = "what lies far away is not exploded or imploded; download it";
+            let why = format!("{}: {why}", path.display());
+            return Err(Failure::new(Exit::Usage, why));
+        }
+        let cache = Cache::new(options.cache);
+        let (full, opened, reading) = open(path, options, &cache)?;
         if opened.locked {
             let why = format!("{}: a mount has it for writing; unmount it", path.display());
             return Err(Failure::new(Exit::Locked, why));
         }
-        let cache = Cache::new(options.cache);
         let snapshot = opened.snapshot(cache, reading);
         let snapshot = snapshot.map_err(|error| fail(&error))?;
         let snapshot = plain(snapshot).map_err(|error| unfit(path, error))?;

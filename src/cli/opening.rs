@@ -38,21 +38,26 @@ struct How<'a> {
 
 /// Opens FILE to be mounted alone: for writing if that is wanted and possible. Finishes what an interrupted save has left. The mount's
 /// file system, and a line about it.
-pub(super) fn alone(path: &Path, options: &Options) -> Result<(Vfs, String), Failure> {
+pub(super) fn alone(
+    file: &FilePath,
+    options: &Options,
+    cache: &Arc<Cache>,
+) -> Result<(Vfs, String), Failure> {
+    let path = file.whole();
     let sandbox = || {
         let sandbox = Sandbox::new(path, options.allow_external.as_deref());
         sandbox.map(Arc::new)
     };
     let how = How {
-        path: &path.into(),
+        path: file,
         options,
-        cache: &Cache::new(options.cache),
-        reading: reading(options, sandbox).map_err(|error| Failure::reading(path, &error))?,
+        cache,
+        reading: reading(file, options, sandbox).map_err(|error| Failure::reading(path, &error))?,
     };
     let opened = match how.open_for_writing()? {
         Ok(opened) => opened,
         Err(why) => {
-            let opened = save::open_read_only(path);
+            let opened = save::open_read_only(file.clone());
             how.read(
                 opened.map_err(|error| how.failed(&error))?,
                 Writing::Never(why),
@@ -65,7 +70,7 @@ pub(super) fn alone(path: &Path, options: &Options) -> Result<(Vfs, String), Fai
     }
     let access = match &opened.writing {
         Writing::Never(why) => {
-            if !options.read_only {
+            if !options.read_only && !file.is_far() {
                 warn!("{}: mounted read-only: {why}", path.display());
             }
             "ro"
@@ -87,7 +92,7 @@ pub(super) fn opener(options: &Options, shown: &vfs::Options, cache: &Arc<Cache>
             path,
             options: &options,
             cache: &cache,
-            reading: reading(&options, sandbox).map_err(|error| failed(&error))?,
+            reading: reading(path, &options, sandbox).map_err(|error| failed(&error))?,
         };
         let opened = how.open_member().map_err(|failure| {
             let place = format!("{}: ", path.whole().display());
@@ -131,11 +136,13 @@ impl Sandboxes {
 
 /// How a file is to be read.
 fn reading(
+    file: &FilePath,
     options: &Options,
     sandbox: impl FnOnce() -> Result<Arc<Sandbox>, Error>,
 ) -> Result<OpenOptions, Error> {
-    // other users must not read files that only the one who mounts may read
-    let sandbox = if options.allow_other && options.allow_external.is_none() {
+    // other users must not read files that only the one who mounts may read; and none of this machine is beside one that is far away
+    let beside = !options.allow_other && !file.is_far();
+    let sandbox = if !beside && options.allow_external.is_none() {
         None
     } else {
         Some(sandbox()?)
@@ -196,6 +203,9 @@ impl How<'_> {
     fn open_for_writing(&self) -> Result<Result<Opened, String>, Failure> {
         if self.options.read_only {
             return Ok(Err("asked for".to_owned()));
+        }
+        if self.path.is_far() {
+            return Ok(Err(save::ONLY_READ.to_owned()));
         }
         let path = self.path.whole();
         let mut opened = match Writer::open(self.path.clone(), self.saving()) {

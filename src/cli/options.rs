@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::completions::Shell;
 use super::exit::{Exit, Failure};
+use super::far::Urls;
 use crate::asdf::check::Validate;
 use crate::asdf::picture::{Curve, Style};
 use crate::collection::Match;
@@ -25,10 +26,14 @@ const LEAST_CACHE: u64 = 16 << 20;
 const DEFAULT_SCRATCH: u64 = 64 << 20;
 /// The largest FILE that is copied to make room for a tree by default, in bytes.
 const DEFAULT_MAX_COPY: u64 = 4 << 30;
-/// Threads that serve requests by default.
-const DEFAULT_THREADS: usize = 4;
 /// Files of a mount of many that are open at once by default, unless more are in use.
 const DEFAULT_OPEN: usize = 64;
+/// The options of files far away.
+const FAR: [&str; 4] = ["timeout", "no-sign-request", "max-download", "remote-cache"];
+/// How long a server is waited for by default.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest file, in bytes, that is downloaded by default if its server does not send parts.
+const DEFAULT_MAX_DOWNLOAD: u64 = 1 << 30;
 /// The most threads that make sense.
 const MOST_THREADS: usize = 64;
 
@@ -88,7 +93,7 @@ impl Action<'_> {
             | Self::Preview(_)
             | Self::Explode(_)
             | Self::Implode(_) => {
-                matches!(name, "allow_external" | "cache" | "force")
+                matches!(name, "allow_external" | "cache" | "force") || FAR.contains(&name)
             }
         }
     }
@@ -140,8 +145,8 @@ pub(crate) struct Options {
     pub(crate) index_cache: Option<PathBuf>,
     /// `scratch=`, bytes
     pub(crate) scratch: u64,
-    /// `threads=`
-    pub(crate) threads: usize,
+    /// `threads=`: if it is given
+    pub(crate) threads: Option<usize>,
     /// `save=`
     pub(crate) save: SaveMode,
     /// `grow=`: whether FILE may grow to make room
@@ -158,6 +163,16 @@ pub(crate) struct Options {
     pub(crate) allow_external: Option<PathBuf>,
     /// `fits`
     pub(crate) fits: bool,
+    /// `timeout=`: how long a server is waited for
+    pub(crate) timeout: Duration,
+    /// Not `no-sign-request`: whether requests to buckets are signed
+    pub(crate) sign: bool,
+    /// `max-download=`, bytes
+    pub(crate) max_download: u64,
+    /// `remote-cache=`: the directory, and how many bytes it may hold
+    pub(crate) remote_cache: Option<(PathBuf, u64)>,
+    /// The URLs that are named, by what is shown of them.
+    pub(crate) urls: Urls,
     /// `match=`: which files of a directory are ASDF files
     pub(crate) matching: Match,
     /// `open=`: how many files of many are open at once
@@ -199,7 +214,7 @@ impl Default for Options {
             cache: default_cache(),
             index_cache: default_index_cache(|name| std::env::var_os(name)),
             scratch: DEFAULT_SCRATCH,
-            threads: DEFAULT_THREADS,
+            threads: None,
             save: SaveMode::InPlace,
             grow: true,
             max_copy: DEFAULT_MAX_COPY,
@@ -208,6 +223,11 @@ impl Default for Options {
             validate: Validate::default(),
             allow_external: None,
             fits: false,
+            timeout: DEFAULT_TIMEOUT,
+            sign: true,
+            max_download: DEFAULT_MAX_DOWNLOAD,
+            remote_cache: None,
+            urls: Urls::default(),
             matching: Match::default(),
             open: DEFAULT_OPEN,
             other_mounts: false,
@@ -268,10 +288,10 @@ impl Options {
             ("uid", Some(text)) => self.uid = Some(number(text)?),
             ("gid", Some(text)) => self.gid = Some(number(text)?),
             ("idle", Some(text)) => {
-                let time = humantime::parse_duration(text);
-                let time = time.map_err(|_| "a time such as 10m or 2h is needed")?;
+                let time = time(text)?;
                 self.idle = (!time.is_zero()).then_some(time);
             }
+            (name, value) if FAR.contains(&name) => self.set_far(name, value)?,
             ("umask", Some(text)) => {
                 let octal = u32::from_str_radix(text, 8).ok();
                 let octal = octal.filter(|mask| *mask <= 0o777);
@@ -288,7 +308,7 @@ impl Options {
                 if !(1..=MOST_THREADS).contains(&threads) {
                     return Err(format!("1 to {MOST_THREADS} threads make sense"));
                 }
-                self.threads = threads;
+                self.threads = Some(threads);
             }
             ("save", Some("inplace")) => self.save = SaveMode::InPlace,
             ("save", Some("replace")) => self.save = SaveMode::Replace,
@@ -320,6 +340,29 @@ impl Options {
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
             ("sync" | "async" | "dirsync", None) => self.kernel.push(name.to_owned()),
             (name, value) if is_ignored(name, value) => {}
+            _ => return Err(table::unknown(name, value)),
+        }
+        Ok(())
+    }
+
+    /// The same of how files far away are read.
+    fn set_far(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        match (name, value) {
+            ("timeout", Some(text)) => {
+                let seconds = text.parse().map(Duration::from_secs);
+                self.timeout = seconds.or_else(|_| time(text))?;
+                if self.timeout.is_zero() {
+                    return Err("a server needs some time; 30s is usual".to_owned());
+                }
+            }
+            ("no-sign-request", None) => self.sign = false,
+            ("max-download", Some(text)) => self.max_download = size(text)?,
+            ("remote-cache", Some(text)) => {
+                let split = text.rsplit_once(':').filter(|(dir, _)| !dir.is_empty());
+                let (dir, most) =
+                    split.ok_or("a directory and a size are needed, as in /var/tmp/far:10G")?;
+                self.remote_cache = Some((whole_path(dir)?, size(most)?));
+            }
             _ => return Err(table::unknown(name, value)),
         }
         Ok(())
@@ -392,6 +435,12 @@ fn split(list: &str) -> Vec<String> {
     }
     out.retain(|option| !option.is_empty());
     out
+}
+
+/// A time such as 10m.
+fn time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text);
+    time.map_err(|_| "a time such as 10m or 2h is needed".to_owned())
 }
 
 fn number(text: &str) -> Result<u32, String> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::exit::{Exit, Failure, error_of};
+use super::far::Far;
 use super::options::Options;
 use super::{files, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
@@ -16,7 +17,7 @@ use crate::asdf::stats::Stats;
 use crate::asdf::{self, OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
 use crate::error::{Error, printable};
-use crate::save::{self, ReadOnly, Recovery};
+use crate::save::{self, FilePath, ReadOnly, Recovery};
 
 /// Bytes of a list that are put together before they are printed.
 const MAX_UNSAID: usize = 1 << 20;
@@ -39,7 +40,7 @@ pub(super) fn read_with(
     options: &Options,
     cache: Arc<Cache>,
 ) -> Result<Looked, Failure> {
-    let (_, opened, reading) = open(path, options)?;
+    let (_, opened, reading) = open(path, options, &cache)?;
     let recovery = opened.recovery.clone();
     let snapshot = opened.snapshot(cache, reading);
     let snapshot = snapshot.map_err(|error| Failure::reading(path, &error))?;
@@ -50,14 +51,22 @@ pub(super) fn read_with(
 pub(super) fn open(
     path: &Path,
     options: &Options,
+    cache: &Arc<Cache>,
 ) -> Result<(PathBuf, ReadOnly, OpenOptions), Failure> {
     let fail = |error| Failure::reading(path, &error);
-    let full = resolve(path)?;
-    let sandbox = Sandbox::new(&full, options.allow_external.as_deref()).map_err(fail)?;
-    let opened = save::open_read_only(&full).map_err(fail)?;
+    let far = Far::new(options, cache).file(path)?;
+    let file = far.map_or_else(|| Ok(FilePath::from(&resolve(path)?)), Ok)?;
+    let full = file.whole().to_owned();
+    let external = options.allow_external.as_deref();
+    let sandbox = if file.is_far() && external.is_none() {
+        None
+    } else {
+        Some(Arc::new(Sandbox::new(&full, external).map_err(fail)?))
+    };
+    let opened = save::open_read_only(file).map_err(fail)?;
     let reading = OpenOptions {
         force: options.force,
-        sandbox: Some(Arc::new(sandbox)),
+        sandbox,
         verify: options.verify,
         index_cache: None,
     };

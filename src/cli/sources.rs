@@ -1,15 +1,17 @@
 //! What is to be mounted: one file, the files of a directory, or a list of files.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
+use super::far::{self, Far, Urls};
 use super::options::Options;
 use super::resolve;
+use crate::codec::Cache;
 use crate::collection::Contents;
 use crate::error::Error;
 use crate::save::{Beneath, FilePath};
@@ -27,8 +29,8 @@ pub(super) struct Named<'a> {
 
 /// What is mounted.
 pub(super) enum Sources {
-    /// A file, by its whole path.
-    One(PathBuf),
+    /// A file, and its name.
+    One(FilePath, Option<OsString>),
     /// Many, and what they are called together.
     Many(Contents, PathBuf),
 }
@@ -37,19 +39,30 @@ impl Sources {
     /// What it is called: the path of the file or of the directory.
     pub(super) fn name(&self) -> &Path {
         match self {
-            Self::One(path) | Self::Many(_, path) => path,
+            Self::One(file, _) => file.whole(),
+            Self::Many(_, path) => path,
+        }
+    }
+
+    /// Whether any of it lies far away.
+    pub(super) fn has_far(&self) -> bool {
+        match self {
+            Self::One(file, _) => file.is_far(),
+            Self::Many(contents, _) => contents.has_far(),
         }
     }
 
     /// The directory that is mounted on if none is given: the file's name without its extension, in the working directory.
     pub(super) fn directory_name(&self) -> Result<PathBuf, Failure> {
         let why = match self {
-            Self::One(path) => match (path.file_stem(), path.extension()) {
-                (Some(stem), Some(_)) => return Ok(PathBuf::from(stem)),
-                _ => {
-                    "without an extension there is no other name for a directory; name a MOUNTPOINT behind FILE"
+            Self::One(_, name) => {
+                let name = name.as_deref().map(Path::new);
+                let stem = name.filter(|name| name.extension().is_some());
+                if let Some(stem) = stem.and_then(Path::file_stem) {
+                    return Ok(PathBuf::from(stem));
                 }
-            },
+                "without an extension there is no other name for a directory; name a MOUNTPOINT behind FILE"
+            }
             Self::Many(..) => "on which MOUNTPOINT? Name one behind it",
         };
         let why = format!("{}: {why}", self.name().display());
@@ -63,10 +76,11 @@ impl Sources {
             hidden.then(|| format!("{} lies under", path.display()))
         };
         match self {
-            Self::One(path) => under(path),
+            Self::One(file, _) => under(file.whole()),
             Self::Many(Contents::List(files), _) => {
                 files.values().find_map(|file| under(file.whole()))
             }
+            Self::Many(Contents::Listing(_), _) => None,
             Self::Many(Contents::Mirror(..), path) => {
                 let meets = options.other_mounts && mountpoint.starts_with(path);
                 let why = || format!("{}: with -o other-mounts it would hold", path.display());
@@ -82,16 +96,30 @@ impl Named<'_> {
         self.list.is_some_and(|list| list == "-")
     }
 
-    /// Finds them. Nothing is opened but a directory and the list.
-    pub(super) fn find(&self, options: &Options) -> Result<Sources, Failure> {
+    /// Finds them, with this memory for what servers send. Nothing is opened but a directory and the list.
+    pub(super) fn find(&self, options: &Options, cache: &Arc<Cache>) -> Result<Sources, Failure> {
+        let far = Far::new(options, cache);
+        let mut urls = options.urls.clone();
         match (self.paths, self.list) {
-            ([directory], None) if directory.is_dir() => mirror(directory, options),
-            ([file], None) => Ok(Sources::One(resolve(file)?)),
-            (paths, None) => list(paths.to_vec()),
+            ([path], None) => match far.find(path, &urls)? {
+                Some(far::Named::File(file, name)) => Ok(Sources::One(file, name)),
+                Some(far::Named::Many(listing)) => {
+                    Ok(Sources::Many(Contents::Listing(listing), path.clone()))
+                }
+                None if path.is_dir() => mirror(path, options),
+                None => {
+                    let whole = resolve(path)?;
+                    let name = whole.file_name().map(OsStr::to_owned);
+                    Ok(Sources::One(FilePath::from(&whole), name))
+                }
+            },
+            (paths, None) => list(paths, &far, &urls),
             (paths, Some(file)) => {
                 let mut all = paths.to_vec();
-                all.extend(self.read(file)?);
-                list(all)
+                for path in self.read(file)? {
+                    all.push(urls.take(&path)?);
+                }
+                list(&all, &far, &urls)
             }
         }
     }
@@ -131,49 +159,56 @@ fn mirror(directory: &Path, options: &Options) -> Result<Sources, Failure> {
     Ok(Sources::Many(contents, path))
 }
 
-fn list(paths: Vec<PathBuf>) -> Result<Sources, Failure> {
-    let mut files: BTreeMap<OsString, (PathBuf, PathBuf)> = BTreeMap::new();
-    for path in paths {
-        let refuse = |exit, why: String| {
-            let path = path.display();
-            Err(Failure::new(exit, format!("{path}: {why}")))
-        };
-        if path.is_dir() {
-            let why = "a directory among files; a directory is mounted alone";
-            return refuse(Exit::Usage, why.to_owned());
-        }
-        let whole = resolve(&path)?;
-        let Some(name) = path.file_name().or_else(|| whole.file_name()) else {
-            return refuse(
-                Exit::File,
-                "not a file; name the ASDF file itself".to_owned(),
-            );
-        };
-        if name.as_bytes().starts_with(b".asdf-mount") {
-            return refuse(Exit::Usage, "a name that the mount needs itself".to_owned());
-        }
-        let name = name.to_owned();
-        if let Some((other, _)) = files.get(&name) {
-            let other = other.display();
-            let why = format!("the same name as {other}; mount their directory, or each alone");
-            return refuse(Exit::Usage, why);
-        }
-        files.insert(name, (path, whole));
-    }
-    if files.is_empty() {
-        return Err(Failure::new(Exit::Usage, "which FILE? The list is empty"));
-    }
-    let name = format!("{} files", files.len());
+fn list(paths: &[PathBuf], far: &Far<'_>, urls: &Urls) -> Result<Sources, Failure> {
     let root = Path::new("/");
     let beneath = Beneath::new(root, true).map_err(|cause| {
         let error = Error::io(root.display().to_string(), cause);
         Failure::reading(root, &error)
     })?;
     let beneath = Arc::new(beneath);
-    let files = files.into_iter().map(|(name, (_, whole))| {
-        let from_root = whole.strip_prefix(root).unwrap_or(&whole);
-        (name, FilePath::beneath(&beneath, from_root.to_owned()))
-    });
+    let mut files: BTreeMap<OsString, (&Path, FilePath)> = BTreeMap::new();
+    for path in paths {
+        let refuse = |exit, why: String| {
+            let path = path.display();
+            Err(Failure::new(exit, format!("{path}: {why}")))
+        };
+        let (name, file) = match far.find(path, urls)? {
+            Some(far::Named::File(file, name)) => (name, file),
+            Some(far::Named::Many(_)) => {
+                let why = "a directory among files; a directory is mounted alone";
+                return refuse(Exit::Usage, why.to_owned());
+            }
+            None if path.is_dir() => {
+                let why = "a directory among files; a directory is mounted alone";
+                return refuse(Exit::Usage, why.to_owned());
+            }
+            None => {
+                let whole = resolve(path)?;
+                let name = path.file_name().or_else(|| whole.file_name());
+                let from_root = whole.strip_prefix(root).unwrap_or(&whole);
+                let file = FilePath::beneath(&beneath, from_root.to_owned());
+                (name.map(OsStr::to_owned), file)
+            }
+        };
+        let Some(name) = name else {
+            let why = "not a file; name the ASDF file itself";
+            return refuse(Exit::File, why.to_owned());
+        };
+        if name.as_bytes().starts_with(b".asdf-mount") {
+            return refuse(Exit::Usage, "a name that the mount needs itself".to_owned());
+        }
+        if let Some((other, _)) = files.get(&name) {
+            let other = other.display();
+            let why = format!("the same name as {other}; mount their directory, or each alone");
+            return refuse(Exit::Usage, why);
+        }
+        files.insert(name, (path, file));
+    }
+    if files.is_empty() {
+        return Err(Failure::new(Exit::Usage, "which FILE? The list is empty"));
+    }
+    let name = format!("{} files", files.len());
+    let files = files.into_iter().map(|(name, (_, file))| (name, file));
     Ok(Sources::Many(Contents::List(files.collect()), name.into()))
 }
 
@@ -192,7 +227,10 @@ mod tests {
 
     #[test]
     fn a_directory_named_after_a_file_needs_an_extension_to_take_away() {
-        let named = |path: &str| Sources::One(path.into()).directory_name();
+        let named = |path: &str| {
+            let name = Path::new(path).file_name().map(OsStr::to_owned);
+            Sources::One(FilePath::from(path), name).directory_name()
+        };
         assert_eq!(
             named("/data/galaxy.v2.asdf").unwrap(),
             Path::new("galaxy.v2")
@@ -212,13 +250,15 @@ mod tests {
             path
         };
         let (a, b, c) = (file("x/n.asdf"), file("y/n.asdf"), file("y/m.asdf"));
-        assert!(list(vec![a.clone(), c]).is_ok());
-        let why = list(vec![a.clone(), b.clone()]).err().unwrap().message;
+        let (options, cache) = (Options::default(), Cache::new(1 << 20));
+        let list = |paths: &[PathBuf]| list(paths, &Far::new(&options, &cache), &options.urls);
+        assert!(list(&[a.clone(), c]).is_ok());
+        let why = list(&[a.clone(), b.clone()]).err().unwrap().message;
         assert!(
             why.contains(a.to_str().unwrap()) && why.contains(b.to_str().unwrap()),
             "{why}"
         );
-        assert!(list(vec![a, root.to_owned()]).is_err());
-        assert!(list(Vec::new()).is_err());
+        assert!(list(&[a, root.to_owned()]).is_err());
+        assert!(list(&[]).is_err());
     }
 }

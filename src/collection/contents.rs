@@ -1,4 +1,4 @@
-//! Where the files of a collection come from: the directories of one directory, or a list.
+//! Where the files of a collection come from: the directories of one directory, a list, or what a server lists.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,6 +13,7 @@ use glob::Pattern;
 use rustix::fs::{Dir, FileType, OFlags};
 
 use super::item::Kind;
+use super::listing::Listing;
 use crate::save::{Beneath, FilePath};
 use crate::source::Stat;
 
@@ -65,6 +66,8 @@ pub enum Contents {
     /// Files, each by the name that it is shown under. Those of this machine are found from the root directory: a link that takes the
     /// place of one is not followed, as it may lead into the mount itself.
     List(BTreeMap<OsString, FilePath>),
+    /// The files of a listing, in directories that their names make.
+    Listing(Listing),
 }
 
 /// A name in a directory of a collection.
@@ -74,11 +77,31 @@ pub(super) struct Entry {
 }
 
 impl Contents {
-    /// The directory that is mirrored, for messages; nothing of a list.
-    pub(super) fn directory(&self) -> Option<&Path> {
+    /// The directory that is shown, for messages; nothing of a list.
+    pub(super) fn directory(&self) -> Option<PathBuf> {
         match self {
-            Self::Mirror(root, _) => Some(root.path()),
+            Self::Mirror(root, _) => Some(root.path().to_owned()),
             Self::List(_) => None,
+            Self::Listing(listing) => Some(listing.name()),
+        }
+    }
+
+    /// Whether all of it lies far away, and so is only read.
+    #[must_use]
+    pub fn is_far(&self) -> bool {
+        match self {
+            Self::Mirror(..) => false,
+            Self::List(files) => files.values().all(FilePath::is_far),
+            Self::Listing(_) => true,
+        }
+    }
+
+    /// Whether any of it does.
+    #[must_use]
+    pub fn has_far(&self) -> bool {
+        match self {
+            Self::List(files) => files.values().any(FilePath::is_far),
+            _ => self.is_far(),
         }
     }
 
@@ -93,6 +116,7 @@ impl Contents {
                 let known = files.get(relative.as_os_str());
                 known.cloned().ok_or_else(no_such_file)
             }
+            Self::Listing(listing) => listing.file(&relative),
         }
     }
 
@@ -120,6 +144,7 @@ impl Contents {
                 let stat = file.stat().map_err(absent)?;
                 stat.is_regular().then_some((Kind::Member, stat))
             }
+            Self::Listing(listing) => listing.look_at(relative)?,
         };
         found.ok_or_else(no_such_file)
     }
@@ -138,6 +163,7 @@ impl Contents {
                 };
                 return Ok(files.keys().map(entry).collect());
             }
+            Self::Listing(listing) => return listing.entries(relative),
         };
         let directory = root.open(relative, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut out = Vec::new();
@@ -175,11 +201,15 @@ impl Contents {
         opened.map(drop)
     }
 
-    /// A directory of the file system that it is on; of a list, that of its first file.
+    /// A directory of the file system that it is on, of a list that of its first file; nothing of what lies far away.
     pub(super) fn any_directory(&self) -> io::Result<Option<OwnedFd>> {
         match self {
             Self::Mirror(root, _) => root.open(Path::new(""), OFlags::PATH).map(Some),
-            Self::List(files) => files.values().next().map(FilePath::directory).transpose(),
+            Self::List(files) => {
+                let near = files.values().find(|file| !file.is_far());
+                near.map(FilePath::directory).transpose()
+            }
+            Self::Listing(_) => Ok(None),
         }
     }
 }

@@ -27,6 +27,8 @@ use crate::source::{Memory, Source};
 /// An open block or array.
 pub(super) struct DataHandle {
     pub(super) node: Node,
+    /// The epoch of what was shown when it was opened.
+    epoch: u64,
     /// What it writes to, if it is open for writing.
     pub(super) writes: Option<Writes>,
     /// What it reads from, with the generation of the edits that it was made at.
@@ -97,6 +99,7 @@ impl Vfs {
         }
         let handle = DataHandle {
             node,
+            epoch: state.epoch,
             writes: block.map(|block| Writes {
                 block,
                 // from here on, `forget_unopened` leaves a new block alone
@@ -217,7 +220,7 @@ impl Vfs {
             // an error is not kept: the next write may mend it
             _ => (
                 generation,
-                self.data_source(&self.state(), open.node, reading)?,
+                self.data_source(&*self.state_for(open.epoch)?, open.node, reading)?,
             ),
         };
         Ok(Arc::clone(&current.insert(found).1))

@@ -60,9 +60,14 @@ impl Vfs {
         }
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
-        let none_edited = self.edits.while_none(count, || {
-            shown = self.show_anew(&state, writer, stat);
-        });
+        let show = || shown = self.show_anew(&state, writer, stat);
+        let none_edited = if self.saver.file.is_far() {
+            // it has no edits, and the table of them is not kept locked while a server is asked
+            show();
+            true
+        } else {
+            self.edits.while_none(count, show)
+        };
         let why = match shown {
             // the bytes are what they were: what else has changed is told when it can be
             Err(error) if is_of(&state, &stat) => {
@@ -228,6 +233,17 @@ impl Vfs {
                 break;
             }
         }
+    }
+
+    /// The state of the moment, for a handle that was opened at that epoch. Of a file far away there is none for one from before a
+    /// change: what reads on must not get half of each.
+    pub(super) fn state_for(&self, epoch: u64) -> Result<Arc<State>> {
+        let state = self.state();
+        if state.epoch == epoch || !self.saver.file.is_far() {
+            return Ok(state);
+        }
+        let why = "the file has changed since this was opened: open it again".to_owned();
+        Err(Error::Stale { why })
     }
 
     /// Has FILE looked at when something is asked for next: it is known to have changed.

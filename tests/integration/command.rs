@@ -41,6 +41,20 @@ fn usage_errors_exit_with_2() {
     assert_eq!(asdf_mount(Vec::<&str>::new()).code, 2);
 }
 
+#[cfg(not(feature = "remote"))]
+#[test]
+fn a_url_is_refused_by_a_program_that_cannot_read_it() {
+    for action in ["--list", "--check", "--foreground"] {
+        let refused = asdf_mount([action, "https://127.0.0.1:9/a.asdf?token=hush"]);
+        assert_eq!((refused.code, &*refused.stdout), (2, ""), "{refused:?}");
+        let said = &refused.stderr;
+        assert!(
+            said.contains("--features remote") && !said.contains("hush"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn an_option_that_would_have_no_effect_is_refused() {
     let place = Place::new();

@@ -174,6 +174,11 @@ pub(crate) struct Mount {
 impl Mount {
     /// Mounts `file` with these options in front.
     pub(crate) fn new(file: &Path, options: &[&str]) -> Self {
+        Self::by(Command::new(PROGRAM).args(options), file)
+    }
+
+    /// The same by a command that is to be ended with `file` and the mountpoint.
+    pub(crate) fn by(command: &mut Command, file: &Path) -> Self {
         let place = TempDir::new().unwrap();
         let dir = fs::canonicalize(place.path()).unwrap().join("mnt");
         fs::create_dir(&dir).unwrap();
@@ -184,7 +189,7 @@ impl Mount {
                 force_off(&guarded);
             }
         });
-        let said = run(Command::new(PROGRAM).args(options).arg(file).arg(&dir));
+        let said = run(command.arg(file).arg(&dir));
         let mount = Self {
             dir,
             said,

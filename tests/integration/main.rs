@@ -36,6 +36,10 @@ mod edit;
 mod elsewhere;
 #[cfg(feature = "fuse")]
 mod endless;
+#[cfg(all(feature = "fuse", feature = "remote"))]
+mod far;
+#[cfg(all(feature = "fuse", feature = "remote"))]
+mod far_server;
 #[cfg(feature = "fuse")]
 mod first_hour;
 #[cfg(feature = "fuse")]

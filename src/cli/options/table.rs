@@ -7,11 +7,10 @@ const TEXT_COLUMN: usize = 26;
 /// How alike two names must be to be taken for each other, from 0 to 1.
 const ALIKE: f64 = 0.75;
 /// What an option is called in other programs, and here.
-const ELSEWHERE: [(&str, &str); 4] = [
+const ELSEWHERE: [(&str, &str); 3] = [
     ("readonly", "ro"),
     ("read-only", "ro"),
     ("external", "allow_external"),
-    ("timeout", "idle"),
 ];
 
 /// An option of `-o`.
@@ -44,7 +43,12 @@ pub(crate) const OPTIONS: &[Known] = &[
         "where seek indexes are kept",
     ),
     option("scratch", "SIZE", "64M", "memory for editors' files [64M]"),
-    option("threads", "N", "4", "threads that serve requests [4]"),
+    option(
+        "threads",
+        "N",
+        "4",
+        "threads that serve requests [4, far 32]",
+    ),
     flag("verify", "compare checksums before data are shown"),
     option(
         "save",
@@ -82,6 +86,25 @@ pub(crate) const OPTIONS: &[Known] = &[
         "DIR",
         "/data",
         "also open external blocks in DIR",
+    ),
+    option(
+        "timeout",
+        "TIME",
+        "30s",
+        "how long a server is waited for [30s]",
+    ),
+    flag("no-sign-request", "ask for buckets without credentials"),
+    option(
+        "max-download",
+        "SIZE",
+        "1G",
+        "largest far FILE that is copied whole [1G]",
+    ),
+    option(
+        "remote-cache",
+        "DIR:SIZE",
+        "/var/tmp/far:10G",
+        "where read parts of far FILEs are kept",
     ),
     flag("fits", "also show arrays and tables as FITS files"),
     option(

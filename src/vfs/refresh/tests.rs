@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::SystemTime;
 
 use super::*;
@@ -10,10 +11,11 @@ use crate::asdf::OpenOptions as Reading;
 use crate::asdf::check::Validate;
 use crate::asdf::sample::Sample;
 use crate::codec::Cache;
-use crate::save::open_read_only;
+use crate::save::{FarFile, FilePath, OpenFile, open_read_only};
+use crate::source::{Loan, Memory};
 use crate::vfs::kernel::Answers;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Caller, Options};
+use crate::vfs::{Access, Bytes, Call, Caller, Handle, Options};
 
 /// What another program does, with times that tell it from what was before, whatever the clock is.
 fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
@@ -21,6 +23,22 @@ fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
     file.write_all_at(bytes, 0).unwrap();
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     file.set_modified(time).unwrap();
+}
+
+/// What is asked for in these tests.
+fn options() -> Options {
+    Options {
+        uid: None,
+        gid: None,
+        umask: 0,
+        scratch: crate::vfs::ScratchRoom::new(0),
+        validate: Validate::Warn,
+        given: String::new(),
+        fits: false,
+        show: crate::vfs::Show::default(),
+        previews: false,
+        style: crate::asdf::picture::Style::default(),
+    }
 }
 
 fn shown(vfs: &Vfs) -> String {
@@ -40,24 +58,12 @@ fn what_changes_after_it_was_read_is_shown() {
     let snapshot = opened.snapshot(Cache::new(1 << 20), Reading::default());
     let snapshot = snapshot.unwrap();
     overwrite(&path, b"#ASDF 1.0.1", 1000);
-    let options = Options {
-        uid: None,
-        gid: None,
-        umask: 0,
-        scratch: crate::vfs::ScratchRoom::new(0),
-        validate: Validate::Warn,
-        given: String::new(),
-        fits: false,
-        show: crate::vfs::Show::default(),
-        previews: false,
-        style: crate::asdf::picture::Style::default(),
-    };
     let vfs = Vfs::new(
         &path,
         snapshot,
         stat,
         Err("a test".to_owned()),
-        options,
+        options(),
         Arc::default(),
     );
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
@@ -250,4 +256,72 @@ fn files_beside_arrays_go_with_their_directory() {
     save(&vfs, "b: ARRAY");
     let left: Vec<_> = vfs.beside.directories().into_iter().collect();
     assert_eq!(left, [Node::Blocks]);
+}
+
+/// A file far away: its bytes, and how often it has changed.
+#[derive(Debug)]
+struct Far(Mutex<(Vec<u8>, i64)>);
+
+impl FarFile for Far {
+    fn stat(&self) -> std::io::Result<Stat> {
+        let (bytes, changes) = &*locked(&self.0);
+        Ok(Stat {
+            id: (1, 1),
+            size: bytes.len() as u64,
+            mtime: (*changes, 0),
+            ctime: (*changes, 0),
+            links: 1,
+            uid: 0,
+            gid: 0,
+            mode: 0o100_444,
+        })
+    }
+
+    fn open(&self) -> Result<OpenFile> {
+        let stat = self.stat().unwrap();
+        let bytes = locked(&self.0).0.clone();
+        Ok(OpenFile {
+            local: None,
+            bytes: Arc::new(Memory::new(bytes)),
+            stat,
+        })
+    }
+
+    fn forget(&self) {}
+}
+
+/// Of a file on this machine, a handle goes on with what took its place. A far one may be read by halves.
+#[test]
+fn what_is_open_of_a_far_file_that_has_changed_stays_out_of_date() {
+    let sample = |bytes: &[u8]| Sample::new().block(bytes).bytes();
+    let far = Arc::new(Far(Mutex::new((sample(b"abc"), 0))));
+    let path = FilePath::far("https://h/a.asdf".into(), far.clone());
+    let opened = open_read_only(path.clone()).unwrap();
+    let stat = opened.file.stat;
+    let snapshot = opened.snapshot(Cache::new(1 << 20), Reading::default());
+    let writing = Err("a test".to_owned());
+    let vfs = Vfs::new(
+        path,
+        snapshot.unwrap(),
+        stat,
+        writing,
+        options(),
+        Arc::default(),
+    );
+    let open = || vfs.open(Node::Block(0), Access::default()).unwrap().handle;
+    let read = |handle: &Handle| match vfs.read(handle, 0, 3) {
+        Ok(Bytes::Owned(bytes)) => Ok(bytes.to_vec()),
+        Ok(Bytes::Lent(Loan::Shared(all, range), _)) => Ok((*all).as_ref()[range].to_vec()),
+        Ok(Bytes::Lent(..)) => panic!("mapped"),
+        Err(error) => Err(error.errno(Call::Read)),
+    };
+    let old = open();
+    assert_eq!(read(&old).unwrap(), b"abc");
+    *locked(&far.0) = (sample(b"xyz"), 1);
+    shown(&vfs);
+    let stale = rustix::io::Errno::STALE.raw_os_error();
+    assert_eq!(read(&old), Err(stale));
+    assert_eq!(read(&open()).unwrap(), b"xyz");
+    assert_eq!(read(&old), Err(stale));
+    assert!(vfs.is_read_only() && vfs.statfs().is_ok_and(|statfs| statfs.blocks == 0));
 }

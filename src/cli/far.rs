@@ -1,0 +1,237 @@
+//! FILEs that are named by URL: what they are called in messages, and how they are opened.
+//!
+//! A URL may hold a password or a signature. From here on its file is called by what can be shown of it, and only this module knows the
+//! URL itself. All users can read the arguments of a process, so the daemon gets it through its environment.
+
+#[cfg(feature = "remote")]
+mod servers;
+#[cfg(not(feature = "remote"))]
+#[path = "far/without.rs"]
+mod servers;
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+#[cfg(feature = "fuse")]
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::exit::{Exit, Failure};
+use super::options::Options;
+use crate::codec::Cache;
+use crate::collection::Listing;
+use crate::error::Error;
+use crate::save::FilePath;
+use servers::{Location, Servers};
+
+/// Holds the URLs for the daemon: each behind what is shown of it, one a line.
+const URLS: &str = "ASDF_MOUNT_URLS";
+
+/// The URLs that are named, by what is shown of them.
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(
+    not(feature = "remote"),
+    expect(
+        clippy::zero_sized_map_values,
+        reason = "without the feature there is no URL"
+    )
+)]
+pub(crate) struct Urls(BTreeMap<PathBuf, Location>);
+
+impl Urls {
+    /// The URLs that the environment of the daemon has.
+    pub(super) fn from_environment() -> Self {
+        let text = std::env::var(URLS).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let pairs = lines.chunks_exact(2).filter_map(|pair| match pair {
+            [shown, url] => Some((PathBuf::from(shown), Location::parse(url)?.ok()?)),
+            _ => None,
+        });
+        Self(pairs.collect())
+    }
+
+    /// What `path` is called from now on: as it is, unless it is a URL.
+    pub(super) fn take(&mut self, path: &Path) -> Result<PathBuf, Failure> {
+        let text = path.to_str().filter(|_| !self.0.contains_key(path));
+        let Some((text, location)) = text.and_then(|text| Some((text, Location::parse(text)?)))
+        else {
+            return Ok(path.to_owned());
+        };
+        let location = location.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+        if text.contains(char::is_control) {
+            let why = format!("{location}: control characters in a URL; write a line feed as %0A");
+            return Err(Failure::new(Exit::Usage, why));
+        }
+        let shown = location.to_string();
+        // URLs that differ only in what is not shown are told apart by a number
+        let numbered = (2_usize..).map(|n| PathBuf::from(format!("{shown}#{n}")));
+        let mut names = std::iter::once(PathBuf::from(&shown)).chain(numbered);
+        let free = |name: &PathBuf| self.0.get(name).is_none_or(|other| *other == location);
+        let name = names.find(free).unwrap_or_default();
+        self.0.insert(name.clone(), location);
+        Ok(name)
+    }
+
+    /// Whether that is what a URL is called.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.0.contains_key(path)
+    }
+}
+
+/// The arguments of the daemon, with what is shown of each URL, and what its environment is to hold of them.
+#[cfg(feature = "fuse")]
+pub(super) fn hidden(arguments: &[OsString]) -> (Vec<OsString>, Option<(&'static str, String)>) {
+    let mut urls = Urls::default();
+    let mut kept = String::new();
+    let arguments = arguments.iter().map(|argument| {
+        // what is no URL that makes sense has been refused
+        let shown = urls.take(Path::new(argument));
+        let shown = shown.map_or_else(|_| argument.clone(), PathBuf::into_os_string);
+        if let Some(url) = argument.to_str().filter(|_| shown != *argument) {
+            // writing to a string can't fail
+            let _ = writeln!(kept, "{}\n{url}", shown.display());
+        }
+        shown
+    });
+    let arguments = arguments.collect();
+    (arguments, (!kept.is_empty()).then_some((URLS, kept)))
+}
+
+/// What opens files that are named by URL. No thread is started before the first.
+pub(super) struct Far<'a> {
+    options: &'a Options,
+    cache: &'a Arc<Cache>,
+    servers: OnceCell<Servers>,
+}
+
+/// What a URL names.
+#[cfg_attr(
+    not(feature = "fuse"),
+    expect(dead_code, reason = "names and lists are those of mounts only")
+)]
+pub(super) enum Named {
+    /// A file, and its name if it has one.
+    File(FilePath, Option<OsString>),
+    /// All files whose URLs begin with it.
+    Many(Listing),
+}
+
+impl<'a> Far<'a> {
+    /// With this memory for what servers send.
+    pub(super) fn new(options: &'a Options, cache: &'a Arc<Cache>) -> Self {
+        Self {
+            options,
+            cache,
+            servers: OnceCell::new(),
+        }
+    }
+
+    /// What `path` names in `urls`; nothing if it is no URL there.
+    pub(super) fn find(&self, path: &Path, urls: &Urls) -> Result<Option<Named>, Failure> {
+        let Some(at) = urls.0.get(path) else {
+            return Ok(None);
+        };
+        let servers = self.servers(path)?;
+        if !at.is_prefix() {
+            let name = at.name().map(OsString::from);
+            return Ok(Some(Named::File(servers.file(at, path), name)));
+        }
+        if !at.can_list() {
+            let why = "a directory, which http has no lists of; name its files, in --files-from";
+            let why = format!("{}: {why}", path.display());
+            return Err(Failure::new(Exit::Usage, why));
+        }
+        let listing = Listing::new(servers.bucket(at), self.options.matching.clone());
+        let listing = listing.map_err(|error| failed(path, &error))?;
+        Ok(Some(Named::Many(listing)))
+    }
+
+    /// The file that `path` names, by its URL or as a path of this machine.
+    pub(super) fn file(&self, path: &Path) -> Result<Option<FilePath>, Failure> {
+        match self.find(path, &self.options.urls)? {
+            Some(Named::File(file, _)) => Ok(Some(file)),
+            Some(Named::Many(_)) => {
+                let why = "not a file; mount it, or name a file below it";
+                let why = format!("{}: {why}", path.display());
+                Err(Failure::new(Exit::Usage, why))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn servers(&self, path: &Path) -> Result<&Servers, Failure> {
+        if let Some(servers) = self.servers.get() {
+            return Ok(servers);
+        }
+        let servers = Servers::new(self.options, self.cache);
+        let servers = servers.map_err(|error| failed(path, &error))?;
+        Ok(self.servers.get_or_init(|| servers))
+    }
+}
+
+/// The failure to open what a URL names.
+fn failed(path: &Path, error: &Error) -> Failure {
+    let failure = Failure::reading(path, error);
+    Failure::new(Exit::File, failure.message)
+}
+
+#[cfg(all(test, feature = "fuse", feature = "remote"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_called_by_what_can_be_shown_of_it() {
+        let mut urls = Urls::default();
+        let mut take = |text: &str| urls.take(Path::new(text)).map(PathBuf::into_os_string);
+        assert_eq!(take("a.asdf").unwrap(), "a.asdf");
+        assert_eq!(take("s3://b/k.asdf").unwrap(), "s3://b/k.asdf");
+        let shown = take("https://me:secret@h/a.asdf?token=secret").unwrap();
+        assert_eq!(shown, "https://h/a.asdf?token=…");
+        assert_eq!(
+            take("https://h/a.asdf?token=other").unwrap(),
+            "https://h/a.asdf?token=…#2"
+        );
+        assert_eq!(
+            take("https://h/a.asdf?token=other").unwrap(),
+            "https://h/a.asdf?token=…#2"
+        );
+        // what it is called names it again
+        assert_eq!(
+            take("https://h/a.asdf?token=…#2").unwrap(),
+            "https://h/a.asdf?token=…#2"
+        );
+        for wrong in ["https://", "s3://b/a\nb"] {
+            assert!(take(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn arguments_of_the_daemon_hold_no_secret() {
+        let line = [
+            "asdf-mount",
+            "-o",
+            "ro",
+            "https://h/a?t=secret",
+            "s3://b/k",
+            "mnt",
+        ];
+        let (arguments, kept) = hidden(&line.map(OsString::from));
+        let want = [
+            "asdf-mount",
+            "-o",
+            "ro",
+            "https://h/a?t=…",
+            "s3://b/k",
+            "mnt",
+        ];
+        assert_eq!(arguments, want.map(OsString::from));
+        let (name, kept) = kept.unwrap();
+        assert_eq!(
+            (name, &*kept),
+            (URLS, "https://h/a?t=…\nhttps://h/a?t=secret\n")
+        );
+        let (_, nothing) = hidden(&["asdf-mount", "a.asdf"].map(OsString::from));
+        assert!(nothing.is_none());
+    }
+}

@@ -1,0 +1,367 @@
+//! The directories and files of a listing: what the keys of a bucket say, with a slash between the parts of a name.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use log::warn;
+
+use super::contents::{Entry, Match};
+use super::item::Kind;
+use crate::error::Result;
+use crate::save::FilePath;
+use crate::source::Stat;
+use crate::vfs::check_name;
+
+/// A listing is asked for anew after so long at the earliest,
+const INTERVAL: Duration = Duration::from_secs(10);
+/// and after so many times the time that it took.
+const PAUSE: u32 = 20;
+/// What is listed is in no directory of this machine: this is the device number of its directories.
+const DEVICE: u64 = u64::MAX;
+/// The mode of a directory: everybody may look into it, whom the mount lets in at all.
+const DIRECTORY: u32 = 0o040_555;
+
+/// A file of a listing.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Its name below what is listed, with slashes.
+    pub name: String,
+    /// Its attributes, as far as the listing tells them.
+    pub stat: Stat,
+}
+
+/// Something whose files can be listed.
+pub trait Bucket: fmt::Debug + Send + Sync {
+    /// What it is called in messages.
+    fn name(&self) -> PathBuf;
+
+    /// All files, those below others too.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io).
+    fn list(&self) -> Result<Vec<Listed>>;
+
+    /// The file of a name that is listed.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::error::Error::Unsupported) if there can be none of that name.
+    fn file(&self, name: &str) -> Result<FilePath>;
+}
+
+/// The files of a bucket, as they were when it was listed last.
+#[derive(Debug)]
+pub struct Listing {
+    bucket: Box<dyn Bucket>,
+    names: Match,
+    /// What all directories have, but the number.
+    directory: Stat,
+    /// One thread lists; others wait for it, as they would for an answer of their own.
+    known: Mutex<Option<Known>>,
+}
+
+/// What is known of a bucket.
+#[derive(Debug)]
+struct Known {
+    /// When it is to be listed again.
+    until: Instant,
+    listed: Result<Arc<Names>>,
+}
+
+/// What is in each directory; the first has an empty path.
+#[derive(Debug, Default)]
+struct Names(HashMap<PathBuf, BTreeMap<String, Found>>);
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Found {
+    Directory,
+    File(Stat),
+}
+
+impl Listing {
+    /// The files of `bucket` whose names match.
+    ///
+    /// # Errors
+    /// Of listing it.
+    pub fn new(bucket: Box<dyn Bucket>, names: Match) -> Result<Self> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(0);
+        let listing = Self {
+            bucket,
+            names,
+            directory: Stat {
+                id: (DEVICE, 0),
+                size: 0,
+                mtime: (now, 0),
+                ctime: (now, 0),
+                links: 1,
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+                mode: DIRECTORY,
+            },
+            known: Mutex::default(),
+        };
+        listing.names()?;
+        Ok(listing)
+    }
+
+    /// What it is called in messages.
+    pub(super) fn name(&self) -> PathBuf {
+        self.bucket.name()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
+        // a thread that panicked with it left the value itself whole
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names as they are now, or were some seconds ago. A bucket that can't be listed for a while has those that it had.
+    fn names(&self) -> Result<Arc<Names>> {
+        let mut known = self.lock();
+        if let Some(known) = known.as_ref().filter(|known| Instant::now() < known.until) {
+            return known.listed.clone();
+        }
+        let begun = Instant::now();
+        let listed = self.bucket.list();
+        let listed = listed.map(|files| Arc::new(Names::of(files, &self.names)));
+        let before = known.take().and_then(|known| known.listed.ok());
+        let listed = match (listed, before) {
+            (Err(error), Some(before)) => {
+                warn!("{}: shown as it was: {error}", self.name().display());
+                Ok(before)
+            }
+            (listed, _) => listed,
+        };
+        let pause = begun.elapsed().saturating_mul(PAUSE).max(INTERVAL);
+        let until = Instant::now().checked_add(pause).unwrap_or(begun);
+        known.insert(Known { until, listed }).listed.clone()
+    }
+
+    /// The attributes of a directory or a file, and which of the two it is.
+    pub(super) fn look_at(&self, relative: &Path) -> io::Result<Option<(Kind, Stat)>> {
+        let names = self.names().map_err(|error| error.to_system())?;
+        let found = names.find(relative);
+        Ok(found.map(|found| match found {
+            Found::File(stat) => (Kind::Member, stat),
+            Found::Directory => (Kind::Directory, self.directory),
+        }))
+    }
+
+    /// What is in a directory.
+    pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<Entry>> {
+        let names = self.names().map_err(|error| error.to_system())?;
+        let entries = names.entries(relative).ok_or(io::ErrorKind::NotFound)?;
+        let entries = entries.map(|(name, kind)| Entry {
+            name: name.into(),
+            kind,
+        });
+        Ok(entries.collect())
+    }
+
+    /// The file at a path, whether it is there or not.
+    pub(super) fn file(&self, relative: &Path) -> io::Result<FilePath> {
+        let name = relative.to_str().ok_or(io::ErrorKind::NotFound)?;
+        self.bucket.file(name).map_err(|error| error.to_system())
+    }
+}
+
+impl Names {
+    /// The files whose names match, and the directories that lead to them. What no file can be called here is left out: a part of a
+    /// name that is empty, `.`, `..` or longer than 255 bytes, and what lies below something that is a file, too.
+    fn of(files: Vec<Listed>, matching: &Match) -> Self {
+        let mut names = Self::default();
+        names.0.insert(PathBuf::new(), BTreeMap::new());
+        for Listed { name, stat } in files {
+            let parts: Vec<&str> = name.split('/').collect();
+            let Some((last, above)) = parts.split_last() else {
+                continue;
+            };
+            let sound = |part: &&str| {
+                let special = matches!(*part, "" | "." | "..") || part.contains('\0');
+                !special && check_name(OsStr::new(part)).is_ok()
+            };
+            if parts.iter().all(sound) && matching.has(OsStr::new(last)) {
+                names.insert(above, last, stat);
+            }
+        }
+        names
+    }
+
+    fn insert(&mut self, above: &[&str], last: &str, stat: Stat) {
+        let mut directory = PathBuf::new();
+        for part in above {
+            let entries = self.0.entry(directory.clone()).or_default();
+            if let Some(Found::File(_)) = entries.get(*part) {
+                return;
+            }
+            entries.insert((*part).to_owned(), Found::Directory);
+            directory.push(part);
+        }
+        // a directory of that name came first, if there is one
+        let entries = self.0.entry(directory).or_default();
+        entries.entry(last.to_owned()).or_insert(Found::File(stat));
+    }
+
+    /// What is at a path, if anything is.
+    fn find(&self, relative: &Path) -> Option<Found> {
+        let Some(name) = relative.file_name() else {
+            return Some(Found::Directory);
+        };
+        let directory = relative.parent().unwrap_or(Path::new(""));
+        self.0.get(directory)?.get(name.to_str()?).copied()
+    }
+
+    /// What is in a directory.
+    fn entries(&self, relative: &Path) -> Option<impl Iterator<Item = (&str, Kind)>> {
+        let entries = self.0.get(relative)?.iter();
+        Some(entries.map(|(name, found)| {
+            let kind = match found {
+                Found::Directory => Kind::Directory,
+                Found::File(_) => Kind::Member,
+            };
+            (name.as_str(), kind)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn stat(size: u64) -> Stat {
+        Stat {
+            id: (1, size),
+            size,
+            mtime: (7, 0),
+            ctime: (7, 0),
+            links: 1,
+            uid: 0,
+            gid: 0,
+            mode: 0o100_444,
+        }
+    }
+
+    fn listed(name: &str, size: u64) -> Listed {
+        Listed {
+            name: name.to_owned(),
+            stat: stat(size),
+        }
+    }
+
+    fn seen(names: &Names, directory: &str) -> Option<Vec<(String, Kind)>> {
+        let entries = names.entries(Path::new(directory))?;
+        Some(
+            entries
+                .map(|(name, kind)| (name.to_owned(), kind))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn slashes_in_keys_make_directories() {
+        let files = ["b.asdf", "x/y/a.asdf", "x/c.asdf", "x/n.txt", "e/n.txt"];
+        let names = Names::of(
+            files.into_iter().map(|name| listed(name, 3)).collect(),
+            &Match::default(),
+        );
+        let entry = |name: &str, kind| (name.to_owned(), kind);
+        let want = [entry("b.asdf", Kind::Member), entry("x", Kind::Directory)];
+        assert_eq!(seen(&names, "").unwrap(), want);
+        let want = [entry("c.asdf", Kind::Member), entry("y", Kind::Directory)];
+        assert_eq!(seen(&names, "x").unwrap(), want);
+        assert_eq!(
+            names.find(Path::new("x/y/a.asdf")),
+            Some(Found::File(stat(3)))
+        );
+        assert_eq!(names.find(Path::new("x/y")), Some(Found::Directory));
+        assert_eq!(names.find(Path::new("")), Some(Found::Directory));
+        for absent in ["e", "x/n.txt", "x/y/a.asdf/b"] {
+            assert_eq!(names.find(Path::new(absent)), None, "{absent}");
+        }
+        assert_eq!(seen(&names, "b.asdf"), None);
+    }
+
+    #[test]
+    fn keys_that_no_file_can_have_for_a_name_are_left_out() {
+        let long = format!("{}.asdf", "n".repeat(255));
+        let files = [
+            "a//b.asdf",
+            "./b.asdf",
+            "../b.asdf",
+            "c/",
+            "",
+            "a\0.asdf",
+            &long,
+        ];
+        let names = Names::of(
+            files.into_iter().map(|name| listed(name, 3)).collect(),
+            &Match::default(),
+        );
+        assert_eq!(seen(&names, ""), Some(Vec::new()));
+    }
+
+    #[test]
+    fn of_a_file_and_a_directory_of_one_name_the_first_is_shown() {
+        for files in [["a.asdf", "a.asdf/b.asdf"], ["a.asdf/b.asdf", "a.asdf"]] {
+            let names = Names::of(
+                files.into_iter().map(|name| listed(name, 3)).collect(),
+                &Match::default(),
+            );
+            let shown = seen(&names, "").unwrap();
+            let kind = if files[0] == "a.asdf" {
+                Kind::Member
+            } else {
+                Kind::Directory
+            };
+            assert_eq!(shown, [("a.asdf".to_owned(), kind)]);
+        }
+    }
+
+    /// A bucket that can be listed a number of times.
+    #[derive(Debug)]
+    struct Failing(AtomicUsize);
+
+    impl Bucket for Failing {
+        fn name(&self) -> PathBuf {
+            "s3://b/".into()
+        }
+
+        fn list(&self) -> Result<Vec<Listed>> {
+            let left = self
+                .0
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    left.checked_sub(1)
+                });
+            left.map(|left| vec![listed("a.asdf", u64::try_from(left).unwrap())])
+                .map_err(|_| Error::io("s3://b/", io::ErrorKind::TimedOut.into()))
+        }
+
+        fn file(&self, name: &str) -> Result<FilePath> {
+            Ok(name.into())
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_cannot_be_listed_any_more_is_shown_as_it_was() {
+        let failing = |times| Box::new(Failing(AtomicUsize::new(times)));
+        assert!(Listing::new(failing(0), Match::default()).is_err());
+        let listing = Listing::new(failing(2), Match::default()).unwrap();
+        let size = || {
+            let found = listing.look_at(Path::new("a.asdf")).unwrap();
+            found.map(|(_, stat)| stat.size)
+        };
+        assert_eq!(size(), Some(2), "listed when it was made");
+        let expire = || listing.lock().as_mut().unwrap().until = Instant::now();
+        expire();
+        assert_eq!(size(), Some(1), "listed again");
+        expire();
+        assert_eq!(size(), Some(1), "as it was");
+    }
+}

@@ -1,0 +1,368 @@
+//! Files far away: a mount of a URL is that of the file, what changes or hangs there harms nothing else, and nothing secret is shown.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use crate::common::{
+    Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, mounted_at, run,
+};
+use crate::far_server::Server;
+use crate::sample::{Block, Sample, array, noise};
+
+/// Bytes of a block that are more than what is read ahead of its first bytes.
+const LARGE: usize = 24 << 20;
+
+/// A file with arrays over a raw, a compressed and a large block.
+fn sample(n: u8) -> Sample {
+    let tree = format!(
+        "n: {n}\n{}{}{}",
+        array("raw", 0, "uint8", "[1000]"),
+        array("packed", 1, "uint8", "[300000]"),
+        array("large", 2, "uint8", &format!("[{LARGE}]"))
+    );
+    let bytes = |len| {
+        noise(len)
+            .iter()
+            .map(|byte| byte.wrapping_add(n))
+            .collect::<Vec<u8>>()
+    };
+    Sample::new(&tree)
+        .block(Block::raw(&bytes(1000)))
+        .block(Block::zlib(&bytes(300_000)))
+        .block(Block::raw(&bytes(LARGE)))
+}
+
+/// A server that has this sample as `/d/a.asdf`, and the same as a file.
+fn served() -> (Server, TempDir, PathBuf) {
+    let server = Server::new();
+    let bytes = sample(0).bytes();
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("a.asdf");
+    fs::write(&file, &bytes).unwrap();
+    server.put("/d/a.asdf", bytes);
+    (server, dir, file)
+}
+
+/// The files below a directory, but for the status, which tells of the mount.
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            out.extend(below(&entry.path()));
+        } else if entry.file_name() != "status" {
+            out.push(entry.path());
+        }
+    }
+    out.sort();
+    out
+}
+
+fn errno(result: std::io::Result<impl std::fmt::Debug>) -> Option<Errno> {
+    Errno::from_io_error(&result.unwrap_err())
+}
+
+#[test]
+fn the_mount_of_a_url_is_that_of_the_file() {
+    if !can_mount() {
+        return;
+    }
+    let (server, _dir, file) = served();
+    let far = Mount::new(&server.url("/d/a.asdf"), &[]);
+    let near = Mount::new(&file, &["-r"]);
+    assert_eq!(far.said.stderr, "");
+    let names = |mount: &Mount| -> Vec<PathBuf> {
+        let files = below(&mount.dir).into_iter();
+        files
+            .map(|path| path.strip_prefix(&mount.dir).unwrap().to_owned())
+            .collect()
+    };
+    let all = names(&far);
+    assert_eq!(all, names(&near));
+    assert!(all.len() > 10, "{all:?}");
+    for name in all {
+        let name = name.to_str().unwrap();
+        assert!(
+            far.read(name).unwrap() == near.read(name).unwrap(),
+            "{name}"
+        );
+    }
+    let written = fs::write(far.path("tree.yaml"), "");
+    assert_eq!(errno(written), Some(Errno::ROFS));
+    let status = far.text("info/status");
+    let want = format!("file      {}/d/a.asdf\n", server.origin());
+    assert!(status.starts_with(&want), "{status}");
+    assert!(
+        status.contains("read-only: a file far away is only read"),
+        "{status}"
+    );
+}
+
+#[test]
+fn what_is_open_of_a_changed_file_is_stale_for_good() {
+    if !can_mount() {
+        return;
+    }
+    let (server, _dir, _) = served();
+    let mount = Mount::new(&server.url("/d/a.asdf"), &[]);
+    let path = mount.path("blocks/2.bin");
+    let open = File::open(&path).unwrap();
+    let mut buf = [0; 4096];
+    open.read_exact_at(&mut buf, 0).unwrap();
+    server.put("/d/a.asdf", sample(1).bytes());
+    for at in [12 << 20, 16 << 20] {
+        assert_eq!(errno(open.read_at(&mut buf, at)), Some(Errno::STALE));
+    }
+    // the next lookup finds the new one, but what was open does not
+    let tree = || mount.text("tree.yaml").contains("n: 1");
+    eventually("the new tree is shown", tree);
+    let new = File::open(&path).unwrap();
+    new.read_exact_at(&mut buf, 20 << 20).unwrap();
+    let want: Vec<u8> = noise(LARGE)[20 << 20..][..4096]
+        .iter()
+        .map(|byte| byte.wrapping_add(1))
+        .collect();
+    assert!(buf[..] == want);
+    assert_eq!(errno(open.read_at(&mut buf, 8 << 20)), Some(Errno::STALE));
+}
+
+#[test]
+fn a_server_that_hangs_keeps_no_other_file_from_being_read() {
+    if !can_mount() {
+        return;
+    }
+    let (server, _dir, _) = served();
+    server.put("/d/b.asdf", sample(1).bytes());
+    let first = server.url("/d/a.asdf");
+    let options = ["-o", "timeout=3", first.to_str().unwrap()];
+    let mount = Mount::new(&server.url("/d/b.asdf"), &options);
+    assert_eq!(mount.names(""), ["a.asdf", "b.asdf"]);
+    assert!(mount.text("b.asdf/tree.yaml").contains("n: 1"));
+    server.hang(Some("/d/b.asdf"));
+    let begun = Instant::now();
+    let readers: Vec<_> = (0..8)
+        .map(|n| {
+            let path = mount.path("b.asdf/blocks/2.bin");
+            std::thread::spawn(move || {
+                let file = File::open(path).unwrap();
+                errno(file.read_at(&mut [0; 4096], (n + 1) << 21))
+            })
+        })
+        .collect();
+    assert!(mount.text("a.asdf/tree.yaml").contains("n: 0"));
+    assert!(mount.read("a.asdf/blocks/0.bin").unwrap() == noise(1000));
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begun.elapsed()
+    );
+    for reader in readers {
+        let ended = reader.join().unwrap();
+        assert_eq!(ended, Some(Errno::TIMEDOUT));
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
+    server.hang(None);
+}
+
+#[test]
+fn nothing_secret_is_shown() {
+    if !can_mount() {
+        return;
+    }
+    let (server, dir, _) = served();
+    let url = format!(
+        "http://me:hush1@127.0.0.1:{}/d/a.asdf?token=hush2",
+        server.port()
+    );
+    let log = dir.path().join("log");
+    let mount = Mount::new(
+        Path::new(&url),
+        &["--log-file", log.to_str().unwrap(), "-v"],
+    );
+    assert!(mount.text("tree.yaml").contains("n: 0"));
+    let daemon = daemons_of(&mount.dir)[0];
+    let request = server.state().requests[0].to_lowercase();
+    assert!(request.contains("token=hush2"), "{request}");
+    assert!(
+        request.contains("authorization: basic bwu6ahvzade="),
+        "{request}"
+    );
+    for (what, text) in [
+        ("mounts", fs::read_to_string("/proc/self/mounts").unwrap()),
+        ("status", mount.text("info/status")),
+        ("file", mount.attribute("", "user.asdf.file").unwrap()),
+        ("log", fs::read_to_string(&log).unwrap()),
+        (
+            "arguments",
+            fs::read_to_string(format!("/proc/{daemon}/cmdline")).unwrap(),
+        ),
+        ("said", mount.said.stderr.clone()),
+    ] {
+        assert!(!text.contains("hush"), "{what}: {text}");
+        assert!(
+            text.contains("/d/a.asdf") || what == "said",
+            "{what}: {text}"
+        );
+    }
+    let missing = url.replace("a.asdf", "none.asdf");
+    for action in ["--list", "--check", "--tree"] {
+        let said = asdf_mount([action, &missing]);
+        assert_eq!(said.code, 11, "{said:?}");
+        assert!(
+            said.stderr.contains("404") && !said.stderr.contains("hush"),
+            "{said:?}"
+        );
+    }
+}
+
+/// Crates that talk to servers log whole URLs.
+#[test]
+fn a_log_of_each_request_holds_no_secret() {
+    if !can_mount() {
+        return;
+    }
+    let (server, dir, _) = served();
+    let mountpoint = fs::canonicalize(dir.path()).unwrap().join("mnt");
+    let log = dir.path().join("log");
+    let mut daemon = Command::new(PROGRAM)
+        .args(["-d", "--log-file"])
+        .arg(&log)
+        .arg(server.url("/d/a.asdf?token=hush"))
+        .arg(&mountpoint)
+        .spawn()
+        .unwrap();
+    let tree = || fs::read_to_string(mountpoint.join("tree.yaml"));
+    eventually("the tree is read", || {
+        tree().is_ok_and(|text| text.contains("n: 0"))
+    });
+    let gone = asdf_mount([Path::new("-u"), &mountpoint]);
+    assert_eq!(gone.code, 0, "{gone:?}");
+    assert!(daemon.wait().unwrap().success());
+    let log = fs::read_to_string(log).unwrap();
+    assert!(log.contains("tree.yaml"), "{log}");
+    assert!(!log.contains("hush"), "{log}");
+}
+
+#[test]
+fn what_looks_at_files_looks_at_urls() {
+    let (server, dir, file) = served();
+    let url = server.url("/d/a.asdf");
+    let (url, path) = (url.to_str().unwrap(), file.to_str().unwrap());
+    for action in ["--list", "--tree"] {
+        let (far, near) = (asdf_mount([action, url]), asdf_mount([action, path]));
+        assert_eq!((far.code, far.stdout), (0, near.stdout), "{action}");
+    }
+    let checked = asdf_mount(["--check", url]);
+    assert_eq!(checked.code, 0, "{checked:?}");
+    assert!(checked.stdout.contains(url), "{checked:?}");
+    let picture = dir.path().join("x.png");
+    let drawn = asdf_mount(["--preview", picture.to_str().unwrap(), url, "packed"]);
+    assert_eq!(drawn.code, 0, "{drawn:?}");
+    assert!(fs::read(picture).unwrap().starts_with(b"\x89PNG"));
+    let refused = asdf_mount(["--explode", dir.path().join("x").to_str().unwrap(), url]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+#[test]
+fn the_directory_of_a_url_is_named_after_its_last_part() {
+    if !can_mount() {
+        return;
+    }
+    let (server, dir, _) = served();
+    let mounting = |url: &Path| run(Command::new(PROGRAM).arg(url).current_dir(dir.path()));
+    let said = mounting(&server.url("/d/a.asdf?x=1"));
+    assert_eq!(said.code, 0, "{said:?}");
+    let mountpoint = fs::canonicalize(dir.path()).unwrap().join("a");
+    assert!(mounted_at(&mountpoint).is_some());
+    let gone = asdf_mount([Path::new("-u"), &mountpoint]);
+    assert_eq!(gone.code, 0, "{gone:?}");
+    server.put("/d/a", Vec::new());
+    let said = mounting(&server.url("/d/a"));
+    assert_eq!(said.code, 10, "{said:?}");
+    let said = mounting(&server.url("/d/"));
+    assert_eq!(said.code, 2, "{said:?}");
+}
+
+#[test]
+fn a_list_names_files_near_and_far() {
+    if !can_mount() {
+        return;
+    }
+    let (server, dir, file) = served();
+    server.put("/d/b.asdf", sample(1).bytes());
+    let list = dir.path().join("list");
+    let url = server.url("/d/b.asdf?key=hush");
+    fs::write(&list, format!("{}\n{}\n", file.display(), url.display())).unwrap();
+    let place = TempDir::new().unwrap();
+    let mountpoint = fs::canonicalize(place.path()).unwrap();
+    let arguments = [Path::new("--files-from"), &list, &mountpoint];
+    let said = asdf_mount(arguments);
+    assert_eq!(said.code, 0, "{said:?}");
+    let tree = |name: &str| fs::read_to_string(mountpoint.join(name).join("tree.yaml")).unwrap();
+    assert!(tree("a.asdf").contains("n: 0") && tree("b.asdf").contains("n: 1"));
+    let status = fs::read_to_string(mountpoint.join("b.asdf/info/status")).unwrap();
+    assert!(
+        status.contains("/d/b.asdf?key=") && !status.contains("hush"),
+        "{status}"
+    );
+    // the near one can be written, the far one not
+    fs::write(mountpoint.join("a.asdf/tree.yaml"), tree("a.asdf")).unwrap();
+    let written = fs::write(mountpoint.join("b.asdf/tree.yaml"), "");
+    assert_eq!(errno(written), Some(Errno::ROFS));
+    let gone = asdf_mount([Path::new("-u"), &mountpoint]);
+    assert_eq!(gone.code, 0, "{gone:?}");
+}
+
+#[test]
+fn a_bucket_is_shown_as_directories() {
+    if !can_mount() {
+        return;
+    }
+    let server = Server::new();
+    for (n, name) in (0..).zip(["x/a.asdf", "x/y/b.asdf", "x/y/note.txt", "z/c.asdf"]) {
+        let tree = format!("n: {n}\n");
+        server.put(&format!("/pub/{name}"), Sample::new(&tree).bytes());
+    }
+    let mut command = Command::new(PROGRAM);
+    command
+        .env("AWS_ENDPOINT_URL", server.origin())
+        .env("AWS_ALLOW_HTTP", "true")
+        .env("AWS_REGION", "us-east-1")
+        .args(["-o", "no-sign-request"]);
+    let mount = Mount::by(&mut command, Path::new("s3://pub/x/"));
+    assert_eq!(mount.names(""), ["a.asdf", "y"]);
+    assert_eq!(mount.names("y"), ["b.asdf"]);
+    let before = server.state().requests.len();
+    let meta = fs::metadata(mount.path("y/b.asdf")).unwrap();
+    assert_eq!(changed_at(&meta), 1_795_377_600);
+    assert_eq!(
+        server.state().requests.len(),
+        before,
+        "listed, not asked for"
+    );
+    assert!(mount.text("y/b.asdf/tree.yaml").contains("n: 1"));
+    let table = mount.text(".asdf-mount/files.tsv");
+    assert!(
+        table.contains("y/b.asdf\t") && table.contains("\tclosed\t"),
+        "{table}"
+    );
+}
+
+/// When a file was changed, in seconds.
+fn changed_at(meta: &fs::Metadata) -> u64 {
+    let since = meta
+        .modified()
+        .unwrap()
+        .duration_since(std::time::UNIX_EPOCH);
+    since.unwrap().as_secs()
+}
