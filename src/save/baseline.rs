@@ -34,15 +34,6 @@ pub(super) struct Baseline {
     pub(super) timed: bool,
 }
 
-/// How FILE differs from its baseline.
-#[derive(Debug)]
-pub(super) enum Drift {
-    /// Not at all, or only in its times, which the new baseline takes in.
-    Same(Baseline),
-    /// It is another file, or has other bytes: how.
-    Changed(String),
-}
-
 /// What [`Writer::reload`](super::Writer::reload) finds of FILE.
 #[derive(Debug)]
 pub enum Reload {
@@ -128,16 +119,22 @@ impl Baseline {
     }
 
     /// Compares with FILE as it is now, by its name and by its content, which is `view`. The content is read even if the times are
-    /// the same.
-    pub(super) fn drift<S: Store>(
+    /// the same. The new baseline has the times of now.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] that says how, if it is another file or has other bytes; [`Error::Io`] of looking.
+    pub(super) fn compared<S: Store>(
         &self,
         store: &Arc<S>,
         name: &OsStr,
         file: &S::File,
         view: &dyn Source,
         layout: &Layout,
-    ) -> Result<Drift> {
-        let changed = |why: &str| Ok(Drift::Changed(format!("{} {why}", name.display())));
+    ) -> Result<Self> {
+        let changed = |why: &str| {
+            let why = format!("{} {why}", name.display());
+            Err(Error::Stale { why })
+        };
         match named(&**store, name)? {
             Some(named) if named.id == self.stat.id => {}
             Some(_) => return changed("has been replaced by another file since it was read"),
@@ -157,11 +154,11 @@ impl Baseline {
         if !self.has_text(view)? || rest(view, layout)?.0 != self.rest {
             return changed("has been changed by another program since it was read");
         }
-        Ok(Drift::Same(Self {
+        Ok(Self {
             stat,
             timed: true,
             ..self.clone()
-        }))
+        })
     }
 
     /// Whether FILE, which is as long as it was, begins with the text.

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
 
-use super::baseline::{Baseline, Drift};
+use super::baseline::Baseline;
 use super::inplace::Failure;
 use super::name;
 use super::plan::Plan;
@@ -89,13 +89,10 @@ impl<S: Store> Replace<'_, S> {
     /// FILE as it is, if it is still what the plan was made for.
     fn unchanged(&self) -> Result<Stat> {
         let view = View::open(self.store, self.file)?;
-        let drift = self
+        let now = self
             .baseline
-            .drift(self.store, self.name, self.file, &view, self.layout)?;
-        match drift {
-            Drift::Same(now) => Ok(now.stat),
-            Drift::Changed(why) => Err(Error::Stale { why }),
-        }
+            .compared(self.store, self.name, self.file, &view, self.layout)?;
+        Ok(now.stat)
     }
 
     fn build(&self, name: &OsStr) -> Result<Copy<S::File>, Failure> {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::baseline::{Baseline, Drift, named};
+use super::baseline::{Baseline, named};
 use super::edit::Edit;
 use super::file_path::FilePath;
 use super::inplace::{self, Failure, InPlace};
@@ -291,13 +291,8 @@ impl<S: Store> Writer<S> {
     /// Compares FILE with what was read, and finishes what the last save has left.
     fn prepare(&mut self) -> Result<()> {
         self.check_writable()?;
-        match self.drift()? {
-            Drift::Same(now) => {
-                self.baseline = now;
-                self.settle()
-            }
-            Drift::Changed(why) => Err(Error::Stale { why }),
-        }
+        self.baseline = self.compared()?;
+        self.settle()
     }
 
     fn check_writable(&self) -> Result<()> {

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use super::{Refusal, Writer, locked, writable};
 use crate::asdf::scan::Scan;
 use crate::error::{Error, Result};
-use crate::save::baseline::{Baseline, Drift, Reload, Scanned, named};
+use crate::save::baseline::{Baseline, Reload, Scanned, named};
 use crate::save::store::{Store, busy};
 
 impl<S: Store> Writer<S> {
@@ -20,26 +20,30 @@ impl<S: Store> Writer<S> {
         if named.is_some_and(|stat| self.baseline.same_moment(&stat)) {
             return Ok(Reload::Same);
         }
-        match self.drift()? {
-            Drift::Same(now) => {
+        match self.compared() {
+            Ok(now) => {
                 self.baseline = now;
                 Ok(Reload::Touched)
             }
-            Drift::Changed(why) => {
+            Err(Error::Stale { why }) => {
                 let scan = self.reopen().map_err(|error| Error::Stale {
                     why: format!("{why}; it can't be read now: {error}"),
                 })?;
                 Ok(Reload::Changed(scan))
             }
+            Err(error) => Err(error),
         }
     }
 
     /// Compares FILE with its baseline.
-    pub(super) fn drift(&self) -> Result<Drift> {
+    ///
+    /// # Errors
+    /// As [`Baseline::compared`].
+    pub(super) fn compared(&self) -> Result<Baseline> {
         let view = self.view()?;
         let (store, file) = (&self.store, &self.file);
         self.baseline
-            .drift(store, &self.name, file, &*view, &self.layout)
+            .compared(store, &self.name, file, &*view, &self.layout)
     }
 
     /// Has [`Writer::reload`] read FILE once more, because the caller did not show what it found last.
