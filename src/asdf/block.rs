@@ -110,6 +110,7 @@ impl Snapshot {
         })
     }
 
+    /// Block `n` opened, now or before. An error of the file is kept as well.
     fn opened_block(&self, n: usize) -> Result<&Block> {
         let header = self.header(n)?;
         let slot = self
@@ -120,6 +121,7 @@ impl Snapshot {
         slot.get_or_make(|| open().map_err(|error| error.at(Place::Block(n))))
     }
 
+    /// Finds out how block `n` is stored. Decodes nothing, but for the drafts that say nowhere how long their data are.
     fn open_block(&self, n: usize, header: &BlockHeader) -> Result<Block> {
         if let Some(why) = self.layout.withheld(n, self.options.force) {
             return Err(why.clone());

@@ -128,6 +128,7 @@ impl Allowance {
         left.is_some()
     }
 
+    /// Takes the cost of a text that is copied into the declaration.
     fn charge(&mut self, at: Node<'_>, text: &str) -> Result<()> {
         let cost = len_u64(text.len()) / TEXT_UNIT;
         let cost = usize::try_from(cost)
@@ -156,6 +157,7 @@ struct Properties<'t> {
 }
 
 impl<'t> Properties<'t> {
+    /// Finds the properties of an ndarray node, its own before those that are merged into it.
     fn read(node: Node<'t>, allowance: &mut Allowance) -> Result<Self> {
         let mut found = Self {
             legacy: node.tag().is_some_and(|tag| tag.contains(":finf/")),
@@ -222,6 +224,7 @@ impl<'t> Properties<'t> {
         ]
     }
 
+    /// What the properties declare together.
     fn declared(&self, allowance: &mut Allowance) -> Result<Declared> {
         let shape = self.shape.map(property::shape).transpose()?;
         match (self.source, self.data) {

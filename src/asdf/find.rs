@@ -121,6 +121,7 @@ pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
     found
 }
 
+/// The array that a declaration makes, proved against its block.
 fn array(
     paths: &Arc<Paths>,
     home: PlaceId,
@@ -143,6 +144,7 @@ fn array(
     Array::new(paths, home, form.shared(forms), offset, located)
 }
 
+/// Fills in what is declared of elements in a block, as far as it makes sense, and checks that they lie in it.
 fn fill_stored(form: &mut Form, stored: &Stored, blocks: &dyn Blocks) -> Result<()> {
     form.byteorder = Some(stored.byteorder);
     form.strides.clone_from(&stored.strides);
@@ -239,6 +241,7 @@ fn resolved_shape(
     Ok([&[rows][..], &row].concat())
 }
 
+/// Fills in what is declared of elements in the tree, or follows from them.
 fn fill_inline(form: &mut Form, tree: &Tree, declared: &Inline) -> Result<inline::Elements> {
     form.origin = Origin::Inline;
     form.datatype.clone_from(&declared.datatype);

@@ -232,6 +232,7 @@ enum Step {
     Merge,
 }
 
+/// The walk through a tree, with the places that it has found so far.
 struct Walk<'t> {
     tree: &'t Tree,
     outline: Outline,
@@ -266,6 +267,7 @@ impl<'t> Walk<'t> {
         }
     }
 
+    /// Walks through all of the tree, and then gives the links their targets that stood behind them.
     fn run(mut self) -> Outline {
         if let Some(root) = self.tree.root() {
             self.visit(Step::To(Component::Top), root);
@@ -289,6 +291,7 @@ impl<'t> Walk<'t> {
         self.outline
     }
 
+    /// Notes what a child is: an array, a link or a reference; or enters the collection that it is.
     fn visit(&mut self, step: Step, node: Node<'t>) {
         match (step, node.kind()) {
             (Step::Merge, Kind::Alias) => self.merge(node),
@@ -315,12 +318,14 @@ impl<'t> Walk<'t> {
         }
     }
 
+    /// Goes into a collection. It gets a place when something is found in it.
     fn enter(&mut self, component: Component, node: Node<'t>, merged: bool) {
         let mut frame = Frame::new(node, component, merged);
         frame.place = self.stack.is_empty().then_some(PlaceId::ROOT);
         self.stack.push(frame);
     }
 
+    /// Comes out of a collection at its end.
     fn leave(&mut self) {
         if let Some(frame) = self.stack.pop()
             && frame.merged
@@ -329,6 +334,7 @@ impl<'t> Walk<'t> {
         }
     }
 
+    /// Notes an array, and goes into its node, where it may have a mask.
     fn declare(&mut self, component: Component, node: Node<'t>) {
         let number = self.outline.arrays;
         let Some(place) = self.add(component, node, What::Array(number)) else {
@@ -350,6 +356,7 @@ impl<'t> Walk<'t> {
         self.push(parent, component, node.id(), what)
     }
 
+    /// Adds a place, if there are not too many.
     fn push(
         &mut self,
         parent: PlaceId,

@@ -231,6 +231,7 @@ struct Task<'t> {
     what: Subject<'t>,
 }
 
+/// What of the tree a task is about.
 #[derive(Clone)]
 enum Subject<'t> {
     Node(Node<'t>),
@@ -238,6 +239,7 @@ enum Subject<'t> {
     Rest(Items<'t>, u32),
 }
 
+/// Holds a tree against the rules, node by node.
 struct Checker<'t> {
     allowance: Allowance,
     /// Collections that a rule has been applied to.
@@ -300,6 +302,7 @@ impl<'t> Checker<'t> {
         }
     }
 
+    /// Holds the node under a tag against the rule of that tag.
     fn apply(&mut self, rule: &'static Rule, node: Node<'t>) {
         self.trail.clear();
         self.work.push(Task {
@@ -342,6 +345,7 @@ impl<'t> Checker<'t> {
         self.work.push(one);
     }
 
+    /// Holds a node against what is wanted, and puts its parts on the stack.
     fn check(&mut self, task: &Task<'t>, node: Node<'t>) {
         let Some(found) = sort(node) else { return };
         if matches!(found, Sort::List | Sort::Map) && !self.is_new(node, task.want) {
@@ -502,6 +506,7 @@ impl<'t> Checker<'t> {
         can
     }
 
+    /// Notes a fault of a node.
     fn blame(&mut self, task: &Task<'t>, node: Node<'t>, why: &str) {
         if self.found.len() >= MAX_FAULTS {
             self.cut = true;

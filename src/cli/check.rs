@@ -254,6 +254,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
+    /// Checks one file.
     fn file(&self, path: &Result<PathBuf, Failure>) -> Checked {
         let path = path.as_ref().map_err(Failure::clone)?;
         let mut findings = Findings {

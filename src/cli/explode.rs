@@ -30,6 +30,7 @@ struct Original {
 }
 
 impl Original {
+    /// Opens a file that can be taken apart or put together, and that no mount writes.
     fn open(path: &Path, options: &Options) -> Result<Self, Failure> {
         let fail = |error: &Error| Failure::reading(path, error);
         let io = |cause| Failure::reading(path, &Error::io("opening it", cause));

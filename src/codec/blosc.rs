@@ -209,6 +209,7 @@ impl BloscStream {
         )))
     }
 
+    /// Reads the header of the chunk at a place, be there data in it or not.
     fn any_chunk_at(&self, headers: &mut Headers, place: Place) -> Result<Located> {
         let Place { start, mark } = place;
         let data_room = self.data_size.saturating_sub(start);

@@ -56,6 +56,7 @@ struct Shared {
     moved: Condvar,
 }
 
+/// What the readers of a block and the threads that decode it know of each other.
 #[derive(Default)]
 struct State {
     /// The decoders that run.
@@ -420,6 +421,7 @@ impl Shared {
         }
     }
 
+    /// Opens a decoder at the last entry at or before `start`, once a run slot is free: that may read and decode a little.
     fn open(
         &self,
         start: u64,
@@ -466,6 +468,7 @@ impl Shared {
             .map(Outcome::Done)
     }
 
+    /// Puts a decoded segment into the cache, once its checksum does not contradict a loaded index.
     fn keep(
         &self,
         segment: u64,
@@ -528,6 +531,7 @@ impl Shared {
         self.cache.recount(&self.stream(), state.sums.held(), whose);
     }
 
+    /// For which block, and in which way it is read, the cache makes room.
     fn whose(&self, demand: Demand) -> For {
         For {
             key: self.key,
@@ -539,6 +543,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until a decode of this block ends or moves on; `state` is unlocked meanwhile.
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.moved
             .wait(state)
@@ -571,14 +576,17 @@ fn no_memory() -> Error {
     Error::unsupported(Place::File, "no memory to decode ahead")
 }
 
+/// The index of the segment that holds the byte at `offset`.
 fn segment_of(offset: u64) -> u64 {
     offset.checked_div(len_u64(SEGMENT)).unwrap_or(0)
 }
 
+/// The decoded offset where a segment begins.
 fn start_of(index: u64) -> u64 {
     index.saturating_mul(len_u64(SEGMENT))
 }
 
+/// How far the byte at `offset` is from the start of its segment.
 fn within_segment(offset: u64) -> usize {
     usize::try_from(offset.checked_rem(len_u64(SEGMENT)).unwrap_or(0)).unwrap_or(0)
 }

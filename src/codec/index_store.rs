@@ -286,6 +286,7 @@ fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(dir.into())
 }
 
+/// That only this user may change a file or directory.
 fn check_owner(meta: &Metadata) -> io::Result<()> {
     let uid = meta.uid();
     let ours = rustix::process::geteuid().as_raw();

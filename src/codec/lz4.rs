@@ -176,6 +176,7 @@ enum Piece {
     Long(Box<LongBlock>),
 }
 
+/// A decoder that runs through the chunks.
 struct ChunkCursor {
     chunks: Arc<Chunks>,
     position: u64,

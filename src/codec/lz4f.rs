@@ -155,6 +155,7 @@ struct Spot {
     before: Arc<Vec<u8>>,
 }
 
+/// The entries of a payload, and how they were found.
 struct Table {
     /// Whether [`Frames::scan`] was tried, or would be of no use.
     scanned: bool,
@@ -183,6 +184,7 @@ impl Frames {
         table.entries.at(offset)
     }
 
+    /// Looks at all block headers, the first time. What the medium refused is looked at again.
     fn scan_once(&self, table: &mut Table) {
         if !table.scanned {
             let scan = self.scan();

@@ -16,6 +16,7 @@ pub(super) struct Readers {
     readers: Vec<Reader>,
 }
 
+/// A reader that goes on where it ended, as far as the reads tell.
 #[derive(Debug)]
 struct Reader {
     /// The last segment it has reached.

@@ -62,6 +62,7 @@ pub(super) struct Scheduler {
 /// Tells whether the mount still needs decoded bytes.
 type Wanted = Box<dyn Fn() -> bool + Send + Sync>;
 
+/// What is admitted, and what the threads that decode ahead have to do.
 #[derive(Default)]
 struct State {
     gate: Gate,

@@ -176,6 +176,7 @@ impl<S: Store> InPlace<'_, S> {
         self.write_tail()
     }
 
+    /// Writes the record behind the bytes of FILE.
     fn write_tail(&self) -> Result<()> {
         let mut out = Appender::new(&**self.store, self.file, self.record.tail()?.start);
         self.record.write(&mut |part| out.put(part))?;
@@ -246,6 +247,7 @@ impl<S: Store> InPlace<'_, S> {
         self.durable(|| Ok(()), || self.store.sync_dir())
     }
 
+    /// Makes the sidecar under a temporary name, with the record in it, durably.
     fn prepare_sidecar(&self, temporary: &OsStr) -> Result<(), Failure> {
         let grown = Extent {
             start: self.record.old_len,
@@ -279,6 +281,7 @@ impl<S: Store> InPlace<'_, S> {
         self.withdraw_sidecar()
     }
 
+    /// J3 and J4 of a save whose record lies beside FILE, with the cut to its new length.
     fn write_beside_sidecar(&self) -> Result<()> {
         let write = || {
             self.apply()?;
@@ -298,11 +301,13 @@ impl<S: Store> InPlace<'_, S> {
         write().or_else(|_| write())
     }
 
+    /// Writes the old or the new bytes of each range to its place.
     fn write_ranges(&self, bytes: impl Fn(&Range) -> &Vec<u8>) -> Result<()> {
         let mut ranges = self.record.ranges.iter();
         ranges.try_for_each(|range| write_all(&**self.store, self.file, bytes(range), range.offset))
     }
 
+    /// Gives FILE its new length, which takes a record in its tail away.
     fn cut(&self) -> Result<()> {
         self.store
             .set_len(self.file, self.record.new_len)
@@ -322,6 +327,7 @@ impl<S: Store> InPlace<'_, S> {
         sync().map_err(|cause| self.error("writing to disk", cause))
     }
 
+    /// Has the filesystem reserve room for all ranges, so that none lacks it once the record counts.
     fn reserve_ranges(&self) -> Result<()> {
         for range in &self.record.ranges {
             self.reserve(range.extent())?;

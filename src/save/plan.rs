@@ -184,6 +184,8 @@ struct Next {
 }
 
 impl Next {
+    /// Block `n` of the old file as it is. What of it lies behind the end of the file is no longer allocated, if that is unused
+    /// space.
     fn kept(layout: &Layout, n: usize) -> Option<Self> {
         let mut header = layout.blocks.get(n)?.clone();
         let there = layout.block_end(n);
@@ -201,6 +203,7 @@ impl Next {
         })
     }
 
+    /// Gives the block other stored bytes, and a header that describes them.
     fn replace(&mut self, layout: &Layout, stored: &Stored) -> Result<()> {
         let used = stored.used()?;
         let stays_streamed = self.header.streamed() && stored.compression == [0; 4];
@@ -293,6 +296,7 @@ struct Assembly<'a> {
 }
 
 impl Assembly<'_> {
+    /// Puts text, blocks and index together, and predicts the layout that they will scan to.
     fn run(mut self, edit: &Edit, mut blocks: Vec<Next>) -> Result<Plan> {
         let text_end = self.head(edit, &mut blocks)?;
         let followers: Vec<bool> = (0..blocks.len()).map(|n| followed(&blocks, n)).collect();
@@ -452,6 +456,7 @@ impl Assembly<'_> {
         Ok(())
     }
 
+    /// The stored bytes of a block whose data begin at `data` in the old file.
     fn pieces(&mut self, pieces: &[Piece], data: u64) -> Result<()> {
         for piece in pieces {
             match piece {

@@ -104,6 +104,7 @@ pub fn is_published(path: &Path, bytes: &dyn Source) -> Result<bool> {
     Ok(same)
 }
 
+/// Writes all bytes into the file.
 fn fill(
     disk: &Disk,
     file: &Arc<File>,

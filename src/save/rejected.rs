@@ -29,6 +29,7 @@ pub(super) struct RejectedText {
     elsewhere: Vec<Elsewhere>,
 }
 
+/// The file that a refused text is kept in.
 #[derive(Debug)]
 struct Kept {
     name: OsString,

@@ -95,6 +95,7 @@ impl<S: Store> Replace<'_, S> {
         Ok(now.stat)
     }
 
+    /// R1 to R5: makes the new file under `name`, with its lock, bytes, owner and attributes, and reads it back.
     fn build(&self, name: &OsStr) -> Result<Copy<S::File>, Failure> {
         let made = self.store.create(name, Some(self.file));
         let writer = made.map_err(|cause| self.refusal("making a file beside it", cause))?;
@@ -220,6 +221,7 @@ impl<S: Store> Replace<'_, S> {
         Ok(copied)
     }
 
+    /// Copies a run of data without holes.
     fn copy_run(&self, run: Extent, to: &S::File, offset: u64) -> Result<()> {
         self.reserve(
             to,

@@ -16,6 +16,7 @@ impl<'t> Walk<'t> {
         self.note_source(target);
     }
 
+    /// Links to each array or directory in `from` from the mapping that an alias merges it into.
     fn link_merged(&mut self, alias: Node<'t>, from: PlaceId) {
         let behind = alias.follow().behind();
         let mut at = from.index();

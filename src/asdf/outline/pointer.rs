@@ -52,6 +52,7 @@ impl<'t> Pointers<'t> {
         Ok(found?.and_then(|id| self.tree.node(id)))
     }
 
+    /// Follows a pointer from the top of the tree, and each reference that it leads through.
     fn follow(&mut self, uri: &str) -> Result<Option<NodeId>, Limit> {
         let mut uri = uri.to_owned();
         for _ in 0..=MAX_HOPS {

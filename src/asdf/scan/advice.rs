@@ -49,6 +49,7 @@ impl Advice {
         self.offsets.iter().copied().zip(limits)
     }
 
+    /// The index that this text is, if it can be right.
     fn parse(text: &[u8], start: u64, text_end: u64) -> Option<Self> {
         let (offsets, len) = parse_index(text)?;
         let behind = text.get(len..)?;

@@ -140,6 +140,7 @@ impl Walk<'_> {
         Ok((end == Some(advice.extent.start)).then_some(entries))
     }
 
+    /// What is at a place where the index says that a block begins, and something else at `limit`.
     fn entry(&mut self, offset: u64, limit: u64, found: bool) -> Result<Entry> {
         let header = self.header(offset)?;
         let mended = self.mended(offset, limit)?;

@@ -38,11 +38,13 @@ struct Open {
     flow: bool,
 }
 
+/// What an anchor is the name of.
 struct Anchor {
     node: u32,
     weight: u64,
 }
 
+/// Makes nodes of events, one after the other.
 #[derive(Default)]
 struct Composer {
     result: Composed,
@@ -215,6 +217,7 @@ impl Composer {
         Ok(())
     }
 
+    /// Adds an alias of the node that its anchor names, with the weight of that node.
     fn alias(&mut self, event: &Event<'_>) -> Result<(), Fault> {
         let name = event.anchor.unwrap_or_default();
         let Some(anchor) = self.anchors.get(name) else {
@@ -233,6 +236,7 @@ impl Composer {
             .map(drop)
     }
 
+    /// Ends the collection that was begun last.
     fn close(&mut self, event: &Event<'_>) -> Result<(), Fault> {
         let Some(open) = self.open.pop() else {
             return Ok(());

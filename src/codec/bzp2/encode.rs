@@ -94,6 +94,7 @@ struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
+    /// Writes the header of the stream.
     fn begin(decoded: &'a dyn Source, level: u8, out: &'a mut dyn Write) -> Result<Self> {
         write(out, &MAGIC)?;
         write(out, &[level.saturating_add(b'0')])?;
@@ -162,6 +163,7 @@ impl<'a> Encoder<'a> {
         self.combined = self.combined.rotate_left(1) ^ checksum;
     }
 
+    /// Ends the stream: its end mark and the checksum of all blocks.
     fn end(mut self) -> Result<()> {
         let bytes = end_of(self.combined).checked_shl(u128::BITS.saturating_sub(END_BITS));
         self.bits
@@ -182,6 +184,7 @@ struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
+    /// The bytes of the next block: as many as fill it behind the run-length stage. None at the end.
     fn next(&mut self) -> Result<Option<Vec<u8>>> {
         let mut piece = std::mem::take(&mut self.ahead);
         let mut runs = Runs::default();
@@ -249,6 +252,7 @@ struct Block {
 }
 
 impl Block {
+    /// Has the library make a stream of the bytes, and takes the block out of it.
     fn new(plain: &[u8], level: u8) -> Result<Self> {
         let failed = |cause| Error::io("compressing a bzip2 block", cause);
         let mut encoder = BzEncoder::new(Vec::new(), Compression::new(level.into()));

@@ -36,6 +36,7 @@ pub(super) fn find(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Ve
     }
 }
 
+/// The same, with damage as an error.
 fn walk(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<Found>>> {
     let blocks = Arc::new(Blocks::new(Arc::clone(stored), data_size)?);
     let (_, next) = blocks.entries().at(0);

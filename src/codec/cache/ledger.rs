@@ -40,6 +40,7 @@ pub(super) struct Ledger {
     clock: u64,
 }
 
+/// A cached segment.
 pub(super) struct Segment {
     /// It counts until the last reply from it is sent.
     pub(super) bytes: Arc<CountedBuf>,
@@ -48,6 +49,7 @@ pub(super) struct Segment {
     pub(super) unread: bool,
 }
 
+/// A decoder at rest, for the next thread that reads on from its position.
 pub(super) struct Parked {
     pub(super) key: u64,
     pub(super) cursor: Box<dyn Cursor>,
@@ -85,11 +87,13 @@ impl Ledger {
         }
     }
 
+    /// The next moment of the clock that tells which use was the later.
     pub(super) fn tick(&mut self) -> u64 {
         self.clock = self.clock.saturating_add(1);
         self.clock
     }
 
+    /// A segment, by the key of its block and its index. It counts as used now, and as asked for by its reader.
     pub(super) fn get(&mut self, found: (u64, u64)) -> Option<Arc<CountedBuf>> {
         let now = self.tick();
         let segment = self.segments.get_mut(&found)?;
@@ -101,6 +105,7 @@ impl Ledger {
         Some(bytes)
     }
 
+    /// Whether one more segment that nothing has asked for is within the share of those.
     pub(super) fn has_room_ahead(&self, budget: u64) -> bool {
         self.room_ahead(budget) >= cost(SEGMENT)
     }
@@ -202,6 +207,7 @@ impl Ledger {
         true
     }
 
+    /// Drops a segment and counts it no more, if it is here.
     pub(super) fn remove(&mut self, found: (u64, u64)) {
         let Some(segment) = self.segments.pop(&found) else {
             return;

@@ -36,6 +36,7 @@ impl Shared {
         if several { JOBS } else { 1 }
     }
 
+    /// Queues a job that decodes ahead. The job holds no reference to the block, which may be dropped before its turn.
     fn queue_ahead(self: &Arc<Self>, state: &mut State, job: usize) {
         let shared = Arc::downgrade(self);
         let queued = self.cache.scheduler().later(Box::new(move || {
@@ -48,6 +49,7 @@ impl Shared {
         }
     }
 
+    /// Decodes what sequential readers want next until there is nothing more, an error is met, or another job waits for the thread.
     fn decode_ahead(self: &Arc<Self>, job: usize) {
         let mut state = self.lock();
         while let Some(next) = self.next_ahead(&state, job) {
@@ -89,6 +91,7 @@ impl Shared {
             .or_else(|| missing().next().filter(|_| job == 0))
     }
 
+    /// Whether a running decoder gets to the segment no later than a new one would.
     fn must_wait(&self, state: &State, index: u64) -> bool {
         let start = start_of(index);
         let entry = self.stream().entry(start);

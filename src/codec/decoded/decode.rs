@@ -65,6 +65,7 @@ pub(super) struct DecodeGuard<'a> {
 }
 
 impl<'a> DecodeGuard<'a> {
+    /// Shows `decode` to the other threads.
     pub(super) fn new(shared: &'a Shared, state: &mut State, decode: Decode) -> Self {
         let decode = Arc::new(decode);
         state.decodes.push(Arc::clone(&decode));

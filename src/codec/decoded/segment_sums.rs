@@ -102,6 +102,7 @@ impl Shared {
         }
     }
 
+    /// Loads the index of this key. `None` if there is none that fits the block, or no memory for it.
     fn load_index_from(&self, slot: &IndexSlot, key: &[u8]) -> Option<()> {
         let found = slot.find(key)?;
         let need = found.len().saturating_mul(LOAD_NEED);
@@ -219,6 +220,7 @@ impl Shared {
         }
     }
 
+    /// Stores the index, if the file is still the one that was decoded. `None` if not all is known of the segments.
     fn write_index(&self) -> Option<()> {
         let slot = self.slot.as_ref()?;
         let count = segments(self.len);
@@ -256,6 +258,7 @@ fn sums_len(segments: usize) -> u64 {
     len_u64(segments.saturating_mul(size_of::<Option<u32>>()))
 }
 
+/// How many segments so many decoded bytes have.
 fn segments(len: u64) -> u64 {
     len.div_ceil(len_u64(SEGMENT))
 }

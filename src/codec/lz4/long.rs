@@ -98,6 +98,7 @@ impl LongBlock {
         Ok(())
     }
 
+    /// A length that goes on in the following bytes, if the nibble says so.
     fn length(&mut self, nibble: u8) -> Result<u64> {
         let mut length = u64::from(nibble);
         if nibble == LONG_LENGTH {
@@ -112,6 +113,7 @@ impl LongBlock {
         Ok(length)
     }
 
+    /// Copies as many literals as there are in the input and fit into `rest`. How many.
     fn copy_literals(&mut self, rest: &mut [u8]) -> Result<usize> {
         let literals = at_most(self.literals, rest.len());
         let found = self.fill()?;

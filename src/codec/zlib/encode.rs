@@ -113,6 +113,7 @@ struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
+    /// Writes the header of the stream.
     fn begin(decoded: &'a dyn Source, class: Class, out: &'a mut dyn Write) -> Result<Self> {
         write(out, &class.header)?;
         let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -143,6 +144,7 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
+    /// Encodes segments at the same time and writes them in order; with each, whether the stream ends with it.
     fn write_all(&mut self, plain: &[(Vec<u8>, bool)]) -> Result<()> {
         let level = self.level;
         let pieces = on_all_cores(plain, |(segment, last)| {
@@ -164,6 +166,7 @@ impl<'a> Encoder<'a> {
         self.ended |= segment.last;
     }
 
+    /// Ends the stream: its last segment, if that is not written yet, and its checksum.
     fn end(mut self) -> Result<()> {
         if !self.ended {
             // There were no bytes, or the last that stayed was not the last before.

@@ -282,6 +282,7 @@ impl Window {
         Ok(Some(Self::of_needed(plain, &needed)))
     }
 
+    /// The runs of `plain` that are marked as needed.
     fn of_needed(plain: &[u8], needed: &[bool]) -> Self {
         let mut runs = Vec::new();
         let mut at = 0_usize;

@@ -234,6 +234,7 @@ impl Running {
         true
     }
 
+    /// Whether a snapshot was taken from this decoder: its pointers lead into this memory only.
     fn is_mine(&self, snapshot: &Snapshot) -> bool {
         Arc::ptr_eq(&self.name, &snapshot.of) && snapshot.words.len() == self.memory.len()
     }
