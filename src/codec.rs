@@ -101,6 +101,7 @@ pub(crate) use index_store::fnv1a;
 #[doc(hidden)]
 pub use index_store::{IndexSlot, check_index_dir};
 pub use memory_permit::{CountedBuf, MemoryPermit};
+pub(crate) use scheduler::cores;
 #[doc(hidden)]
 pub use splice::Edited;
 #[doc(hidden)]

@@ -132,6 +132,16 @@ fn half(bits: u16) -> f64 {
     if negative { -magnitude } else { magnitude }
 }
 
+/// The nearest single; infinite beyond its range, as in NumPy.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    reason = "rounding is what is wanted"
+)]
+pub(super) fn single(x: f64) -> f32 {
+    x as f32
+}
+
 /// An integer, rounded to the nearest float64.
 #[expect(
     clippy::as_conversions,

@@ -9,8 +9,8 @@ use std::thread;
 
 use super::Snapshot;
 use super::datatype::{ByteOrder, Datatype, Scalar};
-use super::numbers::{MOST_READ, each_chunk, each_integer, each_number, unsigned};
-use crate::codec::Cache;
+use super::numbers::{MOST_READ, each_chunk, each_integer, each_number, single, unsigned};
+use crate::codec::{Cache, cores};
 use crate::error::Result;
 use crate::source::Source;
 
@@ -150,9 +150,8 @@ impl Snapshot {
                 && sender.send((i, self.stats(i))).is_ok()
             {}
         };
-        let cores = thread::available_parallelism().map_or(1, usize::from);
         thread::scope(|scope| {
-            for _ in 1..cores.min(count) {
+            for _ in 1..cores().min(count) {
                 // without a thread, this one does its work
                 let _ = thread::Builder::new().spawn_scoped(scope, work);
             }
@@ -187,15 +186,6 @@ fn stats_of(
     } else {
         tally.stats(scalar)
     })
-}
-
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    reason = "it was one of 32 bits or fewer"
-)]
-fn single(number: f64) -> f32 {
-    number as f32
 }
 
 #[expect(

@@ -1,7 +1,6 @@
 //! `--check`: verifies structure, block index, checksums and tree, and says what it finds, a line each.
 
 use std::collections::BTreeMap;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -19,7 +18,7 @@ use crate::asdf::checksum::{ChecksumState, md5};
 use crate::asdf::frame::{Oddity, oddities};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Index, Severity};
-use crate::codec::Cache;
+use crate::codec::{Cache, cores};
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
 use crate::save::{self, Recovery, Refusal, Writer};
@@ -158,11 +157,10 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: How) -> Result<Ex
         counts: [0; 4],
         worst: Exit::Ok,
     };
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        for _ in 0..cores.min(files.len()) {
+        for _ in 0..cores().min(files.len()) {
             let (sender, next, files, check) = (sender.clone(), &next, &files, &check);
             scope.spawn(move || {
                 // each takes the file that is next, until none is left or no more is to be told

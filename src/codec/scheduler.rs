@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
+use std::num::NonZero;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -86,9 +87,8 @@ thread_local! {
 impl Scheduler {
     /// The scheduler of a cache of `budget` bytes.
     pub(super) fn new(budget: u64) -> Arc<Self> {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
         let gate = Gate {
-            slots: cores.max(LEAST_AT_ONCE),
+            slots: cores().max(LEAST_AT_ONCE),
             memory: budget.saturating_add(BEYOND),
             ..Gate::default()
         };
@@ -351,6 +351,11 @@ impl Drop for RunSlot<'_> {
         HAS_SLOT_OF.set(0);
         self.0.stop_running();
     }
+}
+
+/// Threads that can run at the same moment; one, if the system does not say.
+pub(crate) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// The results of `work` for each item, in order. The calling thread takes the first item, and a new thread each other one.

@@ -2,6 +2,7 @@
 
 use super::Item;
 use crate::asdf::datatype::Scalar;
+use crate::asdf::numbers::single;
 
 /// Gives the value's bytes, the lowest first and the parts of a complex number one by one; none if the type cannot hold it.
 pub(super) fn encode(item: Item<'_>, scalar: Scalar, mut put: impl FnMut(&[u8])) -> Option<()> {
@@ -146,16 +147,6 @@ fn truncate(x: f64) -> Option<i128> {
 )]
 fn nearest(n: i128) -> f64 {
     n as f64
-}
-
-/// The nearest single; infinite beyond its range, as in NumPy.
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    reason = "rounding is what is wanted"
-)]
-fn single(x: f64) -> f32 {
-    x as f32
 }
 
 /// The bits of the nearest half (IEEE 754 binary16), ties to even; infinite beyond its range.

@@ -7,6 +7,7 @@ use super::bits::{Fault, Finder, Mark};
 use super::block::{Pointers, follow};
 use super::runs::{Span, measure, span};
 use super::{block_len, damaged};
+use crate::codec::scheduler::cores;
 use crate::error::{Error, Place, Result};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 
@@ -243,9 +244,8 @@ fn decode_marked(batch: &Batch<'_>, marked: &Marked) -> Result<Vec<Ready>, Fault
 
 /// Decodes each of the blocks, an equal part of them on each core; one part is this thread's.
 fn on_all_cores(batch: &Batch<'_>, marked: &Marked) -> Vec<Result<Ready, Fault>> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
     let count = marked.blocks.len();
-    let per_thread = count.div_ceil(cores.min(count).max(1)).max(1);
+    let per_thread = count.div_ceil(cores().min(count).max(1)).max(1);
     let max_len = block_len(batch.level);
     let bytes = marked.bytes.as_slice();
     let mut parts = marked.blocks.chunks(per_thread);

@@ -6,12 +6,11 @@
 
 use std::io::Write;
 use std::ops::Range;
-use std::thread;
 
 use bzip2::Compression;
 use bzip2::write::BzEncoder;
 
-use super::super::scheduler::on_all_cores;
+use super::super::scheduler::{cores, on_all_cores};
 use super::super::splice::{Edited, write};
 use super::bits::END_MARK;
 use super::find::{Found, find};
@@ -98,11 +97,10 @@ impl<'a> Encoder<'a> {
     fn begin(decoded: &'a dyn Source, level: u8, out: &'a mut dyn Write) -> Result<Self> {
         write(out, &MAGIC)?;
         write(out, &[level.saturating_add(b'0')])?;
-        let cores = thread::available_parallelism().map_or(1, usize::from);
         Ok(Self {
             decoded,
             level,
-            at_once: cores.min(AT_ONCE),
+            at_once: cores().min(AT_ONCE),
             combined: 0,
             bits: Joiner::new(out),
         })

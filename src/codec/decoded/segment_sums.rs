@@ -139,6 +139,7 @@ impl Shared {
             .flatten()
     }
 
+    /// The stream with the entries of an index, and the checksums of its segments.
     fn parse(&self, bytes: &[u8]) -> Option<(Arc<dyn Stream>, BySegment)> {
         let mut fields = Fields(bytes);
         if fields.u64()? != self.len {

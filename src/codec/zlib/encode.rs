@@ -5,11 +5,10 @@
 
 use std::io::Write;
 use std::ops::Range;
-use std::thread;
 
 use super::super::SEGMENT;
 use super::super::deflate::{ADLER_START, adler32, adler32_combine, deflate};
-use super::super::scheduler::on_all_cores;
+use super::super::scheduler::{cores, on_all_cores};
 use super::super::splice::{Edited, write};
 use super::len_u64;
 use super::segments::{Segment, find};
@@ -116,11 +115,10 @@ impl<'a> Encoder<'a> {
     /// Writes the header of the stream.
     fn begin(decoded: &'a dyn Source, class: Class, out: &'a mut dyn Write) -> Result<Self> {
         write(out, &class.header)?;
-        let cores = thread::available_parallelism().map_or(1, usize::from);
         Ok(Self {
             decoded,
             level: class.level,
-            at_once: cores.min(AT_ONCE),
+            at_once: cores().min(AT_ONCE),
             adler: ADLER_START,
             ended: false,
             out,

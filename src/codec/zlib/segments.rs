@@ -6,13 +6,12 @@
 //! together have the checksum of the stream, are they what they seem. That takes a fifth of the time of encoding them.
 
 use std::ops::Range;
-use std::thread;
 
 use super::super::SEGMENT;
 use super::super::deflate::{ADLER_START, adler32, adler32_combine};
 use super::super::inflate::{Inflate, Stop};
 use super::super::input::{Input, PIECE};
-use super::super::scheduler::on_all_cores;
+use super::super::scheduler::{cores, on_all_cores};
 use super::{HEADER_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
 use crate::source::{Source, at_most};
@@ -57,14 +56,13 @@ pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Seg
     if flags & PRESET_DICTIONARY != 0 {
         return Ok(None);
     }
-    let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut segments: Vec<Segment> = Vec::new();
     let mut decoded = 0_u64;
     let mut adler = ADLER_START;
     loop {
         let at = segments.last().map_or(HEADER_LEN, |last| last.stored.end);
         // Where segments seem to begin is tried at once; what turns out not to be one is forgotten.
-        let starts = likely_starts(stored, at, cores.min(AT_ONCE))?;
+        let starts = likely_starts(stored, at, cores().min(AT_ONCE))?;
         let found = on_all_cores(&starts, |&start| decode(stored, start));
         let mut next = at;
         for segment in found {
