@@ -230,7 +230,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // a lookup of a host that does not come back must not hold up unmounting
+            // a request that does not come back must not hold up unmounting
             runtime.shutdown_background();
         }
     }
