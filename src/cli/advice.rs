@@ -21,7 +21,7 @@ const COMMANDS: [(&str, &str); 9] = [
 pub(super) fn instead_of_missing(file: &Path) -> Option<String> {
     let text = file.as_os_str().as_bytes();
     if text.windows(3).any(|window| window == b"://") {
-        return Some("a URL; nothing is read over the network: download it first".to_owned());
+        return Some("a URL of a kind that is not read: download it first".to_owned());
     }
     let command = COMMANDS.iter().find(|(word, _)| word.as_bytes() == text);
     command.map(|(word, way)| format!("no such file, and no command `{word}`; {way} does that"))
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn urls_and_commands_are_known() {
         let advice = |file| instead_of_missing(Path::new(file));
-        assert!(advice("https://x.org/a.asdf").is_some_and(|why| why.contains("download")));
+        assert!(advice("ftp://x.org/a.asdf").is_some_and(|why| why.contains("download")));
         assert!(advice("list").is_some_and(|why| why.ends_with("--list does that")));
         assert_eq!(advice("nope.asdf"), None);
     }

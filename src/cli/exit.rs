@@ -109,7 +109,7 @@ impl Failure {
         };
         let why = error_of(path, error);
         let advice = match error {
-            Error::Io { cause, .. } if !why.contains("; ") => match cause.kind() {
+            Error::Io { cause, .. } if text_of_far(path, error).is_none() => match cause.kind() {
                 ErrorKind::NotFound => "; check its path",
                 ErrorKind::PermissionDenied => {
                     "; you must be able to read it, and to search its directories"
@@ -124,14 +124,7 @@ impl Failure {
 
 /// What an error says of the file at `path`, in front of which the path stands already.
 pub(super) fn error_of(path: &Path, error: &Error) -> String {
-    let (Error::Io { what, .. }
-    | Error::Unsupported { why: what, .. }
-    | Error::Stale { why: what }) = error
-    else {
-        return error.to_string();
-    };
-    // of a file far away all is said in one text
-    if let Some(said) = what.strip_prefix(&format!("{}: ", path.display())) {
+    if let Some(said) = text_of_far(path, error) {
         return said.to_owned();
     }
     match error {
@@ -141,6 +134,18 @@ pub(super) fn error_of(path: &Path, error: &Error) -> String {
         },
         _ => error.to_string(),
     }
+}
+
+/// What an error says of the file at `path`, if that is one far away: all is in one text then, advice too, behind the name of the file.
+fn text_of_far<'a>(path: &Path, error: &'a Error) -> Option<&'a str> {
+    let (Error::Io { what, .. }
+    | Error::Unsupported { why: what, .. }
+    | Error::Stale { why: what }) = error
+    else {
+        return None;
+    };
+    let name = path.to_str()?;
+    what.strip_prefix(name)?.strip_prefix(": ")
 }
 
 /// Whether `what` is that path, its last part, or where it leads.

@@ -92,12 +92,16 @@ impl Failure {
             },
             Self::Store(error) => match self.kind() {
                 Kind::Refused(refused) => told(url, refused, at.can_list()),
-                Kind::Transport(_) | Kind::Other => {
+                kind @ (Kind::Transport(_) | Kind::Other) => {
                     let why = innermost(error);
-                    let advice = if guesses {
-                        "; no credentials were found in the environment or in ~/.aws: for public data, use -o no-sign-request"
-                    } else {
-                        ""
+                    let advice = match kind {
+                        _ if guesses => {
+                            "; no credentials were found in the environment or in ~/.aws: for public data, use -o no-sign-request"
+                        }
+                        Kind::Transport(HttpErrorKind::Connect) => {
+                            "; check the name of the host and the network"
+                        }
+                        _ => "",
                     };
                     Error::Failed {
                         url,

@@ -179,11 +179,15 @@ fn a_file_that_is_something_else_is_called_by_its_name() {
         let place = Place::of(&Sample::of_text(bytes));
         assert_refused(&place.mount(&[]), 20, words);
     }
-    assert_refused(
-        &asdf_mount(["https://x.org/a.asdf"]),
-        11,
-        "download it first",
-    );
+    assert_refused(&asdf_mount(["ftp://x.org/a.asdf"]), 11, "download it first");
+    // nothing listens there
+    let far = asdf_mount(["-o", "timeout=2", "http://127.0.0.1:1/a.asdf"]);
+    if cfg!(feature = "remote") {
+        assert_refused(&far, 11, "Connection refused");
+        assert_refused(&far, 11, "check the name of the host and the network");
+    } else {
+        assert_refused(&far, 2, "--features remote");
+    }
     assert_refused(&asdf_mount(["list"]), 11, "--list does that");
     let place = Place::new();
     let said = here(&place, &["mnt", "sample.asdf"]);
