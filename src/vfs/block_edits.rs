@@ -26,6 +26,10 @@ pub(super) struct BlockDraft {
 struct Written {
     /// The files that it was written through; none while only `open` has emptied the block.
     files: HashSet<Node>,
+    /// How many times a file that was emptied has begun to be written again.
+    parts: usize,
+    /// Whether anything else was written.
+    others: bool,
     /// Why it could not be saved, if nothing was written since: the process that asked was told.
     refused: Option<Error>,
     /// Files of which only a part was written, and why that was refused: it is not to be saved with what others write.
@@ -51,6 +55,15 @@ impl BlockDraft {
     pub(super) fn touch(&self, file: Node) {
         let mut written = locked(&self.written);
         written.files.insert(file);
+        written.others = true;
+        written.refused = None;
+    }
+
+    /// The same of a file that was emptied and is being written again; whether these are its `first` bytes.
+    pub(super) fn touch_part(&self, file: Node, first: bool) {
+        let mut written = locked(&self.written);
+        written.files.insert(file);
+        written.parts = written.parts.saturating_add(first.into());
         written.refused = None;
     }
 
@@ -87,11 +100,10 @@ impl BlockDraft {
         locked(&self.written).spoilt.values().next().cloned()
     }
 
-    /// Whether it holds nothing but such parts.
-    pub(super) fn is_all_spoilt(&self) -> bool {
+    /// Whether it holds nothing but one such part: no edit of another writer is lost with it.
+    pub(super) fn is_refused_part(&self) -> bool {
         let written = locked(&self.written);
-        let mut files = written.files.iter();
-        !written.spoilt.is_empty() && files.all(|file| written.spoilt.contains_key(file))
+        !written.spoilt.is_empty() && written.parts == 1 && !written.others
     }
 
     /// The files that it was written through.

@@ -392,7 +392,7 @@ impl Vfs {
         let draft = self.edits.get(writes.block);
         let Some(draft) = draft.filter(|draft| draft.is_touched() || open.failure().is_some())
         else {
-            return Ok(());
+            return self.noted(open.node, self.check_lone_part(open));
         };
         let saved = self.check_part(open, &draft);
         self.noted(open.node, saved.and_then(|()| self.save_block(&draft)))

@@ -266,17 +266,27 @@ impl Vfs {
     pub(super) fn check_part(&self, open: &DataHandle, draft: &BlockDraft) -> Result<()> {
         let whole = self.check_rewritten(open);
         match &whole {
-            Ok(()) => draft.mend(open.node),
+            // what another handle wrote says nothing of the part
+            Ok(()) if open.is_part() => draft.mend(open.node),
             Err(error) if open.is_part() => draft.spoil(open.node, error),
-            Err(_) => {}
+            Ok(()) | Err(_) => {}
         }
         whole
     }
 
-    /// Gives up a draft that holds nothing but parts of files that were refused, as the handle that wrote one is closed.
+    /// The same where there is no draft any more: the close of another writer has saved the part, or the draft was given up.
+    pub(super) fn check_lone_part(&self, open: &DataHandle) -> Result<()> {
+        if open.is_part() {
+            self.check_rewritten(open)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Gives up a draft that holds nothing but a part of a file that was refused, as the handle that wrote it is closed.
     pub(super) fn abandon_parts(&self, open: &DataHandle, block: usize) {
         let draft = self.edits.get(block);
-        let parts = draft.filter(|draft| draft.is_all_spoilt());
+        let parts = draft.filter(|draft| draft.is_refused_part());
         if let Some(error) = parts.and_then(|draft| draft.spoilt()) {
             self.abandon(open, &error);
         }
@@ -477,8 +487,8 @@ fn put(
             }
             super::elements::put_zeros(state, number, format, draft, *done..at)?;
             super::elements::put(state, number, format, draft, at, data)?;
+            draft.touch_part(Node::Array(number, format), *done == 0);
             *done = (*done).max(end);
-            draft.touch(Node::Array(number, format));
             Ok(())
         }
         Rewritten::Aside {

@@ -219,3 +219,70 @@ fn a_close_says_why_a_write_of_an_array_has_failed() {
     vfs.flush(&handle, 0).unwrap();
     vfs.release(&handle);
 }
+
+fn opened_for_writing(vfs: &Vfs, node: Node, truncate: bool) -> Handle {
+    let access = Access {
+        write: true,
+        truncate,
+        ..Access::default()
+    };
+    vfs.open(node, access).unwrap().handle
+}
+
+/// What another handle of the same file had written was given up with the part, and its close said that all was well.
+#[test]
+fn an_edit_beside_a_part_that_was_refused_is_not_lost_without_a_word() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let array = Node::Array(number, Format::Bin);
+    let other = opened_for_writing(&vfs, array, false);
+    vfs.write(&other, 2, b"C", false).unwrap();
+    let part = opened_for_writing(&vfs, array, true);
+    vfs.write(&part, 0, b"AB", false).unwrap();
+    assert!(vfs.flush(&part, 0).is_err());
+    vfs.release(&part);
+    assert!(vfs.flush(&other, 0).is_err());
+    // all of it is written after all, with what the other wrote
+    let whole = opened_for_writing(&vfs, array, true);
+    vfs.write(&whole, 0, b"123", false).unwrap();
+    vfs.flush(&whole, 0).unwrap();
+    vfs.release(&whole);
+    vfs.flush(&other, 0).unwrap();
+    vfs.release(&other);
+    assert_eq!(stored(&vfs), b"123");
+}
+
+/// The close of a handle through which nothing was written took the part of another one for a whole file.
+#[test]
+fn a_handle_that_wrote_nothing_makes_no_part_whole() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let array = Node::Array(number, Format::Bin);
+    let block = opened_for_writing(&vfs, Node::Block(0), false);
+    vfs.write(&block, 3, b"D", false).unwrap();
+    let idle = opened_for_writing(&vfs, array, false);
+    let part = opened_for_writing(&vfs, array, true);
+    vfs.write(&part, 0, b"AB", false).unwrap();
+    assert!(vfs.flush(&part, 0).is_err());
+    vfs.release(&part);
+    assert!(vfs.flush(&idle, 0).is_err());
+    vfs.release(&idle);
+    vfs.release(&block);
+    assert_eq!(stored(&vfs), b"abcd");
+}
+
+/// A close said that all was well of a part that the close of another writer had saved.
+#[test]
+fn the_close_of_a_part_fails_after_another_writer_has_saved() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let part = opened_for_writing(&vfs, Node::Array(number, Format::Bin), true);
+    vfs.write(&part, 0, b"AB", false).unwrap();
+    let block = opened_for_writing(&vfs, Node::Block(0), false);
+    vfs.write(&block, 3, b"D", false).unwrap();
+    vfs.flush(&block, 0).unwrap();
+    vfs.release(&block);
+    let refused = vfs.flush(&part, 0).unwrap_err().to_string();
+    assert!(refused.contains("2 bytes written of 3"), "{refused}");
+    vfs.release(&part);
+}
