@@ -186,11 +186,11 @@ impl Many {
             last,
         });
         vfs.number_behind(past.base, past.last);
-        if before.is_some() && unchanged.is_none() {
-            vfs.tell_all();
-        }
         if let Some(remains) = self.members.remember(item, past) {
             vfs.take_up(remains);
+        }
+        if before.is_some() && unchanged.is_none() {
+            vfs.tell_all();
         }
         Ok(Opened::Vfs(Arc::new(vfs)))
     }

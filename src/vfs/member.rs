@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::beside::Beside;
 use super::news::News;
 use super::refresh::everything;
-use super::texts::LeftTexts;
+use super::texts::{LeftTexts, TREE_NAME};
 use super::unsaved::say_what_is_lost;
 use super::{Vfs, locked};
 use crate::asdf::Snapshot;
@@ -101,6 +101,10 @@ impl Vfs {
             self.kernel
                 .announce(everything(&state, &state).collect(), None),
         );
+        let tree = locked(&self.texts).lookup(TREE_NAME.as_ref());
+        if let Some(number) = tree {
+            self.tell_tree(number);
+        }
     }
 
     /// FILE's attributes from before the state that is shown was read.

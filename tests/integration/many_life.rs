@@ -102,6 +102,33 @@ fn pages_from_before_a_member_was_closed_are_not_shown_for_changed_bytes() {
     assert_eq!(mount.read("a.asdf/arrays/flux.bin").unwrap(), data(7));
 }
 
+/// The kernel cut the longer text of a changed file to the length that it knew from before the member was closed.
+#[test]
+fn a_longer_tree_is_shown_whole_after_a_member_was_closed() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf"]);
+    let mount = Mount::new(dir.path(), &["-o", "open=1"]);
+    for n in 10..20 {
+        let tree_yaml = mount.path("a.asdf/tree.yaml");
+        fs::metadata(&tree_yaml).unwrap();
+        let before = mount.text("a.asdf/tree.yaml");
+        eventually("the member is closed", || {
+            mount.read("b.asdf/tree.yaml").unwrap();
+            open_files(&mount, dir.path()) == 1
+        });
+        let longer = format!("{}note: {}\n", tree_body(n), "x".repeat(n));
+        let elsewhere = dir.path().join("new");
+        let sample = Sample::new(&longer).block(Block::raw(&data(n)));
+        fs::write(&elsewhere, sample.bytes()).unwrap();
+        fs::rename(elsewhere, dir.path().join("a.asdf")).unwrap();
+        let shown = mount.text("a.asdf/tree.yaml");
+        let whole = shown.contains(&format!("note: {}\n", "x".repeat(n)));
+        assert!(whole || shown == before, "{shown}");
+    }
+}
+
 fn tree_body(n: usize) -> String {
     format!("n: {n}\n{}", array("flux", 0, "uint8", "[64]"))
 }
