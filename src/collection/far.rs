@@ -92,7 +92,15 @@ impl FarFile for Far {
         }
         let begun = Instant::now();
         let found = self.remote.probe(&self.at).map_err(Error::from);
-        let stat = found.map(|identity| stat_of(&identity));
+        let before = known.as_ref().and_then(|known| known.stat.as_ref().ok());
+        let before = before.map(|stat| stat.size);
+        let stat = found.map(|identity| Stat {
+            // it was counted when the file was opened
+            size: before
+                .filter(|_| !identity.says_size())
+                .unwrap_or(identity.size()),
+            ..stat_of(&identity)
+        });
         if let Err(error) = &stat {
             warn!("{error}");
         }

@@ -148,6 +148,8 @@ impl Clients {
             .default_headers(headers)
             .connect_timeout(self.connect)
             .http1_only()
+            // to where it redirects, no server tells the URL that it was asked for
+            .referer(false)
             // a redirect must not lead to where the bytes can be changed on the way
             .https_only(url.scheme() == "https")
             .build()

@@ -10,6 +10,8 @@ use object_store::ObjectMeta;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     size: u64,
+    /// Whether the server has said the size. One that sends whole files may not: then it is counted.
+    says_size: bool,
     etag: Option<String>,
     modified: Option<SystemTime>,
     version: Option<String>,
@@ -21,6 +23,7 @@ impl Identity {
         let modified = SystemTime::from(meta.last_modified);
         Self {
             size: meta.size,
+            says_size: meta.size != 0,
             etag: meta.e_tag.clone(),
             // the store's word for "not said"
             modified: (modified != SystemTime::UNIX_EPOCH).then_some(modified),
@@ -37,6 +40,7 @@ impl Identity {
     pub(super) fn new(size: u64, etag: Option<String>, modified: Option<SystemTime>) -> Self {
         Self {
             size,
+            says_size: true,
             etag,
             modified,
             version: None,
@@ -47,6 +51,12 @@ impl Identity {
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whether the server has said the length; of an empty object that can't be told.
+    #[must_use]
+    pub fn says_size(&self) -> bool {
+        self.says_size
     }
 
     /// When the object was last changed, if the server says it.
@@ -66,7 +76,7 @@ impl Identity {
     pub fn is_same(&self, other: &Self) -> bool {
         // a server may drop the mark of a weak tag when the file is older than a second
         let opaque = |etag: &Option<String>| etag.as_deref().map(|etag| opaque(etag).to_owned());
-        self.size == other.size
+        self.said_size() == other.said_size()
             && opaque(&self.etag) == opaque(&other.etag)
             && self.modified == other.modified
             && self.version == other.version
@@ -77,8 +87,13 @@ impl Identity {
     pub fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let etag = self.etag.as_deref().map(opaque);
-        (self.size, etag, self.modified, &self.version).hash(&mut hasher);
+        (self.said_size(), etag, self.modified, &self.version).hash(&mut hasher);
         hasher.finish()
+    }
+
+    /// The size, if it tells states apart.
+    fn said_size(&self) -> Option<u64> {
+        self.says_size.then_some(self.size)
     }
 
     /// The tag for `If-Match`, which a weak one must not be in.
@@ -131,6 +146,20 @@ mod tests {
         }
         let longer = Identity::new(10, Some("\"a\"".into()), strong.modified);
         assert!(!strong.is_same(&longer));
+    }
+
+    /// A file whose size had to be counted was taken for another one each time that its server was asked.
+    #[test]
+    fn a_size_that_was_counted_does_not_count() {
+        let unsaid = Identity {
+            size: 0,
+            says_size: false,
+            ..identity(Some("\"a\""), Some(1))
+        };
+        let counted = unsaid.clone().with_size(9);
+        assert!(counted.is_same(&unsaid) && counted.number() == unsaid.number());
+        assert_eq!(counted.size(), 9);
+        assert!(!counted.is_same(&identity(Some("\"a\""), Some(1))));
     }
 
     #[test]

@@ -32,12 +32,11 @@ pub struct Entry {
 /// All objects below the prefix, in the order of the server. A page that can't be had is asked for again.
 pub(super) async fn list(at: &Location, stored: &Stored, timeout: Duration) -> Result<Vec<Entry>> {
     let prefix = stored.path.as_ref().to_owned();
-    let mut found: Vec<Entry> = Vec::new();
-    let mut last: Option<Path> = None;
+    let mut so_far = SoFar::default();
     let mut patience = Patience::new(timeout);
     loop {
-        let failure = match more(at, stored, &prefix, &mut found, &mut last, &mut patience).await {
-            Ok(()) => return Ok(found),
+        let failure = match more(at, stored, &prefix, &mut so_far, &mut patience).await {
+            Ok(()) => return Ok(so_far.found),
             Err(failure) => failure,
         };
         let wait = if failure.may_pass(stored.guesses) {
@@ -49,7 +48,7 @@ pub(super) async fn list(at: &Location, stored: &Stored, timeout: Duration) -> R
             Some(wait) => tokio::time::sleep(wait).await,
             None => return Err(failure.told(at, stored.guesses, timeout)),
         }
-        if found.len() >= LISTED {
+        if so_far.seen >= LISTED {
             return Err(Error::Failed {
                 url: at.to_string(),
                 why: format!("more than {LISTED} objects; name a longer prefix"),
@@ -58,21 +57,29 @@ pub(super) async fn list(at: &Location, stored: &Stored, timeout: Duration) -> R
     }
 }
 
+/// What has been listed.
+#[derive(Default)]
+struct SoFar {
+    found: Vec<Entry>,
+    /// Objects, with those that are left out: a server may list one for ever.
+    seen: usize,
+    last: Option<Path>,
+}
+
 /// Lists what comes behind the last one, until the end or a failure.
 async fn more(
     at: &Location,
     stored: &Stored,
     prefix: &str,
-    found: &mut Vec<Entry>,
-    last: &mut Option<Path>,
+    so_far: &mut SoFar,
     patience: &mut Patience,
 ) -> Result<(), Failure> {
     let path = Some(&stored.path).filter(|path| !path.as_ref().is_empty());
-    let mut pages = match last {
+    let mut pages = match &so_far.last {
         Some(last) => stored.store.list_with_offset(path, last),
         None => stored.store.list(path),
     };
-    while found.len() < LISTED {
+    while so_far.seen < LISTED {
         let next = poll_fn(|context| pages.as_mut().poll_next(context));
         let next = timeout_at(patience.until(), next).await;
         let Some(meta) = next.map_err(|_| Failure::Stalled)? else {
@@ -83,17 +90,19 @@ async fn more(
         let key = meta.location.as_ref();
         let name = key.strip_prefix(prefix).unwrap_or(key);
         let name = name.strip_prefix('/').unwrap_or(name);
+        so_far.seen = so_far.seen.saturating_add(1);
         if name.split('/').all(is_name) {
-            found.push(Entry {
+            so_far.found.push(Entry {
                 name: name.to_owned(),
                 size: meta.size,
                 modified: meta.last_modified.into(),
                 etag: meta.e_tag.clone(),
             });
-        } else {
+        } else if !name.is_empty() {
+            // an empty one marks the folder itself
             log::warn!("{at}: {} is left out: no name of a file", printable(key));
         }
-        *last = Some(meta.location);
+        so_far.last = Some(meta.location);
     }
     Err(Failure::Cut)
 }
