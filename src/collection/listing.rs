@@ -172,7 +172,7 @@ impl Listing {
 
 impl Names {
     /// The files whose names match, and the directories that lead to them. What no file can be called here is left out: a part of a
-    /// name that is empty, `.`, `..` or longer than 255 bytes, and what lies below something that is a file, too.
+    /// name that is empty, `.`, `..` or longer than 255 bytes, and what lies below something that is a file with bytes, too.
     fn of(files: Vec<Listed>, matching: &Match) -> Self {
         let mut names = Self::default();
         names.0.insert(PathBuf::new(), BTreeMap::new());
@@ -196,7 +196,8 @@ impl Names {
         let mut directory = PathBuf::new();
         for part in above {
             let entries = self.0.entry(directory.clone()).or_default();
-            if let Some(Found::File(_)) = entries.get(*part) {
+            // a file of no bytes marks a folder
+            if matches!(entries.get(*part), Some(Found::File(stat)) if stat.size > 0) {
                 return;
             }
             entries.insert((*part).to_owned(), Found::Directory);
@@ -321,6 +322,22 @@ mod tests {
                 Kind::Directory
             };
             assert_eq!(shown, [("a.asdf".to_owned(), kind)]);
+        }
+    }
+
+    /// The mark of a folder hid what is in it.
+    #[test]
+    fn a_file_of_no_bytes_gives_way_to_the_directory_of_its_name() {
+        for files in [
+            [("a.asdf", 0), ("a.asdf/b.asdf", 3)],
+            [("a.asdf/b.asdf", 3), ("a.asdf", 0)],
+        ] {
+            let files = files.map(|(name, size)| listed(name, size));
+            let names = Names::of(files.into(), &Match::default());
+            let want = [("a.asdf".to_owned(), Kind::Directory)];
+            assert_eq!(seen(&names, "").unwrap(), want);
+            let want = [("b.asdf".to_owned(), Kind::Member)];
+            assert_eq!(seen(&names, "a.asdf").unwrap(), want);
         }
     }
 
