@@ -25,7 +25,7 @@
 //! Mounting and listing open nothing: the attributes of a member are those of its file, and a listing needs only names and types.
 //!
 //! - *Closed*: nothing is kept but its number, what `Past` has, and what it has left that is not in its file: scratch files, and what
-//!   there is to tell of saves (`Remains`). So no descriptor.
+//!   there is to tell of saves (`Remains`). So no descriptor, but one for the bytes of files beside its blocks and arrays.
 //! - *Opened* by the first request for anything inside of it. The file is read then, as when it is mounted alone, but not locked; what
 //!   an interrupted save has left is finished. It is opened for writing, and locked, by the first request that changes something.
 //! - *Idle*, when no file or directory of it is open, no request is served, no text waits to be mended, and the

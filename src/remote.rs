@@ -1,7 +1,7 @@
 //! Files that lie far away: behind `http`, `https`, `s3`, `gs` and `az` URLs.
 //!
-//! An [`Object`] is a [`Source`](crate::source::Source) as any other; nothing above knows that its bytes come from a server. It is read in pieces of 64 KiB
-//! (`pieces`), which are kept in the [`Cache`] of decoded data, under its one budget. What is missing and lies together is asked
+//! An [`Object`] is a [`Source`](crate::source::Source) as any other; nothing above knows that its bytes come from a server.
+//! It is read in pieces of 64 KiB (`pieces`), which are kept in the [`Cache`] of decoded data, under its one budget. What is missing and lies together is asked
 //! for with one request, and a reader that goes on has ever larger ones ahead of it (`parts`). A request is made again from
 //! where it stopped, with growing pauses, as long as that may help (`flight`, `failure`).
 //!
@@ -13,7 +13,8 @@
 //!
 //! # Locks and threads
 //!
-//! One thread, `asdf-remote`, runs all requests; a few others come and go, to look up names of hosts and to write pieces to disk. Readers wait for the pieces:
+//! One thread, `asdf-remote`, runs all requests, and looks up the names of hosts. A few others come and go, to write pieces to disk.
+//! Readers wait for the pieces:
 //!
 //! | lock | guards | while it is held |
 //! |---|---|---|
@@ -67,7 +68,7 @@ pub use object::Object;
 /// How long a thread waits before it looks whether the mount has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The most threads that look up names of hosts and write pieces to disk.
+/// The most threads that write pieces to disk.
 const HELPERS: usize = 16;
 
 /// How far objects are read.

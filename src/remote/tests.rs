@@ -272,10 +272,11 @@ fn a_server_that_lies_of_ranges_is_not_believed() {
 }
 
 #[test]
-fn a_redirect_is_followed_and_a_password_stays_at_home() {
+fn a_redirect_is_followed_and_password_and_url_stay_at_home() {
     let bytes = bytes(300_000);
     let target = server(&bytes, |request, answer| {
         assert!(request.header("authorization").is_none());
+        assert!(request.header("referer").is_none());
         answer
     });
     let to = target.url("/b.asdf?signature=x");
