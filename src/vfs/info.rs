@@ -143,13 +143,15 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
     ]);
     let users = snapshot.block_users();
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {
-        let arrays: Vec<String> = users
-            .get(n)
-            .into_iter()
-            .flatten()
-            .filter_map(|&i| snapshot.arrays().get(i))
-            .map(|array| array.path().replace(',', "%2C"))
-            .collect();
+        // a million arrays may share a block: only the text that is shown is made of their paths
+        let mut arrays = String::new();
+        let used_by = users.get(n).into_iter().flatten();
+        for array in used_by.filter_map(|&i| snapshot.arrays().get(i)) {
+            if !arrays.is_empty() {
+                arrays.push(',');
+            }
+            arrays.push_str(&array.path().replace(',', "%2C"));
+        }
         text.row([
             n.to_string(),
             header.offset.to_string(),
@@ -161,7 +163,7 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
             header.used.to_string(),
             snapshot.block_len(n).unwrap_or(0).to_string(),
             snapshot.checksum_state(n).to_string(),
-            arrays.join(","),
+            arrays,
         ]);
     }
     text
