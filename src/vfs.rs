@@ -82,6 +82,7 @@ mod node;
 mod process;
 mod publish;
 mod refresh;
+mod rename;
 mod rewrite;
 mod saver;
 mod stat;

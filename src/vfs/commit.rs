@@ -16,7 +16,7 @@ use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
 use super::publish::{Known, Saved};
-use super::texts::Unsaved;
+use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::{check_complete, check_text};
 use crate::asdf::checksum::ChecksumState;
@@ -33,9 +33,14 @@ use crate::source::{FileSource, Source, Window};
 const CHUNK: usize = 1 << 20;
 
 impl Vfs {
-    /// Saves a text, or keeps it and says why it can't be saved.
-    pub(super) fn save_text(&self, unsaved: &Unsaved) -> Result<()> {
-        let saved = self.commit_text(unsaved);
+    /// Saves a text, and has it `named` before another save can begin; or keeps it and says why it can't be saved.
+    pub(super) fn save_text(
+        &self,
+        unsaved: &Unsaved,
+        named: impl FnOnce(&mut Texts) -> Result<()>,
+    ) -> Result<()> {
+        let mut name = Ok(());
+        let saved = self.commit_text(unsaved, |texts| name = named(texts));
         match &saved {
             // of a rename the names stay, but what `tree.yaml` shows is FILE's tree now
             Err(Error::Unfinished(..)) if unsaved.through.is_none() => {
@@ -46,13 +51,16 @@ impl Vfs {
             Ok(()) | Err(Error::Unfinished(..)) => {}
             Err(error) => self.refuse_text(unsaved, error),
         }
-        saved
+        saved.and(name)
     }
 
     /// Checks a text and makes it FILE's, with what YAML tools drop of it put back.
-    fn commit_text(&self, unsaved: &Unsaved) -> Result<()> {
+    fn commit_text(&self, unsaved: &Unsaved, named: impl FnOnce(&mut Texts)) -> Result<()> {
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
+        if !locked(&self.texts).is_wanted(unsaved) {
+            return Ok(());
+        }
         let (committed, outdated) = {
             let texts = locked(&self.texts);
             (Arc::clone(texts.committed()), texts.is_outdated(unsaved))
@@ -89,13 +97,20 @@ impl Vfs {
                 self.commit(&mut writer, &edit, &what, Known::Text(checked))?
             };
         }
-        let shown = healed.map(|_| Invalidation::Pages(Node::Text(unsaved.number)));
-        let _announced = self.kernel.announce(shown.into_iter().collect(), None);
-        locked(&self.texts).saved(unsaved, &saved);
+        let another = healed.is_some() || locked(&self.texts).shows_another(unsaved);
+        let pages = another.then_some(Invalidation::Pages(Node::Text(unsaved.number)));
+        let _announced = self.kernel.announce(pages.into_iter().collect(), None);
+        let finished = done.finished();
+        let mut texts = locked(&self.texts);
+        texts.saved(unsaved, &saved);
+        if finished.is_ok() {
+            named(&mut texts);
+        }
+        drop(texts);
         if let Err(error) = writer.clear_rejected() {
             warn!("the refused text that was kept is out of date, but can't be removed: {error}");
         }
-        done.finished()
+        finished
     }
 
     /// What writes FILE, once no other thread saves, and the state that FILE has then: what a save is made of must not change while

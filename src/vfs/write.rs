@@ -2,23 +2,21 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use log::warn;
 
 use super::attr::FileFacts;
-use super::edit::block_of;
 use super::error::check_name;
 use super::node::Node;
 use super::process::{is_of_another, process};
-use super::texts::{Number, TREE_NAME, TextHandle};
+use super::texts::{Number, TextHandle};
 use super::{
     Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Kind, Open, Opened,
-    ROOT_DIRECTORIES, Rename, Result, Vfs, block_number, locked,
+    ROOT_DIRECTORIES, Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
-use crate::source::{Memory, Source, len_u64};
+use crate::source::Source as _;
 
 /// `fallocate(2)`: do not change the size.
 const KEEP_SIZE: i32 = 1;
@@ -26,7 +24,7 @@ const KEEP_SIZE: i32 = 1;
 const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 /// How much is copied at a time.
-const CHUNK: usize = 1 << 20;
+pub(super) const CHUNK: usize = 1 << 20;
 /// The permission bits of a mode, with set-id and sticky bits.
 const MODE_MASK: u32 = 0o7777;
 /// Of them, those by which a file is a program.
@@ -204,29 +202,6 @@ impl Vfs {
         self.getattr(Node::Text(number))
     }
 
-    /// Gives a file of the root another name there.
-    ///
-    /// # Errors
-    /// As [`Vfs::create`]; what refuses the text if the name is `tree.yaml`.
-    pub fn link(&self, file: Node, parent: Node, name: &OsStr) -> Result<Attr> {
-        self.check_writable()?;
-        let (Node::Text(number), Node::Root) = (file, parent) else {
-            return Err(Error::NotPermitted("links can be made in the root only"));
-        };
-        check_root_name(name)?;
-        if locked(&self.texts).is_taken(name) {
-            return Err(Error::Exists);
-        }
-        if name == TREE_NAME {
-            self.save_file(number)?;
-        }
-        locked(&self.texts).link(number, name)?;
-        if name == TREE_NAME {
-            self.kernel.tell(Invalidation::Attributes(file));
-        }
-        self.getattr(file)
-    }
-
     /// [`Vfs::lookup`] of a thread: to a process that has just taken `tree.yaml` away, there is none.
     ///
     /// # Errors
@@ -271,169 +246,10 @@ impl Vfs {
         }
     }
 
-    /// Renames in the root. A file that gets the name `tree.yaml` is saved first; if it is refused, both names stay.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::Exists`], [`Error::NotPermitted`]; what refuses the text.
-    pub fn rename(
-        &self,
-        from: (Node, &OsStr),
-        to: (Node, &OsStr),
-        how: Rename,
-        thread: u32,
-    ) -> Result<()> {
-        self.check_writable()?;
-        if to.0 != Node::Root {
-            return self.rename_beside(from, to, how, thread);
-        }
-        if from.0 != Node::Root {
-            return Err(Error::NotPermitted(
-                "only files in the root can be renamed to it",
-            ));
-        }
-        check_root_name(from.1)?;
-        check_root_name(to.1)?;
-        let (first, second) = {
-            let texts = locked(&self.texts);
-            (
-                texts.lookup(from.1).ok_or(Error::NotFound)?,
-                texts
-                    .lookup(to.1)
-                    .filter(|_| !texts.is_free_to(to.1, || process(thread))),
-            )
-        };
-        match how {
-            Rename::NoReplace if second.is_some() => return Err(Error::Exists),
-            Rename::Exchange if second.is_none() => return Err(Error::NotFound),
-            Rename::Exchange => locked(&self.texts).check_exchange(from.1, to.1)?,
-            _ => {}
-        }
-        let tree = if to.1 == TREE_NAME {
-            Some(first)
-        } else {
-            second.filter(|_| how == Rename::Exchange && from.1 == TREE_NAME)
-        };
-        if let Some(tree) = tree {
-            self.save_file(tree)
-                .inspect_err(|_| locked(&self.texts).end_vacancy())?;
-        }
-        match how {
-            Rename::Exchange => locked(&self.texts).exchange(from.1, to.1)?,
-            Rename::Replace | Rename::NoReplace => {
-                locked(&self.texts).rename(from.1, to.1, process(thread))?;
-            }
-        }
-        if let Some(tree) = tree {
-            let tree = Node::Text(tree);
-            self.kernel.tell(Invalidation::Attributes(tree));
-        }
-        Ok(())
-    }
-
-    /// Renames into the directories of blocks and arrays: over the file of one, which gets the bytes and is saved, or to another name
-    /// beside them.
-    fn rename_beside(
-        &self,
-        from: (Node, &OsStr),
-        to: (Node, &OsStr),
-        how: Rename,
-        thread: u32,
-    ) -> Result<()> {
-        let state = self.state();
-        let file = self.find(&state, from.0, from.1)?;
-        let taken = self.find(&state, to.0, to.1).ok();
-        let there = taken.filter(|node| self.attr_now(&state, *node).is_ok());
-        match how {
-            Rename::Exchange => return Err(Error::NotPermitted("files of data are not exchanged")),
-            Rename::NoReplace if there.is_some() => return Err(Error::Exists),
-            Rename::Replace | Rename::NoReplace => {}
-        }
-        let bytes: Arc<dyn Source> = match file {
-            Node::Beside(number) => self.beside.file(number)?.bytes.clone(),
-            Node::Text(number) if !locked(&self.texts).is_tree(number) => Arc::new(Memory::shared(
-                Arc::clone(locked(&self.texts).bytes(number)?),
-            )),
-            _ => return Err(Error::NotPermitted("blocks and arrays keep their names")),
-        };
-        match (taken, file) {
-            (Some(node @ (Node::Block(_) | Node::Array(..))), _) => {
-                if there.is_none() {
-                    self.make_block(to.1)?;
-                }
-                self.replace_data(node, &*bytes, thread)?;
-            }
-            (Some(Node::Beside(_)) | None, Node::Beside(_))
-                if matches!(to.0, Node::Blocks | Node::ArrayDir(_)) =>
-            {
-                return self.beside.rename(from, to);
-            }
-            _ => {
-                return Err(Error::NotPermitted(
-                    "only a block or array can be replaced here",
-                ));
-            }
-        }
-        match file {
-            Node::Beside(_) => self.beside.unlink(from.0, from.1),
-            _ => locked(&self.texts).unlink(from.1, process(thread)),
-        }
-    }
-
-    /// Writes all of a block or array anew, and saves it.
-    fn replace_data(&self, node: Node, bytes: &dyn Source, thread: u32) -> Result<()> {
-        if bytes.is_empty() {
-            return Err(Error::NotPermitted("an empty file is no block or array"));
-        }
-        let block = block_of(&self.state(), node);
-        if let Some(block) = block {
-            self.check_room_for(block, bytes.len())?;
-            if self
-                .edits
-                .get(block)
-                .is_some_and(|draft| draft.is_touched())
-            {
-                return Err(Error::Busy("its block is being edited"));
-            }
-        }
-        let access = Access {
-            write: true,
-            truncate: true,
-            append: false,
-            pid: thread,
-        };
-        let handle = self.open_node(node, access)?.handle;
-        let copy = || {
-            let mut buffer = vec![0; CHUNK];
-            let mut at = 0;
-            while at < bytes.len() {
-                let left = usize::try_from(bytes.len().saturating_sub(at));
-                let len = left.map_or(CHUNK, |left| left.min(CHUNK));
-                let chunk = buffer.get_mut(..len).unwrap_or_default();
-                bytes.read_exact_at(chunk, at)?;
-                self.write(&handle, at, chunk, false)?;
-                at = at.saturating_add(len_u64(len));
-            }
-            self.fsync(&handle)
-        };
-        let copied = copy();
-        if let (Err(error), Open::Data(open)) = (&copied, &handle.open) {
-            // or the end of the handle saves as much as was copied
-            self.abandon(open, error);
-        }
-        self.release(&handle);
-        copied
-    }
-
-    /// Saves the bytes of a file that is about to be `tree.yaml`.
-    fn save_file(&self, number: Number) -> Result<()> {
-        let unsaved = locked(&self.texts).to_become_tree(number)?;
-        unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved))
-    }
-
     /// Saves what was written through a handle.
     fn save_handle(&self, handle: TextHandle) -> Result<()> {
         let unsaved = locked(&self.texts).to_save(handle)?;
-        unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved))
+        unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved, |_| Ok(())))
     }
 
     /// Writes bytes; `mapped` if they come from a map, whose places are what they are even where descriptors append.
@@ -443,7 +259,7 @@ impl Vfs {
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
         self.check_writable()?;
         match &handle.open {
-            Open::Text(text) => locked(&self.texts).write(*text, offset, data)?,
+            Open::Text(text) => locked(&self.texts).write(*text, offset, data, mapped)?,
             Open::Beside(file) => file.write(offset, data)?,
             Open::Data(open) if mapped => {
                 let done = self.write_data(open, Some(offset), data);
@@ -588,7 +404,7 @@ fn new_facts(mode: u32, caller: Caller) -> FileFacts {
 }
 
 /// The names of our directories are not for files, and a name has a limit.
-fn check_root_name(name: &OsStr) -> Result<()> {
+pub(super) fn check_root_name(name: &OsStr) -> Result<()> {
     check_name(name)?;
     if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) {
         return Err(Error::NotPermitted("arrays, blocks and info are ours"));

@@ -34,6 +34,8 @@ struct TextDraft {
     bytes: Arc<Vec<u8>>,
     /// Whether it was changed since it was last saved.
     touched: bool,
+    /// Whether maps of the file made it, and nothing else did.
+    mapped: bool,
     /// Why it was refused since it was changed, and what FILE's text was then.
     refused: Option<(Error, Arc<Vec<u8>>)>,
 }
@@ -124,14 +126,14 @@ impl Texts {
     /// [`Error::NotFound`].
     pub(in crate::vfs) fn view(&self, handle: TextHandle) -> Result<Arc<Vec<u8>>, Error> {
         let open = self.opened(handle)?;
-        match &open.draft {
-            Some(draft) if draft.touched => Ok(Arc::clone(&draft.bytes)),
-            _ => self.bytes(handle.number).cloned(),
+        match open.touched() {
+            Some(draft) => Ok(Arc::clone(&draft.bytes)),
+            None => self.bytes(handle.number).cloned(),
         }
     }
 
     /// Writes at an offset, filling a hole with zeros; or behind all that is shown, by any handle, if the file was opened
-    /// for that.
+    /// for that and the bytes are not those of a page that is `mapped`.
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`].
@@ -140,10 +142,12 @@ impl Texts {
         handle: TextHandle,
         offset: u64,
         data: &[u8],
+        mapped: bool,
     ) -> Result<(), Error> {
         let open = self.opened(handle)?;
+        let only_mapped = mapped && open.touched().is_none_or(|draft| draft.mapped);
         let now = self.own(handle)?.len();
-        let start = if open.appends {
+        let start = if open.appends && !mapped {
             now
         } else {
             self.checked_len(offset)?
@@ -156,7 +160,12 @@ impl Texts {
             if let Some(place) = bytes.get_mut(start..end) {
                 place.copy_from_slice(data);
             }
-        })
+        })?;
+        let open = self.open.get_mut(&handle);
+        if let Some(draft) = open.and_then(|open| open.draft.as_mut()) {
+            draft.mapped = only_mapped;
+        }
+        Ok(())
     }
 
     /// Sets the length, filling with zeros.
@@ -219,6 +228,7 @@ impl Texts {
         let draft = is_text.then(|| TextDraft {
             bytes: Arc::clone(&bytes),
             touched: true,
+            mapped: false,
             refused: None,
         });
         self.set_draft(handle, draft);
@@ -241,15 +251,20 @@ impl Texts {
     }
 
     /// What a flush of this handle saves: nothing if nothing was written since the last save, if no document has begun, or if the
-    /// file is not `tree.yaml`.
+    /// file is not `tree.yaml`. What maps have made of the file is any handle's: the kernel writes their pages through one that it chooses.
     ///
     /// # Errors
     /// [`Error::BadHandle`]; why the text was refused, if FILE has got another one since, which it must not replace in sight.
     pub(in crate::vfs) fn to_save(&self, handle: TextHandle) -> Result<Option<Unsaved>, Error> {
+        let own = self.opened(handle)?.touched();
+        let of_file = self.open.iter().filter(|it| it.0.number == handle.number);
+        let mut maps = of_file.filter(|it| it.1.touched().is_some_and(|draft| draft.mapped));
+        let through = own.map_or_else(|| maps.next().map(|it| *it.0), |_| Some(handle));
+        let Some(handle) = through.filter(|_| self.is_text(handle.number)) else {
+            return Ok(None);
+        };
         let open = self.opened(handle)?;
-        let draft = open.draft.as_ref();
-        let draft = draft.filter(|draft| draft.touched && self.is_text(handle.number));
-        let Some(draft) = draft.filter(|draft| !draft.is_beginning()) else {
+        let Some(draft) = open.touched().filter(|draft| !draft.is_beginning()) else {
             return Ok(None);
         };
         match &draft.refused {
@@ -271,7 +286,7 @@ impl Texts {
     /// The text that closing this handle would lose: a draft in which something was written, but no document has begun.
     pub(in crate::vfs) fn unfinished(&self, handle: TextHandle) -> Option<Unsaved> {
         let open = self.opened(handle).ok()?;
-        let draft = open.draft.as_ref().filter(|draft| draft.touched)?;
+        let draft = open.touched()?;
         let text = &draft.bytes;
         let begun = draft.is_beginning() && !draft.is_blank() && *text != self.committed;
         if !begun || !self.is_text(handle.number) {
@@ -312,24 +327,42 @@ impl Texts {
         unsaved.epoch != self.epoch
     }
 
-    /// Notes that `text` is FILE's now: what was written, perhaps with something put back. Then the file shows that, unless
-    /// something else was written to it since; its handle goes on writing to what it knows, at the places that things have there.
+    /// Whether a text is still to be saved: not if what it was written to has lost the name `tree.yaml` since to a file that another
+    /// save has made FILE's text.
+    pub(in crate::vfs) fn is_wanted(&self, unsaved: &Unsaved) -> bool {
+        unsaved.through.is_none() || self.is_text(unsaved.number)
+    }
+
+    /// Whether the file of a text shows another one, as something else was written to it.
+    pub(in crate::vfs) fn shows_another(&self, unsaved: &Unsaved) -> bool {
+        let shown = self.bytes(unsaved.number);
+        !shown.is_ok_and(|shown| Arc::ptr_eq(shown, &unsaved.text))
+    }
+
+    /// Notes that `text` is FILE's now: what was written, perhaps with something put back. Then the file shows that, unless it shows
+    /// what was written through another handle and is not saved; the handle goes on writing to what it knows, at the places that
+    /// things have there.
     pub(in crate::vfs) fn saved(&mut self, unsaved: &Unsaved, text: &Arc<Vec<u8>>) {
         self.committed = Arc::clone(text);
         self.refused = None;
-        let written = &unsaved.text;
-        let shown = self.bytes(unsaved.number);
-        if shown.is_ok_and(|shown| Arc::ptr_eq(shown, written)) && !Arc::ptr_eq(written, text) {
-            // the file is there: `bytes` has just found it
-            let _ = self.show(unsaved.number, Arc::clone(text));
-        }
-        let whole = written == text;
+        let whole = unsaved.text == *text;
         if let Some(draft) = self.draft_of(unsaved) {
             draft.touched = false;
             if whole && let Some(handle) = unsaved.through {
                 self.set_draft(handle, None);
             }
         }
+        let shown = self.bytes(unsaved.number);
+        if shown.is_ok_and(|shown| !Arc::ptr_eq(shown, text) && !self.is_unsaved(shown)) {
+            // the file is there: `bytes` has just found it
+            let _ = self.show(unsaved.number, Arc::clone(text));
+        }
+    }
+
+    /// Whether these are the bytes of a draft that is not saved.
+    fn is_unsaved(&self, shown: &Arc<Vec<u8>>) -> bool {
+        let mut drafts = self.open.values().filter_map(OpenText::touched);
+        drafts.any(|draft| Arc::ptr_eq(&draft.bytes, shown))
     }
 
     /// Notes for the handle that a text was written through that it was refused.
@@ -367,6 +400,11 @@ impl Texts {
 }
 
 impl OpenText {
+    /// What was written through it since it was last saved.
+    fn touched(&self) -> Option<&TextDraft> {
+        self.draft.as_ref().filter(|draft| draft.touched)
+    }
+
     fn unsaved(&self, handle: TextHandle, text: &Arc<Vec<u8>>, shown: bool) -> Unsaved {
         Unsaved {
             text: Arc::clone(text),

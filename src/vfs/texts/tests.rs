@@ -34,7 +34,7 @@ fn root() -> Texts {
 
 fn write_new(root: &mut Texts, number: Number, text: &[u8]) -> TextHandle {
     let handle = root.open(number, EMPTIED).unwrap();
-    root.write(handle, 0, text).unwrap();
+    root.write(handle, 0, text, false).unwrap();
     handle
 }
 
@@ -131,7 +131,7 @@ fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
     assert_eq!(**root.bytes(0).unwrap(), OTHER);
     assert_eq!(root.view(handle).unwrap().as_slice(), OTHER);
     assert!(text_to_save(&root, handle).is_none());
-    root.write(handle, 11, b"# more\n").unwrap();
+    root.write(handle, 11, b"# more\n", false).unwrap();
     let text = text_to_save(&root, handle).unwrap();
     assert_eq!(text.as_slice(), b"--- {a: 1}\n# more\n");
     assert_eq!(root.bytes(0).unwrap(), &text);
@@ -154,7 +154,7 @@ fn two_writers_do_not_mix() {
     let mut root = root();
     let first = write_new(&mut root, 0, b"#ASDF 1.0.0\n--- {fi");
     let second = write_new(&mut root, 0, b"#ASDF 1.0.0\n--- {second: 2}\n...\n");
-    root.write(first, 19, b"rst: 1}\n...\n").unwrap();
+    root.write(first, 19, b"rst: 1}\n...\n", false).unwrap();
     assert_eq!(
         **root.view(first).unwrap(),
         *b"#ASDF 1.0.0\n--- {first: 1}\n...\n"[..].to_vec()
@@ -173,7 +173,7 @@ fn two_writers_do_not_mix() {
 fn a_patch_starts_from_what_is_shown() {
     let mut root = root();
     let handle = root.open(0, WRITE).unwrap();
-    root.write(handle, 20, b"2").unwrap();
+    root.write(handle, 20, b"2", false).unwrap();
     assert_eq!(*text_to_save(&root, handle).unwrap(), OTHER);
 }
 
@@ -254,17 +254,17 @@ fn scratch_files_are_limited_and_give_their_room_back() {
     let number = root.create("s".as_ref(), facts()).unwrap();
     let handle = root.open(number, WRITE).unwrap();
     assert!(matches!(
-        root.write(handle, 0, &vec![1; 70 << 10]),
+        root.write(handle, 0, &vec![1; 70 << 10], false),
         Err(Error::ScratchFull(_))
     ));
     assert_eq!(root.attr(number).unwrap().size, 0);
-    root.write(handle, 0, &vec![1; 60 << 10]).unwrap();
+    root.write(handle, 0, &vec![1; 60 << 10], false).unwrap();
     assert!(root.create("t".as_ref(), facts()).is_ok());
     root.unlink("s".as_ref(), 7).unwrap();
     root.release(handle);
     let number = root.create("u".as_ref(), facts()).unwrap();
     let handle = root.open(number, WRITE).unwrap();
-    root.write(handle, 0, &vec![1; 50 << 10]).unwrap();
+    root.write(handle, 0, &vec![1; 50 << 10], false).unwrap();
 }
 
 #[test]
@@ -272,10 +272,10 @@ fn a_refused_change_of_a_scratch_file_changes_nothing() {
     let mut root = root();
     let number = root.create("s".as_ref(), facts()).unwrap();
     let handle = root.open(number, WRITE).unwrap();
-    root.write(handle, 0, b"before").unwrap();
+    root.write(handle, 0, b"before", false).unwrap();
     let full = |result| assert!(matches!(result, Err(Error::ScratchFull(_))));
-    full(root.write(handle, 3, &vec![b'x'; 70 << 10]));
-    full(root.write(handle, 200 << 20, b"x"));
+    full(root.write(handle, 3, &vec![b'x'; 70 << 10], false));
+    full(root.write(handle, 200 << 20, b"x", false));
     full(root.resize(handle, 200 << 20));
     let bytes = root.bytes(number).unwrap();
     assert_eq!(**bytes, b"before");
@@ -338,7 +338,7 @@ fn an_unlinked_file_lives_until_it_is_closed() {
     let number = root.create("s".as_ref(), facts()).unwrap();
     let handle = root.open(number, WRITE).unwrap();
     root.unlink("s".as_ref(), 7).unwrap();
-    root.write(handle, 0, b"x").unwrap();
+    root.write(handle, 0, b"x", false).unwrap();
     assert_eq!(*root.view(handle).unwrap(), b"x");
     root.release(handle);
     assert!(root.attr(number).is_err());
@@ -377,7 +377,8 @@ fn who_appends_writes_behind_what_others_have_appended() {
     let handles = [0, 0].map(|number| root.open(number, append).unwrap());
     for (n, text) in [(0, "one\n"), (1, "two\n"), (0, "three\n")] {
         // the kernel's offset is that of what it has seen
-        root.write(handles[n], 1000, text.as_bytes()).unwrap();
+        root.write(handles[n], 1000, text.as_bytes(), false)
+            .unwrap();
     }
     let shown = root.bytes(0).unwrap();
     assert_eq!(shown.as_slice(), [TEXT, b"one\ntwo\nthree\n"].concat());

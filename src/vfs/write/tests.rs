@@ -6,7 +6,8 @@ use super::*;
 use crate::asdf::sample::Sample;
 use crate::source::Loan;
 use crate::vfs::testing::writable;
-use crate::vfs::{Bytes, Call};
+use crate::vfs::texts::TREE_NAME;
+use crate::vfs::{Bytes, Call, Rename};
 
 const WRITE: Access = Access {
     write: true,
@@ -196,4 +197,93 @@ fn an_exchange_that_scratch_files_leave_no_room_for_saves_nothing() {
     assert!(matches!(full, Err(Error::ScratchFull(_))), "{full:?}");
     let saved = std::fs::read(dir.path().join("a.asdf")).unwrap();
     assert!(saved.starts_with(long.as_bytes()), "it was saved");
+}
+
+/// The sample's tree with a line more.
+fn tree_with(line: &str) -> Vec<u8> {
+    let end = b"...\n";
+    let start = Sample::TREE.strip_suffix(end).unwrap();
+    [start, line.as_bytes(), end].concat()
+}
+
+fn two_trees() -> [Vec<u8>; 2] {
+    ["which: first\n", "which: second\n"].map(tree_with)
+}
+
+/// Opens `tree.yaml` and writes a text through it.
+fn written(vfs: &Vfs, text: &[u8]) -> Handle {
+    let access = Access {
+        truncate: true,
+        ..WRITE
+    };
+    let handle = vfs.open(Node::TREE, access).unwrap().handle;
+    vfs.write(&handle, 0, text, false).unwrap();
+    handle
+}
+
+/// The text of FILE, and what `tree.yaml` shows.
+fn texts(vfs: &Vfs) -> [Vec<u8>; 2] {
+    let texts = locked(&vfs.texts);
+    let tree = texts.lookup(TREE_NAME.as_ref()).unwrap();
+    [texts.committed(), texts.bytes(tree).unwrap()].map(|text| text.to_vec())
+}
+
+/// It went on showing what another handle had saved before.
+#[test]
+fn the_tree_shows_what_was_saved_last_and_first_what_is_not_saved() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let [one, two] = two_trees();
+    let write = || (written(&vfs, &one), written(&vfs, &two));
+    let (first, second) = write();
+    vfs.flush(&first, 0).unwrap();
+    assert_eq!(texts(&vfs), [one.clone(), two.clone()]);
+    vfs.flush(&second, 0).unwrap();
+    assert_eq!(texts(&vfs), [two.clone(), two.clone()]);
+    let (first, second) = write();
+    vfs.flush(&second, 0).unwrap();
+    vfs.flush(&first, 0).unwrap();
+    assert_eq!(texts(&vfs), [one.clone(), one]);
+}
+
+/// A descriptor of the file that was `tree.yaml` was closed while another one was renamed over it: its text was FILE's then, and
+/// `tree.yaml` showed the other one for ever.
+#[test]
+fn a_text_that_is_replaced_while_it_waits_to_be_saved_is_not_saved() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let [one, two] = two_trees();
+    let handle = written(&vfs, &one);
+    let Open::Text(text) = &handle.open else {
+        panic!("tree.yaml is a text");
+    };
+    let waiting = locked(&vfs.texts).to_save(*text).unwrap().unwrap();
+    let caller = Caller { uid: 0, gid: 0 };
+    let (_, next) = vfs
+        .create(Node::Root, "next".as_ref(), 0o600, caller, WRITE)
+        .unwrap();
+    vfs.write(&next.handle, 0, &two, false).unwrap();
+    let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
+    vfs.rename(names[0], names[1], Rename::Replace, 0).unwrap();
+    vfs.save_text(&waiting, |_| Ok(())).unwrap();
+    assert_eq!(texts(&vfs), [two.clone(), two]);
+}
+
+/// The kernel writes the pages of a map through any descriptor of the file: the one that was synced had nothing to save.
+#[test]
+fn a_sync_saves_what_a_map_wrote_through_another_descriptor() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let open = || {
+        let append = Access {
+            append: true,
+            ..WRITE
+        };
+        vfs.open(Node::TREE, append).unwrap().handle
+    };
+    let (first, second) = (open(), open());
+    let text = tree_with("more: 1\n");
+    vfs.write(&second, 0, &text, true).unwrap();
+    vfs.fsync(&first).unwrap();
+    assert_eq!(texts(&vfs), [text.clone(), text]);
+    vfs.write(&second, 0, b"half a text\n", false).unwrap();
+    vfs.fsync(&first).unwrap();
+    assert!(!status(&vfs).contains("NOT SAVED"));
 }
