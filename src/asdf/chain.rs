@@ -29,7 +29,7 @@ const DECODER_LIMIT: usize = 8;
 
 /// One entry of a chain.
 #[derive(Debug, Clone, PartialEq)]
-enum Step {
+enum Encoding {
     Tile(Tiling),
     Quantize(Quantize),
     Zlib,
@@ -37,7 +37,7 @@ enum Step {
 
 /// An encoding chain.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Chain(Vec<Step>);
+pub(super) struct Chain(Vec<Encoding>);
 
 impl Chain {
     /// The chain of one entry that a 16-byte encoding name of the drafts stands for; none if it is all zero.
@@ -51,7 +51,7 @@ impl Chain {
             .unwrap_or_default();
         match name {
             b"" => Ok(None),
-            b"zlib" => Ok(Some(Self(vec![Step::Zlib]))),
+            b"zlib" => Ok(Some(Self(vec![Encoding::Zlib]))),
             other => Err(unknown(&other.escape_ascii().to_string())),
         }
     }
@@ -74,8 +74,8 @@ impl Chain {
             let why = format!("an encoding chain of more than {ENTRY_LIMIT} entries");
             return Err(Error::unsupported(Place::File, why));
         }
-        let steps: Vec<Step> = list.items().map(step).collect::<Result<_>>()?;
-        if steps.iter().filter(|step| **step == Step::Zlib).count() > DECODER_LIMIT {
+        let steps: Vec<Encoding> = list.items().map(step).collect::<Result<_>>()?;
+        if steps.iter().filter(|step| **step == Encoding::Zlib).count() > DECODER_LIMIT {
             let why = format!("an encoding chain with more than {DECODER_LIMIT} times zlib");
             return Err(Error::unsupported(Place::File, why));
         }
@@ -94,11 +94,11 @@ impl Chain {
         let mut known = Some(len);
         for step in &self.0 {
             known = match step {
-                Step::Tile(tiling) => {
+                Encoding::Tile(tiling) => {
                     expect_len("tile", tiling.len()?, known)?;
                     Some(tiling.tiled_len()?)
                 }
-                Step::Quantize(_) | Step::Zlib => None,
+                Encoding::Quantize(_) | Encoding::Zlib => None,
             };
         }
         Ok(())
@@ -217,7 +217,7 @@ impl Source for Encoded {
 
 /// What `steps` were given when they made `stored`, if that was `len` bytes.
 fn undo(
-    steps: &[Step],
+    steps: &[Encoding],
     stored: Arc<dyn Source>,
     len: u64,
     around: &Around,
@@ -227,17 +227,17 @@ fn undo(
         return Ok(stored);
     };
     match step {
-        Step::Tile(tiling) => {
+        Encoding::Tile(tiling) => {
             expect_len("tile", tiling.len()?, Some(len))?;
             let padded = around.beneath_array();
             let tiles = undo(later, stored, tiling.tiled_len()?, &padded.beneath_array())?;
             tiling.undo(tiles, &padded.buffers, &around.buffers)
         }
-        Step::Quantize(quantize) => {
+        Encoding::Quantize(quantize) => {
             let packed = undo_all(later, stored, around)?;
             Ok(Arc::new(Quantized::new(packed, quantize, len)?))
         }
-        Step::Zlib => {
+        Encoding::Zlib => {
             let packed = undo_all(later, stored, &around.beneath_decoder())?;
             around.inflate(packed, len)
         }
@@ -245,14 +245,18 @@ fn undo(
 }
 
 /// What `steps` were given when they made `stored`, however long that was.
-fn undo_all(steps: &[Step], stored: Arc<dyn Source>, around: &Around) -> Result<Arc<dyn Source>> {
+fn undo_all(
+    steps: &[Encoding],
+    stored: Arc<dyn Source>,
+    around: &Around,
+) -> Result<Arc<dyn Source>> {
     let Some((step, later)) = steps.split_first() else {
         return Ok(stored);
     };
     let len = match step {
-        Step::Tile(tiling) => tiling.len()?,
-        Step::Quantize(quantize) => quantize.len()?,
-        Step::Zlib => {
+        Encoding::Tile(tiling) => tiling.len()?,
+        Encoding::Quantize(quantize) => quantize.len()?,
+        Encoding::Zlib => {
             let packed = undo_all(later, stored, &around.beneath_decoder())?;
             let len = codec::zlib_len(&*packed, &around.cache)?;
             return around.inflate(packed, len);
@@ -262,7 +266,7 @@ fn undo_all(steps: &[Step], stored: Arc<dyn Source>, around: &Around) -> Result<
 }
 
 /// An entry: `name`, `[name]` or `[name, {arguments}]`.
-fn step(entry: Node<'_>) -> Result<Step> {
+fn step(entry: Node<'_>) -> Result<Encoding> {
     let entry = entry.follow();
     let (name, arguments) = match entry.kind() {
         Kind::Sequence if entry.len() <= 2 => {
@@ -278,9 +282,9 @@ fn step(entry: Node<'_>) -> Result<Step> {
         .and_then(Node::text)
         .ok_or_else(|| corrupt("an entry of the encoding chain has no name"))?;
     match name {
-        "zlib" => Ok(Step::Zlib),
-        "tile" => Ok(Step::Tile(Tiling::read(arguments)?)),
-        "quantize" => Ok(Step::Quantize(Quantize::read(arguments)?)),
+        "zlib" => Ok(Encoding::Zlib),
+        "tile" => Ok(Encoding::Tile(Tiling::read(arguments)?)),
+        "quantize" => Ok(Encoding::Quantize(Quantize::read(arguments)?)),
         other => Err(unknown(other)),
     }
 }

@@ -27,7 +27,7 @@ const ASDF: &str = "ASDF";
 
 /// What a unit's data are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DataKind {
     /// An array, as all primary data.
     Image,
     /// Rows of fields.
@@ -49,7 +49,7 @@ pub struct Hdu {
     pub data: Extent,
     /// Bytes of the array or of the table's rows.
     pub main_len: u64,
-    kind: Kind,
+    kind: DataKind,
     bitpix: i64,
     scale: f64,
     zero: f64,
@@ -279,9 +279,9 @@ impl Hdu {
         let end = header_end.checked_add(data_len);
         let end = end.ok_or_else(|| broken("data beyond 2^64"))?;
         let kind = match extension.map(str::trim_end) {
-            None | Some("IMAGE" | "IUEIMAGE") => Kind::Image,
-            Some("BINTABLE" | "A3DTABLE" | "TABLE") => Kind::Table,
-            Some(_) => Kind::Other,
+            None | Some("IMAGE" | "IUEIMAGE") => DataKind::Image,
+            Some("BINTABLE" | "A3DTABLE" | "TABLE") => DataKind::Table,
+            Some(_) => DataKind::Other,
         };
         let name = cards
             .text("EXTNAME")
@@ -315,7 +315,7 @@ impl Hdu {
         }
         #[expect(clippy::float_cmp, reason = "exactly these numbers are meant")]
         let (unscaled, zero) = (self.scale == 1.0, |value| self.zero == value);
-        if self.kind != Kind::Image || (unscaled && zero(0.0)) {
+        if self.kind != DataKind::Image || (unscaled && zero(0.0)) {
             return Ok(0);
         }
         let Datatype::Scalar(scalar, _) = datatype else {

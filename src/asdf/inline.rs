@@ -209,7 +209,7 @@ fn walk<'t>(
 
 /// A value in the data.
 #[derive(Debug, Clone, Copy)]
-enum Item<'t> {
+enum Written<'t> {
     Null,
     Bool(bool),
     Int(i128),
@@ -218,7 +218,7 @@ enum Item<'t> {
     Text(&'t str),
 }
 
-fn item(node: Node<'_>) -> Result<Item<'_>> {
+fn item(node: Node<'_>) -> Result<Written<'_>> {
     let Some(value) = node.value() else {
         return Err(bad(node, "a collection, where a single value belongs"));
     };
@@ -226,14 +226,14 @@ fn item(node: Node<'_>) -> Result<Item<'_>> {
         let text = node.text().unwrap_or_default();
         let (re, im) = number::complex(text)
             .ok_or_else(|| bad(node, format!("{} is not a complex number", quoted(text))))?;
-        return Ok(Item::Complex(re, im));
+        return Ok(Written::Complex(re, im));
     }
     Ok(match value {
-        Value::Null => Item::Null,
-        Value::Bool(b) => Item::Bool(b),
-        Value::Int(n) => Item::Int(n),
-        Value::Float(x) => Item::Float(x),
-        Value::Str(text) | Value::Huge(text) | Value::Malformed(text) => Item::Text(text),
+        Value::Null => Written::Null,
+        Value::Bool(b) => Written::Bool(b),
+        Value::Int(n) => Written::Int(n),
+        Value::Float(x) => Written::Float(x),
+        Value::Str(text) | Value::Huge(text) | Value::Malformed(text) => Written::Text(text),
     })
 }
 
@@ -244,15 +244,15 @@ fn infer(data: Node<'_>, lists: &[u64]) -> Result<Datatype> {
         let text = node.text().unwrap_or_default();
         width = width.max(text.chars().count());
         let (kind, order) = match item(node)? {
-            Item::Null | Item::Bool(_) => (Scalar::Bool8, 0),
-            Item::Int(n) if i64::try_from(n).is_ok() => (Scalar::Int64, 1),
-            Item::Float(_) => (Scalar::Float64, 2),
-            Item::Complex(..) => (Scalar::Complex128, 3),
-            Item::Text(_) if !matches!(node.value(), Some(Value::Huge(_))) => {
+            Written::Null | Written::Bool(_) => (Scalar::Bool8, 0),
+            Written::Int(n) if i64::try_from(n).is_ok() => (Scalar::Int64, 1),
+            Written::Float(_) => (Scalar::Float64, 2),
+            Written::Complex(..) => (Scalar::Complex128, 3),
+            Written::Text(_) if !matches!(node.value(), Some(Value::Huge(_))) => {
                 texts = true;
                 return Ok(());
             }
-            Item::Int(_) | Item::Text(_) => {
+            Written::Int(_) | Written::Text(_) => {
                 let why = format!("integer {} beyond the range of int64", quoted(text));
                 return Err(bad(node, why));
             }
@@ -308,7 +308,7 @@ fn encode_text(
     mut put: impl FnMut(char, &mut Vec<u8>) -> Option<u64>,
 ) -> Result<()> {
     let text = match item(node)? {
-        Item::Null => "",
+        Written::Null => "",
         _ => node.text().unwrap_or_default(),
     };
     let mut left = len;

@@ -95,7 +95,7 @@ impl Outline {
     /// Finds every array of a tree.
     #[must_use]
     pub fn new(tree: &Tree) -> Self {
-        Walk::new(tree).run()
+        TreeWalk::new(tree).run()
     }
 
     /// The places, parents before children, in document order but for references.
@@ -172,7 +172,7 @@ impl Outline {
 }
 
 /// A collection that is being walked through.
-struct Frame<'t> {
+struct Level<'t> {
     node: Node<'t>,
     children: Items<'t>,
     index: u32,
@@ -186,7 +186,7 @@ struct Frame<'t> {
     taken: Option<HashSet<&'t str>>,
 }
 
-impl<'t> Frame<'t> {
+impl<'t> Level<'t> {
     fn new(node: Node<'t>, component: Component, merged: bool) -> Self {
         Self {
             node,
@@ -233,10 +233,10 @@ enum Step {
 }
 
 /// The walk through a tree, with the places that it has found so far.
-struct Walk<'t> {
+struct TreeWalk<'t> {
     tree: &'t Tree,
     outline: Outline,
-    stack: Vec<Frame<'t>>,
+    stack: Vec<Level<'t>>,
     pointers: pointer::Pointers<'t>,
     /// Links by reference whose array's place is not yet known.
     pending: Vec<(PlaceId, NodeId)>,
@@ -244,7 +244,7 @@ struct Walk<'t> {
     columns: HashSet<(PlaceId, &'t str)>,
 }
 
-impl<'t> Walk<'t> {
+impl<'t> TreeWalk<'t> {
     fn new(tree: &'t Tree) -> Self {
         let root = Place {
             parent: PlaceId::ROOT,
@@ -272,8 +272,8 @@ impl<'t> Walk<'t> {
         if let Some(root) = self.tree.root() {
             self.visit(Step::To(Component::Top), root);
         }
-        while let Some(frame) = self.stack.last_mut() {
-            match frame.next() {
+        while let Some(level) = self.stack.last_mut() {
+            match level.next() {
                 Some((step, node)) if self.is_hidden(step, node) => {}
                 Some((step, node)) => self.visit(step, node),
                 None => self.leave(),
@@ -320,17 +320,17 @@ impl<'t> Walk<'t> {
 
     /// Goes into a collection. It gets a place when something is found in it.
     fn enter(&mut self, component: Component, node: Node<'t>, merged: bool) {
-        let mut frame = Frame::new(node, component, merged);
-        frame.place = self.stack.is_empty().then_some(PlaceId::ROOT);
-        self.stack.push(frame);
+        let mut level = Level::new(node, component, merged);
+        level.place = self.stack.is_empty().then_some(PlaceId::ROOT);
+        self.stack.push(level);
     }
 
     /// Comes out of a collection at its end.
     fn leave(&mut self) {
-        if let Some(frame) = self.stack.pop()
-            && frame.merged
+        if let Some(level) = self.stack.pop()
+            && level.merged
         {
-            self.note_source(frame.node);
+            self.note_source(level.node);
         }
     }
 
@@ -344,9 +344,9 @@ impl<'t> Walk<'t> {
         self.name_columns(component, node);
         // The lists of an inline array hold no arrays, but a mapping may have a mask.
         if node.kind() == Kind::Mapping {
-            let mut frame = Frame::new(node, component, false);
-            frame.place = Some(place);
-            self.stack.push(frame);
+            let mut level = Level::new(node, component, false);
+            level.place = Some(place);
+            self.stack.push(level);
         }
     }
 
@@ -381,13 +381,13 @@ impl<'t> Walk<'t> {
 
     /// The place of the collection at the top of the stack.
     fn here(&mut self) -> Option<PlaceId> {
-        let known = self.stack.iter().rposition(|frame| frame.place.is_some());
+        let known = self.stack.iter().rposition(|level| level.place.is_some());
         let mut place = known
             .and_then(|at| self.stack.get(at)?.place)
             .unwrap_or(PlaceId::ROOT);
         for at in known.map_or(0, |at| at.saturating_add(1))..self.stack.len() {
-            let frame = self.stack.get(at)?;
-            let (merged, component, node) = (frame.merged, frame.component, frame.node.id());
+            let level = self.stack.get(at)?;
+            let (merged, component, node) = (level.merged, level.component, level.node.id());
             if !merged {
                 place = self.push(place, component, node, What::Directory)?;
             }

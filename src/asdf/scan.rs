@@ -23,7 +23,7 @@ use super::layout::{Finding, Index, Layout, Severity};
 use super::text::{read_text, read_up_to};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
-use walk::Walk;
+use walk::BlockWalk;
 
 /// The longest padding in front of the first block that is searched for it, in bytes.
 pub const PADDING_LIMIT: u64 = 256 << 20;
@@ -78,7 +78,7 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
         );
     }
     let from = layout.text_end;
-    Walk::new(source, &mut layout, &text.bytes).run(from)?;
+    BlockWalk::new(source, &mut layout, &text.bytes).run(from)?;
     if layout.blocks.is_empty() && len.saturating_sub(from) > PADDING_LIMIT {
         let why = format!(
             "no block in the first {PADDING_LIMIT} bytes after the tree; what follows is not looked at"

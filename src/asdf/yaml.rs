@@ -27,7 +27,7 @@ const TIME_PER_MEBIBYTE: Duration = Duration::from_millis(500);
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EventKind {
     StreamStart,
     DocumentStart,
     DocumentEnd,
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 /// One event; borrowed from the parser until the next one is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Event<'p> {
-    pub(super) kind: Kind,
+    pub(super) kind: EventKind,
     /// The anchor that it defines; of an alias, the anchor that it names.
     pub(super) anchor: Option<&'p str>,
     /// The resolved tag; none also for the non-specific `!`.
@@ -258,7 +258,7 @@ impl OwnedEvent {
         let event = &self.0;
         let start = bytes(event.start_mark.index);
         let mut view = Event {
-            kind: Kind::StreamEnd,
+            kind: EventKind::StreamEnd,
             anchor: None,
             tag: None,
             value: "",
@@ -273,18 +273,18 @@ impl OwnedEvent {
         // a scalar's value is `length` bytes long; all belong to the event, which the view borrows.
         unsafe {
             match event.type_ {
-                sys::YAML_STREAM_START_EVENT => view.kind = Kind::StreamStart,
-                sys::YAML_DOCUMENT_START_EVENT => view.kind = Kind::DocumentStart,
-                sys::YAML_DOCUMENT_END_EVENT => view.kind = Kind::DocumentEnd,
-                sys::YAML_SEQUENCE_END_EVENT => view.kind = Kind::SequenceEnd,
-                sys::YAML_MAPPING_END_EVENT => view.kind = Kind::MappingEnd,
+                sys::YAML_STREAM_START_EVENT => view.kind = EventKind::StreamStart,
+                sys::YAML_DOCUMENT_START_EVENT => view.kind = EventKind::DocumentStart,
+                sys::YAML_DOCUMENT_END_EVENT => view.kind = EventKind::DocumentEnd,
+                sys::YAML_SEQUENCE_END_EVENT => view.kind = EventKind::SequenceEnd,
+                sys::YAML_MAPPING_END_EVENT => view.kind = EventKind::MappingEnd,
                 sys::YAML_ALIAS_EVENT => {
-                    view.kind = Kind::Alias;
+                    view.kind = EventKind::Alias;
                     view.anchor = text(event.data.alias.anchor)?;
                 }
                 sys::YAML_SCALAR_EVENT => {
                     let data = &event.data.scalar;
-                    view.kind = Kind::Scalar;
+                    view.kind = EventKind::Scalar;
                     view.anchor = text(data.anchor)?;
                     view.tag = text(data.tag)?;
                     view.plain = data.plain_implicit;
@@ -293,14 +293,14 @@ impl OwnedEvent {
                 }
                 sys::YAML_SEQUENCE_START_EVENT => {
                     let data = &event.data.sequence_start;
-                    view.kind = Kind::SequenceStart;
+                    view.kind = EventKind::SequenceStart;
                     view.anchor = text(data.anchor)?;
                     view.tag = text(data.tag)?;
                     view.flow = data.style == sys::YAML_FLOW_SEQUENCE_STYLE;
                 }
                 sys::YAML_MAPPING_START_EVENT => {
                     let data = &event.data.mapping_start;
-                    view.kind = Kind::MappingStart;
+                    view.kind = EventKind::MappingStart;
                     view.anchor = text(data.anchor)?;
                     view.tag = text(data.tag)?;
                     view.flow = data.style == sys::YAML_FLOW_MAPPING_STYLE;

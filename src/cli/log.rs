@@ -18,7 +18,7 @@ const IDENT: &str = "asdf-mount";
 /// Syslog's facility for daemons, shifted to its place.
 const FACILITY_DAEMON: u8 = 3 << 3;
 
-enum Place {
+enum Output {
     Stderr,
     Syslog(UnixDatagram),
     File(File),
@@ -26,7 +26,7 @@ enum Place {
 
 /// Where messages go now.
 #[derive(Clone)]
-pub(super) struct Sink(Arc<Mutex<Place>>);
+pub(super) struct Sink(Arc<Mutex<Output>>);
 
 /// Starts logging to standard error, or to `file`.
 pub(super) fn start(
@@ -36,8 +36,8 @@ pub(super) fn start(
     file: Option<&Path>,
 ) -> Result<Sink, Failure> {
     let place = match file {
-        None => Place::Stderr,
-        Some(path) => Place::File(
+        None => Output::Stderr,
+        Some(path) => Output::File(
             OpenOptions::new()
                 .append(true)
                 .create(true)
@@ -74,11 +74,11 @@ impl Sink {
     /// is no terminal.
     pub(super) fn detach(&self) {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*place, Place::Stderr)
+        if matches!(*place, Output::Stderr)
             && let Ok(socket) = UnixDatagram::unbound()
             && socket.connect("/dev/log").is_ok()
         {
-            *place = Place::Syslog(socket);
+            *place = Output::Syslog(socket);
         }
     }
 }
@@ -103,12 +103,12 @@ impl Write for Sink {
         };
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *place {
-            Place::Stderr => writeln!(io::stderr().lock(), "{IDENT}: {text}")?,
-            Place::File(file) => {
+            Output::Stderr => writeln!(io::stderr().lock(), "{IDENT}: {text}")?,
+            Output::File(file) => {
                 let now = humantime::format_rfc3339_millis(SystemTime::now());
                 writeln!(file, "{now} {IDENT}[{}]: {text}", std::process::id())?;
             }
-            Place::Syslog(socket) => {
+            Output::Syslog(socket) => {
                 let header = FACILITY_DAEMON | severity;
                 // a full syslog queue costs a message, never the mount
                 let _ = socket

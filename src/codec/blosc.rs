@@ -25,7 +25,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunked::{Headers, Pending, array_at, corrupt, unsupported};
-use super::walk::{Found, Place, Walk};
+use super::walk::{ChunkStart, ChunkWalk, FoundChunk};
 use super::{Codec, Cursor, Dialect, Edited, Opened, Stream, splice};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
@@ -63,7 +63,7 @@ impl Codec for Blosc {
             stored,
             data_size,
             layout,
-            walk: Mutex::new(Walk::new(data_size)),
+            walk: Mutex::new(ChunkWalk::new(data_size)),
         };
         if data_size > 0 {
             // Whether there is a chunk at all is told now, and not by the first read.
@@ -183,7 +183,7 @@ enum Layout {
 /// A chunk at its place.
 struct Located {
     chunk: Chunk,
-    found: Found,
+    found: FoundChunk,
 }
 
 /// The decoded bytes of a Blosc payload.
@@ -191,12 +191,12 @@ struct BloscStream {
     stored: Arc<dyn Source>,
     data_size: u64,
     layout: Layout,
-    walk: Mutex<Walk>,
+    walk: Mutex<ChunkWalk>,
 }
 
 impl BloscStream {
     /// Reads the header of the chunk at a place, or of the first behind it that has data.
-    fn chunk_at(&self, headers: &mut Headers, mut place: Place) -> Result<Located> {
+    fn chunk_at(&self, headers: &mut Headers, mut place: ChunkStart) -> Result<Located> {
         for _ in 0..MAX_IDLE {
             let located = self.any_chunk_at(headers, place)?;
             if located.chunk.size > 0 {
@@ -210,8 +210,8 @@ impl BloscStream {
     }
 
     /// Reads the header of the chunk at a place, be there data in it or not.
-    fn any_chunk_at(&self, headers: &mut Headers, place: Place) -> Result<Located> {
-        let Place { start, mark } = place;
+    fn any_chunk_at(&self, headers: &mut Headers, place: ChunkStart) -> Result<Located> {
+        let ChunkStart { start, mark } = place;
         let data_room = self.data_size.saturating_sub(start);
         let (chunk, mark) = match &self.layout {
             Layout::Single if mark > 0 => {
@@ -235,11 +235,11 @@ impl BloscStream {
                 )
             }
         };
-        let next = Place {
+        let next = ChunkStart {
             start: start.saturating_add(chunk.size),
             mark,
         };
-        let found = Found {
+        let found = FoundChunk {
             at: place,
             block: chunk.block,
             next,
@@ -248,7 +248,7 @@ impl BloscStream {
     }
 
     /// The chunk that holds the byte at `offset`.
-    fn locate(&self, offset: u64) -> Result<Found> {
+    fn locate(&self, offset: u64) -> Result<FoundChunk> {
         let mut headers = Headers::new(self.stored.as_ref());
         let mut read = |place| Ok(self.chunk_at(&mut headers, place)?.found);
         match self.known(offset) {
@@ -258,15 +258,15 @@ impl BloscStream {
     }
 
     /// The place of the chunk that holds `offset`, if the frame has chunks of one size.
-    fn known(&self, offset: u64) -> Option<Place> {
+    fn known(&self, offset: u64) -> Option<ChunkStart> {
         let Layout::Frame(frame) = &self.layout else {
             return None;
         };
         let (start, mark) = frame.find(offset)?;
-        Some(Place { start, mark })
+        Some(ChunkStart { start, mark })
     }
 
-    fn walk(&self) -> MutexGuard<'_, Walk> {
+    fn walk(&self) -> MutexGuard<'_, ChunkWalk> {
         self.walk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -61,7 +61,7 @@ struct Shared {
 struct State {
     /// The decoders that run.
     decodes: Vec<Arc<Decode>>,
-    failures: Vec<Failure>,
+    failures: Vec<Damage>,
     readers: Readers,
     /// Which of the jobs that decode ahead are queued or running.
     ahead_jobs: [bool; ahead::JOBS],
@@ -71,7 +71,7 @@ struct State {
 }
 
 /// A damaged place: no decoder gets from `from` to the end of `segment`.
-struct Failure {
+struct Damage {
     segment: u64,
     from: u64,
     error: Error,
@@ -502,7 +502,7 @@ impl Shared {
         if state.failures.len() >= FAILURES {
             state.failures.remove(0);
         }
-        state.failures.push(Failure {
+        state.failures.push(Damage {
             segment,
             from,
             error: error.clone(),

@@ -22,7 +22,7 @@ use lz4_flex::block::decompress_into;
 use self::chunk::{Chunk, MAX_RATIO};
 use self::encode::Encoder;
 use self::long::LongBlock;
-use super::walk::{Place, Walk};
+use super::walk::{ChunkStart, ChunkWalk};
 use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream, splice};
 use crate::error::Result;
 use crate::source::{Peek, PooledBuf, Source, len_u64};
@@ -64,14 +64,14 @@ impl Codec for Lz4 {
         }
         let chunks = Chunks {
             stored,
-            walk: Mutex::new(Walk::new(data_size)),
+            walk: Mutex::new(ChunkWalk::new(data_size)),
             largest: AtomicU64::new(0),
         };
         if data_size > 0 {
             let first = Chunk::read(
                 chunks.stored.as_ref(),
                 &mut Peek::default(),
-                Place::default(),
+                ChunkStart::default(),
             )?;
             chunks.note(first);
         }
@@ -108,14 +108,14 @@ impl Codec for Lz4 {
 /// A block in Python's framing.
 struct Chunks {
     stored: Arc<dyn Source>,
-    walk: Mutex<Walk>,
+    walk: Mutex<ChunkWalk>,
     /// The most bytes, stored and decoded together, of the chunks met so far that are decoded in memory.
     largest: AtomicU64,
 }
 
 impl Chunks {
     /// The start of the chunk that decoded byte `offset` is in, or of the damaged one that keeps it from being found.
-    fn locate(&self, offset: u64) -> Place {
+    fn locate(&self, offset: u64) -> ChunkStart {
         let mut headers = Peek::default();
         let mut walk = self.walk();
         let found = walk.locate(offset, |place| {
@@ -132,7 +132,7 @@ impl Chunks {
         }
     }
 
-    fn walk(&self) -> MutexGuard<'_, Walk> {
+    fn walk(&self) -> MutexGuard<'_, ChunkWalk> {
         self.walk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -181,7 +181,7 @@ struct ChunkCursor {
     chunks: Arc<Chunks>,
     position: u64,
     /// The chunk behind `piece`.
-    next: Place,
+    next: ChunkStart,
     headers: Peek,
     piece: Piece,
 }

@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
 use content::Content;
 use frame::{
-    Block, FLG_CONTENT_SIZE, FLG_INDEPENDENT, FLG_VERSION, Item, MAGIC, STORED, Walker,
+    Block, FLG_CONTENT_SIZE, FLG_INDEPENDENT, FLG_VERSION, FramePart, MAGIC, STORED, Walker,
     first_frame, header_checksum,
 };
 
@@ -229,7 +229,7 @@ impl Frames {
         loop {
             let before = walker.clone();
             match walker.next(&mut headers)? {
-                Item::Block(block) => {
+                FramePart::Block(block) => {
                     if let Some(full) = last.replace(block) {
                         if full.frame.linked {
                             return Err(unsupported("linked blocks"));
@@ -244,7 +244,7 @@ impl Frames {
                         },
                     );
                 }
-                Item::FrameEnd(frame) => {
+                FramePart::FrameEnd(frame) => {
                     if let Some(block) = last.take() {
                         out.reset(block.frame.block_max);
                         let len = block.decode(self.stored.as_ref(), &[], &mut out, &mut input)?;
@@ -256,8 +256,8 @@ impl Frames {
                     }
                     start = end;
                 }
-                Item::End if end == self.data_size => return Ok(entries),
-                Item::End => return Err(corrupt("blocks that are not full")),
+                FramePart::End if end == self.data_size => return Ok(entries),
+                FramePart::End => return Err(corrupt("blocks that are not full")),
             }
             if end > self.data_size {
                 return Err(corrupt("more blocks than data"));
@@ -399,8 +399,8 @@ impl FrameCursor {
         let source = stream.stored.as_ref();
         let at = self.walker.clone();
         let block = match self.walker.next(headers)? {
-            Item::Block(block) => block,
-            Item::FrameEnd(frame) => {
+            FramePart::Block(block) => block,
+            FramePart::FrameEnd(frame) => {
                 if at.frame.is_none() {
                     self.content = Content::of(frame);
                 }
@@ -408,7 +408,7 @@ impl FrameCursor {
                 self.history.clear();
                 return Ok(0);
             }
-            Item::End => return Err(corrupt("LZ4 frames end before the data does")),
+            FramePart::End => return Err(corrupt("LZ4 frames end before the data does")),
         };
         if at.frame.is_none() {
             self.content = Content::of(block.frame);
@@ -446,7 +446,7 @@ impl FrameCursor {
         // An end mark that is missing is not missed before more bytes are wanted.
         let mut walker = self.walker.clone();
         match walker.next(headers) {
-            Ok(Item::FrameEnd(_)) => {
+            Ok(FramePart::FrameEnd(_)) => {
                 self.content.end(self.stream.stored.as_ref(), walker.at)?;
                 self.history.clear();
                 self.walker = walker;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::source::{Source, at_most, each_piece};
 
-/// Stored bytes copied at once.
+/// StoredChunk bytes copied at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// The greatest chunk that is encoded in one piece; a greater one becomes several.
@@ -55,7 +55,7 @@ impl Edited<'_> {
 }
 
 /// A chunk as it is stored.
-pub(super) struct Stored {
+pub(super) struct StoredChunk {
     /// Its bytes in the payload, lengths before it included.
     pub(super) stored: Range<u64>,
     /// Number of decoded bytes.
@@ -74,7 +74,7 @@ pub(super) trait Framing {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is none.
-    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(Stored, Self::Shape)>;
+    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, Self::Shape)>;
 
     /// Writes a chunk of these decoded bytes.
     ///

@@ -7,7 +7,7 @@ use crate::error::Result;
 
 /// Where a chunk begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct ChunkStart {
     /// Its decoded offset.
     pub(super) start: u64,
     /// What its header is found by: its offset in the payload, or its number.
@@ -16,15 +16,15 @@ pub(super) struct Place {
 
 /// A chunk that was found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) at: Place,
+pub(super) struct FoundChunk {
+    pub(super) at: ChunkStart,
     /// Decoded bytes from an entry in it to the next.
     pub(super) block: u64,
     /// Where the chunk behind it begins.
-    pub(super) next: Place,
+    pub(super) next: ChunkStart,
 }
 
-impl Found {
+impl FoundChunk {
     /// The last entry in it at or before `offset`.
     #[cfg(feature = "blosc")]
     pub(super) fn entry(&self, offset: u64) -> u64 {
@@ -35,18 +35,18 @@ impl Found {
 }
 
 /// The chunks found so far.
-pub(super) struct Walk {
-    found: Entries<Found>,
+pub(super) struct ChunkWalk {
+    found: Entries<FoundChunk>,
     /// The first place not looked at yet.
-    frontier: Place,
+    frontier: ChunkStart,
 }
 
-impl Walk {
+impl ChunkWalk {
     /// None yet, of a payload of so many decoded bytes.
     pub(super) fn new(data_size: u64) -> Self {
         Self {
-            found: Entries::new(data_size, Found::default()),
-            frontier: Place::default(),
+            found: Entries::new(data_size, FoundChunk::default()),
+            frontier: ChunkStart::default(),
         }
     }
 
@@ -58,8 +58,8 @@ impl Walk {
     pub(super) fn locate(
         &mut self,
         offset: u64,
-        mut read: impl FnMut(Place) -> Result<Found>,
-    ) -> Result<Found> {
+        mut read: impl FnMut(ChunkStart) -> Result<FoundChunk>,
+    ) -> Result<FoundChunk> {
         let mut found = self.near(offset);
         while found.next.start <= offset {
             found = read(found.next)?;
@@ -70,10 +70,10 @@ impl Walk {
     }
 
     /// The chunk that holds `offset` if it is kept, else one that ends before it.
-    fn near(&self, offset: u64) -> Found {
+    fn near(&self, offset: u64) -> FoundChunk {
         let (_, near) = self.found.at(offset);
         if near.next.start <= offset && self.frontier.start <= offset && self.frontier > near.next {
-            return Found {
+            return FoundChunk {
                 at: self.frontier,
                 block: 0,
                 next: self.frontier,
@@ -83,7 +83,7 @@ impl Walk {
     }
 
     /// The last place at or before `offset` that could be reached, where one could not be.
-    pub(super) fn reached(&self, offset: u64) -> Place {
+    pub(super) fn reached(&self, offset: u64) -> ChunkStart {
         let near = self.near(offset);
         if near.next.start <= offset {
             near.next

@@ -26,7 +26,7 @@ use frame::{Frames, next_frame};
 #[cfg(feature = "blosc")]
 pub(super) use native::Decoder;
 pub(super) use native::Encoder;
-use native::{Running, Snapshot, Step};
+use native::{Moved, Running, Snapshot};
 use slot::{Seat, Slot};
 
 /// Level of what is written: the library's and the ecosystem's default.
@@ -354,7 +354,7 @@ impl ZstdCursor {
     }
 
     /// Decodes some input into `out`.
-    fn step(&mut self, running: &mut Running, out: &mut [u8]) -> Result<Step> {
+    fn step(&mut self, running: &mut Running, out: &mut [u8]) -> Result<Moved> {
         let stored = self.stream.stored.as_ref();
         let input = self.input.fill(stored, stored.len())?;
         let step = running.decode(input, out)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::digest::{Digest, Hasher};
 use super::plan::Filler;
 use super::store::{Store, is_gone};
-use super::view::View;
+use super::view::StoreSource;
 use crate::asdf::layout::Layout;
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ impl Scanned {
     /// Scans FILE.
     pub(super) fn of<S: Store>(store: &Arc<S>, file: &S::File) -> Result<Self> {
         let before = stat(store, file)?;
-        let scan = scan(&View::new(store, file, before.size), false)?;
+        let scan = scan(&StoreSource::new(store, file, before.size), false)?;
         Ok(Self { before, scan })
     }
 }
@@ -66,7 +66,7 @@ impl Baseline {
     /// may be older than the digest.
     pub(super) fn of<S: Store>(store: &Arc<S>, file: &S::File, read: &Scanned) -> Result<Self> {
         let stat = stat(store, file)?;
-        let (rest, padding) = rest(&View::open(store, file)?, &read.scan.layout)?;
+        let (rest, padding) = rest(&StoreSource::open(store, file)?, &read.scan.layout)?;
         let mut now = Self {
             stat,
             text: Arc::clone(&read.scan.text),

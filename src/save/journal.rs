@@ -32,7 +32,7 @@
 //! some filesystems do in several steps, and FILE is new. The witness is the first sector that differs, so it tells.
 
 use super::digest::{Digest, Hasher};
-use super::sector::{FOOTER_LEN, Frames, SECTOR, TAG_LEN, Tag, framed, padding, unframed};
+use super::sector::{FOOTER_LEN, Framer, SECTOR, TAG_LEN, Tag, framed, padding, unframed};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
 use crate::source::{Fields, Source, len_u64};
@@ -226,7 +226,7 @@ impl Record {
     pub fn write(&self, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut hasher = Hasher::default();
         hasher.update(&self.tag().bytes());
-        let mut frames = Frames {
+        let mut frames = Framer {
             tag: self.tag().bytes(),
             sector: Vec::new(),
             out,

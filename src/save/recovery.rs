@@ -13,7 +13,7 @@ use super::name;
 use super::rope::{Rope, Segment, Segments};
 use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag};
 use super::store::{Access, Store, impossible};
-use super::view::{View, write_all};
+use super::view::{StoreSource, write_all};
 use crate::asdf::layout::{Extent, Index, Region};
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ pub enum Recovery {
 }
 
 /// What lies beside or behind the bytes of FILE.
-enum Found {
+enum Traces {
     /// No trace of a save. FILE has been scanned to be sure of that: what came of it.
     Clean(Result<Scan>),
     /// A whole record that explains FILE as it is; or one that does not, while FILE does not parse.
@@ -53,7 +53,7 @@ fn find<S: Store>(
     name: &OsStr,
     file: &S::File,
     bytes: &Arc<dyn Source>,
-) -> Result<Found> {
+) -> Result<Traces> {
     if let Some(found) = find_sidecar(store, name, file, &**bytes)? {
         return Ok(found);
     }
@@ -75,11 +75,11 @@ fn find_sidecar<S: Store>(
     name: &OsStr,
     file: &S::File,
     bytes: &dyn Source,
-) -> Result<Option<Found>> {
+) -> Result<Option<Traces>> {
     let sidecar = name::sidecar(name);
     let foreign = |why: &str| {
         let why = format!("{}: {why}", sidecar.display());
-        Ok(Some(Found::Foreign(why, None)))
+        Ok(Some(Traces::Foreign(why, None)))
     };
     let ignore = |why: &str| {
         log::warn!("{}: {why}; left alone", sidecar.display());
@@ -103,7 +103,7 @@ fn find_sidecar<S: Store>(
         Err(error) if impossible(&error) => return ignore("can't be read"),
         Err(cause) => return Err(failed(cause)),
     };
-    let Some((record, 0)) = Record::read(&View::open(store, &journal)?)? else {
+    let Some((record, 0)) = Record::read(&StoreSource::open(store, &journal)?)? else {
         return ignore("not a journal");
     };
     // device numbers may change from boot to boot, inode numbers do not
@@ -132,15 +132,15 @@ fn find_sidecar<S: Store>(
 
 /// What to do with `record`: it is pending if FILE is what that save can have left. If FILE is anything else, the record is
 /// foreign to it, unless FILE can't be read as it is: then nothing is lost by making it what the record says.
-fn judge(file: &dyn Source, record: Record, sidecar: bool, tail: Option<Extent>) -> Result<Found> {
+fn judge(file: &dyn Source, record: Record, sidecar: bool, tail: Option<Extent>) -> Result<Traces> {
     if explains(file, &record)? {
-        return Ok(Found::Pending { record, sidecar });
+        return Ok(Traces::Pending { record, sidecar });
     }
     if scan(file, false).is_ok() {
         let why = "an interrupted save is pending, but the file has been changed since";
-        return Ok(Found::Foreign(why.to_owned(), tail));
+        return Ok(Traces::Foreign(why.to_owned(), tail));
     }
-    Ok(Found::Pending { record, sidecar })
+    Ok(Traces::Pending { record, sidecar })
 }
 
 /// Whether FILE is what the save of that record can have left.
@@ -161,10 +161,10 @@ fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
 }
 
 /// Looks for sectors of a record where only bytes lie that belong to nothing.
-fn find_unfinished(file: &Arc<dyn Source>) -> Result<Found> {
+fn find_unfinished(file: &Arc<dyn Source>) -> Result<Traces> {
     let found = match scan(&**file, false) {
         Ok(found) => found,
-        failed => return Ok(Found::Clean(failed)),
+        failed => return Ok(Traces::Clean(failed)),
     };
     let earliest = file.len().saturating_sub(RECORD_LIMIT);
     for (region, extent) in found.layout.regions() {
@@ -186,16 +186,16 @@ fn find_unfinished(file: &Arc<dyn Source>) -> Result<Found> {
                 Tag::parse(part).filter(|tag| tag.base().is_some_and(|base| base <= at))
             {
                 let left = unfinished(file, tag)?;
-                return Ok(left.unwrap_or(Found::Clean(Ok(found))));
+                return Ok(left.unwrap_or(Traces::Clean(Ok(found))));
             }
             next = at.checked_add(SECTOR);
         }
     }
-    Ok(Found::Clean(Ok(found)))
+    Ok(Traces::Clean(Ok(found)))
 }
 
 /// What the record is that has these tags, and whose footer does not end FILE; `None` if the bytes are not a save's.
-fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Found>> {
+fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Traces>> {
     let base = tag.base().unwrap_or(u64::MAX);
     let end = tag.old_len.max(tag.new_len);
     let gap = Window::new(Arc::clone(file), end, base.saturating_sub(end))?;
@@ -210,7 +210,7 @@ fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Found>> {
     )?;
     let Some(head) = Tag::parse(&sector).and_then(|_| Head::of_sector(&sector)) else {
         // a record is removed from its end, so one without its start was never completed
-        return Ok(Some(Found::Unfinished(tag.old_len)));
+        return Ok(Some(Traces::Unfinished(tag.old_len)));
     };
     if let Some(len) = head.record_len()
         && let Ok(record) = Window::new(Arc::clone(file), base, len)
@@ -221,9 +221,9 @@ fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Found>> {
             start: base,
             end: file.len(),
         };
-        return Ok(Some(Found::Foreign(why.to_owned(), Some(tail))));
+        return Ok(Some(Traces::Foreign(why.to_owned(), Some(tail))));
     }
-    Ok(Some(Found::Unfinished(if head.witness.holds(&**file)? {
+    Ok(Some(Traces::Unfinished(if head.witness.holds(&**file)? {
         tag.new_len
     } else {
         tag.old_len
@@ -246,14 +246,14 @@ pub(super) fn settle<S: Store>(
     let failed = |cause| Error::io(format!("{}: recovering", name.display()), cause);
     let writable = || store.open(name, Access::Write).map_err(failed);
     let before = stat(store, file)?;
-    let bytes: Arc<dyn Source> = Arc::new(View::new(store, file, before.size));
+    let bytes: Arc<dyn Source> = Arc::new(StoreSource::new(store, file, before.size));
     let recovery = match find(store, name, file, &bytes)? {
-        Found::Clean(scan) => {
+        Traces::Clean(scan) => {
             let scan = scan?;
             remove_temporaries(&**store, name);
             return Ok((Recovery::Clean, Scanned { before, scan }));
         }
-        Found::Pending { record, sidecar } => {
+        Traces::Pending { record, sidecar } => {
             let save = InPlace {
                 store,
                 file: &writable()?,
@@ -267,13 +267,13 @@ pub(super) fn settle<S: Store>(
             }
             Recovery::Redone
         }
-        Found::Unfinished(len) => {
+        Traces::Unfinished(len) => {
             let file = writable()?;
             store.set_len(&file, len).map_err(failed)?;
             store.sync_all(&file).map_err(failed)?;
             Recovery::Dropped
         }
-        Found::Foreign(why, tail) => {
+        Traces::Foreign(why, tail) => {
             let kept = match tail {
                 Some(tail) => format!("{}", rescue(store, name, &bytes, tail)?.display()),
                 None => format!("{}", name::sidecar(name).display()),
@@ -351,20 +351,20 @@ pub(super) fn shown<S: Store>(
     bytes: &Arc<dyn Source>,
 ) -> Result<Shown> {
     let (segments, recovery) = match find(store, name, file, bytes)? {
-        Found::Clean(scan) => {
+        Traces::Clean(scan) => {
             let scan = scan.ok();
             return Ok(Shown {
                 scan,
                 ..Shown::default()
             });
         }
-        Found::Pending { record, .. } => (redone(bytes.len(), &record)?, Recovery::Redone),
-        Found::Unfinished(len) => {
+        Traces::Pending { record, .. } => (redone(bytes.len(), &record)?, Recovery::Redone),
+        Traces::Unfinished(len) => {
             let mut segments = Segments::default();
             segments.push(Segment::Keep(Extent { start: 0, end: len }))?;
             (segments, Recovery::Dropped)
         }
-        Found::Foreign(why, _) => {
+        Traces::Foreign(why, _) => {
             let recovery = Recovery::Foreign(why);
             return Ok(Shown {
                 recovery,
@@ -411,7 +411,7 @@ mod tests {
         let sample = Sample::new().text(text.as_bytes()).block(b"abc").bytes();
         let disk = Arc::new(Sim::new(name, &sample));
         let file = disk.open(name, Access::Read).unwrap();
-        let found = scan(&View::open(&disk, &file).unwrap(), false).unwrap();
+        let found = scan(&StoreSource::open(&disk, &file).unwrap(), false).unwrap();
         let scanned = disk.bytes_read();
         let head = usize::try_from(found.layout.head().end).unwrap();
         assert!(Writer::open_in(Arc::clone(&disk), name, Options::default()).is_ok());

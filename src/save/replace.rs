@@ -13,7 +13,7 @@ use super::name;
 use super::plan::Plan;
 use super::rope::Segment;
 use super::store::{Access, Store, impossible};
-use super::view::{View, write_all};
+use super::view::{StoreSource, write_all};
 use crate::asdf::layout::{Extent, Layout};
 use crate::asdf::scan::scan;
 use crate::error::{Error, Result};
@@ -88,7 +88,7 @@ impl<S: Store> Replace<'_, S> {
 
     /// FILE as it is, if it is still what the plan was made for.
     fn unchanged(&self) -> Result<Stat> {
-        let view = View::open(self.store, self.file)?;
+        let view = StoreSource::open(self.store, self.file)?;
         let now = self
             .baseline
             .compared(self.store, self.name, self.file, &view, self.layout)?;
@@ -127,7 +127,7 @@ impl<S: Store> Replace<'_, S> {
         store
             .set_len(to, len)
             .map_err(|cause| self.failed("setting the length", cause))?;
-        let old = View::open(self.store, self.file)?;
+        let old = StoreSource::open(self.store, self.file)?;
         let mut written = 0u64;
         for (offset, segment) in self.plan.segments().placed() {
             let more = match segment {
@@ -246,7 +246,7 @@ impl<S: Store> Replace<'_, S> {
 
     /// R5.
     fn verify(&self, file: &S::File) -> Result<()> {
-        let found = scan(&View::open(self.store, file)?, false)?.layout;
+        let found = scan(&StoreSource::open(self.store, file)?, false)?.layout;
         self.plan.check(&found)
     }
 

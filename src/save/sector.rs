@@ -89,13 +89,13 @@ pub(super) fn padding(body_len: u64) -> Vec<u8> {
 }
 
 /// Cuts a body into sectors.
-pub(super) struct Frames<'a> {
+pub(super) struct Framer<'a> {
     pub(super) tag: [u8; TAG_LEN],
     pub(super) sector: Vec<u8>,
     pub(super) out: &'a mut dyn FnMut(&[u8]) -> Result<()>,
 }
 
-impl Frames<'_> {
+impl Framer<'_> {
     pub(super) fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             if self.sector.is_empty() {

@@ -8,13 +8,13 @@ use crate::error::{Error, Place, Result};
 use crate::source::{Source, checked_end, len_u64};
 
 /// An open file of known length.
-pub(super) struct View<S: Store> {
+pub(super) struct StoreSource<S: Store> {
     store: Arc<S>,
     file: S::File,
     len: u64,
 }
 
-impl<S: Store> View<S> {
+impl<S: Store> StoreSource<S> {
     /// The first `len` bytes of the file.
     pub(super) fn new(store: &Arc<S>, file: &S::File, len: u64) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl<S: Store> View<S> {
     }
 }
 
-impl<S: Store> Source for View<S> {
+impl<S: Store> Source for StoreSource<S> {
     fn len(&self) -> u64 {
         self.len
     }

@@ -21,7 +21,7 @@ use super::recovery::{self, Recovery};
 use super::rejected::{self, RejectedText, other_directories};
 use super::replace::{Replace, bytes_to_copy};
 use super::store::{Access, Disk, Store, busy};
-use super::view::View;
+use super::view::StoreSource;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Layout, Severity};
 use crate::asdf::scan::{Scan, scan};
@@ -252,7 +252,7 @@ impl<S: Store> Writer<S> {
     ) -> Result<Committed<S::File>> {
         self.prepare()?;
         let plan = &self.plan(edit)?;
-        let old: Arc<dyn Source> = Arc::new(View::open(&self.store, &self.file)?);
+        let old: Arc<dyn Source> = Arc::new(StoreSource::open(&self.store, &self.file)?);
         let bytes = plan.next(Arc::clone(&old));
         let next = scan(&bytes, false)?;
         plan.check(&next.layout)?;
@@ -431,7 +431,7 @@ impl<S: Store> Writer<S> {
         let bytes = if lasts {
             self.seen(old)?
         } else {
-            Arc::new(View::new(&self.store, &self.file, next.layout.len))
+            Arc::new(StoreSource::new(&self.store, &self.file, next.layout.len))
         };
         let unfinished = done.unfinished.map(|why| Unfinished { why, lasts, bytes });
         Ok(Committed {

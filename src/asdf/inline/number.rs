@@ -1,11 +1,11 @@
 //! Values as bytes of a numeric type.
 
-use super::Item;
+use super::Written;
 use crate::asdf::datatype::Scalar;
 use crate::asdf::numbers::single;
 
 /// Gives the value's bytes, the lowest first and the parts of a complex number one by one; none if the type cannot hold it.
-pub(super) fn encode(item: Item<'_>, scalar: Scalar, mut put: impl FnMut(&[u8])) -> Option<()> {
+pub(super) fn encode(item: Written<'_>, scalar: Scalar, mut put: impl FnMut(&[u8])) -> Option<()> {
     match scalar {
         Scalar::Bool8 => put(&[u8::from(truth(item)?)]),
         Scalar::Float16 => put(&half(float(item)?).to_le_bytes()),
@@ -48,43 +48,43 @@ fn range(scalar: Scalar) -> (i128, i128) {
     }
 }
 
-fn truth(item: Item<'_>) -> Option<bool> {
+fn truth(item: Written<'_>) -> Option<bool> {
     match item {
-        Item::Null => Some(false),
-        Item::Bool(b) => Some(b),
-        Item::Int(n) => Some(n != 0),
-        Item::Float(x) => Some(x != 0.0),
-        Item::Complex(..) | Item::Text(_) => None,
+        Written::Null => Some(false),
+        Written::Bool(b) => Some(b),
+        Written::Int(n) => Some(n != 0),
+        Written::Float(x) => Some(x != 0.0),
+        Written::Complex(..) | Written::Text(_) => None,
     }
 }
 
-fn integer(item: Item<'_>) -> Option<i128> {
+fn integer(item: Written<'_>) -> Option<i128> {
     match item {
-        Item::Null => Some(0),
-        Item::Bool(b) => Some(b.into()),
-        Item::Int(n) => Some(n),
-        Item::Float(x) => truncate(x),
-        Item::Text(text) => text.trim().parse().ok(),
-        Item::Complex(..) => None,
+        Written::Null => Some(0),
+        Written::Bool(b) => Some(b.into()),
+        Written::Int(n) => Some(n),
+        Written::Float(x) => truncate(x),
+        Written::Text(text) => text.trim().parse().ok(),
+        Written::Complex(..) => None,
     }
 }
 
-fn float(item: Item<'_>) -> Option<f64> {
+fn float(item: Written<'_>) -> Option<f64> {
     match item {
-        Item::Null => Some(f64::NAN),
-        Item::Bool(b) => Some(f64::from(u8::from(b))),
-        Item::Int(n) => Some(nearest(n)),
-        Item::Float(x) => Some(x),
+        Written::Null => Some(f64::NAN),
+        Written::Bool(b) => Some(f64::from(u8::from(b))),
+        Written::Int(n) => Some(nearest(n)),
+        Written::Float(x) => Some(x),
         // YAML 1.1 takes `1e3` for a text, and so do numbers beyond 128 bits arrive.
-        Item::Text(text) => real(&text.trim().replace('_', "")),
-        Item::Complex(..) => None,
+        Written::Text(text) => real(&text.trim().replace('_', "")),
+        Written::Complex(..) => None,
     }
 }
 
-fn parts(item: Item<'_>) -> Option<(f64, f64)> {
+fn parts(item: Written<'_>) -> Option<(f64, f64)> {
     match item {
-        Item::Complex(re, im) => Some((re, im)),
-        Item::Text(text) => complex(text),
+        Written::Complex(re, im) => Some((re, im)),
+        Written::Text(text) => complex(text),
         item => Some((float(item)?, 0.0)),
     }
 }

@@ -1,13 +1,13 @@
 //! What columns of tables say of their arrays: a name, which is a further way to the array from the table.
 
 use super::pointer::reference;
-use super::{Component, Frame, Limit, Outline, Walk, What};
+use super::{Component, Level, Limit, Outline, TreeWalk, What};
 use crate::asdf::tree::{Kind, Node};
 
 /// Most entries of a quantity, table or column that is searched; they have five at most.
 pub(in crate::asdf) const MAX_QUANTITY: usize = 64;
 
-impl<'t> Walk<'t> {
+impl<'t> TreeWalk<'t> {
     /// Links to the arrays of a table's columns by the names of the columns, once one has got a place: the data of a column, a
     /// column that is an alias or a `$ref`, or a list of columns that is one. The collection at the top of the stack is what it stands in.
     pub(super) fn name_columns(&mut self, component: Component, node: Node<'t>) {
@@ -50,8 +50,8 @@ impl<'t> Walk<'t> {
     }
 
     /// Whether the collection on the stack is what a mapping calls its columns.
-    fn are_columns(&self, frame: &Frame<'t>) -> bool {
-        frame.node.kind() == Kind::Sequence && self.is_key(frame.component, "columns")
+    fn are_columns(&self, level: &Level<'t>) -> bool {
+        level.node.kind() == Kind::Sequence && self.is_key(level.component, "columns")
     }
 
     fn is_key(&self, component: Component, text: &str) -> bool {

@@ -3,10 +3,10 @@
 //! A key of the mapping hides those of the same text that are merged, and a key of an earlier merge those of a later one,
 //! also where it leads to no array.
 
-use super::{Component, Limit, PlaceId, Step, Walk};
+use super::{Component, Limit, PlaceId, Step, TreeWalk};
 use crate::asdf::tree::{Kind, Node};
 
-impl<'t> Walk<'t> {
+impl<'t> TreeWalk<'t> {
     /// Links to what an alias behind `<<` merges into the mapping around it.
     pub(super) fn merge(&mut self, alias: Node<'t>) {
         let target = alias.follow();
@@ -56,7 +56,7 @@ impl<'t> Walk<'t> {
 
     /// Whether a child of the collection at the top of the stack is hidden from the mapping that `<<` merges it into.
     pub(super) fn is_hidden(&mut self, step: Step, node: Node<'t>) -> bool {
-        let merged = self.stack.last().is_some_and(|frame| frame.merged);
+        let merged = self.stack.last().is_some_and(|level| level.merged);
         let Step::To(component) = step else {
             return false;
         };
@@ -80,15 +80,15 @@ impl<'t> Walk<'t> {
     /// The mapping at the top of the stack; above it there may be the list of those that are merged into it.
     fn mapping(&self) -> Option<usize> {
         let is = |kind| kind == Kind::Mapping;
-        self.stack.iter().rposition(|frame| is(frame.node.kind()))
+        self.stack.iter().rposition(|level| is(level.node.kind()))
     }
 
     /// Whether a key that is merged into the collection at `into` is hidden there, or in a mapping that this is merged into.
     fn is_taken(&mut self, at: Node<'t>, into: usize, text: &str) -> bool {
-        for frame in self.stack.iter_mut().take(into.saturating_add(1)).rev() {
-            let node = frame.node;
-            let taken = frame.taken.get_or_insert_with(|| own(node).collect());
-            for source in std::mem::take(&mut frame.sources) {
+        for level in self.stack.iter_mut().take(into.saturating_add(1)).rev() {
+            let node = level.node;
+            let taken = level.taken.get_or_insert_with(|| own(node).collect());
+            for source in std::mem::take(&mut level.sources) {
                 for mapping in source.merged() {
                     if !self.outline.allowance.take(mapping.len().saturating_add(1)) {
                         self.outline.limits.reached(Limit::Merges, at.id());
@@ -100,7 +100,7 @@ impl<'t> Walk<'t> {
             if taken.contains(text) {
                 return true;
             }
-            if !frame.merged {
+            if !level.merged {
                 return false;
             }
         }

@@ -1,13 +1,13 @@
 //! References: a link to what a `$ref` in the tree leads to, a note of one into another file.
 
-use super::{Component, Limit, Walk, What};
+use super::{Component, Limit, TreeWalk, What};
 use crate::asdf::decl::is_ndarray;
 use crate::asdf::tree::{Kind, Node};
 
 /// Bytes of a repeated URI that cost as much as a node.
 const REPEATED_UNIT: usize = 64;
 
-impl<'t> Walk<'t> {
+impl<'t> TreeWalk<'t> {
     /// Whether a reference into another file may be noted: its text counts where aliases repeat it.
     fn may_repeat(&mut self, node: Node<'t>, uri: &str) -> bool {
         let (key, value) = (node.entries().next()).unzip();

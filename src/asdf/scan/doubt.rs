@@ -4,7 +4,7 @@
 //! Zeros and text are taken for space. Anything else that could be a block is not, and neither is a header that stands right
 //! behind the used bytes of a block that says that it reaches further.
 
-use super::walk::{LONGEST_HEADER, Walk};
+use super::walk::{BlockWalk, LONGEST_HEADER};
 use super::{GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Doubt, Index, Severity};
@@ -24,7 +24,7 @@ pub(super) fn binary(bytes: &[u8]) -> bool {
         || std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_some())
 }
 
-impl Walk<'_> {
+impl BlockWalk<'_> {
     /// The numbers of blocks from `from` on are in doubt, and the file is damaged.
     pub(super) fn doubt(&mut self, from: usize, error: Error) {
         self.layout.note(Severity::Damaged, error.clone());

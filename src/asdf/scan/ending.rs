@@ -2,14 +2,14 @@
 
 use super::advice::Advice;
 use super::doubt::{binary, blank};
-use super::walk::Walk;
+use super::walk::BlockWalk;
 use super::{GAP_LIMIT, INDEX_LIMIT};
 use crate::asdf::layout::{Doubt, Extent, INDEX_HEADER, Index, Severity, parse_index};
 use crate::asdf::text::{CHUNK, read_up_to};
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
 
-impl Walk<'_> {
+impl BlockWalk<'_> {
     /// Finds the block index behind the last block and checks it against the blocks.
     pub(super) fn find_index(&mut self) -> Result<()> {
         let end = self.layout.blocks_end();

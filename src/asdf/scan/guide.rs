@@ -6,7 +6,7 @@
 
 use super::BLOCK_LIMIT;
 use super::advice::Advice;
-use super::walk::{Ended, LONGEST_HEADER, Walk};
+use super::walk::{BlockWalk, Ended, LONGEST_HEADER};
 use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
 use crate::asdf::layout::{Index, Severity};
 use crate::error::{Error, Place, Result};
@@ -16,7 +16,7 @@ use crate::source::len_u64;
 const LOST_LIMIT: usize = 1000;
 
 /// What is at a place where the block index says that a block begins.
-struct Entry {
+struct Placed {
     header: BlockHeader,
     /// What is wrong with it.
     flaw: Option<String>,
@@ -30,14 +30,14 @@ struct Entry {
     used_end: u64,
 }
 
-impl Entry {
+impl Placed {
     /// Whether the header is whole, and the block behind it has no other business there.
     fn sound(&self) -> bool {
         self.flaw.is_none()
     }
 }
 
-impl Walk<'_> {
+impl BlockWalk<'_> {
     /// Takes all blocks from the block index, if it is sure to tell more than skipping along has found.
     pub(super) fn ask_index(&mut self, ended: &Ended) -> Result<bool> {
         if !self.may_hide_blocks(ended) {
@@ -92,7 +92,7 @@ impl Walk<'_> {
     }
 
     /// What is where the index says that blocks are; `None` if it does not list the blocks that were found.
-    fn entries(&mut self, advice: &Advice) -> Result<Option<Vec<Entry>>> {
+    fn entries(&mut self, advice: &Advice) -> Result<Option<Vec<Placed>>> {
         let is_listed = |block: &BlockHeader| advice.offsets.binary_search(&block.offset).is_ok();
         if !self.layout.blocks.iter().all(is_listed) {
             return Ok(None);
@@ -109,7 +109,7 @@ impl Walk<'_> {
     /// right, there is a whole header at each of its places, and the tree does with so many.
     ///
     /// asdf-python 2 updates files so that headers of blocks that are gone stay behind others, which no longer reach up to them.
-    fn vouched(&mut self, advice: &Advice) -> Result<Option<Vec<Entry>>> {
+    fn vouched(&mut self, advice: &Advice) -> Result<Option<Vec<Placed>>> {
         let first = self.layout.blocks.first().map(|block| block.offset);
         let count = advice.offsets.len();
         let is_enough = self.blocks_needed().is_some_and(|needed| needed <= count);
@@ -128,7 +128,7 @@ impl Walk<'_> {
                 return Ok(None);
             };
             end = header.end();
-            entries.push(Entry {
+            entries.push(Placed {
                 used_end: header.data_offset().saturating_add(header.used),
                 header,
                 flaw: None,
@@ -141,7 +141,7 @@ impl Walk<'_> {
     }
 
     /// What is at a place where the index says that a block begins, and something else at `limit`.
-    fn entry(&mut self, offset: u64, limit: u64, found: bool) -> Result<Entry> {
+    fn entry(&mut self, offset: u64, limit: u64, found: bool) -> Result<Placed> {
         let header = self.header(offset)?;
         let mended = self.mended(offset, limit)?;
         let used = |header: &BlockHeader| header.data_offset().saturating_add(header.used);
@@ -179,7 +179,7 @@ impl Walk<'_> {
                 )
             }
         };
-        Ok(Entry {
+        Ok(Placed {
             header,
             flaw,
             lost: is_lost,
@@ -227,7 +227,7 @@ impl Walk<'_> {
     }
 
     /// Takes these blocks for those of the file.
-    fn take(&mut self, entries: Vec<Entry>, advice: &Advice, ended: &Ended) {
+    fn take(&mut self, entries: Vec<Placed>, advice: &Advice, ended: &Ended) {
         self.guided = true;
         if let Ended::Unreadable(at, error) = ended
             && advice.offsets.binary_search(at).is_err()
@@ -260,14 +260,14 @@ impl Walk<'_> {
 }
 
 /// Whether skipping along has passed over blocks that are sure to be some.
-fn skipped_over(entries: &[Entry]) -> bool {
+fn skipped_over(entries: &[Placed]) -> bool {
     // in front of the first block that was found, all may be lost
     let mut behind = entries.iter().skip_while(|entry| !entry.found);
     behind.all(|entry| entry.found || entry.sound()) && !any_in_use(entries)
 }
 
 /// Whether an entry lies in bytes that a block uses, so that it is data.
-fn any_in_use<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> bool {
+fn any_in_use<'a>(entries: impl IntoIterator<Item = &'a Placed>) -> bool {
     let mut used_end = 0;
     entries.into_iter().any(|entry| {
         if entry.found {
@@ -278,7 +278,7 @@ fn any_in_use<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> bool {
 }
 
 /// Whether the index leads on from where skipping along has ended, at or behind the last block that was found.
-fn leads_on(entries: &[Entry], index: u64) -> bool {
+fn leads_on(entries: &[Placed], index: u64) -> bool {
     // the last block that was found may not say rightly what it uses
     let ahead = entries.iter().rposition(|entry| entry.found);
     if any_in_use(entries.iter().take(ahead.unwrap_or(0))) {

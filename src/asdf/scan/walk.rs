@@ -15,7 +15,7 @@ const CANDIDATE_LIMIT: usize = 1000;
 pub(super) const LONGEST_HEADER: usize = 54;
 
 /// Skipping along the blocks.
-pub(super) struct Walk<'a> {
+pub(super) struct BlockWalk<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) layout: &'a mut Layout,
     text: &'a [u8],
@@ -34,7 +34,7 @@ pub(super) enum Ended {
     Unreadable(u64, Error),
 }
 
-impl<'a> Walk<'a> {
+impl<'a> BlockWalk<'a> {
     pub(super) fn new(source: &'a dyn Source, layout: &'a mut Layout, text: &'a [u8]) -> Self {
         Self {
             source,

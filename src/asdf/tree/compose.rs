@@ -66,17 +66,17 @@ pub(super) fn compose(text: &str) -> Result<Composed, Fault> {
     loop {
         let event = parser.next()?;
         match event.kind {
-            yaml::Kind::StreamStart | yaml::Kind::DocumentStart => {}
-            yaml::Kind::StreamEnd => break,
-            yaml::Kind::DocumentEnd => {
+            yaml::EventKind::StreamStart | yaml::EventKind::DocumentStart => {}
+            yaml::EventKind::StreamEnd => break,
+            yaml::EventKind::DocumentEnd => {
                 nothing_follows(text, event.end)?;
                 break;
             }
-            yaml::Kind::SequenceEnd | yaml::Kind::MappingEnd => composer.close(&event)?,
-            yaml::Kind::Alias => composer.alias(&event)?,
-            yaml::Kind::Scalar => composer.scalar(&event, text)?,
-            yaml::Kind::SequenceStart => composer.collection(&event, Kind::Sequence)?,
-            yaml::Kind::MappingStart => composer.collection(&event, Kind::Mapping)?,
+            yaml::EventKind::SequenceEnd | yaml::EventKind::MappingEnd => composer.close(&event)?,
+            yaml::EventKind::Alias => composer.alias(&event)?,
+            yaml::EventKind::Scalar => composer.scalar(&event, text)?,
+            yaml::EventKind::SequenceStart => composer.collection(&event, Kind::Sequence)?,
+            yaml::EventKind::MappingStart => composer.collection(&event, Kind::Mapping)?,
         }
     }
     composer.result.unknown_directives = prologue.unknown;

@@ -11,7 +11,7 @@ use std::io::Write;
 use super::chunk::{BIT_SHUFFLED, Chunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED};
 use super::filters::{bit_shuffle, shuffle};
 use crate::codec::chunked::{Headers, array_at, corrupt};
-use crate::codec::splice::{Edited, Framing, Stored, write};
+use crate::codec::splice::{Edited, Framing, StoredChunk, write};
 use crate::codec::zstd;
 use crate::error::Result;
 use crate::source::len_u64;
@@ -218,7 +218,7 @@ impl Framing for Encoder {
 
     type Shape = Shape;
 
-    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(Stored, Shape)> {
+    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, Shape)> {
         let source = edited.stored.as_ref();
         let len = u64::from(u32::from_be_bytes(array_at(source, at)?));
         let chunk_at = at.saturating_add(4);
@@ -229,7 +229,7 @@ impl Framing for Encoder {
         let data_room = edited.stored_len.saturating_sub(start);
         let chunk = Chunk::read(&mut Headers::new(source), chunk_at, len, data_room)?;
         let shape = Shape::of(array_at(source, chunk_at)?).unwrap_or_default();
-        let stored = Stored {
+        let stored = StoredChunk {
             stored: at..end,
             size: chunk.size,
         };

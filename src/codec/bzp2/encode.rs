@@ -13,7 +13,7 @@ use bzip2::write::BzEncoder;
 use super::super::scheduler::{cores, on_all_cores};
 use super::super::splice::{Edited, write};
 use super::bits::END_MARK;
-use super::find::{Found, find};
+use super::find::{FoundBlock, find};
 use super::{HEADER_LEN, MAGIC, block_len, len_u64};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, at_most, each_piece};
@@ -135,7 +135,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Copies a block as it is stored.
-    fn copy(&mut self, stored: &dyn Source, block: &Found) -> Result<()> {
+    fn copy(&mut self, stored: &dyn Source, block: &FoundBlock) -> Result<()> {
         let mut left = block.bit_len();
         let mut before = u32::try_from(block.bits.start & 7).unwrap_or(0);
         each_piece(stored, block.bytes(), COPIED_AT_ONCE, |mut bytes| {
@@ -414,7 +414,7 @@ mod tests {
         assert!(oracle(&edited.stored) == (edited.decoded, true));
     }
 
-    fn blocks(stored: &[u8], len: usize) -> Option<Vec<Found>> {
+    fn blocks(stored: &[u8], len: usize) -> Option<Vec<FoundBlock>> {
         let stored: Arc<dyn Source> = Arc::new(Memory::new(stored.to_vec()));
         find(&stored, len as u64).unwrap()
     }
@@ -422,7 +422,7 @@ mod tests {
     /// The decoded ranges of the blocks of a stream, each with its checksum.
     fn ranges(stored: &[u8], len: usize) -> Vec<(Range<u64>, u32)> {
         let mut end = 0;
-        let range = |block: Found| {
+        let range = |block: FoundBlock| {
             let start = end;
             end += block.len;
             (start..end, block.crc)

@@ -17,7 +17,7 @@ const AT_ONCE: usize = 4;
 
 /// A block of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundBlock {
     /// The bits that it is stored in, from its mark to what follows.
     pub(super) bits: Range<u64>,
     /// Number of decoded bytes, and their checksum.
@@ -29,7 +29,7 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// Of reading `stored`.
-pub(super) fn find(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<Found>>> {
+pub(super) fn find(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<FoundBlock>>> {
     match walk(stored, data_size) {
         Err(Error::Corrupt { .. } | Error::Unsupported { .. }) => Ok(None),
         found => found,
@@ -37,7 +37,7 @@ pub(super) fn find(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Ve
 }
 
 /// The same, with damage as an error.
-fn walk(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<Found>>> {
+fn walk(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<FoundBlock>>> {
     let blocks = Arc::new(Blocks::new(Arc::clone(stored), data_size)?);
     let (_, next) = blocks.entries().at(0);
     let mut cursor = BlockCursor {
@@ -54,7 +54,7 @@ fn walk(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<Found>>> 
         cursor.at_once = AT_ONCE;
         cursor.refill(u64::MAX)?;
         for block in cursor.ready.drain(..) {
-            found.push(Found {
+            found.push(FoundBlock {
                 bits: start..block.end,
                 len: block.len(),
                 crc: block.crc,
@@ -66,7 +66,7 @@ fn walk(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<Found>>> 
     Ok(is_all.then_some(found))
 }
 
-impl Found {
+impl FoundBlock {
     /// Number of bits.
     pub(super) fn bit_len(&self) -> u64 {
         self.bits.end.saturating_sub(self.bits.start)

@@ -1,6 +1,6 @@
 //! A chunk of Python's framing, by the lengths before it.
 
-use crate::codec::walk::{Found, Place};
+use crate::codec::walk::{ChunkStart, FoundChunk};
 use crate::error::{Error, Result};
 use crate::source::{Peek, Source};
 
@@ -16,7 +16,7 @@ const HEADER_LEN: u8 = 8;
 /// A chunk, by its lengths.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunk {
-    pub(super) at: Place,
+    pub(super) at: ChunkStart,
     /// Length of its LZ4 block.
     pub(super) len: u32,
     /// Decoded size.
@@ -25,7 +25,7 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// The chunk that begins at `start`, by its lengths.
-    pub(super) fn read(stored: &dyn Source, headers: &mut Peek, at: Place) -> Result<Self> {
+    pub(super) fn read(stored: &dyn Source, headers: &mut Peek, at: ChunkStart) -> Result<Self> {
         let lengths = headers.read(stored, at.mark, HEADER_LEN.into())?;
         let &[n0, n1, n2, n3, s0, s1, s2, s3] = lengths else {
             let why = format!(
@@ -69,16 +69,16 @@ impl Chunk {
         self.at.mark.saturating_add(HEADER_LEN.into())
     }
 
-    pub(super) fn next(&self) -> Place {
-        Place {
+    pub(super) fn next(&self) -> ChunkStart {
+        ChunkStart {
             start: self.at.start.saturating_add(self.size.into()),
             mark: self.block_start().saturating_add(self.len.into()),
         }
     }
 
     /// As the table of the chunks has it.
-    pub(super) fn found(&self) -> Found {
-        Found {
+    pub(super) fn found(&self) -> FoundChunk {
+        FoundChunk {
             at: self.at,
             block: self.size.into(),
             next: self.next(),

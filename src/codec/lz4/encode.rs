@@ -4,7 +4,7 @@ use std::io::Write;
 
 use lz4_flex::block::{compress_into, get_maximum_output_size};
 
-use super::super::splice::{Edited, Framing, Stored, write};
+use super::super::splice::{Edited, Framing, StoredChunk, write};
 use super::super::walk;
 use super::chunk::Chunk;
 use crate::error::{Error, Place, Result};
@@ -25,10 +25,10 @@ impl Framing for Encoder {
 
     type Shape = ();
 
-    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(Stored, ())> {
-        let place = walk::Place { start, mark: at };
+    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, ())> {
+        let place = walk::ChunkStart { start, mark: at };
         let chunk = Chunk::read(edited.stored.as_ref(), &mut self.headers, place)?;
-        let stored = Stored {
+        let stored = StoredChunk {
             stored: at..chunk.next().mark,
             size: chunk.size.into(),
         };

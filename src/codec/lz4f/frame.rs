@@ -45,7 +45,7 @@ pub(super) struct Block {
 }
 
 /// What a walk along the headers meets.
-pub(super) enum Item {
+pub(super) enum FramePart {
     Block(Block),
     FrameEnd(Frame),
     End,
@@ -62,7 +62,7 @@ pub(super) struct Walker {
 
 impl Walker {
     /// Reads the next header and moves behind what it heads.
-    pub(super) fn next(&mut self, headers: &mut Headers) -> Result<Item> {
+    pub(super) fn next(&mut self, headers: &mut Headers) -> Result<FramePart> {
         let Some(frame) = self.frame else {
             return self.enter(headers);
         };
@@ -71,7 +71,7 @@ impl Walker {
         if size == 0 {
             self.skip(if frame.content_checksum { 4 } else { 0 });
             self.frame = None;
-            return Ok(Item::FrameEnd(frame));
+            return Ok(FramePart::FrameEnd(frame));
         }
         let len = usize::try_from(size & !STORED).unwrap_or(usize::MAX);
         if len == 0 || len > frame.block_max {
@@ -89,11 +89,11 @@ impl Walker {
         self.skip(len_u64(len));
         self.skip(if frame.block_checksum { 4 } else { 0 });
         self.idle = 0;
-        Ok(Item::Block(block))
+        Ok(FramePart::Block(block))
     }
 
     /// Reads the header of the next frame; skippable ones are passed by.
-    fn enter(&mut self, headers: &mut Headers) -> Result<Item> {
+    fn enter(&mut self, headers: &mut Headers) -> Result<FramePart> {
         while self.at < headers.len() {
             self.idle = self.idle.saturating_add(1);
             if self.idle > MAX_IDLE {
@@ -114,7 +114,7 @@ impl Walker {
                 )));
             }
         }
-        Ok(Item::End)
+        Ok(FramePart::End)
     }
 
     /// Reads a frame descriptor and moves behind it.
@@ -211,9 +211,9 @@ pub(super) fn first_frame(stored: &dyn Source) -> Result<Option<Frame>> {
     let mut walker = Walker::default();
     loop {
         match walker.next(&mut headers)? {
-            Item::Block(block) => return Ok(Some(block.frame)),
-            Item::FrameEnd(_) => {}
-            Item::End => return Ok(None),
+            FramePart::Block(block) => return Ok(Some(block.frame)),
+            FramePart::FrameEnd(_) => {}
+            FramePart::End => return Ok(None),
         }
     }
 }

@@ -105,7 +105,7 @@ fn refused(code: usize) -> crate::error::Error {
 }
 
 /// What one call of [`Running::decode`] did.
-pub(super) struct Step {
+pub(super) struct Moved {
     pub(super) taken: usize,
     pub(super) given: usize,
     /// Whether a frame ended, and all of it was given out.
@@ -168,7 +168,7 @@ impl Running {
     }
 
     /// Decodes some of `input` into `out`.
-    pub(super) fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Step> {
+    pub(super) fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Moved> {
         let mut to = zstd_sys::ZSTD_outBuffer {
             dst: out.as_mut_ptr().cast(),
             size: out.len(),
@@ -189,7 +189,7 @@ impl Running {
         if unsafe { zstd_sys::ZSTD_isError(code) } != 0 {
             return Err(refused(code));
         }
-        Ok(Step {
+        Ok(Moved {
             taken: from.pos,
             given: to.pos,
             ended: code == 0,

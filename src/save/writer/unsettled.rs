@@ -9,7 +9,7 @@ use crate::save::journal::Record;
 use crate::save::recovery::{redone, remove_temporaries};
 use crate::save::rope::Rope;
 use crate::save::store::Store;
-use crate::save::view::View;
+use crate::save::view::StoreSource;
 use crate::source::{Source, Window};
 
 /// What is missing of a save that has happened.
@@ -130,7 +130,7 @@ impl<S: Store> Writer<S> {
 
     /// FILE as it is to be read, without what the last save has left in it.
     pub(in crate::save) fn view(&self) -> Result<Arc<dyn Source>> {
-        let file: Arc<dyn Source> = Arc::new(View::open(&self.store, &self.file)?);
+        let file: Arc<dyn Source> = Arc::new(StoreSource::open(&self.store, &self.file)?);
         self.seen(file)
     }
 
