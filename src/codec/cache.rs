@@ -127,14 +127,9 @@ impl Cache {
         &self.scheduler
     }
 
-    /// A segment, if it is here.
+    /// A segment, if it is here. It counts as used now, and as asked for by its reader.
     pub(crate) fn get(&self, key: u64, index: u64) -> Option<Arc<CountedBuf>> {
         self.lock().get((key, index))
-    }
-
-    /// Records that a reader has got a segment from the thread that decoded it ahead, and not by [`Cache::get`].
-    pub(super) fn was_read(&self, key: u64, index: u64) {
-        self.lock().get((key, index));
     }
 
     /// Whether a segment is here; does not count as a use.

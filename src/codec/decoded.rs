@@ -193,7 +193,7 @@ impl Source for Decoded {
             let within = within_segment(offset);
             let len = rest.len().min(SEGMENT.saturating_sub(within));
             let (part, behind) = rest.split_at_mut(len);
-            let segment = self.shared.segment(index, demand)?;
+            let segment = self.shared.segment(self.shared.lock(), index, demand)?;
             let found = segment
                 .get(within..within.saturating_add(len))
                 .ok_or_else(|| misplaced(start_of(index)))?;
@@ -216,7 +216,8 @@ impl Source for Decoded {
             unread: false,
             streaming: self.note(index, index),
         };
-        let segment = self.shared.segment(index, demand).ok()?;
+        let segment = self.shared.segment(self.shared.lock(), index, demand);
+        let segment = segment.ok()?;
         let within = within_segment(offset);
         let range = within..within.checked_add(len)?;
         segment.get(range.clone())?;
@@ -225,13 +226,8 @@ impl Source for Decoded {
 }
 
 impl Shared {
-    /// The bytes of a segment.
-    fn segment(&self, index: u64, demand: Demand) -> Result<Arc<CountedBuf>> {
-        self.segment_with(self.lock(), index, demand)
-    }
-
-    /// The same, from the state that the caller holds locked.
-    fn segment_with<'a>(
+    /// The bytes of a segment, from the cache, from the thread that decodes it, or decoded now. `state` is unlocked meanwhile.
+    fn segment<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         index: u64,
@@ -258,7 +254,8 @@ impl Shared {
                     continue;
                 }
                 if demand.urgent {
-                    self.cache.was_read(self.key, index);
+                    // it was decoded ahead of this reader, who has it now
+                    let _ = self.cache.get(self.key, index);
                 }
                 return outcome;
             }

@@ -57,7 +57,7 @@ impl Shared {
                 state = self.wait(state);
                 continue;
             }
-            let outcome = self.segment_with(state, next, Demand::AHEAD);
+            let outcome = self.segment(state, next, Demand::AHEAD);
             state = self.lock();
             if outcome.is_err() {
                 // The reader gets the error when it reads the segment.
