@@ -227,7 +227,7 @@ pub trait Codec: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if no framing of this code fits.
-    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened>;
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed>;
 
     /// The most decoded bytes that one stored byte can stand for; more than that is a lie of the header.
     fn max_ratio(&self) -> u64 {
@@ -332,7 +332,7 @@ impl fmt::Display for Choice {
 }
 
 /// A payload whose framing has been recognised.
-pub struct Opened {
+pub struct Framed {
     /// Name of the framing, such as `python chunks` or `frame`.
     pub framing: &'static str,
     /// The decoded bytes.
@@ -420,7 +420,7 @@ pub fn decode_beneath(
 }
 
 /// A payload of that code, unless it is too short for so many decoded bytes.
-fn open(code: [u8; 4], stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+fn open(code: [u8; 4], stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
     let codec = codec(code)?;
     let stored_len = stored.len();
     if data_size > stored_len.saturating_mul(codec.max_ratio()) {

@@ -26,12 +26,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunked::{Headers, Pending, array_at, corrupt, unsupported};
 use super::walk::{ChunkStart, ChunkWalk, FoundChunk};
-use super::{Codec, Cursor, Dialect, Edited, Opened, Stream, splice};
+use super::{Codec, Cursor, Dialect, Edited, Framed, Stream, splice};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
-use chunk::{BlockDecoder, Chunk};
-use encode::{Encoder, Shape};
+use chunk::{BlockDecoder, BloscChunk};
+use encode::{BlockShape, BloscEncoder};
 use frame::FrameShape;
 
 const PREFIXED: &str = "prefixed chunks";
@@ -49,7 +49,7 @@ impl Codec for Blosc {
         self.0
     }
 
-    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
         let source = stored.as_ref();
         let (framing, layout) = if is_cframe(source)? {
             let frame = Cframe::open(source, data_size)?;
@@ -69,7 +69,7 @@ impl Codec for Blosc {
             // Whether there is a chunk at all is told now, and not by the first read.
             stream.locate(0)?;
         }
-        Ok(Opened {
+        Ok(Framed {
             framing,
             stream: Arc::new(stream),
         })
@@ -108,7 +108,7 @@ impl Codec for Blosc {
                 framing.unwrap_or("Blosc2")
             )));
         }
-        let mut encoder = Encoder::new()?;
+        let mut encoder = BloscEncoder::new()?;
         match framing.unwrap_or(self.common_framing()) {
             ONE_CHUNK => single::encode(&mut encoder, self.shape(), decoded, out),
             CFRAME => frame::encode(&mut encoder, FrameShape::default(), decoded, out),
@@ -118,20 +118,20 @@ impl Codec for Blosc {
 
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
         match edited.framing {
-            PREFIXED => splice::reencode(&mut Encoder::new()?, edited, out),
+            PREFIXED => splice::reencode(&mut BloscEncoder::new()?, edited, out),
             ONE_CHUNK => {
                 let source = edited.stored.as_ref();
                 let shape = if self.is_blosc1() {
-                    array_at(source, 0).ok().and_then(Shape::of)
+                    array_at(source, 0).ok().and_then(BlockShape::of)
                 } else {
-                    array_at(source, 0).ok().and_then(Shape::of_header_2)
+                    array_at(source, 0).ok().and_then(BlockShape::of_header_2)
                 };
                 let shape = shape.unwrap_or_else(|| self.shape());
-                single::encode(&mut Encoder::new()?, shape, edited.decoded, out)
+                single::encode(&mut BloscEncoder::new()?, shape, edited.decoded, out)
             }
             CFRAME if self.writes(Some(CFRAME)) => {
                 let shape = FrameShape::of(edited.stored.as_ref());
-                frame::encode(&mut Encoder::new()?, shape, edited.decoded, out)
+                frame::encode(&mut BloscEncoder::new()?, shape, edited.decoded, out)
             }
             other => self.encode(Some(other), edited.decoded, out),
         }
@@ -153,11 +153,11 @@ impl Blosc {
     }
 
     /// What a new chunk is like.
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> BlockShape {
         if self.is_blosc1() {
-            Shape::default()
+            BlockShape::default()
         } else {
-            Shape::of_blosc2(1)
+            BlockShape::of_blosc2(1)
         }
     }
 }
@@ -182,7 +182,7 @@ enum Layout {
 
 /// A chunk at its place.
 struct Located {
-    chunk: Chunk,
+    chunk: BloscChunk,
     found: FoundChunk,
 }
 
@@ -217,13 +217,16 @@ impl BloscStream {
             Layout::Single if mark > 0 => {
                 return Err(corrupt("Blosc chunk that ends before the data does"));
             }
-            Layout::Single => (Chunk::read(headers, 0, self.stored.len(), data_room)?, 1),
+            Layout::Single => (
+                BloscChunk::read(headers, 0, self.stored.len(), data_room)?,
+                1,
+            ),
             Layout::Prefixed => {
                 let len = u64::from(u32::from_be_bytes(headers.array(mark)?));
                 let at = mark.saturating_add(4);
                 let room = len.min(self.stored.len().saturating_sub(at));
                 (
-                    Chunk::read(headers, at, room, data_room)?,
+                    BloscChunk::read(headers, at, room, data_room)?,
                     at.saturating_add(len),
                 )
             }

@@ -18,11 +18,11 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::batch::{Batch, MOST_AT_ONCE, Ready, decode_batch};
-use self::bits::{Bits, Fault, MARK_BITS, Mark};
+use self::bits::{BitFault, Bits, MARK_BITS, Mark};
 use self::block::LEVEL_LEN;
-use self::entry::Entry;
+use self::entry::EntryPoint;
 use super::entries::Entries;
-use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream};
+use super::{Codec, Cursor, Edited, Framed, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, at_most, len_u64};
 
@@ -52,8 +52,8 @@ impl Codec for Bzp2 {
         CODE
     }
 
-    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
-        Ok(Opened {
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
+        Ok(Framed {
             framing: FRAMING,
             stream: Arc::new(Blocks::new(stored, data_size)?),
         })
@@ -107,19 +107,19 @@ fn block_len(level: u8) -> usize {
 struct Blocks {
     stored: Arc<dyn Source>,
     data_size: u64,
-    entries: Mutex<Entries<Entry>>,
+    entries: Mutex<Entries<EntryPoint>>,
 }
 
 impl Blocks {
     /// Nothing is known but where the first block is.
     fn new(stored: Arc<dyn Source>, data_size: u64) -> Result<Self> {
         let first = if data_size == 0 {
-            Entry::default()
+            EntryPoint::default()
         } else {
-            Entry {
+            EntryPoint {
                 bit: HEADER_LEN.saturating_mul(8),
                 level: stream_level(stored.as_ref(), 0)?,
-                ..Entry::default()
+                ..EntryPoint::default()
             }
         };
         Ok(Self {
@@ -129,7 +129,7 @@ impl Blocks {
         })
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries<Entry>> {
+    fn entries(&self) -> MutexGuard<'_, Entries<EntryPoint>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -191,7 +191,7 @@ struct BlockCursor {
     /// What it was opened for: as many blocks are decoded at first as reach there.
     wanted: u64,
     /// The block, or end of a stream, behind `ready`.
-    next: Entry,
+    next: EntryPoint,
     /// Blocks to be decoded next time.
     at_once: usize,
     /// Blocks decoded but for their run-length stage.
@@ -285,7 +285,7 @@ impl BlockCursor {
         if start >= self.blocks.stored.len() {
             return Err(self.short());
         }
-        self.next = Entry {
+        self.next = EntryPoint {
             decoded: self.next.decoded,
             bit: start.saturating_add(HEADER_LEN).saturating_mul(8),
             level: stream_level(self.blocks.stored.as_ref(), start)?,
@@ -371,10 +371,10 @@ impl Cursor for BlockCursor {
     }
 }
 
-fn damaged(bit: u64, fault: Fault) -> Error {
+fn damaged(bit: u64, fault: BitFault) -> Error {
     let what = match fault {
-        Fault::Short => "it is cut off",
-        Fault::Bad(what) | Fault::Unsupported(what) => what,
+        BitFault::Short => "it is cut off",
+        BitFault::Bad(what) | BitFault::Unsupported(what) => what,
     };
     let text = format!(
         "bzip2 block at bit {} of stored byte {}: {what}",
@@ -382,8 +382,8 @@ fn damaged(bit: u64, fault: Fault) -> Error {
         bit.checked_shr(3).unwrap_or(0)
     );
     match fault {
-        Fault::Unsupported(_) => Error::unsupported(Place::File, text),
-        Fault::Short | Fault::Bad(_) => Error::corrupt(Place::File, text),
+        BitFault::Unsupported(_) => Error::unsupported(Place::File, text),
+        BitFault::Short | BitFault::Bad(_) => Error::corrupt(Place::File, text),
     }
 }
 

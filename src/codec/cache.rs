@@ -13,7 +13,7 @@ mod ledger;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::ledger::{Holder, Ledger, Parked, Segment, cost};
+use self::ledger::{CachedSegment, Holder, Ledger, Parked, cost};
 use super::memory_permit::{CountedBuf, MemoryPermit};
 use super::scheduler::Scheduler;
 use super::{Cursor, Stream};
@@ -208,7 +208,7 @@ impl Cache {
         }
         let share = ledger.shares.entry(key).or_default();
         *share = share.saturating_add(cost(bytes.len()));
-        let segment = Segment {
+        let segment = CachedSegment {
             bytes: Arc::clone(&bytes),
             used_at: ledger.tick(),
             unread,

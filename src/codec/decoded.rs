@@ -51,14 +51,14 @@ struct Shared {
     /// This block's key in the cache.
     key: u64,
     /// Not held while a segment is decoded. Taken before `imported` and the locks of the stream, the scheduler and the cache.
-    state: Mutex<State>,
+    state: Mutex<DecodedState>,
     /// Signalled when a decode ends or moves on to another segment.
     moved: Condvar,
 }
 
 /// What the readers of a block and the threads that decode it know of each other.
 #[derive(Default)]
-struct State {
+struct DecodedState {
     /// The decoders that run.
     decodes: Vec<Arc<Decode>>,
     failures: Vec<Damage>,
@@ -229,7 +229,7 @@ impl Shared {
     /// The bytes of a segment, from the cache, from the thread that decodes it, or decoded now. `state` is unlocked meanwhile.
     fn segment<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, DecodedState>,
         index: u64,
         demand: Demand,
     ) -> Result<Arc<CountedBuf>> {
@@ -293,7 +293,7 @@ impl Shared {
     }
 
     /// The cheapest way to a segment that is neither cached nor being decoded.
-    fn way(&self, state: &State, index: u64) -> Way {
+    fn way(&self, state: &DecodedState, index: u64) -> Way {
         let start = start_of(index);
         let entry = self.stream().entry(start);
         let leads = |from: u64, ahead: u64| from <= start && (from >= entry || start < ahead);
@@ -507,7 +507,7 @@ impl Shared {
     }
 
     /// The remembered damage that keeps any decoder from a segment.
-    fn failure(&self, state: &State, index: u64) -> Option<Error> {
+    fn failure(&self, state: &DecodedState, index: u64) -> Option<Error> {
         let mut failures = state.failures.iter();
         failures
             .find(|failure| {
@@ -524,7 +524,7 @@ impl Shared {
     }
 
     /// Counts what the stream holds now.
-    fn recount(&self, state: &State, whose: For) {
+    fn recount(&self, state: &DecodedState, whose: For) {
         self.cache.recount(&self.stream(), state.sums.held(), whose);
     }
 
@@ -536,12 +536,12 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DecodedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until a decode of this block ends or moves on; `state` is unlocked meanwhile.
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, DecodedState>) -> MutexGuard<'a, DecodedState> {
         self.moved
             .wait(state)
             .unwrap_or_else(PoisonError::into_inner)

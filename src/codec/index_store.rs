@@ -1,4 +1,4 @@
-//! Files of seek indexes, stored between mounts; and those of other things that are worth it, by their [`Kind`].
+//! Files of seek indexes, stored between mounts; and those of other things that are worth it, by their [`FileFormat`].
 //!
 //! One file for each block, in a directory of the user's own:
 //!
@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::source::Fields;
 
 /// A kind of file.
-pub(crate) struct Kind {
+pub(crate) struct FileFormat {
     /// First bytes of a file; the last is the version of the format.
     pub(crate) magic: [u8; 8],
     /// What the name of a file has behind the number that it begins with; a file being written has more behind that.
@@ -45,7 +45,7 @@ pub(crate) struct Kind {
 }
 
 /// Those of indexes; the largest index of any codec fits, with checksums and key.
-static INDEXES: Kind = Kind {
+static INDEXES: FileFormat = FileFormat {
     magic: *b"ASDFIDX\x04",
     suffix: ".index",
     longest: 20 << 20,
@@ -78,7 +78,7 @@ pub struct IndexSlot {
 
 /// A file that was opened, but not read yet.
 pub(crate) struct StoredIndex {
-    kind: &'static Kind,
+    kind: &'static FileFormat,
     file: File,
     len: u64,
 }
@@ -156,7 +156,7 @@ pub fn check_index_dir(dir: &Path) -> Result<()> {
 }
 
 /// The index in the bytes of a file, if they are whole and of this key.
-fn index_of<'a>(kind: &Kind, bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+fn index_of<'a>(kind: &FileFormat, bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let mut fields = Fields(bytes);
     let magic: [u8; 8] = fields.array()?;
     let sum = u32::from_le_bytes(fields.array()?);
@@ -168,14 +168,14 @@ fn index_of<'a>(kind: &Kind, bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// What comes before the index in a file.
-fn head(kind: &Kind, key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
+fn head(kind: &FileFormat, key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
     let len = u32::try_from(key.len()).ok()?.to_le_bytes();
     let sum = crc32(crc32(crc32(0, &len), key), index);
     Some([kind.magic.as_slice(), &sum.to_le_bytes(), &len, key].concat())
 }
 
 /// The name of a key's file: its hash. Two keys with the same hash replace each other's file.
-fn file_name(kind: &Kind, key: &[u8]) -> String {
+fn file_name(kind: &FileFormat, key: &[u8]) -> String {
     format!("{:0DIGITS$x}{}", fnv1a(key), kind.suffix)
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
 }
 
 /// Whether we have made a file of this name.
-fn is_ours(kind: &Kind, name: &CStr) -> bool {
+fn is_ours(kind: &FileFormat, name: &CStr) -> bool {
     let name = name.to_bytes();
     name.split_at_checked(DIGITS).is_some_and(|(digits, rest)| {
         digits.iter().all(u8::is_ascii_hexdigit) && rest.starts_with(kind.suffix.as_bytes())
@@ -198,7 +198,7 @@ fn is_ours(kind: &Kind, name: &CStr) -> bool {
 ///
 /// # Errors
 /// Of the system; what says why not.
-pub(crate) fn find(kind: &'static Kind, dir: &Path, key: &[u8]) -> io::Result<StoredIndex> {
+pub(crate) fn find(kind: &'static FileFormat, dir: &Path, key: &[u8]) -> io::Result<StoredIndex> {
     let dir = open_dir(dir)?;
     let name = file_name(kind, key);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -216,7 +216,12 @@ pub(crate) fn find(kind: &'static Kind, dir: &Path, key: &[u8]) -> io::Result<St
 ///
 /// # Errors
 /// Of the system; what says why not.
-pub(crate) fn store(kind: &Kind, path: &Path, key: &[u8], index: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn store(
+    kind: &FileFormat,
+    path: &Path,
+    key: &[u8],
+    index: &[u8],
+) -> io::Result<OwnedFd> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let len = HEAD_LEN
         .saturating_add(key.len())
@@ -251,7 +256,12 @@ pub(crate) fn store(kind: &Kind, path: &Path, key: &[u8], index: &[u8]) -> io::R
 ///
 /// # Errors
 /// Of listing the directory.
-pub(crate) fn make_room(kind: &Kind, dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
+pub(crate) fn make_room(
+    kind: &FileFormat,
+    dir: &OwnedFd,
+    limit: u64,
+    files: usize,
+) -> io::Result<()> {
     let mut found = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;

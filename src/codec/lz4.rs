@@ -19,11 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lz4_flex::block::decompress_into;
 
-use self::chunk::{Chunk, MAX_RATIO};
-use self::encode::Encoder;
+use self::chunk::{Lz4Chunk, MAX_RATIO};
+use self::encode::Lz4Encoder;
 use self::long::LongBlock;
 use super::walk::{ChunkStart, ChunkWalk};
-use super::{Codec, Cursor, Edited, Opened, SEGMENT, Stream, splice};
+use super::{Codec, Cursor, Edited, Framed, SEGMENT, Stream, splice};
 use crate::error::Result;
 use crate::source::{Peek, PooledBuf, Source, len_u64};
 
@@ -53,7 +53,7 @@ impl Codec for Lz4 {
         CODE
     }
 
-    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
         let mut start = [0; 5];
         if stored.len() >= 5 {
             stored.read_exact_at(&mut start, 0)?;
@@ -68,14 +68,14 @@ impl Codec for Lz4 {
             largest: AtomicU64::new(0),
         };
         if data_size > 0 {
-            let first = Chunk::read(
+            let first = Lz4Chunk::read(
                 chunks.stored.as_ref(),
                 &mut Peek::default(),
                 ChunkStart::default(),
             )?;
             chunks.note(first);
         }
-        Ok(Opened {
+        Ok(Framed {
             framing: CHUNKS,
             stream: Arc::new(chunks),
         })
@@ -94,14 +94,14 @@ impl Codec for Lz4 {
         if framing.is_some_and(|framing| framing != CHUNKS) {
             return super::codec(FRAME_CODE)?.encode(framing, decoded, out);
         }
-        splice::encode(&mut Encoder::default(), decoded, out)
+        splice::encode(&mut Lz4Encoder::default(), decoded, out)
     }
 
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
         if edited.framing != CHUNKS {
             return super::codec(FRAME_CODE)?.reencode(edited, out);
         }
-        splice::reencode(&mut Encoder::default(), edited, out)
+        splice::reencode(&mut Lz4Encoder::default(), edited, out)
     }
 }
 
@@ -119,13 +119,13 @@ impl Chunks {
         let mut headers = Peek::default();
         let mut walk = self.walk();
         let found = walk.locate(offset, |place| {
-            Ok(Chunk::read(self.stored.as_ref(), &mut headers, place)?.found())
+            Ok(Lz4Chunk::read(self.stored.as_ref(), &mut headers, place)?.found())
         });
         found.map_or_else(|_| walk.reached(offset), |found| found.at)
     }
 
     /// Takes note of what a chunk takes of memory.
-    fn note(&self, chunk: Chunk) {
+    fn note(&self, chunk: Lz4Chunk) {
         if chunk.size <= LONG_CHUNK {
             let bytes = u64::from(chunk.size).saturating_add(chunk.len.into());
             self.largest.fetch_max(bytes, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Stream for Chunks {
             position: next.start,
             next,
             headers: Peek::default(),
-            piece: Piece::None,
+            piece: NextBytes::None,
             chunks: self,
         }))
     }
@@ -167,7 +167,7 @@ impl Stream for Chunks {
 }
 
 /// Where the next bytes of a cursor come from.
-enum Piece {
+enum NextBytes {
     /// The next chunk.
     None,
     /// A chunk in memory, from this byte on.
@@ -183,19 +183,19 @@ struct ChunkCursor {
     /// The chunk behind `piece`.
     next: ChunkStart,
     headers: Peek,
-    piece: Piece,
+    piece: NextBytes,
 }
 
 impl ChunkCursor {
     /// Begins the next chunk; gives how much of `buf` it has filled already.
     fn begin(&mut self, buf: &mut [u8]) -> Result<usize> {
-        let chunk = Chunk::read(self.chunks.stored.as_ref(), &mut self.headers, self.next)?;
+        let chunk = Lz4Chunk::read(self.chunks.stored.as_ref(), &mut self.headers, self.next)?;
         self.next = chunk.next();
         self.chunks.note(chunk);
         if chunk.size > LONG_CHUNK {
             let stored = Arc::clone(&self.chunks.stored);
             let block = LongBlock::new(stored, chunk.block_start(), chunk.len, chunk.size);
-            self.piece = Piece::Long(Box::new(block));
+            self.piece = NextBytes::Long(Box::new(block));
             return Ok(0);
         }
         let size = usize::try_from(chunk.size).map_err(|cause| chunk.damaged(cause))?;
@@ -212,7 +212,7 @@ impl ChunkCursor {
         } else {
             let mut whole = PooledBuf::of(size);
             let decoded = decode(&mut whole)?;
-            self.piece = Piece::Decoded(whole, 0);
+            self.piece = NextBytes::Decoded(whole, 0);
             (decoded, 0)
         };
         if decoded != size {
@@ -224,8 +224,8 @@ impl ChunkCursor {
     /// Fills a part of `buf`; gives how much.
     fn read_some(&mut self, buf: &mut [u8]) -> Result<usize> {
         match &mut self.piece {
-            Piece::None => self.begin(buf),
-            Piece::Decoded(whole, from) => {
+            NextBytes::None => self.begin(buf),
+            NextBytes::Decoded(whole, from) => {
                 let left = whole.get(*from..).unwrap_or_default();
                 let len = left.len().min(buf.len());
                 if let (Some(target), Some(bytes)) = (buf.get_mut(..len), left.get(..len)) {
@@ -233,15 +233,15 @@ impl ChunkCursor {
                 }
                 *from = from.saturating_add(len);
                 if left.len() == len {
-                    self.piece = Piece::None;
+                    self.piece = NextBytes::None;
                 }
                 Ok(len)
             }
-            Piece::Long(block) => {
+            NextBytes::Long(block) => {
                 let len = block.left().min(buf.len());
                 block.read(buf.get_mut(..len).unwrap_or_default())?;
                 if block.left() == 0 {
-                    self.piece = Piece::None;
+                    self.piece = NextBytes::None;
                 }
                 Ok(len)
             }
@@ -265,9 +265,9 @@ impl Cursor for ChunkCursor {
 
     fn held(&self) -> u64 {
         match &self.piece {
-            Piece::None => 0,
-            Piece::Decoded(whole, _) => len_u64(whole.capacity()),
-            Piece::Long(block) => block.held(),
+            NextBytes::None => 0,
+            NextBytes::Decoded(whole, _) => len_u64(whole.capacity()),
+            NextBytes::Long(block) => block.held(),
         }
     }
 
@@ -282,8 +282,8 @@ impl Cursor for ChunkCursor {
 
     fn ready(&self) -> u64 {
         match &self.piece {
-            Piece::Decoded(..) => self.next.start,
-            Piece::None | Piece::Long(_) => self.position,
+            NextBytes::Decoded(..) => self.next.start,
+            NextBytes::None | NextBytes::Long(_) => self.position,
         }
     }
 }

@@ -33,12 +33,12 @@ use lz4_flex::block;
 use super::chunked::{Headers, Pending, corrupt, read_into, unsupported};
 use super::entries::Entries;
 use super::input::keep_last;
-use super::{Codec, Cursor, Opened, Stream};
+use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Result};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
-use content::Content;
+use content::FrameContent;
 use frame::{
-    Block, FLG_CONTENT_SIZE, FLG_INDEPENDENT, FLG_VERSION, FramePart, MAGIC, STORED, Walker,
+    FLG_CONTENT_SIZE, FLG_INDEPENDENT, FLG_VERSION, FrameBlock, FramePart, MAGIC, STORED, Walker,
     first_frame, header_checksum,
 };
 
@@ -60,7 +60,7 @@ impl Codec for Lz4f {
         *b"lz4f"
     }
 
-    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
         let first = first_frame(stored.as_ref())?;
         let linked = first.is_some_and(|frame| frame.linked);
         let frames = Frames {
@@ -68,7 +68,7 @@ impl Codec for Lz4f {
             data_size,
             linked,
             block_max: first.map_or(0, |frame| frame.block_max),
-            table: Mutex::new(Table {
+            table: Mutex::new(BlockTable {
                 scanned: linked,
                 full: false,
                 entries: checkpoints(data_size),
@@ -77,7 +77,7 @@ impl Codec for Lz4f {
         if data_size > 0 && frames.stored.is_empty() {
             return Err(corrupt("no LZ4 frame"));
         }
-        Ok(Opened {
+        Ok(Framed {
             framing: "frame",
             stream: Arc::new(frames),
         })
@@ -156,7 +156,7 @@ struct Spot {
 }
 
 /// The entries of a payload, and how they were found.
-struct Table {
+struct BlockTable {
     /// Whether [`Frames::scan`] was tried, or would be of no use.
     scanned: bool,
     /// Whether its entries are those of full blocks.
@@ -171,7 +171,7 @@ struct Frames {
     /// Whether the blocks of the first frame are linked, and the greatest decoded size of one.
     linked: bool,
     block_max: usize,
-    table: Mutex<Table>,
+    table: Mutex<BlockTable>,
 }
 
 impl Frames {
@@ -185,7 +185,7 @@ impl Frames {
     }
 
     /// Looks at all block headers, the first time. What the medium refused is looked at again.
-    fn scan_once(&self, table: &mut Table) {
+    fn scan_once(&self, table: &mut BlockTable) {
         if !table.scanned {
             let scan = self.scan();
             // What the medium refuses now it may give later.
@@ -223,7 +223,7 @@ impl Frames {
         let mut entries = Entries::new(self.data_size, Spot::default());
         let mut headers = Headers::new(self.stored.as_ref());
         let mut walker = Walker::default();
-        let mut last: Option<Block> = None;
+        let mut last: Option<FrameBlock> = None;
         let (mut start, mut end) = (0u64, 0u64);
         let (mut out, mut input) = (PooledBuf::default(), PooledBuf::default());
         loop {
@@ -289,7 +289,7 @@ impl Stream for Frames {
             stream: self,
             walker: spot.walker,
             position,
-            content: Content::default(),
+            content: FrameContent::default(),
             history: spot.before.to_vec(),
             pending: Pending::default(),
             input: PooledBuf::default(),
@@ -317,7 +317,7 @@ impl Stream for Frames {
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
         let first = checkpoints(self.data_size);
         let entries = first.import(entries, self.data_size, self.stored.len())?;
-        let table = Table {
+        let table = BlockTable {
             scanned: true,
             full: false,
             entries,
@@ -345,7 +345,7 @@ struct FrameCursor {
     stream: Arc<Frames>,
     walker: Walker,
     position: u64,
-    content: Content,
+    content: FrameContent,
     /// The last decoded bytes before the buffer of the running read, up to [`DICTIONARY`] of them, if blocks are linked.
     history: Vec<u8>,
     pending: Pending,
@@ -402,7 +402,7 @@ impl FrameCursor {
             FramePart::Block(block) => block,
             FramePart::FrameEnd(frame) => {
                 if at.frame.is_none() {
-                    self.content = Content::of(frame);
+                    self.content = FrameContent::of(frame);
                 }
                 self.content.end(source, self.walker.at)?;
                 self.history.clear();
@@ -411,7 +411,7 @@ impl FrameCursor {
             FramePart::End => return Err(corrupt("LZ4 frames end before the data does")),
         };
         if at.frame.is_none() {
-            self.content = Content::of(block.frame);
+            self.content = FrameContent::of(block.frame);
         } else if self.content.is_short() {
             stream.meet_short()?;
         }

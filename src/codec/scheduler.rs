@@ -51,7 +51,7 @@ pub(super) struct Scheduler {
     /// Bytes that count in the cache, see [`MemoryPermit`](super::MemoryPermit).
     pub(super) used: AtomicU64,
     /// Guards all of it; never held while a job runs or a thread is joined.
-    state: Mutex<State>,
+    state: Mutex<SchedulerState>,
     /// Signalled when a decode ends or memory is given back, if a thread waits for that.
     changed: Condvar,
     /// Signalled when a job comes or the scheduler stops.
@@ -65,7 +65,7 @@ type Wanted = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// What is admitted, and what the threads that decode ahead have to do.
 #[derive(Default)]
-struct State {
+struct SchedulerState {
     gate: Gate,
     /// Threads that wait to be admitted.
     waiting: usize,
@@ -95,9 +95,9 @@ impl Scheduler {
         Arc::new(Self {
             budget,
             used: AtomicU64::new(0),
-            state: Mutex::new(State {
+            state: Mutex::new(SchedulerState {
                 gate,
-                ..State::default()
+                ..SchedulerState::default()
             }),
             changed: Condvar::new(),
             called: Condvar::new(),
@@ -219,9 +219,9 @@ impl Scheduler {
     /// Waits until the gate admits the thread, and tells whether it has: the mount may end before.
     fn wait_until<'a>(
         &self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, SchedulerState>,
         mut admits: impl FnMut(&mut Gate) -> bool,
-    ) -> (MutexGuard<'a, State>, bool) {
+    ) -> (MutexGuard<'a, SchedulerState>, bool) {
         while !admits(&mut state.gate) {
             state.waiting = state.waiting.saturating_add(1);
             let woken = self.changed.wait_timeout(state, LOOK_EVERY);
@@ -235,7 +235,7 @@ impl Scheduler {
     }
 
     /// Wakes the threads that wait to be admitted. There is none as a rule, and waking none costs a system call.
-    fn signal(&self, state: MutexGuard<'_, State>) {
+    fn signal(&self, state: MutexGuard<'_, SchedulerState>) {
         let waiting = state.waiting > 0;
         drop(state);
         if waiting {
@@ -334,7 +334,7 @@ impl Scheduler {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SchedulerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

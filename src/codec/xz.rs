@@ -25,7 +25,7 @@ use super::chunked::{Headers, array_at, corrupt, unsupported};
 use super::deflate::crc32;
 use super::entries::Entries;
 use super::input::{Input, PIECE};
-use super::{Codec, Cursor, Opened, Stream};
+use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Lasting, Result};
 use crate::source::{Source, at_most, checked_end, each_piece, len_u64};
 
@@ -55,14 +55,14 @@ impl Codec for Xz {
         *b"xz\0\0"
     }
 
-    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
         if data_size > 0 || !stored.is_empty() {
             let magic = array_at::<6>(stored.as_ref(), 0)?;
             if magic != MAGIC {
                 return Err(corrupt(format!("xz stream that begins with {magic:02x?}")));
             }
         }
-        Ok(Opened {
+        Ok(Framed {
             framing: "stream",
             stream: Arc::new(XzPayload {
                 stored,
@@ -90,7 +90,7 @@ impl Codec for Xz {
 }
 
 /// The blocks of a payload that is one stream.
-struct Index {
+struct XzIndex {
     /// Offsets in the payload, by decoded offset.
     blocks: Entries<u64>,
     /// Offset of the index: no block reaches beyond it.
@@ -102,7 +102,7 @@ struct XzPayload {
     stored: Arc<dyn Source>,
     data_size: u64,
     /// `None` inside if the payload has no sound index, or several streams.
-    index: Lasting<Option<Index>>,
+    index: Lasting<Option<XzIndex>>,
 }
 
 impl XzPayload {
@@ -110,7 +110,7 @@ impl XzPayload {
     ///
     /// # Errors
     /// [`Error::Io`].
-    fn index(&self) -> Result<Option<&Index>> {
+    fn index(&self) -> Result<Option<&XzIndex>> {
         let read = || match read_index(self.stored.as_ref(), self.data_size) {
             Err(error @ Error::Io { .. }) => Err(error),
             index => Ok(index.ok()),
@@ -314,7 +314,7 @@ fn process(decoder: &mut XzStream, input: &[u8], out: &mut [u8]) -> Result<(usiz
 }
 
 /// Reads the index of a payload that is one stream.
-fn read_index(stored: &dyn Source, data_size: u64) -> Result<Index> {
+fn read_index(stored: &dyn Source, data_size: u64) -> Result<XzIndex> {
     let mut headers = Headers::new(stored);
     let footer = footer_offset(stored)?;
     let [c0, c1, c2, c3, body @ .., y, z] = headers.array::<12>(footer)?;
@@ -358,7 +358,7 @@ fn read_index(stored: &dyn Source, data_size: u64) -> Result<Index> {
     if zero != 0 || !whole || sum != computed || block != at || decoded != data_size {
         return Err(corrupt("xz index that does not fit its stream"));
     }
-    Ok(Index { blocks, at })
+    Ok(XzIndex { blocks, at })
 }
 
 /// The offset of the footer: before the padding, which is of zeros.

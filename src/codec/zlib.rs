@@ -15,11 +15,11 @@ mod wrapper;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::index::{Index, Point, WINDOW, Window};
+use self::index::{Point, PointIndex, WINDOW, Window};
 use self::wrapper::Wrapper;
 use super::inflate::{Inflate, Stop};
 use super::input::{Input, PIECE, keep_last};
-use super::{Cache, Codec, Cursor, Edited, Opened, SEGMENT, Stream};
+use super::{Cache, Codec, Cursor, Edited, Framed, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, at_most, len_u64};
 
@@ -56,18 +56,21 @@ impl Codec for Zlib {
         CODE
     }
 
-    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
         let (wrapper, start) = match data_size {
             0 => (Wrapper::Zlib, HEADER_LEN),
             _ => Wrapper::open(stored.as_ref())?,
         };
-        Ok(Opened {
+        Ok(Framed {
             framing: wrapper.framing(),
             stream: Arc::new(Deflated {
                 stored,
                 wrapper,
                 data_size,
-                index: Mutex::new(Index::new(Point::first(start, wrapper.sum_of_nothing()))),
+                index: Mutex::new(PointIndex::new(Point::first(
+                    start,
+                    wrapper.sum_of_nothing(),
+                ))),
             }),
         })
     }
@@ -120,11 +123,11 @@ struct Deflated {
     stored: Arc<dyn Source>,
     wrapper: Wrapper,
     data_size: u64,
-    index: Mutex<Index>,
+    index: Mutex<PointIndex>,
 }
 
 impl Deflated {
-    fn index(&self) -> MutexGuard<'_, Index> {
+    fn index(&self) -> MutexGuard<'_, PointIndex> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -183,7 +186,7 @@ impl Stream for Deflated {
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
         let first = self.index().before(0);
-        let index = Index::import(first, entries, self.data_size, self.stored.len())?;
+        let index = PointIndex::import(first, entries, self.data_size, self.stored.len())?;
         Some(Arc::new(Self {
             stored: Arc::clone(&self.stored),
             wrapper: self.wrapper,

@@ -19,15 +19,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::chunked::corrupt;
 use super::entries::Entries;
 use super::input::{Input, PIECE};
-use super::{Codec, Cursor, Opened, SEGMENT, Stream};
+use super::{Codec, Cursor, Framed, SEGMENT, Stream};
 use crate::error::{Error, Result};
 use crate::source::{PooledBuf, Source, checked_end, each_piece, len_u64};
 use frame::{Frames, next_frame};
 #[cfg(feature = "blosc")]
 pub(super) use native::Decoder;
-pub(super) use native::Encoder;
+pub(super) use native::ZstdEncoder;
 use native::{Moved, Running, Snapshot};
-use slot::{Seat, Slot};
+use slot::{DecoderSlot, Seat};
 
 /// Level of what is written: the library's and the ecosystem's default.
 const LEVEL: i32 = 3;
@@ -48,8 +48,8 @@ impl Codec for Zstd {
         *b"zstd"
     }
 
-    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Opened> {
-        Ok(Opened {
+    fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
+        Ok(Framed {
             framing: "frame",
             stream: Arc::new(ZstdStream::new(stored, data_size)?),
         })
@@ -62,7 +62,7 @@ impl Codec for Zstd {
         out: &mut dyn Write,
     ) -> Result<()> {
         let written = |cause| Error::io("writing a zstd frame", cause);
-        let mut encoder = Encoder::new(LEVEL)?;
+        let mut encoder = ZstdEncoder::new(LEVEL)?;
         encoder.begin(decoded.len())?;
         let mut packed = PooledBuf::<u8>::of(PIECE);
         each_piece(decoded, 0..decoded.len(), PIECE, |mut bytes| {
@@ -89,7 +89,7 @@ impl Codec for Zstd {
 #[derive(Clone)]
 struct Checkpoint {
     at: u64,
-    slot: Arc<Slot>,
+    slot: Arc<DecoderSlot>,
     state: Arc<Snapshot>,
 }
 
@@ -100,7 +100,7 @@ struct ZstdStream {
     /// Whether frames are so large that there are snapshots, and all cursors share one decoder.
     large: bool,
     /// The shared decoder made last. It lives as long as cursors and checkpoints use it.
-    slot: Mutex<Weak<Slot>>,
+    slot: Mutex<Weak<DecoderSlot>>,
     frames: Mutex<Frames>,
     snapshots: Mutex<Entries<Option<Checkpoint>>>,
 }
@@ -143,12 +143,12 @@ impl ZstdStream {
     }
 
     /// A decoder for frames with a window of `window` bytes: the shared one, if it is of that size.
-    fn slot(&self, window: usize) -> Result<Arc<Slot>> {
+    fn slot(&self, window: usize) -> Result<Arc<DecoderSlot>> {
         let mut shared = lock(&self.slot);
         if let Some(slot) = shared.upgrade().filter(|slot| slot.window() == window) {
             return Ok(slot);
         }
-        let slot = Slot::new(window)?;
+        let slot = DecoderSlot::new(window)?;
         if self.large {
             *shared = Arc::downgrade(&slot);
         }
@@ -165,7 +165,7 @@ impl ZstdStream {
     }
 
     /// Keeps a copy of a running decoder's state, if there is none nearby.
-    fn keep(&self, offset: u64, at: u64, slot: &Arc<Slot>, running: &Running) {
+    fn keep(&self, offset: u64, at: u64, slot: &Arc<DecoderSlot>, running: &Running) {
         let mut snapshots = lock(&self.snapshots);
         if slot.window() > SNAPSHOT_WINDOW || !snapshots.wants(offset) {
             return;
@@ -220,7 +220,7 @@ impl Stream for ZstdStream {
                 .filter_map(|(_, kept)| kept.as_ref())
         };
         let states: usize = checkpoints().map(|kept| kept.state.len()).sum();
-        let mut slots: Vec<&Arc<Slot>> = checkpoints().map(|kept| &kept.slot).collect();
+        let mut slots: Vec<&Arc<DecoderSlot>> = checkpoints().map(|kept| &kept.slot).collect();
         slots.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let slots: usize = slots.iter().map(|slot| slot.bytes()).sum();
         let frames = lock(&self.frames).held();

@@ -16,10 +16,10 @@ use super::identity::Identity;
 use super::location::Location;
 use super::pieces::PIECE;
 use crate::codec::CountedBuf;
-use crate::codec::index_store::{self, Kind};
+use crate::codec::index_store::{self, FileFormat};
 use crate::error::Result;
 
-static PIECES: Kind = Kind {
+static PIECES: FileFormat = FileFormat {
     magic: *b"ASDFFAR\x01",
     suffix: ".piece",
     // with what stands before the piece

@@ -21,7 +21,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::chunk::{BlockDecoder, Chunk};
+use super::chunk::{BlockDecoder, BloscChunk};
 use crate::codec::chunked::{Headers, array_at, corrupt, unsupported};
 use crate::error::Result;
 use crate::source::{PooledBuf, Source, len_u64};
@@ -54,19 +54,19 @@ pub(super) struct Cframe {
     /// Decoded bytes of each chunk but the last; `None` if that varies.
     chunk_size: Option<u64>,
     typesize: u8,
-    offsets: Chunk,
+    offsets: BloscChunk,
     /// The packed offsets that were looked at last.
-    piece: Mutex<Option<Piece>>,
+    piece: Mutex<Option<OffsetsPiece>>,
 }
 
 /// Decoded bytes of the chunk of offsets.
-struct Piece {
+struct OffsetsPiece {
     /// Where in the chunk they begin.
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl Piece {
+impl OffsetsPiece {
     /// The offset at `at` in the chunk, if it is here.
     fn get(&self, at: u64) -> Option<[u8; OFFSET]> {
         let within = usize::try_from(at.checked_sub(self.start)?).ok()?;
@@ -119,8 +119,8 @@ impl Cframe {
         // As many offsets as there can be: chunks hold data, or take room.
         let room = stored.len().saturating_sub(end);
         let offsets = match size {
-            0 => Chunk::special(1, 1, 0)?,
-            _ => Chunk::read(&mut headers, end, room, u64::MAX)?,
+            0 => BloscChunk::special(1, 1, 0)?,
+            _ => BloscChunk::read(&mut headers, end, room, u64::MAX)?,
         };
         let chunk_size = Some(chunk_size).filter(|_| !varies);
         if let Some(chunk_size) = chunk_size
@@ -156,7 +156,7 @@ impl Cframe {
         stored: &dyn Source,
         start: u64,
         number: u64,
-    ) -> Result<Chunk> {
+    ) -> Result<BloscChunk> {
         let offset = self.offset(stored, number)?;
         let [.., top] = offset;
         let room = self.size.saturating_sub(start);
@@ -164,10 +164,10 @@ impl Cframe {
             let size = self
                 .chunk_size
                 .ok_or_else(|| unsupported("special Blosc2 chunks of various sizes"))?;
-            return Chunk::special(top & !SPECIAL, self.typesize, size.min(room));
+            return BloscChunk::special(top & !SPECIAL, self.typesize, size.min(room));
         }
         let at = self.header.saturating_add(u64::from_le_bytes(offset));
-        let chunk = Chunk::read(headers, at, self.end.saturating_sub(at), room)?;
+        let chunk = BloscChunk::read(headers, at, self.end.saturating_sub(at), room)?;
         let wanted = self.chunk_size.map(|size| size.min(room));
         if wanted.is_some_and(|size| size != chunk.size) {
             return Err(corrupt(format!(
@@ -201,7 +201,7 @@ impl Cframe {
     }
 
     /// Decodes the block of packed offsets that has the byte at `at`, and gives the piece around it.
-    fn unpack(&self, stored: &dyn Source, at: u64) -> Result<Piece> {
+    fn unpack(&self, stored: &dyn Source, at: u64) -> Result<OffsetsPiece> {
         let n = at.checked_div(self.offsets.block).unwrap_or_default();
         let start = n.saturating_mul(self.offsets.block);
         let mut block = PooledBuf::of(self.offsets.block_len(n));
@@ -209,7 +209,7 @@ impl Cframe {
         let within = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
         let skipped = within & !PIECE.saturating_sub(1);
         let rest = block.get(skipped..).unwrap_or_default();
-        Ok(Piece {
+        Ok(OffsetsPiece {
             start: start.saturating_add(len_u64(skipped)),
             bytes: rest.get(..PIECE).unwrap_or(rest).to_vec(),
         })

@@ -61,7 +61,7 @@ enum Filter {
 
 /// What the blocks are made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Content {
+enum ChunkContent {
     /// Block starts, then streams.
     Packed,
     /// The decoded bytes, behind the header.
@@ -72,7 +72,7 @@ enum Content {
 
 /// A chunk whose header has been read and checked against the payload.
 #[derive(Debug, Clone)]
-pub(super) struct Chunk {
+pub(super) struct BloscChunk {
     /// Offset of the header in the payload.
     at: u64,
     /// Bytes of the chunk.
@@ -90,10 +90,10 @@ pub(super) struct Chunk {
     registered: u8,
     /// In the order of encoding.
     filters: Vec<Filter>,
-    content: Content,
+    content: ChunkContent,
 }
 
-impl Chunk {
+impl BloscChunk {
     /// Reads the header at `at` of a chunk that may take `room` bytes of the payload and `data_room` decoded bytes.
     pub(super) fn read(headers: &mut Headers, at: u64, room: u64, data_room: u64) -> Result<Self> {
         let [version, _, flags, typesize, sizes @ ..] = headers.array::<16>(at)?;
@@ -129,18 +129,18 @@ impl Chunk {
             format: flags >> 5,
             registered: 0,
             filters: Vec::new(),
-            content: Content::Packed,
+            content: ChunkContent::Packed,
         };
         if let Some(extended) = extended {
             chunk.extend(headers, &extended)?;
         } else {
             chunk.set_filters(flags);
         }
-        if chunk.content == Content::Packed && flags & STORED != 0 {
+        if chunk.content == ChunkContent::Packed && flags & STORED != 0 {
             if len.saturating_sub(header) < size {
                 return Err(corrupt("stored Blosc chunk that is too short"));
             }
-            chunk.content = Content::Stored;
+            chunk.content = ChunkContent::Stored;
         }
         chunk.check_blocks()?;
         Ok(chunk)
@@ -161,7 +161,7 @@ impl Chunk {
             format: 0,
             registered: 0,
             filters: Vec::new(),
-            content: Content::Run(special_value(kind, typesize)?),
+            content: ChunkContent::Run(special_value(kind, typesize)?),
         };
         chunk.check_blocks()?;
         Ok(chunk)
@@ -205,9 +205,9 @@ impl Chunk {
                         headers.array(self.at.saturating_add(EXTENDED).saturating_add(n))?;
                     value.push(byte);
                 }
-                self.content = Content::Run(value);
+                self.content = ChunkContent::Run(value);
             }
-            kind => self.content = Content::Run(special_value(kind, self.typesize)?),
+            kind => self.content = ChunkContent::Run(special_value(kind, self.typesize)?),
         }
         Ok(())
     }
@@ -229,23 +229,25 @@ impl Chunk {
     fn check_blocks(&mut self) -> Result<()> {
         let typesize = u64::from(self.typesize.max(1));
         match &self.content {
-            Content::Packed if self.block.min(self.size) > MAX_BLOCK => Err(unsupported(format!(
-                "Blosc block of {} bytes, at most {MAX_BLOCK} allowed",
-                self.block
-            ))),
-            Content::Packed => {
+            ChunkContent::Packed if self.block.min(self.size) > MAX_BLOCK => {
+                Err(unsupported(format!(
+                    "Blosc block of {} bytes, at most {MAX_BLOCK} allowed",
+                    self.block
+                )))
+            }
+            ChunkContent::Packed => {
                 let starts = self.blocks().saturating_mul(4);
                 if self.header.saturating_add(starts) > self.len && self.size > 0 {
                     return Err(corrupt("Blosc chunk without room for its block starts"));
                 }
                 Ok(())
             }
-            Content::Run(value)
+            ChunkContent::Run(value)
                 if value.is_empty() || !self.size.is_multiple_of(len_u64(value.len())) =>
             {
                 Err(corrupt("Blosc run that is not of whole elements"))
             }
-            Content::Stored | Content::Run(_) => {
+            ChunkContent::Stored | ChunkContent::Run(_) => {
                 self.block = PLAIN_BLOCK.saturating_mul(typesize);
                 Ok(())
             }
@@ -271,12 +273,12 @@ impl Chunk {
         offset: u64,
     ) -> Result<Option<[u8; N]>> {
         match &self.content {
-            Content::Packed => Ok(None),
-            Content::Stored => {
+            ChunkContent::Packed => Ok(None),
+            ChunkContent::Stored => {
                 let start = self.at.saturating_add(self.header);
                 array_at(stored, start.saturating_add(offset)).map(Some)
             }
-            Content::Run(value) => {
+            ChunkContent::Run(value) => {
                 let within = offset.checked_rem(len_u64(value.len())).unwrap_or_default();
                 let skipped = usize::try_from(within).unwrap_or_default();
                 let mut bytes = value.iter().copied().cycle().skip(skipped);
@@ -289,7 +291,7 @@ impl Chunk {
 
     /// Bytes of memory that decoding a block takes beside the block: its streams, two buffers for filters, what deltas are to.
     pub(super) fn scratch(&self) -> u64 {
-        if self.content != Content::Packed {
+        if self.content != ChunkContent::Packed {
             return 0;
         }
         let block = self.block.min(self.size);
@@ -364,25 +366,25 @@ impl BlockDecoder {
     pub(super) fn decode(
         &mut self,
         stored: &dyn Source,
-        chunk: &Chunk,
+        chunk: &BloscChunk,
         n: u64,
         out: &mut [u8],
     ) -> Result<()> {
         match &chunk.content {
-            Content::Stored => {
+            ChunkContent::Stored => {
                 let offset = chunk
                     .at
                     .saturating_add(chunk.header)
                     .saturating_add(n.saturating_mul(chunk.block));
                 return stored.read_exact_at(out, offset);
             }
-            Content::Run(value) => {
+            ChunkContent::Run(value) => {
                 for element in out.chunks_mut(value.len().max(1)) {
                     element.copy_from_slice(value.get(..element.len()).unwrap_or_default());
                 }
                 return Ok(());
             }
-            Content::Packed => {}
+            ChunkContent::Packed => {}
         }
         let delta = chunk.filters.contains(&Filter::Delta);
         if delta && n > 0 {
@@ -405,7 +407,7 @@ impl BlockDecoder {
     }
 
     /// Decodes the first block of a chunk and keeps it, unless it is there.
-    fn decode_first(&mut self, stored: &dyn Source, chunk: &Chunk) -> Result<()> {
+    fn decode_first(&mut self, stored: &dyn Source, chunk: &BloscChunk) -> Result<()> {
         if self.first.as_ref().is_none_or(|&(at, _)| at != chunk.at) {
             let mut first = PooledBuf::of(chunk.block_len(0));
             self.decode(stored, chunk, 0, &mut first)?;
@@ -415,7 +417,13 @@ impl BlockDecoder {
     }
 
     /// Decodes the streams of block `n` into `out`.
-    fn unpack(&mut self, stored: &dyn Source, chunk: &Chunk, n: u64, out: &mut [u8]) -> Result<()> {
+    fn unpack(
+        &mut self,
+        stored: &dyn Source,
+        chunk: &BloscChunk,
+        n: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
         let codec = Inner::new(chunk.format, chunk.registered);
         if chunk.dictionary {
             self.read_dictionary(stored, chunk)?;
@@ -448,7 +456,7 @@ impl BlockDecoder {
     }
 
     /// Reads the dictionary of a chunk, unless it is there.
-    fn read_dictionary(&mut self, stored: &dyn Source, chunk: &Chunk) -> Result<()> {
+    fn read_dictionary(&mut self, stored: &dyn Source, chunk: &BloscChunk) -> Result<()> {
         if self
             .dictionary
             .as_ref()
@@ -486,7 +494,7 @@ impl BlockDecoder {
 
 /// Undoes the filters of a chunk: from the first buffer, through both, into `out`.
 fn unfilter(
-    chunk: &Chunk,
+    chunk: &BloscChunk,
     first: Option<&[u8]>,
     [from, to]: [&mut PooledBuf<u8>; 2],
     out: &mut [u8],
@@ -532,7 +540,7 @@ impl<'a> Packed<'a> {
     /// The streams of block `n`, which decodes to `size` bytes.
     fn new(
         stored: &'a dyn Source,
-        chunk: &Chunk,
+        chunk: &BloscChunk,
         n: u64,
         size: usize,
         streams: usize,

@@ -8,7 +8,9 @@
 
 use std::io::Write;
 
-use super::chunk::{BIT_SHUFFLED, Chunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED};
+use super::chunk::{
+    BIT_SHUFFLED, BloscChunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED,
+};
 use super::filters::{bit_shuffle, shuffle};
 use crate::codec::chunked::{Headers, array_at, corrupt};
 use crate::codec::splice::{Edited, Framing, StoredChunk, write};
@@ -37,7 +39,7 @@ const FORMAT: u8 = 7 << 5;
 
 /// What the blocks of a chunk are like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct BlockShape {
     typesize: u8,
     pub(super) block: usize,
     /// [`SHUFFLED`] or [`BIT_SHUFFLED`], or nothing; of Blosc2 not [`BIT_SHUFFLED`].
@@ -45,7 +47,7 @@ pub(super) struct Shape {
     pub(super) blosc2: bool,
 }
 
-impl Default for Shape {
+impl Default for BlockShape {
     fn default() -> Self {
         // A shuffle of elements of one byte moves nothing, but it is what abacusutils asks for.
         Self {
@@ -57,7 +59,7 @@ impl Default for Shape {
     }
 }
 
-impl Shape {
+impl BlockShape {
     /// That of a new chunk of Blosc2, with elements of so many bytes.
     pub(super) fn of_blosc2(typesize: u8) -> Self {
         let size = usize::from(typesize.max(1));
@@ -124,7 +126,7 @@ impl Shape {
 }
 
 /// The header of a chunk of `len` bytes that holds so many `decoded` ones.
-pub(super) fn header(shape: Shape, flags: u8, decoded: u64, len: u64) -> Vec<u8> {
+pub(super) fn header(shape: BlockShape, flags: u8, decoded: u64, len: u64) -> Vec<u8> {
     let block = len_u64(shape.block).min(decoded);
     let sizes = [decoded, block, len].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
     let sizes = sizes.map(u32::to_le_bytes);
@@ -156,23 +158,23 @@ pub(super) fn header(shape: Shape, flags: u8, decoded: u64, len: u64) -> Vec<u8>
 }
 
 /// Reads the headers of chunks, and writes chunks.
-pub(super) struct Encoder {
-    zstd: zstd::Encoder,
+pub(super) struct BloscEncoder {
+    zstd: zstd::ZstdEncoder,
     filtered: Vec<u8>,
     packed: Vec<u8>,
 }
 
-impl Encoder {
+impl BloscEncoder {
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
-            zstd: zstd::Encoder::new(LEVEL)?,
+            zstd: zstd::ZstdEncoder::new(LEVEL)?,
             filtered: Vec::new(),
             packed: Vec::new(),
         })
     }
 
     /// Packs a block; one that does not get smaller stays as it is behind its filter.
-    pub(super) fn pack(&mut self, shape: Shape, block: &[u8]) -> &[u8] {
+    pub(super) fn pack(&mut self, shape: BlockShape, block: &[u8]) -> &[u8] {
         self.filtered.resize(block.len(), 0);
         let typesize = usize::from(shape.typesize);
         match shape.filter {
@@ -188,7 +190,7 @@ impl Encoder {
     }
 
     /// A chunk of `bytes`: packed if that makes it smaller.
-    pub(super) fn chunk(&mut self, shape: Shape, bytes: &[u8]) -> Vec<u8> {
+    pub(super) fn chunk(&mut self, shape: BlockShape, bytes: &[u8]) -> Vec<u8> {
         let header = |flags, len| header(shape, flags, len_u64(bytes.len()), len_u64(len));
         let mut chunk = header(PACKED, 0);
         let mut starts = Vec::new();
@@ -213,12 +215,12 @@ impl Encoder {
     }
 }
 
-impl Framing for Encoder {
+impl Framing for BloscEncoder {
     const CHUNK: u64 = CHUNK_LEN;
 
-    type Shape = Shape;
+    type Shape = BlockShape;
 
-    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, Shape)> {
+    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, BlockShape)> {
         let source = edited.stored.as_ref();
         let len = u64::from(u32::from_be_bytes(array_at(source, at)?));
         let chunk_at = at.saturating_add(4);
@@ -227,8 +229,8 @@ impl Framing for Encoder {
             return Err(corrupt("Blosc chunk that is cut short"));
         }
         let data_room = edited.stored_len.saturating_sub(start);
-        let chunk = Chunk::read(&mut Headers::new(source), chunk_at, len, data_room)?;
-        let shape = Shape::of(array_at(source, chunk_at)?).unwrap_or_default();
+        let chunk = BloscChunk::read(&mut Headers::new(source), chunk_at, len, data_room)?;
+        let shape = BlockShape::of(array_at(source, chunk_at)?).unwrap_or_default();
         let stored = StoredChunk {
             stored: at..end,
             size: chunk.size,
@@ -236,7 +238,7 @@ impl Framing for Encoder {
         Ok((stored, shape))
     }
 
-    fn encode(&mut self, bytes: &[u8], shape: &Shape, out: &mut dyn Write) -> Result<()> {
+    fn encode(&mut self, bytes: &[u8], shape: &BlockShape, out: &mut dyn Write) -> Result<()> {
         let chunk = self.chunk(*shape, bytes);
         write(out, &u32_len(chunk.len()).to_be_bytes())?;
         write(out, &chunk)
@@ -271,9 +273,9 @@ mod tests {
         found
     }
 
-    fn stored(plain: &[u8], size: usize, shape: Shape) -> Vec<u8> {
+    fn stored(plain: &[u8], size: usize, shape: BlockShape) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut encoder = Encoder::new().unwrap();
+        let mut encoder = BloscEncoder::new().unwrap();
         for chunk in plain.chunks(size) {
             encoder.encode(chunk, &shape, &mut out).unwrap();
         }
@@ -343,9 +345,9 @@ mod tests {
         let packed = |flags, typesize| {
             let mut header = [2, 1, flags, typesize, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 0, 0];
             header[12] = 200;
-            Shape::of(header)
+            BlockShape::of(header)
         };
-        assert_eq!(packed(FLAGS | SHUFFLED, 1), Some(Shape::default()));
+        assert_eq!(packed(FLAGS | SHUFFLED, 1), Some(BlockShape::default()));
         assert!(packed(FLAGS | BIT_SHUFFLED, 8).is_some());
         assert_eq!(packed(1 << 5 | SHUFFLED, 4), None);
         assert_eq!(packed(FLAGS | DELTA, 4), None);
@@ -363,7 +365,7 @@ mod tests {
             (writes, len) in edits(6000),
         ) {
             let before = if packs { image(6000) } else { noise(6000) };
-            let shape = Shape { typesize, block: usize::from(typesize) * 64, filter, blosc2: false };
+            let shape = BlockShape { typesize, block: usize::from(typesize) * 64, filter, blosc2: false };
             let stored = stored(&before, size, shape);
             let case = EditCase { framing: PREFIXED, stored, before, writes, len };
             let edited = case.run(&BLSC);

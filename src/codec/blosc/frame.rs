@@ -9,7 +9,7 @@
 use std::io::Write;
 
 use super::chunk::STORED;
-use super::encode::{Encoder, Shape, header};
+use super::encode::{BlockShape, BloscEncoder, header};
 use crate::codec::chunked::{array_at, corrupt};
 use crate::codec::splice::write;
 use crate::error::Result;
@@ -79,13 +79,13 @@ impl FrameShape {
 /// # Errors
 /// Of reading `decoded`, and of `out`.
 pub(super) fn encode(
-    encoder: &mut Encoder,
+    encoder: &mut BloscEncoder,
     frame: FrameShape,
     decoded: &dyn Source,
     out: &mut dyn Write,
 ) -> Result<()> {
     let frame = frame.of_len(decoded.len());
-    let shape = Shape::of_blosc2(frame.typesize);
+    let shape = BlockShape::of_blosc2(frame.typesize);
     let mut offsets = Vec::new();
     let chunk = at_most(frame.chunk.into(), usize::MAX);
     let mut end: u64 = 0;
@@ -142,7 +142,7 @@ fn offsets_chunk(offsets: &[u8]) -> Vec<u8> {
     if offsets.is_empty() {
         return Vec::new();
     }
-    let shape = Shape::of_blosc2(OFFSET);
+    let shape = BlockShape::of_blosc2(OFFSET);
     let len = shape.header_len().saturating_add(len_u64(offsets.len()));
     [
         &header(shape, STORED, len_u64(offsets.len()), len)[..],

@@ -6,7 +6,7 @@
 use std::io::Write;
 
 use super::chunk::STORED;
-use super::encode::{Encoder, PACKED, Shape, header, u32_len};
+use super::encode::{BlockShape, BloscEncoder, PACKED, header, u32_len};
 use crate::codec::chunked::corrupt;
 use crate::codec::splice::write;
 use crate::error::{Error, Result};
@@ -20,8 +20,8 @@ const MAX_LEN: u64 = 0x7FFF_FFFF;
 /// # Errors
 /// [`Error::NoRoom`] if it is more than a chunk holds; of reading `decoded`, and of `out`.
 pub(super) fn encode(
-    encoder: &mut Encoder,
-    shape: Shape,
+    encoder: &mut BloscEncoder,
+    shape: BlockShape,
     decoded: &dyn Source,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -67,7 +67,7 @@ pub(super) fn encode(
 }
 
 /// Writes the bytes behind a header.
-fn store(shape: Shape, decoded: &dyn Source, out: &mut dyn Write) -> Result<()> {
+fn store(shape: BlockShape, decoded: &dyn Source, out: &mut dyn Write) -> Result<()> {
     let len = decoded.len();
     let mut first = [0; 4];
     if len >= 4 {

@@ -30,7 +30,7 @@ fn prefixed(chunks: &[&[u8]]) -> Vec<u8> {
     chunks.iter().flat_map(with_len).collect()
 }
 
-fn open(codec: &Blosc, stored: Vec<u8>, data_size: u64) -> Opened {
+fn open(codec: &Blosc, stored: Vec<u8>, data_size: u64) -> Framed {
     codec
         .open(Arc::new(Memory::new(stored)), data_size)
         .unwrap()

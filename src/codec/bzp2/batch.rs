@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::thread;
 
-use super::bits::{Fault, Finder, Mark};
+use super::bits::{BitFault, Finder, Mark};
 use super::block::{Pointers, follow};
 use super::runs::{Span, measure, span};
 use super::{block_len, damaged};
@@ -198,7 +198,7 @@ pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
     let marked = Marked::read(batch, batch.count, limit)?;
     let to_the_end = marked.to_the_end;
     let mut found = decode_marked(batch, &marked);
-    if matches!(found, Err(Fault::Short)) && !to_the_end {
+    if matches!(found, Err(BitFault::Short)) && !to_the_end {
         // A mark by chance, or very long codes.
         let mut alone = Marked::read(batch, usize::MAX, MAX_STORED)?;
         alone.blocks.truncate(1);
@@ -212,7 +212,7 @@ pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
 }
 
 /// Decodes the blocks that were found, and gives the first and those that follow it without a gap or damage.
-fn decode_marked(batch: &Batch<'_>, marked: &Marked) -> Result<Vec<Ready>, Fault> {
+fn decode_marked(batch: &Batch<'_>, marked: &Marked) -> Result<Vec<Ready>, BitFault> {
     let mut ready: Vec<Ready> = Vec::new();
     let mut expected = marked.blocks.first().copied();
     let mut first_fault = None;
@@ -243,7 +243,7 @@ fn decode_marked(batch: &Batch<'_>, marked: &Marked) -> Result<Vec<Ready>, Fault
 }
 
 /// Decodes each of the blocks, an equal part of them on each core; one part is this thread's.
-fn on_all_cores(batch: &Batch<'_>, marked: &Marked) -> Vec<Result<Ready, Fault>> {
+fn on_all_cores(batch: &Batch<'_>, marked: &Marked) -> Vec<Result<Ready, BitFault>> {
     let count = marked.blocks.len();
     let per_thread = count.div_ceil(cores().min(count).max(1)).max(1);
     let max_len = block_len(batch.level);
@@ -260,7 +260,7 @@ fn on_all_cores(batch: &Batch<'_>, marked: &Marked) -> Vec<Result<Ready, Fault>>
         let mut done = decode_blocks(bytes, own, max_len);
         for (thread, count) in others {
             done.extend(thread.join().unwrap_or_else(|_| {
-                let panicked = |_| Err(Fault::Bad("the decoder panicked"));
+                let panicked = |_| Err(BitFault::Bad("the decoder panicked"));
                 (0..count).map(panicked).collect()
             }));
         }
@@ -269,7 +269,7 @@ fn on_all_cores(batch: &Batch<'_>, marked: &Marked) -> Vec<Result<Ready, Fault>>
 }
 
 /// Decodes some blocks on this thread.
-fn decode_blocks(bytes: &[u8], starts: &[u64], max_len: usize) -> Vec<Result<Ready, Fault>> {
+fn decode_blocks(bytes: &[u8], starts: &[u64], max_len: usize) -> Vec<Result<Ready, BitFault>> {
     let mut faults = Vec::new();
     let mut good = Vec::new();
     for &start in starts {
@@ -281,17 +281,17 @@ fn decode_blocks(bytes: &[u8], starts: &[u64], max_len: usize) -> Vec<Result<Rea
         .into_iter()
         .map(|fault| {
             fault.and_then(|()| {
-                let (block, bytes) = columns.next().ok_or(Fault::Bad("it was not decoded"))?;
+                let (block, bytes) = columns.next().ok_or(BitFault::Bad("it was not decoded"))?;
                 ready(block, bytes)
             })
         })
         .collect()
 }
 
-fn ready(block: &Pointers, bytes: PooledBuf<u8>) -> Result<Ready, Fault> {
+fn ready(block: &Pointers, bytes: PooledBuf<u8>) -> Result<Ready, BitFault> {
     let (len, crc) = measure(&bytes);
     if crc != block.crc {
-        return Err(Fault::Bad("its checksum is wrong"));
+        return Err(BitFault::Bad("its checksum is wrong"));
     }
     Ok(Ready {
         bytes,

@@ -25,7 +25,7 @@ pub(super) enum Mark {
 
 /// Why bits can't be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum BitFault {
     /// There are not enough of them.
     Short,
     /// They contradict the format.
@@ -67,10 +67,10 @@ impl<'a> Bits<'a> {
     }
 
     /// An error if more bits have been read than there are.
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), BitFault> {
         let all = len_u64(self.bytes.len());
         if self.position() > all.saturating_mul(8) {
-            return Err(Fault::Short);
+            return Err(BitFault::Short);
         }
         Ok(())
     }
@@ -140,11 +140,11 @@ impl<'a> Bits<'a> {
     }
 
     /// Takes a mark.
-    pub(super) fn mark(&mut self) -> Result<Mark, Fault> {
+    pub(super) fn mark(&mut self) -> Result<Mark, BitFault> {
         let high = u64::from(self.take(24));
         let mark = high.wrapping_shl(24) | u64::from(self.take(24));
         self.check()?;
-        kind_of(mark).ok_or(Fault::Bad("neither a block nor the end of the stream"))
+        kind_of(mark).ok_or(BitFault::Bad("neither a block nor the end of the stream"))
     }
 }
 

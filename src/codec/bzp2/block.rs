@@ -11,7 +11,7 @@
     reason = "inner loops; every index is below a length checked where the table is made, see there"
 )]
 
-use super::bits::{Bits, Fault, Mark};
+use super::bits::{BitFault, Bits, Mark};
 use crate::source::PooledBuf;
 
 /// Bytes of a block for each level of compression.
@@ -58,24 +58,24 @@ struct Code {
 
 impl Pointers {
     /// Decodes the block whose mark is at bit `start`, and which may have `max_len` bytes at most.
-    pub(super) fn decode(bytes: &[u8], start: u64, max_len: usize) -> Result<Self, Fault> {
+    pub(super) fn decode(bytes: &[u8], start: u64, max_len: usize) -> Result<Self, BitFault> {
         let mut bits = Bits::new(bytes, start);
         if bits.mark()? != Mark::Block {
-            return Err(Fault::Bad("no block where one is expected"));
+            return Err(BitFault::Bad("no block where one is expected"));
         }
         let crc = bits.take(32);
         if bits.bit() {
-            return Err(Fault::Unsupported("randomised block of bzip2 0.9.0"));
+            return Err(BitFault::Unsupported("randomised block of bzip2 0.9.0"));
         }
         let origin = bits.take(24);
         let used = used_bytes(&mut bits);
         if used.is_empty() {
-            return Err(Fault::Bad("no byte in use"));
+            return Err(BitFault::Bad("no byte in use"));
         }
         let symbols = used.len() + 2;
         let groups = bits.take(3);
         if !(2..=6).contains(&groups) {
-            return Err(Fault::Bad("not 2 to 6 code tables"));
+            return Err(BitFault::Bad("not 2 to 6 code tables"));
         }
         let selectors = selectors(&mut bits, groups as usize)?;
         let codes = (0..groups)
@@ -86,7 +86,7 @@ impl Pointers {
         let counts = symbols_to_bytes(&mut bits, &used, &selectors, &codes, max_len, &mut table)?;
         bits.check()?;
         if origin as usize >= table.len() {
-            return Err(Fault::Bad("it begins behind its end"));
+            return Err(BitFault::Bad("it begins behind its end"));
         }
         link(&mut table, &counts);
         Ok(Self {
@@ -116,10 +116,10 @@ fn used_bytes(bits: &mut Bits<'_>) -> Vec<u8> {
 }
 
 /// Which code each group of symbols is in: move-to-front positions, in unary.
-fn selectors(bits: &mut Bits<'_>, groups: usize) -> Result<Vec<u8>, Fault> {
+fn selectors(bits: &mut Bits<'_>, groups: usize) -> Result<Vec<u8>, BitFault> {
     let count = bits.take(15);
     if count == 0 {
-        return Err(Fault::Bad("no selectors"));
+        return Err(BitFault::Bad("no selectors"));
     }
     let mut order = [0, 1, 2, 3, 4, 5];
     let mut selectors = Vec::with_capacity(count.min(MAX_SELECTORS) as usize);
@@ -128,7 +128,7 @@ fn selectors(bits: &mut Bits<'_>, groups: usize) -> Result<Vec<u8>, Fault> {
         while bits.bit() {
             position += 1;
             if position >= groups {
-                return Err(Fault::Bad("a selector of a table that there is not"));
+                return Err(BitFault::Bad("a selector of a table that there is not"));
             }
         }
         order[..=position].rotate_right(1);
@@ -142,13 +142,13 @@ fn selectors(bits: &mut Bits<'_>, groups: usize) -> Result<Vec<u8>, Fault> {
 
 impl Code {
     /// The code whose lengths follow: the first, then for each symbol steps up or down.
-    fn read(bits: &mut Bits<'_>, symbols: usize) -> Result<Self, Fault> {
+    fn read(bits: &mut Bits<'_>, symbols: usize) -> Result<Self, BitFault> {
         let mut lens = [0_u8; MAX_SYMBOLS];
         let mut len = bits.take(5);
         for place in &mut lens[..symbols] {
             loop {
                 if !(1..=MAX_BITS).contains(&len) {
-                    return Err(Fault::Bad("a code length beyond 20"));
+                    return Err(BitFault::Bad("a code length beyond 20"));
                 }
                 if !bits.bit() {
                     break;
@@ -160,7 +160,7 @@ impl Code {
         Self::of_lengths(&lens[..symbols])
     }
 
-    fn of_lengths(lens: &[u8]) -> Result<Self, Fault> {
+    fn of_lengths(lens: &[u8]) -> Result<Self, BitFault> {
         let mut code = Self {
             fast: Box::new([0; 1 << FAST_BITS]),
             limit: [0; MAX_BITS as usize + 1],
@@ -175,7 +175,7 @@ impl Code {
                 .filter(|&(_, &other)| u32::from(other) == len);
             for (symbol, _) in these {
                 if next >= 1 << len {
-                    return Err(Fault::Bad("more codes than there can be"));
+                    return Err(BitFault::Bad("more codes than there can be"));
                 }
                 if len <= FAST_BITS {
                     let from = (next << (FAST_BITS - len)) as usize;
@@ -192,7 +192,7 @@ impl Code {
     }
 
     #[inline]
-    fn next(&self, bits: &mut Bits<'_>) -> Result<u16, Fault> {
+    fn next(&self, bits: &mut Bits<'_>) -> Result<u16, BitFault> {
         let ahead = bits.peek();
         let fast = self.fast[(ahead >> (64 - FAST_BITS)) as usize];
         if fast != 0 {
@@ -209,10 +209,10 @@ impl Code {
                     .and_then(|place| self.symbols.get(place));
                 return symbol
                     .copied()
-                    .ok_or(Fault::Bad("a code that there is not"));
+                    .ok_or(BitFault::Bad("a code that there is not"));
             }
         }
-        Err(Fault::Bad("a code that there is not"))
+        Err(BitFault::Bad("a code that there is not"))
     }
 }
 
@@ -225,7 +225,7 @@ fn symbols_to_bytes(
     codes: &[Code],
     max_len: usize,
     table: &mut Vec<u32>,
-) -> Result<[u32; 256], Fault> {
+) -> Result<[u32; 256], BitFault> {
     let end = used.len() as u16 + 1;
     let mut order = [0_u8; 256];
     order[..used.len()].copy_from_slice(used);
@@ -239,7 +239,7 @@ fn symbols_to_bytes(
             let symbol = code.next(bits)?;
             if symbol < 2 {
                 if digit > max_len {
-                    return Err(Fault::Bad("a run longer than a block may be"));
+                    return Err(BitFault::Bad("a run longer than a block may be"));
                 }
                 run += digit << symbol;
                 digit <<= 1;
@@ -247,7 +247,7 @@ fn symbols_to_bytes(
             }
             if run > 0 {
                 if run > max_len - table.len() {
-                    return Err(Fault::Bad("more bytes than a block may have"));
+                    return Err(BitFault::Bad("more bytes than a block may have"));
                 }
                 counts[usize::from(order[0])] += run as u32;
                 table.resize(table.len() + run, u32::from(order[0]));
@@ -258,7 +258,7 @@ fn symbols_to_bytes(
                 return Ok(counts);
             }
             if table.len() >= max_len {
-                return Err(Fault::Bad("more bytes than a block may have"));
+                return Err(BitFault::Bad("more bytes than a block may have"));
             }
             // Below `end`, so below the number of bytes in use.
             let position = usize::from(symbol - 1);
@@ -270,7 +270,7 @@ fn symbols_to_bytes(
         }
         bits.check()?;
     }
-    Err(Fault::Bad("more symbols than selectors for them"))
+    Err(BitFault::Bad("more symbols than selectors for them"))
 }
 
 /// Adds the pointers: entry `n` of the sorted column is followed by the one that its byte, sorted, came from.

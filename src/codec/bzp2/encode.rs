@@ -49,7 +49,7 @@ const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// Writes a stream of all of `decoded`, in blocks of a level.
 pub(super) fn encode(decoded: &dyn Source, level: u8, out: &mut dyn Write) -> Result<()> {
-    let mut encoder = Encoder::begin(decoded, level, out)?;
+    let mut encoder = Bzip2Encoder::begin(decoded, level, out)?;
     encoder.encode(0..decoded.len())?;
     encoder.end()
 }
@@ -60,7 +60,7 @@ pub(super) fn reencode(edited: &Edited, level: u8, out: &mut dyn Write) -> Resul
         return encode(edited.decoded, level, out);
     };
     let len = edited.decoded.len();
-    let mut encoder = Encoder::begin(edited.decoded, level, out)?;
+    let mut encoder = Bzip2Encoder::begin(edited.decoded, level, out)?;
     let mut start = 0_u64;
     // What is to be encoded next; it begins where a block does.
     let mut new = 0..0;
@@ -83,7 +83,7 @@ pub(super) fn reencode(edited: &Edited, level: u8, out: &mut dyn Write) -> Resul
 }
 
 /// A stream under way.
-struct Encoder<'a> {
+struct Bzip2Encoder<'a> {
     decoded: &'a dyn Source,
     level: u8,
     at_once: usize,
@@ -92,7 +92,7 @@ struct Encoder<'a> {
     bits: Joiner<'a>,
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> Bzip2Encoder<'a> {
     /// Writes the header of the stream.
     fn begin(decoded: &'a dyn Source, level: u8, out: &'a mut dyn Write) -> Result<Self> {
         write(out, &MAGIC)?;
@@ -126,7 +126,7 @@ impl<'a> Encoder<'a> {
             if batch.is_empty() {
                 return Ok(());
             }
-            for block in on_all_cores(&batch, |piece| Block::new(piece, level)) {
+            for block in on_all_cores(&batch, |piece| PackedBlock::new(piece, level)) {
                 let block = block?;
                 self.count(block.checksum);
                 self.bits.add(&block.bytes, block.bits)?;
@@ -242,14 +242,14 @@ impl Runs {
 }
 
 /// A compressed block, without anything around it.
-struct Block {
+struct PackedBlock {
     /// Its bits, from the first on.
     bytes: Vec<u8>,
     bits: u64,
     checksum: u32,
 }
 
-impl Block {
+impl PackedBlock {
     /// Has the library make a stream of the bytes, and takes the block out of it.
     fn new(plain: &[u8], level: u8) -> Result<Self> {
         let failed = |cause| Error::io("compressing a bzip2 block", cause);

@@ -11,7 +11,7 @@ const LEVELS: RangeInclusive<u8> = 1..=9;
 
 /// A place to begin at: the mark of a block, or of the end of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct EntryPoint {
     /// Decoded bytes before it.
     pub(super) decoded: u64,
     /// Stored bits before it.
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub(super) combined: u32,
 }
 
-impl Entry {
+impl EntryPoint {
     /// The place behind a block that begins here.
     pub(super) fn behind(self, block: &Ready) -> Self {
         Self {
@@ -34,8 +34,8 @@ impl Entry {
     }
 }
 
-/// As bytes: [`Entry::bit`], [`Entry::level`] and [`Entry::combined`], little-endian.
-impl IndexEntry for Entry {
+/// As bytes: [`EntryPoint::bit`], [`EntryPoint::level`] and [`EntryPoint::combined`], little-endian.
+impl IndexEntry for EntryPoint {
     fn position(&self) -> u64 {
         self.bit
     }
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn an_entry_of_a_level_that_can_not_be_is_not_imported() {
         for level in 0..=10 {
-            let entry = Entry {
+            let entry = EntryPoint {
                 decoded: 5,
                 bit: 50,
                 level,
@@ -72,9 +72,9 @@ mod tests {
             };
             let mut bytes = Vec::new();
             entry.export(&mut bytes).unwrap();
-            let found = Entry::import(5, &mut Fields(&bytes));
+            let found = EntryPoint::import(5, &mut Fields(&bytes));
             assert_eq!(found, LEVELS.contains(&level).then_some(entry));
-            assert!(Entry::import(5, &mut Fields(&bytes[1..])).is_none());
+            assert!(EntryPoint::import(5, &mut Fields(&bytes[1..])).is_none());
         }
     }
 }

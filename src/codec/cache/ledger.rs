@@ -27,7 +27,7 @@ const AHEAD_SHARE: u64 = 4;
 
 /// What is kept, and what it counts.
 pub(super) struct Ledger {
-    pub(super) segments: LruCache<(u64, u64), Segment>,
+    pub(super) segments: LruCache<(u64, u64), CachedSegment>,
     /// Decoders at rest, the least recently parked first.
     pub(super) parked: Vec<Parked>,
     /// Bytes of cached segments by block.
@@ -41,7 +41,7 @@ pub(super) struct Ledger {
 }
 
 /// A cached segment.
-pub(super) struct Segment {
+pub(super) struct CachedSegment {
     /// It counts until the last reply from it is sent.
     pub(super) bytes: Arc<CountedBuf>,
     pub(super) used_at: u64,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Demand, Shared, State, start_of};
+use super::{DecodedState, Demand, Shared, start_of};
 
 /// Threads that may decode ahead in one block, if its stream can use several.
 pub(super) const JOBS: usize = 2;
@@ -13,7 +13,7 @@ const ROOM_FOR_JOBS: u64 = 64 << 20;
 
 impl Shared {
     /// Queues jobs that decode the segments sequential readers will want next, and one that tidies the stream.
-    pub(super) fn run_ahead(self: &Arc<Self>, state: &mut State) {
+    pub(super) fn run_ahead(self: &Arc<Self>, state: &mut DecodedState) {
         for job in 0..self.jobs() {
             let idle = state.ahead_jobs.get(job) == Some(&false);
             if idle && self.next_ahead(state, job).is_some() {
@@ -37,7 +37,7 @@ impl Shared {
     }
 
     /// Queues a job that decodes ahead. The job holds no reference to the block, which may be dropped before its turn.
-    fn queue_ahead(self: &Arc<Self>, state: &mut State, job: usize) {
+    fn queue_ahead(self: &Arc<Self>, state: &mut DecodedState, job: usize) {
         let shared = Arc::downgrade(self);
         let queued = self.cache.scheduler().later(Box::new(move || {
             if let Some(shared) = shared.upgrade() {
@@ -74,7 +74,7 @@ impl Shared {
 
     /// The next segment that this job decodes ahead: one that no running decoder will pass, if several jobs may run. Else the
     /// first job waits for that decoder, to go on from where it stops.
-    fn next_ahead(&self, state: &State, job: usize) -> Option<u64> {
+    fn next_ahead(&self, state: &DecodedState, job: usize) -> Option<u64> {
         if !self.cache.has_room_ahead() {
             return None;
         }
@@ -92,7 +92,7 @@ impl Shared {
     }
 
     /// Whether a running decoder gets to the segment no later than a new one would.
-    fn must_wait(&self, state: &State, index: u64) -> bool {
+    fn must_wait(&self, state: &DecodedState, index: u64) -> bool {
         let start = start_of(index);
         let entry = self.stream().entry(start);
         state

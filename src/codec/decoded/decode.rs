@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use super::{Shared, State};
+use super::{DecodedState, Shared};
 use crate::codec::{CountedBuf, Cursor, SEGMENT};
 use crate::error::Result;
 use crate::source::len_u64;
@@ -45,12 +45,12 @@ impl Decode {
     }
 
     /// Whether its index has proved wrong since: its error then says nothing of the block.
-    pub(super) fn was_misled(&self, state: &State) -> bool {
+    pub(super) fn was_misled(&self, state: &DecodedState) -> bool {
         self.imported && !state.sums.imported
     }
 
     /// Whether it still runs.
-    pub(super) fn is_running(&self, state: &State) -> bool {
+    pub(super) fn is_running(&self, state: &DecodedState) -> bool {
         state
             .decodes
             .iter()
@@ -66,7 +66,7 @@ pub(super) struct DecodeGuard<'a> {
 
 impl<'a> DecodeGuard<'a> {
     /// Shows `decode` to the other threads.
-    pub(super) fn new(shared: &'a Shared, state: &mut State, decode: Decode) -> Self {
+    pub(super) fn new(shared: &'a Shared, state: &mut DecodedState, decode: Decode) -> Self {
         let decode = Arc::new(decode);
         state.decodes.push(Arc::clone(&decode));
         Self { shared, decode }

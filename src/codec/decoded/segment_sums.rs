@@ -19,7 +19,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::{Demand, MemoryPermit, SEGMENT, Shared, State, Stream};
+use super::{DecodedState, Demand, MemoryPermit, SEGMENT, Shared, Stream};
 use crate::codec::index_store::IndexSlot;
 use crate::codec::scheduler::RunSlot;
 use crate::error::{Error, Place, Result};
@@ -163,7 +163,7 @@ impl Shared {
     /// If the decoder was `imported` and its index is wrong.
     pub(super) fn check_sum(
         &self,
-        state: &mut State,
+        state: &mut DecodedState,
         index: u64,
         sum: u32,
         imported: bool,
@@ -177,7 +177,7 @@ impl Shared {
     }
 
     /// Drops a loaded index, and the segments and decoders that came from it. Running decoders notice at their next segment.
-    pub(super) fn drop_index(&self, state: &mut State) {
+    pub(super) fn drop_index(&self, state: &mut DecodedState) {
         if state.sums.imported {
             state.sums = SegmentSums {
                 key: state.sums.key.take(),
@@ -194,7 +194,7 @@ impl Shared {
     }
 
     /// Queues a job that stores the index, once all segments are known.
-    pub(super) fn store_index(&self, state: &mut State) {
+    pub(super) fn store_index(&self, state: &mut DecodedState) {
         let sums = &state.sums;
         let all = sums.known == segments(self.len);
         if self.slot.is_some() && sums.key.is_some() && all && !sums.stored {

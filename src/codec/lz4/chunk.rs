@@ -15,7 +15,7 @@ const HEADER_LEN: u8 = 8;
 
 /// A chunk, by its lengths.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chunk {
+pub(super) struct Lz4Chunk {
     pub(super) at: ChunkStart,
     /// Length of its LZ4 block.
     pub(super) len: u32,
@@ -23,7 +23,7 @@ pub(super) struct Chunk {
     pub(super) size: u32,
 }
 
-impl Chunk {
+impl Lz4Chunk {
     /// The chunk that begins at `start`, by its lengths.
     pub(super) fn read(stored: &dyn Source, headers: &mut Peek, at: ChunkStart) -> Result<Self> {
         let lengths = headers.read(stored, at.mark, HEADER_LEN.into())?;

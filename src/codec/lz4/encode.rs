@@ -6,7 +6,7 @@ use lz4_flex::block::{compress_into, get_maximum_output_size};
 
 use super::super::splice::{Edited, Framing, StoredChunk, write};
 use super::super::walk;
-use super::chunk::Chunk;
+use super::chunk::Lz4Chunk;
 use crate::error::{Error, Place, Result};
 use crate::source::Peek;
 
@@ -15,19 +15,19 @@ pub(super) const CHUNK_LEN: u64 = 4 << 20;
 
 /// Reads the lengths of chunks, and writes chunks.
 #[derive(Default)]
-pub(super) struct Encoder {
+pub(super) struct Lz4Encoder {
     headers: Peek,
     block: Vec<u8>,
 }
 
-impl Framing for Encoder {
+impl Framing for Lz4Encoder {
     const CHUNK: u64 = CHUNK_LEN;
 
     type Shape = ();
 
     fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, ())> {
         let place = walk::ChunkStart { start, mark: at };
-        let chunk = Chunk::read(edited.stored.as_ref(), &mut self.headers, place)?;
+        let chunk = Lz4Chunk::read(edited.stored.as_ref(), &mut self.headers, place)?;
         let stored = StoredChunk {
             stored: at..chunk.next().mark,
             size: chunk.size.into(),
@@ -79,7 +79,7 @@ mod tests {
     fn stored(plain: &[u8], size: usize) -> Vec<u8> {
         let mut out = Vec::new();
         for chunk in plain.chunks(size) {
-            Encoder::default().encode(chunk, &(), &mut out).unwrap();
+            Lz4Encoder::default().encode(chunk, &(), &mut out).unwrap();
         }
         out
     }
@@ -126,7 +126,9 @@ mod tests {
         let (mut stored, mut rest) = (Vec::new(), before.as_slice());
         for &size in sizes {
             let (chunk, behind) = rest.split_at(size);
-            Encoder::default().encode(chunk, &(), &mut stored).unwrap();
+            Lz4Encoder::default()
+                .encode(chunk, &(), &mut stored)
+                .unwrap();
             rest = behind;
         }
         let case = EditCase {

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use twox_hash::XxHash32;
 
 use super::super::chunked::{array_at, corrupt};
-use super::frame::{Block, Frame};
+use super::frame::{Frame, FrameBlock};
 use crate::error::Result;
 use crate::source::Source;
 
@@ -14,14 +14,14 @@ const SUM_LEN: u64 = 4;
 
 /// The content of the frame that a decoder is in, as far as it has seen it.
 #[derive(Debug, Default)]
-pub(super) struct Content {
+pub(super) struct FrameContent {
     /// Of all of it, if the frame has a checksum and was seen from its start on.
     sum: Option<XxHash32>,
     /// Whether the last block was not full.
     short: bool,
 }
 
-impl Content {
+impl FrameContent {
     /// None yet, of a frame that begins.
     pub(super) fn of(frame: Frame) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Content {
     }
 
     /// Takes the decoded bytes of a block.
-    pub(super) fn take(&mut self, block: &Block, bytes: &[u8]) {
+    pub(super) fn take(&mut self, block: &FrameBlock, bytes: &[u8]) {
         self.short = bytes.len() < block.frame.block_max;
         if let Some(sum) = &mut self.sum {
             sum.write(bytes);

@@ -36,7 +36,7 @@ pub(super) struct Frame {
 
 /// A block of a frame, as its header has it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block {
+pub(super) struct FrameBlock {
     pub(super) frame: Frame,
     /// Offset of its bytes in the payload.
     pub(super) at: u64,
@@ -46,7 +46,7 @@ pub(super) struct Block {
 
 /// What a walk along the headers meets.
 pub(super) enum FramePart {
-    Block(Block),
+    Block(FrameBlock),
     FrameEnd(Frame),
     End,
 }
@@ -80,7 +80,7 @@ impl Walker {
                 frame.block_max
             )));
         }
-        let block = Block {
+        let block = FrameBlock {
             frame,
             at: self.at,
             len,
@@ -172,7 +172,7 @@ pub(super) fn block_max(code: u8) -> Option<usize> {
     }
 }
 
-impl Block {
+impl FrameBlock {
     /// Decodes the block into `out`, of at least [`Frame::block_max`] bytes, with the decoded bytes before it.
     pub(super) fn decode(
         &self,

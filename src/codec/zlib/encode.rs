@@ -11,7 +11,7 @@ use super::super::deflate::{ADLER_START, adler32, adler32_combine, deflate};
 use super::super::scheduler::{cores, on_all_cores};
 use super::super::splice::{Edited, write};
 use super::len_u64;
-use super::segments::{Segment, find};
+use super::segments::{DeflateSegment, find};
 use super::wrapper::GZIP;
 use crate::error::Result;
 use crate::source::{Source, at_most};
@@ -65,7 +65,7 @@ impl Class {
 
 /// Writes a stream of all of `decoded`.
 pub(super) fn encode(decoded: &dyn Source, class: Class, out: &mut dyn Write) -> Result<()> {
-    let mut encoder = Encoder::begin(decoded, class, out)?;
+    let mut encoder = ZlibEncoder::begin(decoded, class, out)?;
     encoder.encode(0..decoded.len())?;
     encoder.end()
 }
@@ -78,7 +78,7 @@ pub(super) fn reencode(edited: &Edited, out: &mut dyn Write) -> Result<()> {
         return encode(edited.decoded, class, out);
     };
     let len = edited.decoded.len();
-    let mut encoder = Encoder::begin(edited.decoded, class, out)?;
+    let mut encoder = ZlibEncoder::begin(edited.decoded, class, out)?;
     let mut start = 0_u64;
     // What is to be encoded next; it begins where a segment does.
     let mut new = 0..0;
@@ -100,7 +100,7 @@ pub(super) fn reencode(edited: &Edited, out: &mut dyn Write) -> Result<()> {
 }
 
 /// A stream under way.
-struct Encoder<'a> {
+struct ZlibEncoder<'a> {
     decoded: &'a dyn Source,
     level: i32,
     at_once: usize,
@@ -111,7 +111,7 @@ struct Encoder<'a> {
     out: &'a mut dyn Write,
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> ZlibEncoder<'a> {
     /// Writes the header of the stream.
     fn begin(decoded: &'a dyn Source, class: Class, out: &'a mut dyn Write) -> Result<Self> {
         write(out, &class.header)?;
@@ -159,7 +159,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Takes account of a segment that was copied.
-    fn count(&mut self, segment: &Segment) {
+    fn count(&mut self, segment: &DeflateSegment) {
         self.adler = adler32_combine(self.adler, segment.adler, len_u64(segment.len));
         self.ended |= segment.last;
     }
@@ -200,11 +200,11 @@ mod tests {
         }
     }
 
-    fn segments(stored: &[u8], len: usize) -> Option<Vec<Segment>> {
+    fn segments(stored: &[u8], len: usize) -> Option<Vec<DeflateSegment>> {
         find(&Memory::new(stored.to_vec()), len as u64).unwrap()
     }
 
-    fn bytes<'a>(stored: &'a [u8], segment: &Segment) -> &'a [u8] {
+    fn bytes<'a>(stored: &'a [u8], segment: &DeflateSegment) -> &'a [u8] {
         &stored[segment.stored.start as usize..segment.stored.end as usize]
     }
 

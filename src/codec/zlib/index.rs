@@ -74,14 +74,14 @@ pub(super) enum Window {
 }
 
 /// The points known of a stream.
-pub(super) struct Index {
+pub(super) struct PointIndex {
     points: Entries<Point>,
     held: u64,
     /// Points that are to be made smaller, by their decoded offset.
     untidy: Vec<u64>,
 }
 
-impl Index {
+impl PointIndex {
     /// Only the point where the first block begins.
     pub(super) fn new(first: Point) -> Self {
         Self {
@@ -394,9 +394,9 @@ mod tests {
 
     const STEP: u64 = SPACING as u64;
 
-    fn import(spacing: u64, rows: &[Vec<u8>]) -> Option<Index> {
+    fn import(spacing: u64, rows: &[Vec<u8>]) -> Option<PointIndex> {
         let bytes = [spacing.to_le_bytes().to_vec(), rows.concat()].concat();
-        Index::import(Point::first(2, 1), &bytes, 9 * STEP, 1000)
+        PointIndex::import(Point::first(2, 1), &bytes, 9 * STEP, 1000)
     }
 
     /// What a second point can't be, next to a `good` one.
@@ -500,7 +500,7 @@ mod tests {
         let most = INDEX_LEN / (WINDOW as u64 + POINT_LEN);
         let import = |count| {
             let bytes = [STEP.to_le_bytes().to_vec(), rows(count)].concat();
-            Index::import(Point::first(2, 1), &bytes, u64::MAX, u64::MAX)
+            PointIndex::import(Point::first(2, 1), &bytes, u64::MAX, u64::MAX)
         };
         assert!(import(most).is_some_and(|index| index.held() <= INDEX_LEN));
         assert!(import(most + 1).is_none());
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn points_thin_out_to_none() {
-        let mut index = Index::new(Point::first(2, 1));
+        let mut index = PointIndex::new(Point::first(2, 1));
         let point = |n: u64| Point {
             decoded: n << 20,
             ..Point::first(n, 1)
@@ -521,7 +521,7 @@ mod tests {
             assert_eq!(index.points.rest().len(), left);
             assert_eq!(index.held(), POINT_LEN * left as u64);
         }
-        let mut apart = Index::new(Point::first(2, 1));
+        let mut apart = PointIndex::new(Point::first(2, 1));
         apart.add(point(8));
         apart.add(point(16));
         apart.thin_out();

@@ -30,7 +30,7 @@ const AT_ONCE: usize = 4;
 
 /// A part of a stream that refers to nothing before it, and begins and ends on a byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct DeflateSegment {
     /// Where it is among the stored bytes.
     pub(super) stored: Range<u64>,
     /// Number of decoded bytes, and their checksum.
@@ -44,7 +44,7 @@ pub(super) struct Segment {
 ///
 /// # Errors
 /// Of reading `stored`.
-pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Segment>>> {
+pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<DeflateSegment>>> {
     let mut header = [0; 2];
     if stored.len() < HEADER_LEN.saturating_add(CHECKSUM_LEN) {
         return Ok(None);
@@ -56,7 +56,7 @@ pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Seg
     if flags & PRESET_DICTIONARY != 0 {
         return Ok(None);
     }
-    let mut segments: Vec<Segment> = Vec::new();
+    let mut segments: Vec<DeflateSegment> = Vec::new();
     let mut decoded = 0_u64;
     let mut adler = ADLER_START;
     loop {
@@ -121,7 +121,7 @@ fn likely_starts(stored: &dyn Source, at: u64, count: usize) -> Result<Vec<u64>>
 }
 
 /// The segment that begins at `start`, if one does.
-fn decode(stored: &dyn Source, start: u64) -> Result<Option<Segment>> {
+fn decode(stored: &dyn Source, start: u64) -> Result<Option<DeflateSegment>> {
     let mut inflate = Inflate::resume(0, 0, &[])?;
     // One byte more than a segment has, which a longer one fills.
     let mut output = vec![0; SEGMENT.saturating_add(1)];
@@ -143,7 +143,7 @@ fn decode(stored: &dyn Source, start: u64) -> Result<Option<Segment>> {
         };
         if ends && filled <= SEGMENT {
             let decoded = output.get(..filled).unwrap_or_default();
-            return Ok(Some(Segment {
+            return Ok(Some(DeflateSegment {
                 stored: start..end,
                 len: filled,
                 adler: adler32(ADLER_START, decoded),

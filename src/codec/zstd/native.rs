@@ -55,9 +55,9 @@ impl Decoder {
 }
 
 /// Encodes frames.
-pub(in crate::codec) struct Encoder(CCtx<'static>);
+pub(in crate::codec) struct ZstdEncoder(CCtx<'static>);
 
-impl Encoder {
+impl ZstdEncoder {
     /// An encoder of a compression level.
     pub(in crate::codec) fn new(level: i32) -> Result<Self> {
         let mut context =
@@ -74,7 +74,7 @@ impl Encoder {
         self.0.compress2(out, bytes).ok()
     }
 
-    /// Begins a frame of `len` decoded bytes, to be fed through [`Encoder::push`].
+    /// Begins a frame of `len` decoded bytes, to be fed through [`ZstdEncoder::push`].
     pub(super) fn begin(&mut self, len: u64) -> Result<()> {
         self.0
             .reset(ResetDirective::SessionOnly)

@@ -15,7 +15,7 @@ use crate::error::Result;
 const WASTE: usize = 4;
 
 /// A decoder, and the states of the cursors that use it.
-pub(super) struct Slot {
+pub(super) struct DecoderSlot {
     window: usize,
     bytes: usize,
     turns: Mutex<Turns>,
@@ -31,7 +31,7 @@ struct Turns {
     next: u64,
 }
 
-impl Slot {
+impl DecoderSlot {
     /// A decoder for frames with a window of up to `window` bytes.
     pub(super) fn new(window: usize) -> Result<Arc<Self>> {
         let running = Running::new(window)?;
@@ -65,13 +65,13 @@ impl Slot {
 
 /// What a cursor has in a slot.
 pub(super) struct Seat {
-    slot: Arc<Slot>,
+    slot: Arc<DecoderSlot>,
     number: u64,
 }
 
 impl Seat {
     /// For a cursor between frames, or in the middle of one with this state.
-    pub(super) fn new(slot: Arc<Slot>, state: Option<Arc<Snapshot>>) -> Self {
+    pub(super) fn new(slot: Arc<DecoderSlot>, state: Option<Arc<Snapshot>>) -> Self {
         let number = {
             let mut turns = lock(&slot.turns);
             let number = turns.next;
@@ -84,7 +84,7 @@ impl Seat {
         Self { slot, number }
     }
 
-    pub(super) fn slot(&self) -> &Arc<Slot> {
+    pub(super) fn slot(&self) -> &Arc<DecoderSlot> {
         &self.slot
     }
 

@@ -22,7 +22,7 @@ fn long_frame() -> (Vec<u8>, Vec<u8>) {
         data.extend_from_slice(&unit);
         data.extend_from_slice(&noise(usize::from(n) * 100));
     }
-    let mut encoder = Encoder::new(1).unwrap();
+    let mut encoder = ZstdEncoder::new(1).unwrap();
     let mut out = vec![0; data.len()];
     let len = encoder.encode(&data, &mut out).unwrap();
     out.truncate(len);
