@@ -85,12 +85,12 @@ pub use reference::{Other, Reference, Referent};
 #[cfg(test)]
 pub(crate) use tests::sample;
 
-use block::Block;
+use block::OpenBlock;
 use buffers::Buffers;
 use check::CheckedText;
 use checksum::ChecksumState;
 use external::Sandbox;
-use find::Found;
+use find::ArrayTable;
 use fits::Fits;
 use layout::{Finding, Layout, Severity};
 use rules::Faults;
@@ -120,13 +120,13 @@ pub struct Snapshot {
     text: Arc<Vec<u8>>,
     tree: OnceLock<Option<Result<Arc<Tree>>>>,
     faults: OnceLock<Faults>,
-    found: OnceLock<Arc<Found>>,
-    blocks: Vec<Lasting<Block>>,
+    found: OnceLock<Arc<ArrayTable>>,
+    blocks: Vec<Lasting<OpenBlock>>,
     checksums: Vec<OnceLock<ChecksumState>>,
     cache: Arc<Cache>,
     buffers: Arc<Buffers>,
     options: OpenOptions,
-    externals: external::Known,
+    externals: external::KnownLengths,
 }
 
 impl Snapshot {
@@ -202,7 +202,7 @@ impl Snapshot {
             found: OnceLock::new(),
             cache,
             options,
-            externals: external::Known::default(),
+            externals: external::KnownLengths::default(),
         }
     }
 
@@ -296,7 +296,7 @@ impl Snapshot {
             cache: Arc::clone(&self.cache),
             buffers: Arc::clone(&self.buffers),
             options: self.options.clone(),
-            externals: external::Known::default(),
+            externals: external::KnownLengths::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::source::{FileSource, Short, Source, Tail, Window};
 
 /// A block that has been opened.
 #[derive(Clone)]
-pub(super) struct Block {
+pub(super) struct OpenBlock {
     /// Its decoded bytes.
     data: Arc<dyn Source>,
     /// Name of the framing, where the block is compressed and the framing was recognised.
@@ -22,7 +22,7 @@ pub(super) struct Block {
     compressed: Option<Arc<Decoded>>,
 }
 
-impl Block {
+impl OpenBlock {
     /// To be called when the file has been saved, and this block is as it was.
     pub(super) fn keep_index_anew(&self) {
         if let Some(decoded) = &self.compressed {
@@ -111,7 +111,7 @@ impl Snapshot {
     }
 
     /// Block `n` opened, now or before. An error of the file is kept as well.
-    fn opened_block(&self, n: usize) -> Result<&Block> {
+    fn opened_block(&self, n: usize) -> Result<&OpenBlock> {
         let header = self.header(n)?;
         let slot = self
             .blocks
@@ -122,7 +122,7 @@ impl Snapshot {
     }
 
     /// Finds out how block `n` is stored. Decodes nothing, but for the drafts that say nowhere how long their data are.
-    fn open_block(&self, n: usize, header: &BlockHeader) -> Result<Block> {
+    fn open_block(&self, n: usize, header: &BlockHeader) -> Result<OpenBlock> {
         if let Some(why) = self.layout.withheld(n, self.options.force) {
             return Err(why.clone());
         }
@@ -135,7 +135,7 @@ impl Snapshot {
             if header.encoded() || chain.is_some() {
                 return corrupt("streamed and encoded");
             }
-            return Ok(Block {
+            return Ok(OpenBlock {
                 data: self.tail(header)?,
                 framing: None,
                 compressed: None,
@@ -153,7 +153,7 @@ impl Snapshot {
             let (framing, decoded) =
                 codec::decode_indexed(code, stored, header.data_size, &self.cache, slot)?;
             let decoded = Arc::new(decoded);
-            return Ok(Block {
+            return Ok(OpenBlock {
                 data: decoded.clone(),
                 framing: Some(framing),
                 compressed: Some(decoded),
@@ -169,13 +169,13 @@ impl Snapshot {
                 header.used
             );
             let short = Short::new(stored, header.used, Error::corrupt(Place::Block(n), why));
-            return Ok(Block {
+            return Ok(OpenBlock {
                 data: Arc::new(short),
                 framing: None,
                 compressed: None,
             });
         }
-        Ok(Block {
+        Ok(OpenBlock {
             data: stored,
             framing: None,
             compressed: None,
@@ -211,7 +211,7 @@ impl Snapshot {
         header: &BlockHeader,
         named: Option<Chain>,
         stored: Arc<dyn Source>,
-    ) -> Result<Block> {
+    ) -> Result<OpenBlock> {
         let around = Around::new(&self.cache, &self.buffers);
         let (chain, stored, len) = if let Some(chain) = named {
             let len = chain.decoded_len(&stored, &around)?;
@@ -220,7 +220,7 @@ impl Snapshot {
             let (chain, data) = Chain::read(stored)?;
             (chain, data, header.data_size)
         };
-        Ok(Block {
+        Ok(OpenBlock {
             data: Arc::new(Encoded::new(chain, stored, len, around)?),
             framing: Some("encoding chain"),
             compressed: None,

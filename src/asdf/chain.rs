@@ -15,7 +15,7 @@ use self::quantize::{Quantize, Quantized};
 use self::tile::Tiling;
 use super::buffers::Buffers;
 use super::text::read_up_to;
-use super::tree::{Kind, Node, Tree};
+use super::tree::{Node, NodeKind, Tree};
 use crate::codec::{self, Cache};
 use crate::error::{Error, Lasting, Place, Result};
 use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
@@ -68,7 +68,7 @@ impl Chain {
             Tree::parse(head.get(..len).unwrap_or_default()).map_err(|error| inside(&error))?;
         let list = tree
             .root()
-            .filter(|root| root.kind() == Kind::Sequence)
+            .filter(|root| root.kind() == NodeKind::Sequence)
             .ok_or_else(|| corrupt("the encoding chain is not a list"))?;
         if list.len() > ENTRY_LIMIT {
             let why = format!("an encoding chain of more than {ENTRY_LIMIT} entries");
@@ -269,7 +269,7 @@ fn undo_all(
 fn step(entry: Node<'_>) -> Result<Encoding> {
     let entry = entry.follow();
     let (name, arguments) = match entry.kind() {
-        Kind::Sequence if entry.len() <= 2 => {
+        NodeKind::Sequence if entry.len() <= 2 => {
             let mut items = entry.items();
             (
                 items.next().map(Node::follow),
@@ -307,7 +307,7 @@ fn chain_len(head: &[u8]) -> Option<usize> {
 /// An argument of an entry.
 fn argument<'t>(of: &str, arguments: Option<Node<'t>>, name: &str) -> Result<Node<'t>> {
     arguments
-        .filter(|node| node.kind() == Kind::Mapping)
+        .filter(|node| node.kind() == NodeKind::Mapping)
         .and_then(|node| node.get(name))
         .map(Node::follow)
         .ok_or_else(|| corrupt(format!("{of} without its argument {name}")))
@@ -324,7 +324,7 @@ fn number(of: &str, node: Node<'_>) -> Result<u64> {
 
 /// A list of such numbers.
 fn numbers(of: &str, node: Node<'_>) -> Result<Vec<u64>> {
-    if node.kind() != Kind::Sequence {
+    if node.kind() != NodeKind::Sequence {
         return Err(corrupt(format!("an argument of {of} is not a list")));
     }
     node.items().map(|item| number(of, item.follow())).collect()

@@ -11,12 +11,12 @@ use super::Snapshot;
 use super::array::{Array, Origin};
 use super::decl::is_ndarray;
 use super::dialect::FirstLine;
-use super::find::Found;
+use super::find::ArrayTable;
 use super::frame::{Oddity, oddities};
 use super::heal::Healed;
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
-use super::tree::{Children, Kind, Node, Tree};
+use super::tree::{Children, Node, NodeKind, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::{Memory, len_u64};
 
@@ -42,7 +42,7 @@ pub enum Validate {
 pub struct CheckedText {
     pub(super) tree: Arc<Tree>,
     /// What the tree declares, over the blocks of the snapshot before, but for one that is resized with it.
-    pub(super) found: Arc<Found>,
+    pub(super) found: Arc<ArrayTable>,
     /// What breaks the rules, if that was looked for.
     pub(super) faults: Option<Faults>,
 }
@@ -241,7 +241,7 @@ fn check_subset(old: Option<&Snapshot>, tree: &Tree) -> Result<()> {
 }
 
 /// Arrays: those that were in order must be so still, and new ones must be.
-fn check_arrays(old: Option<&Snapshot>, found: &Found) -> Result<()> {
+fn check_arrays(old: Option<&Snapshot>, found: &ArrayTable) -> Result<()> {
     let faulty = found.arrays.iter();
     let faulty = faulty.filter_map(|array| Some((array, array.problem()?)));
     let mut faulty = faulty.peekable();
@@ -269,7 +269,7 @@ fn check_arrays(old: Option<&Snapshot>, found: &Found) -> Result<()> {
 
 /// Arrays in files that the text before did not name: those files must be there, and hold them. Where none may be looked into, nothing
 /// is asked.
-fn check_externals(old: &Snapshot, strict: bool, found: &Found) -> Result<()> {
+fn check_externals(old: &Snapshot, strict: bool, found: &ArrayTable) -> Result<()> {
     let outside = found.arrays.iter();
     let mut outside = outside
         .filter_map(|array| Some((array, external_uri(array)?)))
@@ -313,7 +313,10 @@ fn check_tags(old: &Snapshot, tree: &Tree) -> Result<()> {
             .is_some_and(|tag| tag.starts_with(ROOT_TAG))
     };
     let root = || tree.root().map_or(Place::File, Node::place);
-    let is_mapping = |tree: &Tree| tree.root().is_some_and(|root| root.kind() == Kind::Mapping);
+    let is_mapping = |tree: &Tree| {
+        tree.root()
+            .is_some_and(|root| root.kind() == NodeKind::Mapping)
+    };
     let was = |has: &dyn Fn(&Tree) -> bool| old.tree().and_then(Result::ok).is_some_and(has);
     if !is_mapping(tree) && was(&is_mapping) {
         return refuse(
@@ -332,7 +335,7 @@ fn check_tags(old: &Snapshot, tree: &Tree) -> Result<()> {
     let mut children = Children::new(tree);
     for array in old.arrays() {
         if let Some(node) = node_at(tree, &mut children, &array.steps())
-            && node.kind() == Kind::Mapping
+            && node.kind() == NodeKind::Mapping
             && !node.tag().is_some_and(is_ndarray)
             && ARRAY_KEYS.iter().all(|key| node.get(key).is_some())
         {
@@ -346,7 +349,7 @@ fn check_tags(old: &Snapshot, tree: &Tree) -> Result<()> {
 
 /// Whether a node may be an array without its tag: whether it has the keys of one, or merges mappings that may have them.
 fn may_be_untagged(node: Node<'_>) -> bool {
-    if node.kind() != Kind::Mapping || node.tag().is_some_and(is_ndarray) {
+    if node.kind() != NodeKind::Mapping || node.tag().is_some_and(is_ndarray) {
         return false;
     }
     let mut left = ARRAY_KEYS.to_vec();
@@ -392,7 +395,7 @@ fn node_at<'t>(
     path.iter()
         .try_fold(tree.root()?.follow(), |node, component| {
             let next = match node.kind() {
-                Kind::Sequence => children.item(node, component.parse().ok()?),
+                NodeKind::Sequence => children.item(node, component.parse().ok()?),
                 _ => children.value(node, component).or_else(|| {
                     let merges = children.value(node, "<<").is_some();
                     merges.then(|| node.get(component)).flatten()

@@ -10,7 +10,7 @@
 
 /// A series of positions in both layouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct CopyAxis {
     /// Number of positions, at least 1.
     pub(super) count: usize,
     /// Bytes from one position to the next where bytes are read.
@@ -19,7 +19,7 @@ pub(super) struct Step {
     pub(super) to: isize,
 }
 
-impl Step {
+impl CopyAxis {
     /// The same positions for the way back.
     pub(super) fn turned_back(self) -> Self {
         Self {
@@ -43,7 +43,7 @@ const HEIGHT: usize = 8;
 pub(super) fn copy(
     (from, from_at): (&[u8], usize),
     (to, to_at): (&mut [u8], usize),
-    steps: &[Step],
+    steps: &[CopyAxis],
     run: usize,
 ) -> bool {
     let reads = steps.iter().map(|step| (step.count, step.from));
@@ -89,18 +89,18 @@ struct Copier<'a> {
     from: &'a [u8],
     to: &'a mut [u8],
     run: usize,
-    outer: Vec<Step>,
+    outer: Vec<CopyAxis>,
     /// The step that is smallest where bytes are written; there it is positive.
-    along: Option<Step>,
+    along: Option<CopyAxis>,
     /// The step that is smallest where bytes are read, if it is another one; there it is positive.
-    across: Option<Step>,
+    across: Option<CopyAxis>,
 }
 
 impl Copier<'_> {
     /// Takes steps that lie together in both layouts into the run.
     fn widen(&mut self) {
         let together =
-            |step: &Step, run| usize::try_from(step.from) == Ok(run) && step.from == step.to;
+            |step: &CopyAxis, run| usize::try_from(step.from) == Ok(run) && step.from == step.to;
         while let Some(i) = self.outer.iter().position(|step| together(step, self.run)) {
             self.run *= self.outer.swap_remove(i).count;
         }
@@ -110,17 +110,17 @@ impl Copier<'_> {
     fn choose(&mut self, mut from_at: usize, mut to_at: usize) -> (usize, usize) {
         self.outer
             .sort_by_key(|step| std::cmp::Reverse(step.to.unsigned_abs()));
-        let mut turned = |step: Step| {
+        let mut turned = |step: CopyAxis| {
             let last = step.count.cast_signed() - 1;
             from_at = from_at.wrapping_add_signed(last * step.from);
             to_at = to_at.wrapping_add_signed(last * step.to);
-            Step {
+            CopyAxis {
                 count: step.count,
                 from: -step.from,
                 to: -step.to,
             }
         };
-        let smallest = |steps: &[Step]| {
+        let smallest = |steps: &[CopyAxis]| {
             let steps = steps.iter().enumerate();
             steps
                 .min_by_key(|(_, step)| step.from.unsigned_abs())
@@ -140,7 +140,7 @@ impl Copier<'_> {
     }
 
     /// Copies at every position of `steps`.
-    fn walk(&mut self, steps: &[Step], from_at: usize, to_at: usize) {
+    fn walk(&mut self, steps: &[CopyAxis], from_at: usize, to_at: usize) {
         let Some((step, rest)) = steps.split_first() else {
             return self.inner(from_at, to_at);
         };
@@ -197,7 +197,7 @@ impl Copier<'_> {
         }
         for y in height..across.count {
             let count = width;
-            self.line::<N>(at(0, y), Step { count, ..along });
+            self.line::<N>(at(0, y), CopyAxis { count, ..along });
         }
         for x in width..along.count {
             self.line::<N>(at(x, 0), across);
@@ -256,7 +256,7 @@ impl Copier<'_> {
     }
 
     /// Copies elements of `N` bytes along one step.
-    fn line<const N: usize>(&mut self, (from_at, to_at): (usize, usize), step: Step) {
+    fn line<const N: usize>(&mut self, (from_at, to_at): (usize, usize), step: CopyAxis) {
         let Some(last) = step.count.checked_sub(1) else {
             return;
         };
@@ -285,7 +285,7 @@ impl Copier<'_> {
 
     /// Copies runs of any length along and across.
     fn rows(&mut self, from_at: usize, to_at: usize) {
-        let once = Step {
+        let once = CopyAxis {
             count: 1,
             from: 0,
             to: 0,
@@ -344,7 +344,7 @@ mod tests {
         from_at: usize,
         len: usize,
         to_at: usize,
-        steps: &[Step],
+        steps: &[CopyAxis],
         run: usize,
     ) -> Vec<u8> {
         let mut to = vec![0; len];
@@ -365,7 +365,7 @@ mod tests {
         let (from_steps, from_at) = layout(counts, orders[0], signs[0], run);
         let (to_steps, to_at) = layout(counts, orders[1], signs[1], run);
         let steps: Vec<_> = (0..counts.len())
-            .map(|i| Step {
+            .map(|i| CopyAxis {
                 count: counts[i],
                 from: from_steps[i],
                 to: to_steps[i],
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn nothing_is_copied_from_or_to_outside() {
-        let step = |count, from, to| [Step { count, from, to }];
+        let step = |count, from, to| [CopyAxis { count, from, to }];
         let mut to = [7; 10];
         assert!(!copy((&[1; 10], 0), (&mut to, 0), &step(4, 3, 1), 2));
         assert!(!copy((&[1; 10], 2), (&mut to, 0), &step(4, -1, 1), 1));

@@ -7,7 +7,7 @@ mod property;
 
 use crate::asdf::datatype::{ByteOrder, Datatype, MAX_DEPTH};
 use crate::asdf::scalar::Type;
-use crate::asdf::tree::{Kind, Node, NodeId, Tree};
+use crate::asdf::tree::{Node, NodeId, NodeKind, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
 
@@ -22,14 +22,14 @@ const TEXT_UNIT: u64 = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Declared {
     /// Elements in a block.
-    Stored(Stored),
+    Stored(StoredArray),
     /// Elements in the tree itself.
     Inline(Inline),
 }
 
 /// A view of a block.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stored {
+pub struct StoredArray {
     /// Whose block.
     pub storage: Storage,
     /// Type of the elements.
@@ -164,8 +164,8 @@ impl<'t> Properties<'t> {
             ..Self::default()
         };
         match node.follow().kind() {
-            Kind::Sequence => found.data = Some(node.follow()),
-            Kind::Mapping => {
+            NodeKind::Sequence => found.data = Some(node.follow()),
+            NodeKind::Mapping => {
                 for (rank, mapping) in node.merged().enumerate() {
                     if rank > 0 && !allowance.take(mapping.len().saturating_add(1)) {
                         let why = "merges make the declarations too large";
@@ -251,7 +251,7 @@ impl<'t> Properties<'t> {
         source: Node<'t>,
         shape: Vec<Dim>,
         allowance: &mut Allowance,
-    ) -> Result<Stored> {
+    ) -> Result<StoredArray> {
         let byteorder = match self.byteorder {
             Some(node) => property::byteorder(node)?,
             // FINF 0.1.0's schema has this default; later ones make the property required.
@@ -270,7 +270,7 @@ impl<'t> Properties<'t> {
             let why = format!("{} strides for {} dimensions", strides.len(), shape.len());
             return Err(missing(&why));
         }
-        Ok(Stored {
+        Ok(StoredArray {
             storage: property::storage(source, allowance)?,
             datatype,
             byteorder,
@@ -315,7 +315,7 @@ mod tests {
         Outline::new(tree).declared(tree).next().unwrap().1
     }
 
-    fn stored(body: &str) -> Stored {
+    fn stored(body: &str) -> StoredArray {
         match declared(body) {
             Ok(Declared::Stored(stored)) => stored,
             other => panic!("{other:?}"),
@@ -356,7 +356,7 @@ mod tests {
         );
         assert_eq!(
             view,
-            Stored {
+            StoredArray {
                 storage: Storage::Block(-2),
                 datatype: Datatype::Scalar(Scalar::Float32, ByteOrder::Big),
                 byteorder: ByteOrder::Big,

@@ -9,7 +9,7 @@
 //! `%ASDF` was the first line for some months of 2014. The 40- and 44-byte shapes stand in no text, but in the files that the
 //! history of the asdf-standard repository holds (commits b85b73e6 and f0891e35).
 
-use super::header::Shape;
+use super::header::HeaderShape;
 use super::other_formats::why_not_asdf;
 use crate::error::{Error, Place, Result};
 
@@ -40,7 +40,7 @@ pub struct Dialect {
     /// The magics that its blocks may begin with.
     pub magics: &'static [[u8; 4]],
     /// Header size and the shape that has it; the first row whose size is not greater than the header's counts.
-    shapes: &'static [(u16, Shape)],
+    shapes: &'static [(u16, HeaderShape)],
     /// Whether this program saves such files.
     pub writable: bool,
     /// Whether arrays without `byteorder` are big-endian (FINF) rather than wrong.
@@ -52,7 +52,7 @@ static ASDF_1: Dialect = Dialect {
     signature: "#ASDF",
     major: 1,
     magics: &[BLOCK_MAGIC],
-    shapes: &[(48, Shape::Current)],
+    shapes: &[(48, HeaderShape::Current)],
     writable: true,
     big_endian_default: false,
 };
@@ -79,18 +79,18 @@ static FINF_0: Dialect = Dialect {
     signature: "%FINF",
     major: 0,
     magics: &[FINF_MAGIC, BLOCK_MAGIC],
-    shapes: &[(24, Shape::Finf)],
+    shapes: &[(24, HeaderShape::Finf)],
     writable: false,
     big_endian_default: true,
 };
 
-const DRAFT_SHAPES: &[(u16, Shape)] = &[
-    (48, Shape::Current),
-    (45, Shape::Draft36),
-    (44, Shape::Draft44),
-    (41, Shape::Draft36),
-    (40, Shape::Draft40),
-    (36, Shape::Draft36),
+const DRAFT_SHAPES: &[(u16, HeaderShape)] = &[
+    (48, HeaderShape::Current),
+    (45, HeaderShape::Draft36),
+    (44, HeaderShape::Draft44),
+    (41, HeaderShape::Draft36),
+    (40, HeaderShape::Draft40),
+    (36, HeaderShape::Draft36),
 ];
 
 /// [`FINF_0`] with blocks as the text of the draft has them.
@@ -218,7 +218,7 @@ impl Dialect {
 
     /// The shape of a block header of that many bytes, if there is one.
     #[must_use]
-    pub fn shape(&self, header_size: u16) -> Option<Shape> {
+    pub fn shape(&self, header_size: u16) -> Option<HeaderShape> {
         self.shapes
             .iter()
             .find(|row| row.0 <= header_size)
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn draft_headers_are_told_apart_by_their_size() {
-        use Shape::{Current, Draft36, Draft40, Draft44};
+        use HeaderShape::{Current, Draft36, Draft40, Draft44};
         let shapes: Vec<_> = [35, 36, 40, 44, 47, 48, 64]
             .map(|size| ASDF_0.shape(size))
             .into();

@@ -108,7 +108,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// As [`Sandbox::first_block`].
-    fn first_block_len(&self, uri: &str, known: &Known, cache: &Arc<Cache>) -> Result<u64> {
+    fn first_block_len(&self, uri: &str, known: &KnownLengths, cache: &Arc<Cache>) -> Result<u64> {
         let path = self.located(uri)?;
         let file = self.open(uri)?;
         let meta = file.metadata();
@@ -224,7 +224,7 @@ impl Sandbox {
 
 /// The lengths of the first blocks of other files, each with what told its state from others.
 #[derive(Default)]
-pub(super) struct Known(Mutex<HashMap<PathBuf, (Stamp, Result<u64>)>>);
+pub(super) struct KnownLengths(Mutex<HashMap<PathBuf, (Stamp, Result<u64>)>>);
 
 /// What tells one state of a file from another.
 pub(super) type Stamp = [i64; 7];
@@ -393,7 +393,7 @@ mod tests {
     fn the_length_of_another_file_is_read_once_for_each_state_of_it() {
         let place = place();
         let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
-        let (known, cache) = (Known::default(), Cache::new(1 << 20));
+        let (known, cache) = (KnownLengths::default(), Cache::new(1 << 20));
         let len = |uri: &str| sandbox.first_block_len(uri, &known, &cache);
         let path = place.root.join("in/x.asdf");
         assert_eq!(len("x.asdf").unwrap(), 1);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Snapshot;
 use super::array::{Array, Form, Link, Origin};
 use super::datatype::Datatype;
-use super::decl::{Declared, Dim, Inline, Storage, Stored};
+use super::decl::{Declared, Dim, Inline, Storage, StoredArray};
 use super::fits::Elements;
 use super::inline;
 use super::outline::{Outline, PlaceId, What};
@@ -33,7 +33,7 @@ pub(super) trait Blocks {
 
 /// The arrays of a tree, and what leads to them.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ArrayTable {
     /// Where they stand; none without a tree.
     pub(super) paths: Option<Arc<Paths>>,
     pub(super) arrays: Vec<Array>,
@@ -47,7 +47,7 @@ pub(super) struct Found {
     pub(super) limits: Vec<Error>,
 }
 
-impl Found {
+impl ArrayTable {
     /// Notes what there is besides the arrays: references, and the links to what is shown. What a link leads to stands in front
     /// of it, but for single arrays.
     fn show(&mut self, paths: &Arc<Paths>) {
@@ -104,17 +104,17 @@ impl Found {
 }
 
 /// Finds all arrays of a tree.
-pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> Found {
+pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> ArrayTable {
     let paths = Arc::new(Paths::new(tree, Outline::new(tree)));
     let declared = paths.outline().declared(tree);
     let mut forms = HashMap::new();
     let arrays = declared
         .map(|(home, declared)| array(&paths, home, declared, blocks, &mut forms))
         .collect();
-    let mut found = Found {
+    let mut found = ArrayTable {
         arrays,
         limits: paths.outline().limits().errors(tree),
-        ..Found::default()
+        ..ArrayTable::default()
     };
     found.show(&paths);
     found.paths = Some(paths);
@@ -145,7 +145,7 @@ fn array(
 }
 
 /// Fills in what is declared of elements in a block, as far as it makes sense, and checks that they lie in it.
-fn fill_stored(form: &mut Form, stored: &Stored, blocks: &dyn Blocks) -> Result<()> {
+fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: &dyn Blocks) -> Result<()> {
     form.byteorder = Some(stored.byteorder);
     form.strides.clone_from(&stored.strides);
     form.datatype = Some(stored.datatype.clone());
@@ -214,7 +214,7 @@ pub fn block_index(source: i64, count: usize) -> Result<usize> {
 
 /// The shape with `*` replaced by as many rows as the block has.
 fn resolved_shape(
-    stored: &Stored,
+    stored: &StoredArray,
     size: u64,
     block_len: Option<u64>,
     blocks: &dyn Blocks,
@@ -308,18 +308,22 @@ impl Blocks for Resized<'_> {
 
 impl Snapshot {
     /// What the tree declares. Looked for when it is first asked.
-    pub(super) fn found(&self) -> &Arc<Found> {
+    pub(super) fn found(&self) -> &Arc<ArrayTable> {
         self.found.get_or_init(|| match self.shared_tree() {
             Some(Ok(tree)) => self.find_in(tree, None),
-            Some(Err(_)) | None => Arc::new(Found {
+            Some(Err(_)) | None => Arc::new(ArrayTable {
                 users: vec![Vec::new(); self.layout.blocks.len()],
-                ..Found::default()
+                ..ArrayTable::default()
             }),
         })
     }
 
     /// What a tree declares, over the blocks that there are; one of them may be going to have another length.
-    pub(super) fn find_in(&self, tree: &Arc<Tree>, resized: Option<(usize, u64)>) -> Arc<Found> {
+    pub(super) fn find_in(
+        &self,
+        tree: &Arc<Tree>,
+        resized: Option<(usize, u64)>,
+    ) -> Arc<ArrayTable> {
         let mut found = match resized {
             None => find(tree, self),
             Some(resized) => find(tree, &Resized(self, resized)),

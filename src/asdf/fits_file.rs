@@ -23,7 +23,7 @@ use crate::source::{Joined, Memory, Source, len_u64};
 
 use column::{Column, Columns, MAX_COLUMNS, pixel};
 use header::{Header, printable_ascii};
-use rows::{Field, Part, Rows};
+use rows::{Field, RowPart, Rows};
 
 /// What is shown as a FITS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum Subject {
 pub struct FitsFile {
     header: Vec<u8>,
     /// The arrays that it is made of, by index.
-    parts: Vec<Part<usize>>,
+    parts: Vec<RowPart<usize>>,
     /// Bytes of a row or element, and how many there are.
     width: u64,
     count: u64,
@@ -51,7 +51,7 @@ impl FitsFile {
     /// The file of so many rows of that many bytes.
     fn new(
         header: Vec<u8>,
-        parts: Vec<Part<usize>>,
+        parts: Vec<RowPart<usize>>,
         (width, count): (u64, u64),
         omitted: Vec<(String, String)>,
     ) -> Result<Self> {
@@ -107,8 +107,8 @@ impl FitsFile {
         &self,
         elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
     ) -> Result<Arc<dyn Source>> {
-        let part = |part: &Part<usize>| {
-            Ok(Part {
+        let part = |part: &RowPart<usize>| {
+            Ok(RowPart {
                 records: elements(part.records)?,
                 record: part.record,
                 fields: part.fields.clone(),
@@ -177,7 +177,7 @@ impl Snapshot {
             let added = columns.add("", datatype, &[], 0);
             let fields = cells(&columns.list);
             let record = added.or(datatype.size()).ok_or_else(no_longer)?;
-            let part = Part {
+            let part = RowPart {
                 records: i,
                 record,
                 fields,
@@ -212,7 +212,7 @@ impl Snapshot {
             count: 1,
             change,
         };
-        let part = Part {
+        let part = RowPart {
             records: i,
             record: width,
             fields: vec![field],
@@ -241,7 +241,7 @@ fn cells(columns: &[Column]) -> Vec<Field> {
 /// The file of a binary table.
 fn table_file(
     columns: Columns,
-    parts: Vec<Part<usize>>,
+    parts: Vec<RowPart<usize>>,
     count: u64,
     name: &str,
     mut omitted: Vec<(String, String)>,

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::buffers::Buffers;
 use super::copy::copy;
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
-use super::view::{Part, View};
+use super::view::{Slab, View};
 use crate::codec::CountedBuf;
 use crate::error::{Error, Place, Result};
 use crate::source::{Borrower, Loan, Source, Window, checked_end};
@@ -306,7 +306,7 @@ fn rows_below(view: &View, most: u64) -> Option<(u64, u64)> {
 }
 
 /// What gathering `part` costs, in bytes copied.
-fn cost(part: &Part, grain: Grain) -> u64 {
+fn cost(part: &Slab, grain: Grain) -> u64 {
     let pieces = Tile::new(part).pieces(grain.gap);
     pieces
         .count

@@ -29,7 +29,7 @@ pub const ENCODED: u32 = 2;
 
 /// Which fields a header has, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum HeaderShape {
     /// ASDF 1.0.0 and the draft since March 2015.
     Current,
     /// The text of the ASDF 0.1.0 draft.
@@ -50,7 +50,7 @@ pub struct BlockHeader {
     /// Bytes of the header after the `header_size` field.
     pub header_size: u16,
     /// Which fields there are.
-    pub shape: Shape,
+    pub shape: HeaderShape,
     /// [`STREAMED`], [`ENCODED`] in drafts; other bits have no meaning.
     pub flags: u32,
     /// Compression code; all zero for none.
@@ -74,7 +74,7 @@ impl BlockHeader {
         Self {
             offset,
             header_size: FIELDS_LEN,
-            shape: Shape::Current,
+            shape: HeaderShape::Current,
             flags: 0,
             compression: [0; 4],
             allocated: 0,
@@ -108,7 +108,12 @@ impl BlockHeader {
             .ok_or_else(|| fail(format!("block header of {header_size} bytes is cut short")))
     }
 
-    fn from_fields(fields: &[u8], offset: u64, header_size: u16, shape: Shape) -> Option<Self> {
+    fn from_fields(
+        fields: &[u8],
+        offset: u64,
+        header_size: u16,
+        shape: HeaderShape,
+    ) -> Option<Self> {
         let u64_at = |at: usize| {
             fields
                 .get(at..)?
@@ -131,7 +136,7 @@ impl BlockHeader {
             ..Self::new(offset)
         };
         Some(match shape {
-            Shape::Current => Self {
+            HeaderShape::Current => Self {
                 flags: u32_at(0)?,
                 compression: code_at(4)?,
                 allocated: u64_at(8)?,
@@ -140,7 +145,7 @@ impl BlockHeader {
                 checksum: *fields.get(32..)?.first_chunk()?,
                 ..base
             },
-            Shape::Draft36 => Self {
+            HeaderShape::Draft36 => Self {
                 flags: u32_at(0)?,
                 allocated: u64_at(4)?,
                 used: u64_at(12)?,
@@ -148,7 +153,7 @@ impl BlockHeader {
                 checksum: padded(28, 8)?,
                 ..base
             },
-            Shape::Draft40 => Self {
+            HeaderShape::Draft40 => Self {
                 flags: u32_at(0)?,
                 compression: code_at(4)?,
                 allocated: u64_at(8)?,
@@ -157,7 +162,7 @@ impl BlockHeader {
                 checksum: padded(32, 8)?,
                 ..base
             },
-            Shape::Draft44 => Self {
+            HeaderShape::Draft44 => Self {
                 flags: u32_at(0)?,
                 allocated: u64_at(4)?,
                 used: u64_at(12)?,
@@ -166,7 +171,7 @@ impl BlockHeader {
                 encoding: padded(28, 16)?,
                 ..base
             },
-            Shape::Finf => Self {
+            HeaderShape::Finf => Self {
                 allocated: u64_at(0)?,
                 used: u64_at(8)?,
                 data_size: u64_at(8)?,
@@ -197,13 +202,13 @@ impl BlockHeader {
     /// Whether the block reaches to the end of the file.
     #[must_use]
     pub fn streamed(&self) -> bool {
-        self.flags & STREAMED != 0 && self.shape != Shape::Finf
+        self.flags & STREAMED != 0 && self.shape != HeaderShape::Finf
     }
 
     /// Whether the data begin with an encoding chain (ASDF 0.1.0 draft).
     #[must_use]
     pub fn encoded(&self) -> bool {
-        self.flags & ENCODED != 0 && self.shape == Shape::Draft36
+        self.flags & ENCODED != 0 && self.shape == HeaderShape::Draft36
     }
 
     /// Whether the data has to be decoded: it is compressed or, in drafts, encoded.
@@ -231,7 +236,9 @@ impl BlockHeader {
     /// All zero means "not verified" (the standard); so do sixteen `0` digits, which some DKIST files carry.
     #[must_use]
     pub fn has_checksum(&self) -> bool {
-        self.shape == Shape::Current && self.checksum != [0; 16] && self.checksum != [b'0'; 16]
+        self.shape == HeaderShape::Current
+            && self.checksum != [0; 16]
+            && self.checksum != [b'0'; 16]
     }
 }
 

@@ -9,7 +9,7 @@ mod number;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::decl::{Dim, Inline, MAX_NDIM};
 use crate::asdf::scalar::Value;
-use crate::asdf::tree::{Kind, Node, NodeId, Tree, quoted};
+use crate::asdf::tree::{Node, NodeId, NodeKind, Tree, quoted};
 use crate::error::{Error, Result};
 use crate::source::len_u64;
 
@@ -125,7 +125,7 @@ fn lists(data: Node<'_>, inline: &Inline) -> Result<Vec<u64>> {
     let mut lens = Vec::new();
     let mut node = data;
     let mut complete = true;
-    while node.kind() == Kind::Sequence {
+    while node.kind() == NodeKind::Sequence {
         lens.push(len_u64(node.len()));
         let Some(first) = node.items().next() else {
             complete = false;
@@ -197,7 +197,7 @@ fn walk<'t>(
     let Some((&len, inner)) = lists.split_first() else {
         return visit(node.follow());
     };
-    if node.follow().kind() != Kind::Sequence {
+    if node.follow().kind() != NodeKind::Sequence {
         return Err(bad(node, "a single value, where a list belongs"));
     }
     if u64::try_from(node.len()) != Ok(len) {
@@ -284,7 +284,7 @@ fn encode(node: Node<'_>, datatype: &Datatype, out: &mut Vec<u8>) -> Result<()> 
             Some(4)
         }),
         Datatype::Struct(fields) => {
-            if node.follow().kind() != Kind::Sequence || node.len() != fields.len() {
+            if node.follow().kind() != NodeKind::Sequence || node.len() != fields.len() {
                 let why = format!("a record of {} fields belongs here", fields.len());
                 return Err(bad(node, why));
             }

@@ -9,7 +9,7 @@ use std::io;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::scalar::Value;
-use super::tree::{Kind, Node, Tree};
+use super::tree::{Node, NodeKind, Tree};
 use crate::error::Error;
 
 /// What tags of YAML's own types begin with.
@@ -51,9 +51,9 @@ impl Serialize for Tagged<'_> {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("!tag", tag)?;
         match node.kind() {
-            Kind::Mapping => entries(node, &mut map)?,
-            Kind::Sequence => map.serialize_entry("!items", &Untagged(node))?,
-            Kind::Scalar | Kind::Alias => map.serialize_entry("!value", &Untagged(node))?,
+            NodeKind::Mapping => entries(node, &mut map)?,
+            NodeKind::Sequence => map.serialize_entry("!items", &Untagged(node))?,
+            NodeKind::Scalar | NodeKind::Alias => map.serialize_entry("!value", &Untagged(node))?,
         }
         map.end()
     }
@@ -63,13 +63,13 @@ impl Serialize for Untagged<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let node = self.0;
         match node.kind() {
-            Kind::Mapping => {
+            NodeKind::Mapping => {
                 let mut map = to.serialize_map(None)?;
                 entries(node, &mut map)?;
                 map.end()
             }
-            Kind::Sequence => to.collect_seq(node.items().map(Tagged)),
-            Kind::Scalar => match node.value() {
+            NodeKind::Sequence => to.collect_seq(node.items().map(Tagged)),
+            NodeKind::Scalar => match node.value() {
                 Some(Value::Bool(value)) => to.serialize_bool(value),
                 Some(Value::Int(value)) => to.serialize_i128(value),
                 Some(Value::Float(value)) if value.is_finite() => to.serialize_f64(value),
@@ -83,7 +83,7 @@ impl Serialize for Untagged<'_> {
                 }
             },
             // within what it stands for
-            Kind::Alias => to.serialize_unit(),
+            NodeKind::Alias => to.serialize_unit(),
         }
     }
 }

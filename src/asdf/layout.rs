@@ -37,7 +37,7 @@ impl Extent {
 
 /// What was found of a block index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Index {
+pub enum BlockIndex {
     /// There is none.
     Absent,
     /// It lies there and tells the offset of every block.
@@ -113,7 +113,7 @@ pub struct Layout {
     /// Blocks that may have another number than the tree means.
     pub doubt: Option<Box<Doubt>>,
     /// The block index.
-    pub index: Index,
+    pub index: BlockIndex,
     /// Length of the file in bytes.
     pub len: u64,
     /// What is not as it should be.
@@ -137,8 +137,8 @@ impl Layout {
     fn limit(&self, n: usize, block: &BlockHeader) -> u64 {
         let next = n.checked_add(1).and_then(|next| self.blocks.get(next));
         let index = match &self.index {
-            Index::Valid(extent) | Index::Wrong(extent, _) => extent.start,
-            Index::Absent => self.len,
+            BlockIndex::Valid(extent) | BlockIndex::Wrong(extent, _) => extent.start,
+            BlockIndex::Absent => self.len,
         };
         next.map_or(index, |next| next.offset)
             .max(block.data_offset())
@@ -235,7 +235,7 @@ impl Layout {
             );
             push(Region::Block(n), self.block_end(n).unwrap_or(self.len));
         }
-        if let Index::Valid(extent) | Index::Wrong(extent, _) = &self.index {
+        if let BlockIndex::Valid(extent) | BlockIndex::Wrong(extent, _) = &self.index {
             push(Region::Gap, extent.start);
             push(Region::Index, extent.end);
         }

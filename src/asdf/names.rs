@@ -57,7 +57,7 @@ fn cut(encoded: &str, len: usize) -> String {
 
 /// Something in a directory that needs a name.
 #[derive(Debug, Clone)]
-pub(super) struct Entry<'k> {
+pub(super) struct Unnamed<'k> {
     /// Its key or index in the tree.
     pub(super) key: Cow<'k, str>,
     /// Whether it is an array, with a file for each of [`SUFFIXES`].
@@ -66,7 +66,7 @@ pub(super) struct Entry<'k> {
     pub(super) directory: bool,
 }
 
-impl<'k> Entry<'k> {
+impl<'k> Unnamed<'k> {
     /// Its key as part of a file name.
     pub(super) fn encoded(&self) -> Cow<'k, str> {
         match &self.key {
@@ -106,7 +106,7 @@ impl Name {
 /// The names in one directory that are not just an encoded key, by the index of the entry: each file and directory has its own.
 pub(super) fn odd_names<'k, I>(entries: I) -> HashMap<usize, Name>
 where
-    I: DoubleEndedIterator<Item = Entry<'k>> + ExactSizeIterator + Clone,
+    I: DoubleEndedIterator<Item = Unnamed<'k>> + ExactSizeIterator + Clone,
 {
     let mut odd = HashMap::new();
     let mut taken = HashSet::with_capacity(entries.len());
@@ -133,8 +133,11 @@ where
 }
 
 /// Has directories give way to arrays with a file of the same name.
-fn give_way<'k>(entries: impl Iterator<Item = Entry<'k>> + Clone, odd: &mut HashMap<usize, Name>) {
-    let stem = |(at, entry): (usize, Entry<'k>)| match odd.get(&at) {
+fn give_way<'k>(
+    entries: impl Iterator<Item = Unnamed<'k>> + Clone,
+    odd: &mut HashMap<usize, Name>,
+) {
+    let stem = |(at, entry): (usize, Unnamed<'k>)| match odd.get(&at) {
         Some(name) => name.stem.to_string().into(),
         None => entry.encoded(),
     };
@@ -227,7 +230,7 @@ mod tests {
     }
 
     fn names(entries: &[(&str, bool, bool)]) -> Vec<(String, String)> {
-        let entry = |&(key, array, directory): &(&str, bool, bool)| Entry {
+        let entry = |&(key, array, directory): &(&str, bool, bool)| Unnamed {
             key: key.to_owned().into(),
             array,
             directory,
@@ -237,9 +240,9 @@ mod tests {
     }
 
     /// The names of all entries: of the files without their suffix, and of the directory.
-    fn assigned(entries: &[Entry<'_>]) -> Vec<(String, String)> {
+    fn assigned(entries: &[Unnamed<'_>]) -> Vec<(String, String)> {
         let odd = odd_names(entries.iter().cloned());
-        let name = |(at, entry): (usize, &Entry<'_>)| match odd.get(&at) {
+        let name = |(at, entry): (usize, &Unnamed<'_>)| match odd.get(&at) {
             Some(name) => (name.stem().to_owned(), name.directory().into_owned()),
             None => (entry.encoded().into_owned(), entry.encoded().into_owned()),
         };
@@ -281,9 +284,9 @@ mod tests {
         fn all_files_of_a_directory_have_valid_names_of_their_own(
             entries in prop::collection::vec(("([/%.a\\x00]|\\.bin|\\.npy){0,3}|a{249,253}", any::<bool>(), any::<bool>()), 0..12)
         ) {
-            let entries: Vec<Entry<'_>> = entries
+            let entries: Vec<Unnamed<'_>> = entries
                 .into_iter()
-                .map(|(key, array, directory)| Entry { key: key.into(), array, directory })
+                .map(|(key, array, directory)| Unnamed { key: key.into(), array, directory })
                 .collect();
             let mut all = HashSet::new();
             for (entry, (stem, directory)) in entries.iter().zip(assigned(&entries)) {

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use crate::asdf::decl::{Allowance, Declared, is_ndarray};
-use crate::asdf::tree::{Items, Kind, Node, NodeId, Tree};
+use crate::asdf::tree::{Items, Node, NodeId, NodeKind, Tree};
 use crate::error::Result;
 
 pub(super) mod column;
@@ -202,7 +202,7 @@ impl<'t> Level<'t> {
 
     /// The next child and how it is called; keys that are not scalars have no name, so their values are passed over.
     fn next(&mut self) -> Option<(Step, Node<'t>)> {
-        if self.node.kind() == Kind::Sequence {
+        if self.node.kind() == NodeKind::Sequence {
             let item = self.children.next()?;
             let index = self.index;
             self.index = index.saturating_add(1);
@@ -294,8 +294,8 @@ impl<'t> TreeWalk<'t> {
     /// Notes what a child is: an array, a link or a reference; or enters the collection that it is.
     fn visit(&mut self, step: Step, node: Node<'t>) {
         match (step, node.kind()) {
-            (Step::Merge, Kind::Alias) => self.merge(node),
-            (Step::To(component), Kind::Alias) => {
+            (Step::Merge, NodeKind::Alias) => self.merge(node),
+            (Step::To(component), NodeKind::Alias) => {
                 let target = node.follow();
                 if let Some(to) = self.outline.find(target.id()) {
                     self.link(component, node, to);
@@ -306,7 +306,7 @@ impl<'t> TreeWalk<'t> {
             (Step::To(component), _) if node.tag().is_some_and(is_ndarray) => {
                 self.declare(component, node);
             }
-            (_, Kind::Scalar) => {}
+            (_, NodeKind::Scalar) => {}
             (Step::To(component), _) => {
                 if let Some(uri) = pointer::reference(node) {
                     self.refer(component, node, uri);
@@ -343,7 +343,7 @@ impl<'t> TreeWalk<'t> {
         self.outline.arrays = number.saturating_add(1);
         self.name_columns(component, node);
         // The lists of an inline array hold no arrays, but a mapping may have a mask.
-        if node.kind() == Kind::Mapping {
+        if node.kind() == NodeKind::Mapping {
             let mut level = Level::new(node, component, false);
             level.place = Some(place);
             self.stack.push(level);

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::names::{Entry, Name, escape, odd_names};
+use super::names::{Name, Unnamed, escape, odd_names};
 use super::outline::column::MAX_QUANTITY;
 use super::outline::pointer::reference;
 use super::outline::{Component, Outline, Place, PlaceId, What};
@@ -69,8 +69,8 @@ impl Paths {
     }
 
     /// What a place is in its directory.
-    fn entry(&self, id: PlaceId) -> Entry<'_> {
-        Entry {
+    fn entry(&self, id: PlaceId) -> Unnamed<'_> {
+        Unnamed {
             key: self.step(id),
             array: self.has_files(id),
             directory: self.is_directory(id),

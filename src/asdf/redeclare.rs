@@ -13,7 +13,7 @@ use super::datatype::{Datatype, Orders};
 use super::gather::Strided;
 use super::npy::Header;
 use super::scalar::Type;
-use super::tree::{Kind, Node};
+use super::tree::{Node, NodeKind};
 use super::view::View;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
@@ -99,7 +99,7 @@ impl Snapshot {
 impl<'t> Values<'t> {
     /// Those of an array, each of which stands in its declaration itself.
     fn of(array: &'t Array, text: &[u8]) -> Result<Self, &'static str> {
-        let node = array.node().filter(|node| node.kind() == Kind::Mapping);
+        let node = array.node().filter(|node| node.kind() == NodeKind::Mapping);
         let node = node.ok_or("its declaration is an alias")?;
         let mut found = Self::default();
         for (key, value) in node.entries() {
@@ -108,7 +108,7 @@ impl<'t> Values<'t> {
                 Some("byteorder") => &mut found.byteorder,
                 Some("shape") => &mut found.shape,
                 Some("strides") => &mut found.strides,
-                Some("mask") if value.follow().kind() != Kind::Scalar => {
+                Some("mask") if value.follow().kind() != NodeKind::Scalar => {
                     return Err("it has a mask, which would no longer fit");
                 }
                 _ if key.is_merge() => return Err("its declaration merges another mapping"),

@@ -22,7 +22,7 @@ pub use fault::{Fault, Faults};
 
 use super::decl::Allowance;
 use super::scalar::Value;
-use super::tree::{Items, Kind, Node, NodeId, Tree, quoted};
+use super::tree::{Items, Node, NodeId, NodeKind, Tree, quoted};
 
 /// Most faults that are kept.
 const MAX_FAULTS: usize = 10_000;
@@ -76,7 +76,7 @@ enum Want {
 impl Want {
     /// Whether a node is a scalar of which nothing else is wanted.
     fn takes(&self, node: Node<'_>) -> bool {
-        node.kind() == Kind::Scalar
+        node.kind() == NodeKind::Scalar
             && match self {
                 Self::Anything => true,
                 Self::Nested(want) => want.takes(node),
@@ -167,10 +167,10 @@ impl Sort {
 /// What kind of value a node is; none for a text that its tag does not allow, and for an alias within its own target.
 fn sort(node: Node<'_>) -> Option<Sort> {
     Some(match node.follow().kind() {
-        Kind::Sequence => Sort::List,
-        Kind::Mapping => Sort::Map,
-        Kind::Alias => return None,
-        Kind::Scalar => match node.value()? {
+        NodeKind::Sequence => Sort::List,
+        NodeKind::Mapping => Sort::Map,
+        NodeKind::Alias => return None,
+        NodeKind::Scalar => match node.value()? {
             Value::Null => Sort::Null,
             Value::Bool(_) => Sort::Bool,
             Value::Int(_) | Value::Huge(_) => Sort::Integer,
@@ -187,7 +187,7 @@ pub fn check(tree: &Tree) -> Faults {
     let mut checker = Checker {
         allowance: Allowance::new(tree),
         seen: HashSet::new(),
-        most_seen: if tree.all().any(|node| node.kind() == Kind::Alias) {
+        most_seen: if tree.all().any(|node| node.kind() == NodeKind::Alias) {
             usize::MAX
         } else {
             MANY
@@ -282,7 +282,7 @@ impl<'t> Checker<'t> {
     }
 
     fn enter(&mut self, node: Node<'t>) {
-        if node.kind() == Kind::Alias {
+        if node.kind() == NodeKind::Alias {
             return;
         }
         if self.seen.len() >= self.most_seen {
@@ -292,10 +292,10 @@ impl<'t> Checker<'t> {
         if let Some(rule) = node.tag().and_then(table::find) {
             self.apply(rule, node);
         }
-        if node.kind() != Kind::Scalar {
+        if node.kind() != NodeKind::Scalar {
             self.above.push(Level {
                 children: node.children(),
-                is_list: node.kind() == Kind::Sequence,
+                is_list: node.kind() == NodeKind::Sequence,
                 index: 0,
                 step: Step::Index(0),
             });
@@ -323,7 +323,7 @@ impl<'t> Checker<'t> {
 
     /// Whether a collection has not yet been held against what is wanted. Lists that only one way leads to are not noted.
     fn is_new(&mut self, node: Node<'t>, want: &'static Want) -> bool {
-        let more_ways = node.kind() != Kind::Sequence || node.tag().is_some() || self.in_merged;
+        let more_ways = node.kind() != NodeKind::Sequence || node.tag().is_some() || self.in_merged;
         !more_ways || self.seen.insert((node.follow().id(), WantId::of(want)))
     }
 

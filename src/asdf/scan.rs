@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::dialect::{FIRST_LINE_LIMIT, FirstLine};
-use super::layout::{Finding, Index, Layout, Severity};
+use super::layout::{BlockIndex, Finding, Layout, Severity};
 use super::text::{read_text, read_up_to};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
@@ -63,7 +63,7 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
         blocks: Vec::new(),
         lost: BTreeMap::new(),
         doubt: None,
-        index: Index::Absent,
+        index: BlockIndex::Absent,
         len,
         findings: text.findings,
     };
@@ -120,7 +120,7 @@ mod tests {
         let Scan { layout, text } = scanned(&bytes);
         assert_eq!(**text, *Sample::TREE);
         assert!(layout.has_tree && layout.findings.is_empty());
-        assert!(matches!(layout.index, Index::Valid(_)));
+        assert!(matches!(layout.index, BlockIndex::Valid(_)));
         let regions: Vec<_> = layout.regions().iter().map(|part| part.0).collect();
         assert_eq!(
             regions,

@@ -1,6 +1,6 @@
 //! The way back: bytes written to an array in C order become patches of its block.
 
-use super::copy::{Step, copy};
+use super::copy::{CopyAxis, copy};
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
 use super::view::View;
 use crate::error::{Error, Place, Result};
@@ -88,7 +88,7 @@ fn scatter_tile(
     let steps: Vec<_> = tile
         .steps(&pieces)?
         .into_iter()
-        .map(Step::turned_back)
+        .map(CopyAxis::turned_back)
         .collect();
     if !copy((bytes, in_memory(tile.first)?), (scratch, 0), &steps, run) {
         return Err(misplaced());

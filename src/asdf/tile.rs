@@ -3,8 +3,8 @@
 //! Gathering and scattering share this: both walk the block in ascending order, in pieces that are as long as the box allows,
 //! and put the pieces one behind the other in a buffer, from or to which [`super::copy`] moves the elements.
 
-use super::copy::Step;
-use super::view::Part;
+use super::copy::CopyAxis;
+use super::view::Slab;
 use crate::error::{Error, Place, Result};
 
 /// By what numbers arrays are cut, all in bytes.
@@ -51,7 +51,7 @@ pub(super) struct Walk {
 pub(super) struct Tile {
     /// Block offset of its lowest byte.
     pub(super) low: u64,
-    /// Where that byte is in C order, counted from the start of the [`Part`].
+    /// Where that byte is in C order, counted from the start of the [`Slab`].
     pub(super) first: u64,
     /// The walks, smallest step first.
     pub(super) walks: Vec<Walk>,
@@ -72,7 +72,7 @@ pub(super) struct Pieces {
 
 impl Tile {
     /// The whole of `part`.
-    pub(super) fn new(part: &Part) -> Self {
+    pub(super) fn new(part: &Slab) -> Self {
         let mut tile = Self {
             low: part.offset,
             first: 0,
@@ -125,7 +125,7 @@ impl Tile {
     ///
     /// # Errors
     /// [`misplaced`] if a distance does not fit into memory.
-    pub(super) fn steps(&self, pieces: &Pieces) -> Result<Vec<Step>> {
+    pub(super) fn steps(&self, pieces: &Pieces) -> Result<Vec<CopyAxis>> {
         let mut distance = pieces.pitch();
         let steps = self.walks.iter().enumerate().map(|(i, walk)| {
             let from = if i < pieces.joined {
@@ -134,7 +134,7 @@ impl Tile {
                 let next = distance.saturating_mul(walk.count);
                 std::mem::replace(&mut distance, next)
             };
-            Some(Step {
+            Some(CopyAxis {
                 count: usize::try_from(walk.count).ok()?,
                 from: isize::try_from(from).ok()?,
                 to: isize::try_from(walk.pitch).ok()?,

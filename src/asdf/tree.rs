@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crate::asdf::lines::Lines;
-use crate::asdf::yaml::{self, Fault};
+use crate::asdf::yaml::{self, YamlFault};
 use crate::error::{Error, Place, Result};
 
 pub(in crate::asdf) use children::Children;
@@ -34,7 +34,7 @@ pub const MAX_WEIGHT: u64 = 1 << 26;
 
 /// What a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum NodeKind {
     /// Text.
     Scalar,
     /// Items in order.
@@ -72,7 +72,7 @@ struct Raw {
     len: u32,
     /// Number of its tag, from 1; 0 for none.
     tag: u16,
-    kind: Kind,
+    kind: NodeKind,
     flags: u8,
 }
 
@@ -193,7 +193,7 @@ impl Tree {
 }
 
 /// A fault of the text as an error that people can find.
-fn report(fault: &Fault, text: &[u8]) -> Error {
+fn report(fault: &YamlFault, text: &[u8]) -> Error {
     let text = String::from_utf8_lossy(text.get(..fault.byte).unwrap_or(text));
     let text = text.as_bytes();
     let lines = Lines::new(text);
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(&tree.text()[alias.span()], "*x");
         assert_eq!(
             (alias.kind(), alias.follow().id()),
-            (Kind::Alias, node.id())
+            (NodeKind::Alias, node.id())
         );
         assert_eq!(
             alias
@@ -304,7 +304,7 @@ mod tests {
     fn an_alias_within_its_target_is_a_leaf() {
         let tree = tree("loop: &l\n  self: *l\n  x: 1\n  <<: *l");
         let alias = get(&tree, "loop").entries().next().unwrap().1;
-        assert!(alias.is_recursive() && alias.follow().kind() == Kind::Alias);
+        assert!(alias.is_recursive() && alias.follow().kind() == NodeKind::Alias);
         assert_eq!(
             (alias.len(), alias.text(), alias.get("x").is_none()),
             (0, None, true)
@@ -447,7 +447,7 @@ mod tests {
                     prop_assert!(tree.text().get(node.span()).is_some());
                     prop_assert!(node.behind() > id && node.behind().0 as usize <= tree.len());
                     let children = match node.follow().kind() {
-                        Kind::Mapping => node.entries().count(),
+                        NodeKind::Mapping => node.entries().count(),
                         _ => node.items().count(),
                     };
                     prop_assert_eq!(children, node.len());

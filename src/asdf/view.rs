@@ -47,7 +47,7 @@ pub struct Axis {
 
 /// A box of the array whose elements follow one another in C order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct Slab {
     /// Block offset of its first byte in C order.
     pub offset: u64,
     /// Its axes.
@@ -252,7 +252,7 @@ impl View {
 
     /// The range in C order as boxes, in that order; at most two for each axis, and one.
     #[must_use]
-    pub fn parts(&self, range: Range<u64>) -> Vec<Part> {
+    pub fn parts(&self, range: Range<u64>) -> Vec<Slab> {
         let mut parts = Vec::new();
         let range = range.start.min(self.len)..range.end.min(self.len);
         if range.start < range.end {
@@ -360,10 +360,10 @@ fn step_by(offset: u64, index: u64, stride: i64) -> u64 {
     clippy::arithmetic_side_effects,
     reason = "a pitch is never 0, and all sums stay below the length of the array, which is below 2^63"
 )]
-fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<Part>) {
+fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<Slab>) {
     let Some((&outer, inner)) = axes.split_first() else {
         let len = range.end - range.start;
-        out.push(Part {
+        out.push(Slab {
             offset: offset + range.start,
             axes: Vec::new(),
             run: len,
@@ -388,7 +388,7 @@ fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<
     let count = (range.end - at) / outer.pitch;
     if count > 0 {
         let this = Axis { count, ..outer };
-        out.push(Part {
+        out.push(Slab {
             offset: position(at / outer.pitch),
             axes: [this]
                 .iter()

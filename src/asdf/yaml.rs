@@ -62,7 +62,7 @@ pub(super) struct Event<'p> {
 
 /// Why a text is not YAML, or not within our limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct YamlFault {
     /// Where.
     pub(super) byte: usize,
     /// What is wrong.
@@ -71,7 +71,7 @@ pub(super) struct Fault {
     pub(super) context: Option<(String, usize)>,
 }
 
-impl Fault {
+impl YamlFault {
     pub(super) fn new(byte: usize, why: impl Into<String>) -> Self {
         Self {
             byte,
@@ -82,16 +82,16 @@ impl Fault {
 }
 
 /// The text as UTF-8.
-pub(super) fn decode(text: &[u8]) -> Result<&str, Fault> {
+pub(super) fn decode(text: &[u8]) -> Result<&str, YamlFault> {
     if text.starts_with(&[0xFE, 0xFF]) || text.starts_with(&[0xFF, 0xFE]) {
         let why = "UTF-16 text, where the standard wants UTF-8";
-        return Err(Fault::new(0, why));
+        return Err(YamlFault::new(0, why));
     }
     if text.starts_with("\u{FEFF}".as_bytes()) {
-        return Err(Fault::new(0, "byte order mark before the tree"));
+        return Err(YamlFault::new(0, "byte order mark before the tree"));
     }
     std::str::from_utf8(text)
-        .map_err(|error| Fault::new(error.valid_up_to(), "bytes that are not UTF-8"))
+        .map_err(|error| YamlFault::new(error.valid_up_to(), "bytes that are not UTF-8"))
 }
 
 /// The directives before a document.
@@ -107,7 +107,7 @@ impl<'t> Prologue<'t> {
     /// Looks through the lines up to the first that is neither a directive nor a comment.
     ///
     /// YAML wants unknown directives ignored; libyaml refuses them, but FINF files begin with `%FINF`.
-    pub(super) fn scan(text: &'t str) -> Result<Self, Fault> {
+    pub(super) fn scan(text: &'t str) -> Result<Self, YamlFault> {
         let mut unknown = Vec::new();
         let mut directives = 0usize;
         let mut at = 0usize;
@@ -116,7 +116,7 @@ impl<'t> Prologue<'t> {
                 directives = directives.saturating_add(line.len());
                 if directives > MAX_DIRECTIVES {
                     let why = format!("more than {MAX_DIRECTIVES} bytes of directives");
-                    return Err(Fault::new(at, why));
+                    return Err(YamlFault::new(at, why));
                 }
                 let name = rest.split([' ', '\t']).next().unwrap_or_default();
                 if !matches!(name.trim_end_matches(is_break), "YAML" | "TAG") {
@@ -185,7 +185,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The next event; after the last, `StreamEnd` again and again.
-    pub(super) fn next(&mut self) -> Result<Event<'_>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Event<'_>, YamlFault> {
         self.event = None;
         self.events = self.events.wrapping_add(1);
         let mut event = MaybeUninit::<sys::yaml_event_t>::uninit();
@@ -199,12 +199,12 @@ impl<'t> Parser<'t> {
             .insert(OwnedEvent(unsafe { event.assume_init() }));
         if self.events.is_multiple_of(EVENTS_PER_LOOK) && Instant::now() > self.deadline {
             let why = "gave up: this takes far too long to parse for a text of its size";
-            return Err(Fault::new(bytes(event.0.start_mark.index), why));
+            return Err(YamlFault::new(bytes(event.0.start_mark.index), why));
         }
         event.view()
     }
 
-    fn fault(&self) -> Fault {
+    fn fault(&self) -> YamlFault {
         // SAFETY: `raw` is an initialized parser; `problem` and `context` are null or static C strings.
         unsafe {
             let parser = &**self.raw;
@@ -216,7 +216,7 @@ impl<'t> Parser<'t> {
             } else {
                 parser.problem_mark.index
             };
-            Fault {
+            YamlFault {
                 byte: bytes(at),
                 why: text(parser.problem.cast()).unwrap_or_else(|| "cannot be parsed".into()),
                 context: text(parser.context.cast())
@@ -254,7 +254,7 @@ impl Drop for OwnedEvent {
 }
 
 impl OwnedEvent {
-    fn view(&self) -> Result<Event<'_>, Fault> {
+    fn view(&self) -> Result<Event<'_>, YamlFault> {
         let event = &self.0;
         let start = bytes(event.start_mark.index);
         let mut view = Event {
@@ -317,7 +317,7 @@ impl OwnedEvent {
 ///
 /// # Safety
 /// `text` is null or points to a C string that lives as long as the result.
-unsafe fn string<'e>(text: *const u8, start: usize) -> Result<Option<&'e str>, Fault> {
+unsafe fn string<'e>(text: *const u8, start: usize) -> Result<Option<&'e str>, YamlFault> {
     if text.is_null() {
         return Ok(None);
     }
@@ -327,6 +327,6 @@ unsafe fn string<'e>(text: *const u8, start: usize) -> Result<Option<&'e str>, F
 }
 
 /// Tags may hold any bytes as `%XX`, so not everything that comes from valid UTF-8 is valid UTF-8.
-fn utf8(text: &[u8], start: usize) -> Result<&str, Fault> {
-    std::str::from_utf8(text).map_err(|_| Fault::new(start, "escapes that are not UTF-8"))
+fn utf8(text: &[u8], start: usize) -> Result<&str, YamlFault> {
+    std::str::from_utf8(text).map_err(|_| YamlFault::new(start, "escapes that are not UTF-8"))
 }

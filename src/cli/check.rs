@@ -17,7 +17,7 @@ use crate::asdf::check::Validate;
 use crate::asdf::checksum::{ChecksumState, md5};
 use crate::asdf::frame::{Oddity, oddities};
 use crate::asdf::header::BlockHeader;
-use crate::asdf::layout::{Index, Severity};
+use crate::asdf::layout::{BlockIndex, Severity};
 use crate::codec::{Cache, cores};
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
@@ -312,7 +312,7 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
     if opened.recovery == Recovery::Redone {
         findings.note(Verdict::Clean, "the interrupted save has been finished");
     }
-    if matches!(opened.scan.layout.index, Index::Wrong(..)) {
+    if matches!(opened.scan.layout.index, BlockIndex::Wrong(..)) {
         let edit = Edit::text(opened.scan.text);
         let saved = opened.writer.commit(&edit, &mut || ());
         saved.map_err(|error| Failure::reading(path, &error))?;

@@ -30,7 +30,7 @@ use super::edit::{BlockEdit, Edit, Piece, Stored, no_such_block};
 use super::rope::{Rope, Segment, Segments, sum};
 use crate::asdf::dialect::BLOCK_MAGIC;
 use crate::asdf::header::{BlockHeader, STREAMED};
-use crate::asdf::layout::{Extent, Index, Layout, index_text};
+use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
@@ -308,7 +308,7 @@ impl Assembly<'_> {
         let headers: Vec<BlockHeader> = blocks.iter().map(|block| block.header.clone()).collect();
         let moves = self.moves(&blocks);
         let index = if headers.is_empty() || blocks.last().is_some_and(|last| last.open) {
-            Index::Absent
+            BlockIndex::Absent
         } else {
             self.index(&headers)?
         };
@@ -512,12 +512,12 @@ impl Assembly<'_> {
     }
 
     /// The block index, which ends the file.
-    fn index(&mut self, headers: &[BlockHeader]) -> Result<Index> {
+    fn index(&mut self, headers: &[BlockHeader]) -> Result<BlockIndex> {
         let offsets: Vec<u64> = headers.iter().map(|header| header.offset).collect();
         let before = self.old.blocks.iter().map(|block| block.offset);
         let start = self.out.len();
         match &self.old.index {
-            Index::Valid(old)
+            BlockIndex::Valid(old)
                 if (old.start, old.end) == (start, self.old.len)
                     && before.eq(offsets.iter().copied()) =>
             {
@@ -528,7 +528,7 @@ impl Assembly<'_> {
                 .push(Segment::Write(Arc::new(index_text(&offsets))))?,
         }
         let end = self.out.len();
-        Ok(Index::Valid(Extent { start, end }))
+        Ok(BlockIndex::Valid(Extent { start, end }))
     }
 }
 

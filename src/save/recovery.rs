@@ -14,7 +14,7 @@ use super::rope::{Rope, Segment, Segments};
 use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag};
 use super::store::{Access, Store, impossible};
 use super::view::{StoreSource, write_all};
-use crate::asdf::layout::{Extent, Index, Region};
+use crate::asdf::layout::{BlockIndex, Extent, Region};
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
 use crate::source::{Source, Window, at_most, read_all};
@@ -170,7 +170,7 @@ fn find_unfinished(file: &Arc<dyn Source>) -> Result<Traces> {
     for (region, extent) in found.layout.regions() {
         let known = match region {
             Region::Text | Region::Block(_) => true,
-            Region::Index => matches!(found.layout.index, Index::Valid(_)),
+            Region::Index => matches!(found.layout.index, BlockIndex::Valid(_)),
             Region::Padding | Region::Gap | Region::Trailer => false,
         };
         if known {

@@ -74,7 +74,7 @@ impl Quantize {
 
 /// One chunk.
 #[derive(Debug, Clone, Copy)]
-struct Chunk {
+struct QuantizedChunk {
     /// Numbers before it.
     first: u64,
     /// Offset of the packed integers.
@@ -92,7 +92,7 @@ pub(super) struct Quantized {
     packed: Arc<dyn Source>,
     width: Width,
     len: u64,
-    chunks: Vec<Chunk>,
+    chunks: Vec<QuantizedChunk>,
 }
 
 impl Quantized {
@@ -120,7 +120,13 @@ impl Quantized {
     }
 
     /// Appends the bytes of a portion of numbers of `chunk`: those from `from` on, a multiple of 8.
-    fn unpack(&self, chunk: &Chunk, from: u64, count: u64, out: &mut Vec<u8>) -> Result<()> {
+    fn unpack(
+        &self,
+        chunk: &QuantizedChunk,
+        from: u64,
+        count: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let too_long = || corrupt("quantize: a chunk of 2^64 bits or more");
         let before = packed_len(from, chunk.bits).ok_or_else(too_long)?;
         let len = packed_len(count, chunk.bits).ok_or_else(too_long)?;
@@ -180,7 +186,7 @@ impl Source for Quantized {
     }
 }
 
-impl Chunk {
+impl QuantizedChunk {
     /// `decoded = (encoded * scale) + offset`, in double precision.
     fn number(&self, encoded: i64) -> f64 {
         #[expect(
@@ -222,7 +228,7 @@ impl Chunk {
 }
 
 /// The chunks of `packed`, which must hold `wanted` numbers and all lie in it.
-fn read_chunks(packed: &dyn Source, wanted: u64) -> Result<Vec<Chunk>> {
+fn read_chunks(packed: &dyn Source, wanted: u64) -> Result<Vec<QuantizedChunk>> {
     let mut chunks = Vec::new();
     let (mut at, mut first) = (0_u64, 0_u64);
     while at < packed.len() {
@@ -230,7 +236,7 @@ fn read_chunks(packed: &dyn Source, wanted: u64) -> Result<Vec<Chunk>> {
             let why = format!("quantize: more than {CHUNK_LIMIT} chunks");
             return Err(Error::unsupported(Place::File, why));
         }
-        let chunk = Chunk::read(packed, at, first)?;
+        let chunk = QuantizedChunk::read(packed, at, first)?;
         first = first
             .checked_add(chunk.count)
             .filter(|&numbers| numbers <= wanted)

@@ -3,7 +3,7 @@
 use super::{Allowance, Dim, MAX_NDIM, Properties, Storage, bad};
 use crate::asdf::datatype::{ByteOrder, Datatype, Field, MAX_DEPTH, Scalar};
 use crate::asdf::scalar::Value;
-use crate::asdf::tree::{Kind, Node, quoted};
+use crate::asdf::tree::{Node, NodeKind, quoted};
 use crate::error::Result;
 
 /// A property's value as it is written, for messages.
@@ -23,7 +23,7 @@ fn integer(node: Node<'_>) -> Option<i128> {
 
 /// The items of a list property.
 fn list<'t>(node: Node<'t>, what: &str) -> Result<impl Iterator<Item = Node<'t>> + use<'t>> {
-    if node.follow().kind() != Kind::Sequence {
+    if node.follow().kind() != NodeKind::Sequence {
         let why = format!("{what} {}, where a list belongs", written(node));
         return Err(bad(node, why));
     }
@@ -116,7 +116,7 @@ pub(super) fn datatype(
             .map(|scalar| Datatype::Scalar(scalar, order))
             .ok_or_else(|| bad(node, why()));
     }
-    if node.follow().kind() != Kind::Sequence || node.is_empty() {
+    if node.follow().kind() != NodeKind::Sequence || node.is_empty() {
         return Err(bad(node, "a datatype that is neither a name nor a list"));
     }
     if let Some(string) = string_type(node, order) {
@@ -150,7 +150,7 @@ fn field(
     depth: usize,
     allowance: &mut Allowance,
 ) -> Result<Field> {
-    if node.follow().kind() != Kind::Mapping {
+    if node.follow().kind() != NodeKind::Mapping {
         return Ok(Field {
             name: None,
             datatype: datatype(node, order, depth, allowance)?,

@@ -24,7 +24,7 @@ const KEPT: [&str; 12] = [
 
 /// A value, as it is written.
 #[derive(Debug, PartialEq, Eq)]
-enum Value {
+enum CardValue {
     /// Between quotes, without the blanks at its end.
     Text(String),
     /// A number or a logical.
@@ -33,7 +33,7 @@ enum Value {
 
 /// Keywords with their values.
 #[derive(Debug, Default)]
-pub(super) struct Cards(HashMap<String, Value>);
+pub(super) struct Cards(HashMap<String, CardValue>);
 
 impl Cards {
     /// Reads the header at `at`; gives where its last block ends. `None` if no header begins there.
@@ -77,7 +77,7 @@ impl Cards {
             .strip_prefix("NAXIS")
             .is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()));
         if (axis || KEPT.contains(&keyword))
-            && let Some(value) = Value::parse(value)
+            && let Some(value) = CardValue::parse(value)
         {
             self.0.entry(keyword.to_owned()).or_insert(value);
         }
@@ -86,15 +86,15 @@ impl Cards {
     /// The value of a keyword that is a text.
     pub(super) fn text(&self, keyword: &str) -> Option<&str> {
         match self.0.get(keyword)? {
-            Value::Text(text) => Some(text),
-            Value::Word(_) => None,
+            CardValue::Text(text) => Some(text),
+            CardValue::Word(_) => None,
         }
     }
 
     fn word(&self, keyword: &str) -> Option<&str> {
         match self.0.get(keyword)? {
-            Value::Word(word) => Some(word),
-            Value::Text(_) => None,
+            CardValue::Word(word) => Some(word),
+            CardValue::Text(_) => None,
         }
     }
 
@@ -114,7 +114,7 @@ impl Cards {
     }
 }
 
-impl Value {
+impl CardValue {
     /// The value in what follows `= `.
     fn parse(field: &[u8]) -> Option<Self> {
         let field = String::from_utf8_lossy(field);

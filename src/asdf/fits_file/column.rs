@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::header::{Header, printable_ascii};
-use super::rows::{Change, Field};
+use super::rows::{Conversion, Field};
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 
 /// How many columns FITS has keywords for.
@@ -167,7 +167,7 @@ struct Cell {
     letter: char,
     /// Elements as FITS counts them: a string has as many as it has characters.
     elements: u64,
-    change: Change,
+    change: Conversion,
     zero: Option<i128>,
 }
 
@@ -175,11 +175,11 @@ struct Cell {
 fn cell(datatype: &Datatype) -> Result<Cell, &'static str> {
     let (letter, elements, change, zero) = match datatype {
         Datatype::Ascii(len) => ('A', *len, plain(1, ByteOrder::Big), None),
-        Datatype::Ucs4(len, order) => ('A', *len, Change::Narrow(*order), None),
+        Datatype::Ucs4(len, order) => ('A', *len, Conversion::Narrow(*order), None),
         Datatype::Struct(_) => return Err("FITS has no columns of arrays of structures"),
         Datatype::Scalar(scalar, order) => match scalar {
             Scalar::Float16 => return Err("FITS has no numbers of type float16"),
-            Scalar::Bool8 => ('L', 1, Change::Truth, None),
+            Scalar::Bool8 => ('L', 1, Conversion::Truth, None),
             Scalar::Complex64 => ('C', 1, plain(4, *order), None),
             Scalar::Complex128 => ('M', 1, plain(8, *order), None),
             Scalar::Float32 => ('E', 1, plain(4, *order), None),
@@ -205,8 +205,8 @@ fn cell(datatype: &Datatype) -> Result<Cell, &'static str> {
 }
 
 /// A number that keeps its value.
-fn plain(size: u8, order: ByteOrder) -> Change {
-    Change::Number {
+fn plain(size: u8, order: ByteOrder) -> Conversion {
+    Conversion::Number {
         size,
         swap: order == ByteOrder::Little && size > 1,
         flip: false,
@@ -214,7 +214,7 @@ fn plain(size: u8, order: ByteOrder) -> Change {
 }
 
 /// What becomes of an integer, and what is to be added to what is stored: FITS has signed integers, and unsigned bytes.
-pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Change, Option<i128>) {
+pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, Option<i128>) {
     let size = integer.size();
     let is_unsigned = integer.kind() == 'u';
     let flip = is_unsigned == (size > 1);
@@ -224,7 +224,7 @@ pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Change, Opti
     } else {
         half.saturating_neg()
     };
-    let change = Change::Number {
+    let change = Conversion::Number {
         size,
         swap: order == ByteOrder::Little && size > 1,
         flip,
@@ -233,7 +233,7 @@ pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Change, Opti
 }
 
 /// What becomes of the elements of an image, its BITPIX and BZERO; or why it is no image.
-pub(super) fn pixel(datatype: &Datatype) -> Result<(Change, i8, Option<i128>), &'static str> {
+pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>), &'static str> {
     let Datatype::Scalar(scalar, order) = datatype else {
         return Err("FITS images are of numbers, not of strings");
     };

@@ -20,7 +20,7 @@ const CHARACTER: usize = 4;
 
 /// What an element becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum Conversion {
     /// A number of that many bytes: big-endian, with its sign bit turned over if it was unsigned (or, of one byte, signed).
     Number {
         /// Bytes.
@@ -36,7 +36,7 @@ pub(super) enum Change {
     Narrow(ByteOrder),
 }
 
-impl Change {
+impl Conversion {
     /// Bytes of the element before and after.
     pub(super) fn sizes(self) -> (u64, u64) {
         match self {
@@ -127,7 +127,7 @@ pub(super) struct Field {
     /// Number of elements, at least 1.
     pub(super) count: u64,
     /// What becomes of each.
-    pub(super) change: Change,
+    pub(super) change: Conversion,
 }
 
 impl Field {
@@ -162,7 +162,7 @@ impl Field {
 
 /// An array, and what becomes of each of its records.
 #[derive(Debug)]
-pub(super) struct Part<R> {
+pub(super) struct RowPart<R> {
     /// The records, one behind the other: a [`Source`] of them, or the number of the array that has them.
     pub(super) records: R,
     /// Bytes of a record.
@@ -173,7 +173,7 @@ pub(super) struct Part<R> {
 
 /// The rows of a table, or the elements of an image.
 pub(super) struct Rows {
-    parts: Vec<Part<Arc<dyn Source>>>,
+    parts: Vec<RowPart<Arc<dyn Source>>>,
     /// Bytes of a row.
     width: u64,
     len: u64,
@@ -184,9 +184,13 @@ impl Rows {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a part has fewer records, or the rows together exceed 2^64 bytes.
-    pub(super) fn new(parts: Vec<Part<Arc<dyn Source>>>, width: u64, count: u64) -> Result<Self> {
+    pub(super) fn new(
+        parts: Vec<RowPart<Arc<dyn Source>>>,
+        width: u64,
+        count: u64,
+    ) -> Result<Self> {
         let len = width.checked_mul(count).ok_or_else(misplaced)?;
-        let short = |part: &Part<Arc<dyn Source>>| {
+        let short = |part: &RowPart<Arc<dyn Source>>| {
             let records = part.record.checked_mul(count);
             records.is_none_or(|records| records > part.records.len())
         };
@@ -318,19 +322,19 @@ mod tests {
     use crate::source::{Memory, read_all};
     use proptest::prelude::*;
 
-    fn number(size: u8, swap: bool, flip: bool) -> Change {
-        Change::Number { size, swap, flip }
+    fn number(size: u8, swap: bool, flip: bool) -> Conversion {
+        Conversion::Number { size, swap, flip }
     }
 
-    fn part(bytes: Vec<u8>, record: u64, fields: &[Field]) -> Part<Arc<dyn Source>> {
-        Part {
+    fn part(bytes: Vec<u8>, record: u64, fields: &[Field]) -> RowPart<Arc<dyn Source>> {
+        RowPart {
             records: Arc::new(Memory::new(bytes)),
             record,
             fields: fields.to_vec(),
         }
     }
 
-    fn field(from: u64, to: u64, count: u64, change: Change) -> Field {
+    fn field(from: u64, to: u64, count: u64, change: Conversion) -> Field {
         Field {
             from,
             to,
@@ -340,7 +344,7 @@ mod tests {
     }
 
     /// The bytes of a column, by the values.
-    fn image(bytes: Vec<u8>, change: Change) -> Vec<u8> {
+    fn image(bytes: Vec<u8>, change: Conversion) -> Vec<u8> {
         let size = change.sizes().0;
         let count = bytes.len() as u64 / size;
         let parts = vec![part(bytes, size, &[field(0, 0, 1, change)])];
@@ -363,10 +367,10 @@ mod tests {
 
     #[test]
     fn truth_values_are_letters_and_characters_bytes() {
-        assert_eq!(image(vec![0, 1, 7], Change::Truth), b"FTT");
+        assert_eq!(image(vec![0, 1, 7], Conversion::Truth), b"FTT");
         let text = ['a', '\0'].map(|c| u32::from(c).to_le_bytes()).concat();
         let of = |text: Vec<u8>| {
-            let narrow = field(0, 0, 2, Change::Narrow(ByteOrder::Little));
+            let narrow = field(0, 0, 2, Conversion::Narrow(ByteOrder::Little));
             let rows = Rows::new(vec![part(text, 8, &[narrow])], 2, 1).unwrap();
             read_all(&rows, 10)
         };
@@ -397,9 +401,9 @@ mod tests {
         }
         let fields = [
             field(0, 0, 1, number(4, true, false)),
-            field(5, 4 + long, 1, Change::Truth),
+            field(5, 4 + long, 1, Conversion::Truth),
         ];
-        let narrow = field(0, 4, long, Change::Narrow(ByteOrder::Big));
+        let narrow = field(0, 4, long, Conversion::Narrow(ByteOrder::Big));
         let parts = vec![part(numbers, 6, &fields), part(text, long * 4, &[narrow])];
         (Rows::new(parts, long + 5, rows).unwrap(), want)
     }

@@ -3,13 +3,13 @@
 use log::warn;
 
 use super::column::Columns;
-use super::rows::Part;
+use super::rows::RowPart;
 use super::{FitsFile, cells, no_longer, printable_ascii, table_file, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::{MAX_QUANTITY, is_table, is_tagged};
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::paths::Paths;
-use crate::asdf::tree::{Kind, Node};
+use crate::asdf::tree::{Node, NodeKind};
 use crate::error::Result;
 
 /// Most columns of a table that are looked at: of those that FITS can't hold, each is listed.
@@ -115,7 +115,7 @@ impl Snapshot {
         columns: &mut Columns,
         column: &Declared<'_>,
         array: usize,
-    ) -> Option<Part<usize>> {
+    ) -> Option<RowPart<usize>> {
         let known = self.arrays().get(array)?;
         let first = columns.list.len();
         let cell = known.shape()?.get(1..)?;
@@ -129,7 +129,7 @@ impl Snapshot {
             }
         }
         let fields = cells(added);
-        Some(Part {
+        Some(RowPart {
             records: array,
             record,
             fields,
@@ -147,7 +147,7 @@ fn declared(table: Node<'_>) -> Vec<Declared<'_>> {
     let columns = columns.map(|(n, column)| {
         let listed = names.as_mut().and_then(Iterator::next);
         let column = column.follow();
-        let small = column.kind() == Kind::Mapping && column.len() <= MAX_QUANTITY;
+        let small = column.kind() == NodeKind::Mapping && column.len() <= MAX_QUANTITY;
         let get = |key| column.get(key).filter(|_| small);
         let own = get("name").and_then(Node::text);
         let name = own.or_else(|| listed.and_then(Node::text));

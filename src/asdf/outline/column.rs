@@ -2,7 +2,7 @@
 
 use super::pointer::reference;
 use super::{Component, Level, Limit, Outline, TreeWalk, What};
-use crate::asdf::tree::{Kind, Node};
+use crate::asdf::tree::{Node, NodeKind};
 
 /// Most entries of a quantity, table or column that is searched; they have five at most.
 pub(in crate::asdf) const MAX_QUANTITY: usize = 64;
@@ -25,7 +25,7 @@ impl<'t> TreeWalk<'t> {
                 self.name_column(2, column, node);
             }
             ([.., table], Component::Key(_))
-                if (node.kind() == Kind::Alias || reference(node).is_some())
+                if (node.kind() == NodeKind::Alias || reference(node).is_some())
                     && self.is_key(component, "columns")
                     && is_table(table.node) =>
             {
@@ -51,7 +51,7 @@ impl<'t> TreeWalk<'t> {
 
     /// Whether the collection on the stack is what a mapping calls its columns.
     fn are_columns(&self, level: &Level<'t>) -> bool {
-        level.node.kind() == Kind::Sequence && self.is_key(level.component, "columns")
+        level.node.kind() == NodeKind::Sequence && self.is_key(level.component, "columns")
     }
 
     fn is_key(&self, component: Component, text: &str) -> bool {

@@ -4,7 +4,7 @@
 //! also where it leads to no array.
 
 use super::{Component, Limit, PlaceId, Step, TreeWalk};
-use crate::asdf::tree::{Kind, Node};
+use crate::asdf::tree::{Node, NodeKind};
 
 impl<'t> TreeWalk<'t> {
     /// Links to what an alias behind `<<` merges into the mapping around it.
@@ -60,7 +60,7 @@ impl<'t> TreeWalk<'t> {
         let Step::To(component) = step else {
             return false;
         };
-        if !merged || node.kind() == Kind::Scalar {
+        if !merged || node.kind() == NodeKind::Scalar {
             return false;
         }
         let below = self.stack.len().checked_sub(2);
@@ -72,14 +72,14 @@ impl<'t> TreeWalk<'t> {
     /// Notes that a mapping was merged into the one at the top of the stack: its keys hide those of later ones.
     pub(super) fn note_source(&mut self, source: Node<'t>) {
         let into = self.mapping().and_then(|at| self.stack.get_mut(at));
-        if let (Some(into), Kind::Mapping) = (into, source.kind()) {
+        if let (Some(into), NodeKind::Mapping) = (into, source.kind()) {
             into.sources.push(source);
         }
     }
 
     /// The mapping at the top of the stack; above it there may be the list of those that are merged into it.
     fn mapping(&self) -> Option<usize> {
-        let is = |kind| kind == Kind::Mapping;
+        let is = |kind| kind == NodeKind::Mapping;
         self.stack.iter().rposition(|level| is(level.node.kind()))
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Limit;
 use crate::asdf::percent;
-use crate::asdf::tree::{Children, Kind, Node, NodeId, Tree};
+use crate::asdf::tree::{Children, Node, NodeId, NodeKind, Tree};
 
 /// Most references that may lead from one to the next.
 pub(super) const MAX_HOPS: usize = 16;
@@ -13,7 +13,7 @@ const MAX_SEARCHED: usize = 1 << 26;
 
 /// The URI of a reference: a mapping whose one key is `$ref`.
 pub(in crate::asdf) fn reference(node: Node<'_>) -> Option<&str> {
-    if node.kind() != Kind::Mapping || node.len() != 1 {
+    if node.kind() != NodeKind::Mapping || node.len() != 1 {
         return None;
     }
     let (key, uri) = node.entries().next()?;
@@ -98,7 +98,7 @@ impl<'t> Pointers<'t> {
 
     fn step(&mut self, node: Node<'t>, step: &str) -> Result<Option<Node<'t>>, Limit> {
         self.charge(1)?;
-        let found = if node.kind() == Kind::Sequence {
+        let found = if node.kind() == NodeKind::Sequence {
             index(step).and_then(|index| self.children.item(node, index))
         } else {
             self.children.value(node, step)

@@ -2,7 +2,7 @@
 
 use super::{Component, Limit, TreeWalk, What};
 use crate::asdf::decl::is_ndarray;
-use crate::asdf::tree::{Kind, Node};
+use crate::asdf::tree::{Node, NodeKind};
 
 /// Bytes of a repeated URI that cost as much as a node.
 const REPEATED_UNIT: usize = 64;
@@ -12,7 +12,10 @@ impl<'t> TreeWalk<'t> {
     fn may_repeat(&mut self, node: Node<'t>, uri: &str) -> bool {
         let (key, value) = (node.entries().next()).unzip();
         let own = [Some(node), key, value];
-        let own = own.iter().flatten().all(|node| node.kind() != Kind::Alias);
+        let own = own
+            .iter()
+            .flatten()
+            .all(|node| node.kind() != NodeKind::Alias);
         let cost = (uri.len() / REPEATED_UNIT).saturating_add(1);
         let may = own || self.outline.allowance.take(cost);
         if !may {

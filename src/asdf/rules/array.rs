@@ -3,7 +3,7 @@
 use super::table::COMPLEX;
 use super::text::has_letter;
 use super::{Form, Rule, Sort, Want};
-use crate::asdf::tree::{Kind, Node};
+use crate::asdf::tree::{Node, NodeKind};
 
 /// Any array of the standard, where a schema asks for the tag alone.
 pub(super) static TAGGED_ARRAY: Want = Want::Tagged("tag:stsci.edu:asdf/core/ndarray-1.");
@@ -139,7 +139,7 @@ static OF_BOOLS: Want = Want::By(|node| {
         .is_some_and(|tag| tag.starts_with("tag:stsci.edu:asdf/core/ndarray-"))
     {
         &Want::Anything
-    } else if node.follow().kind() == Kind::Sequence {
+    } else if node.follow().kind() == NodeKind::Sequence {
         &BOOLS
     } else if node.get("datatype").is_some() {
         &DECLARED

@@ -7,7 +7,7 @@
 use super::walk::{BlockWalk, LONGEST_HEADER};
 use super::{GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::header::BlockHeader;
-use crate::asdf::layout::{Doubt, Index, Severity};
+use crate::asdf::layout::{BlockIndex, Doubt, Severity};
 use crate::asdf::text::{CHUNK, read_up_to};
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
@@ -56,7 +56,7 @@ impl BlockWalk<'_> {
 
     /// Looks for blocks that are not found, unless the block index says that there are none.
     pub(super) fn look_for_doubt(&mut self, text_end: u64) -> Result<()> {
-        if matches!(self.layout.index, Index::Valid(_)) || self.guided {
+        if matches!(self.layout.index, BlockIndex::Valid(_)) || self.guided {
             return Ok(());
         }
         let first = self.layout.blocks.first().map(|block| block.offset);

@@ -4,7 +4,7 @@ use super::advice::Advice;
 use super::doubt::{binary, blank};
 use super::walk::BlockWalk;
 use super::{GAP_LIMIT, INDEX_LIMIT};
-use crate::asdf::layout::{Doubt, Extent, INDEX_HEADER, Index, Severity, parse_index};
+use crate::asdf::layout::{BlockIndex, Doubt, Extent, INDEX_HEADER, Severity, parse_index};
 use crate::asdf::text::{CHUNK, read_up_to};
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
@@ -44,8 +44,8 @@ impl BlockWalk<'_> {
             end: at.saturating_add(len_u64(len)),
         };
         self.layout.index = match wrong {
-            None => Index::Valid(extent),
-            Some(why) => Index::Wrong(extent, why),
+            None => BlockIndex::Valid(extent),
+            Some(why) => BlockIndex::Wrong(extent, why),
         };
         Ok(())
     }
@@ -73,9 +73,9 @@ impl BlockWalk<'_> {
         let len = self.layout.len;
         let end = self.layout.blocks_end();
         let (index, from) = match &self.layout.index {
-            Index::Absent => (None, end),
-            Index::Valid(extent) => (None, extent.end),
-            Index::Wrong(extent, why) => (Some((*extent, why.clone())), extent.end),
+            BlockIndex::Absent => (None, end),
+            BlockIndex::Valid(extent) => (None, extent.end),
+            BlockIndex::Wrong(extent, why) => (Some((*extent, why.clone())), extent.end),
         };
         if let Some((extent, why)) = &index {
             let why = format!("block index: {why}; not used");
@@ -116,7 +116,7 @@ impl BlockWalk<'_> {
 
     /// Whether the bytes from `start` to `end`, behind the last block, can be a block whose header is lost.
     fn doubt_trailer(&mut self, start: u64, end: u64) -> Result<()> {
-        let sure = self.guided || matches!(self.layout.index, Index::Valid(_));
+        let sure = self.guided || matches!(self.layout.index, BlockIndex::Valid(_));
         if sure || !self.found_in(start, end, GAP_LIMIT, binary)? || self.none_is_missing()? {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use super::BLOCK_LIMIT;
 use super::advice::Advice;
 use super::walk::{BlockWalk, Ended, LONGEST_HEADER};
 use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
-use crate::asdf::layout::{Index, Severity};
+use crate::asdf::layout::{BlockIndex, Severity};
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
 
@@ -84,10 +84,10 @@ impl BlockWalk<'_> {
                 last.allocated > 0 || last.used > 0 || last.data_size > 0 || last.has_checksum()
             }
             _ if self.end_in_file(last).is_none() => true,
-            (Ended::Complete, Index::Valid(_)) => false,
-            (Ended::Complete, Index::Wrong(..)) => true,
+            (Ended::Complete, BlockIndex::Valid(_)) => false,
+            (Ended::Complete, BlockIndex::Wrong(..)) => true,
             // the last block may reach over the index
-            (Ended::Complete, Index::Absent) => last.allocated > last.used,
+            (Ended::Complete, BlockIndex::Absent) => last.allocated > last.used,
         }
     }
 
@@ -234,7 +234,7 @@ impl BlockWalk<'_> {
         {
             self.layout.note(Severity::Odd, error.clone());
         }
-        self.layout.index = Index::Absent;
+        self.layout.index = BlockIndex::Absent;
         self.layout.blocks.clear();
         let last = entries.len().saturating_sub(1);
         for (n, entry) in entries.into_iter().enumerate() {
@@ -254,7 +254,7 @@ impl BlockWalk<'_> {
             self.layout.blocks.push(entry.header);
         }
         if self.layout.blocks_end() > advice.extent.start {
-            self.layout.index = Index::Valid(advice.extent);
+            self.layout.index = BlockIndex::Valid(advice.extent);
         }
     }
 }

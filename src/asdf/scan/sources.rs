@@ -17,17 +17,17 @@ pub(super) fn blocks_needed(text: &[u8]) -> Option<usize> {
         if before.last().is_some_and(|&byte| in_word(byte)) {
             continue;
         }
-        match Value::behind(behind) {
-            Value::Number(n) => count = count.max(n.saturating_add(1)),
-            Value::Text => {}
-            Value::Other => return None,
+        match SourceValue::behind(behind) {
+            SourceValue::Number(n) => count = count.max(n.saturating_add(1)),
+            SourceValue::Text => {}
+            SourceValue::Other => return None,
         }
     }
     Some(count)
 }
 
 /// What stands behind a key.
-enum Value {
+enum SourceValue {
     /// The number of a block.
     Number(usize),
     /// No value of this key, or the name of another file.
@@ -36,7 +36,7 @@ enum Value {
     Other,
 }
 
-impl Value {
+impl SourceValue {
     fn behind(key: &[u8]) -> Self {
         let quoted = key.strip_prefix(b"\"").or_else(|| key.strip_prefix(b"'"));
         let Some(value) = quoted.unwrap_or(key).trim_ascii_start().strip_prefix(b":") else {

@@ -4,7 +4,7 @@ use super::sources::blocks_needed;
 use super::{BLOCK_LIMIT, GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::dialect::Dialect;
 use crate::asdf::header::BlockHeader;
-use crate::asdf::layout::{INDEX_HEADER, Index, Layout, Severity};
+use crate::asdf::layout::{BlockIndex, INDEX_HEADER, Layout, Severity};
 use crate::asdf::text::{CHUNK, position_of_magic, read_up_to};
 use crate::error::{Error, Place, Result};
 use crate::source::{Peek, Source, len_u64};
@@ -64,7 +64,7 @@ impl<'a> BlockWalk<'a> {
                 break;
             }
         }
-        if matches!(self.layout.index, Index::Absent) {
+        if matches!(self.layout.index, BlockIndex::Absent) {
             self.find_index()?;
         }
         self.check_ending()?;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use crate::asdf::header::BlockHeader;
-use crate::asdf::layout::{Index, Layout, Severity};
+use crate::asdf::layout::{BlockIndex, Layout, Severity};
 use crate::asdf::sample::{Sample, block, block_with};
 use crate::asdf::scan::scan;
 use crate::asdf::{OpenOptions, Snapshot};
@@ -138,7 +138,7 @@ fn a_lost_header_costs_its_block() {
         let layout = layout(&bytes);
         assert!(layout.lost.contains_key(&n) && layout.doubt.is_none());
         assert_eq!(layout.worst().unwrap().severity, Severity::Frozen);
-        assert!(matches!(layout.index, Index::Valid(_)));
+        assert!(matches!(layout.index, BlockIndex::Valid(_)));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of files as the `update()` of asdf-python leaves them: headers of blocks that are gone stay where nothing says so but the
 //! block index, and that may be missing.
 
-use crate::asdf::layout::{Index, Layout, Severity, index_text};
+use crate::asdf::layout::{BlockIndex, Layout, Severity, index_text};
 use crate::asdf::sample::{Sample, block, block_with};
 use crate::asdf::scan::scan;
 use crate::source::Memory;
@@ -40,7 +40,7 @@ fn a_header_that_the_index_leaves_out_is_no_block() {
     let bytes = [&blocks[..], &index_text(&[first, last])].concat();
     let found = layout(&bytes);
     assert_eq!(offsets(&found), [first, last]);
-    assert!(matches!(found.index, Index::Valid(_)) && found.doubt.is_none());
+    assert!(matches!(found.index, BlockIndex::Valid(_)) && found.doubt.is_none());
     let worst = found.worst().unwrap();
     assert_eq!(worst.severity, Severity::Odd);
     assert!(
@@ -60,7 +60,7 @@ fn an_index_costs_no_block_that_the_tree_uses_nor_is_believed_further() {
     ] {
         let found = layout(&[&blocks[..], &index_text(listed)].concat());
         assert_eq!(offsets(&found), [first, old, last], "{listed:?}");
-        assert!(matches!(found.index, Index::Wrong(..)));
+        assert!(matches!(found.index, BlockIndex::Wrong(..)));
     }
     let (blocks, [first, old, last]) = three(&[0, 1]);
     let moved = [&blocks[..], b"\n", &index_text(&[first, last])].concat();

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Kind, MAX_DEPTH, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, Raw};
-use crate::asdf::yaml::{self, Event, Fault, Parser, Prologue};
+use super::{MAX_DEPTH, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, NodeKind, Raw};
+use crate::asdf::yaml::{self, Event, Parser, Prologue, YamlFault};
 
 /// Most anchors; each takes some hundred bytes while the tree is read.
 const MAX_ANCHORS: usize = 1 << 20;
@@ -55,10 +55,10 @@ struct Composer {
 }
 
 /// The nodes of the one document in `text`; none if no document begins.
-pub(super) fn compose(text: &str) -> Result<Composed, Fault> {
+pub(super) fn compose(text: &str) -> Result<Composed, YamlFault> {
     if text.len() > MAX_TEXT {
         let why = format!("a tree of {} bytes, of {MAX_TEXT} allowed", text.len());
-        return Err(Fault::new(MAX_TEXT, why));
+        return Err(YamlFault::new(MAX_TEXT, why));
     }
     let prologue = Prologue::scan(text)?;
     let mut parser = Parser::new(&prologue.text);
@@ -75,8 +75,8 @@ pub(super) fn compose(text: &str) -> Result<Composed, Fault> {
             yaml::EventKind::SequenceEnd | yaml::EventKind::MappingEnd => composer.close(&event)?,
             yaml::EventKind::Alias => composer.alias(&event)?,
             yaml::EventKind::Scalar => composer.scalar(&event, text)?,
-            yaml::EventKind::SequenceStart => composer.collection(&event, Kind::Sequence)?,
-            yaml::EventKind::MappingStart => composer.collection(&event, Kind::Mapping)?,
+            yaml::EventKind::SequenceStart => composer.collection(&event, NodeKind::Sequence)?,
+            yaml::EventKind::MappingStart => composer.collection(&event, NodeKind::Mapping)?,
         }
     }
     composer.result.unknown_directives = prologue.unknown;
@@ -85,7 +85,7 @@ pub(super) fn compose(text: &str) -> Result<Composed, Fault> {
 }
 
 /// Refuses a second document without parsing it: its directives would not have been looked through.
-fn nothing_follows(text: &str, end: usize) -> Result<(), Fault> {
+fn nothing_follows(text: &str, end: usize) -> Result<(), YamlFault> {
     let mut at = end;
     for line in text
         .get(end..)
@@ -94,7 +94,10 @@ fn nothing_follows(text: &str, end: usize) -> Result<(), Fault> {
     {
         let rest = line.strip_prefix("...").unwrap_or(line);
         if !yaml::is_blank_or_comment(rest) {
-            return Err(Fault::new(at, "text behind the end of the tree's document"));
+            return Err(YamlFault::new(
+                at,
+                "text behind the end of the tree's document",
+            ));
         }
         at = at.saturating_add(line.len());
     }
@@ -108,11 +111,11 @@ fn offset(at: usize) -> u32 {
 
 impl Composer {
     /// Adds a node and gives its number.
-    fn push(&mut self, event: &Event<'_>, raw: Raw, weight: u64) -> Result<u32, Fault> {
+    fn push(&mut self, event: &Event<'_>, raw: Raw, weight: u64) -> Result<u32, YamlFault> {
         let number = u32::try_from(self.result.nodes.len())
             .ok()
             .filter(|&n| n < MAX_NODES)
-            .ok_or_else(|| Fault::new(event.start, format!("more than {MAX_NODES} nodes")))?;
+            .ok_or_else(|| YamlFault::new(event.start, format!("more than {MAX_NODES} nodes")))?;
         if let Some(parent) = self.open.last_mut() {
             if let Some(raw) = index(&mut self.result.nodes, parent.node) {
                 raw.len = raw.len.saturating_add(1);
@@ -121,17 +124,17 @@ impl Composer {
             parent.grow(weight, event)?;
         }
         self.result.nodes.push(raw);
-        if let Some(name) = event.anchor.filter(|_| raw.kind != Kind::Alias) {
+        if let Some(name) = event.anchor.filter(|_| raw.kind != NodeKind::Alias) {
             let anchor = Anchor {
                 node: number,
                 weight,
             };
             if self.anchors.len() >= MAX_ANCHORS {
                 let why = format!("more than {MAX_ANCHORS} anchors");
-                return Err(Fault::new(event.start, why));
+                return Err(YamlFault::new(event.start, why));
             }
             if self.anchors.insert(name.into(), anchor).is_some() {
-                return Err(Fault::new(
+                return Err(YamlFault::new(
                     event.start,
                     format!("anchor &{name} occurs twice"),
                 ));
@@ -140,7 +143,7 @@ impl Composer {
         Ok(number)
     }
 
-    fn raw(&mut self, event: &Event<'_>, kind: Kind) -> Result<Raw, Fault> {
+    fn raw(&mut self, event: &Event<'_>, kind: NodeKind) -> Result<Raw, YamlFault> {
         Ok(Raw {
             start: offset(event.start),
             end: offset(event.end),
@@ -152,28 +155,28 @@ impl Composer {
         })
     }
 
-    fn tag(&mut self, event: &Event<'_>) -> Result<u16, Fault> {
+    fn tag(&mut self, event: &Event<'_>) -> Result<u16, YamlFault> {
         let Some(tag) = event.tag else { return Ok(0) };
         if let Some(&number) = self.tag_numbers.get(tag) {
             return Ok(number);
         }
         if tag.len() > MAX_TAG {
             let why = format!("a tag of {} bytes, of {MAX_TAG} allowed", tag.len());
-            return Err(Fault::new(event.start, why));
+            return Err(YamlFault::new(event.start, why));
         }
         self.result.tags.push(tag.into());
         let number = u16::try_from(self.result.tags.len())
             .ok()
             .filter(|&n| usize::from(n) <= MAX_TAGS)
             .ok_or_else(|| {
-                Fault::new(event.start, format!("more than {MAX_TAGS} different tags"))
+                YamlFault::new(event.start, format!("more than {MAX_TAGS} different tags"))
             })?;
         self.tag_numbers.insert(tag.into(), number);
         Ok(number)
     }
 
-    fn scalar(&mut self, event: &Event<'_>, text: &str) -> Result<(), Fault> {
-        let mut raw = self.raw(event, Kind::Scalar)?;
+    fn scalar(&mut self, event: &Event<'_>, text: &str) -> Result<(), YamlFault> {
+        let mut raw = self.raw(event, NodeKind::Scalar)?;
         if event.plain {
             raw.flags |= Raw::PLAIN;
         }
@@ -197,12 +200,12 @@ impl Composer {
             .map(drop)
     }
 
-    fn collection(&mut self, event: &Event<'_>, kind: Kind) -> Result<(), Fault> {
+    fn collection(&mut self, event: &Event<'_>, kind: NodeKind) -> Result<(), YamlFault> {
         self.flow_depth = self.flow_depth.saturating_add(usize::from(event.flow));
         if self.open.len() >= MAX_DEPTH || self.flow_depth > MAX_FLOW_DEPTH {
             let why =
                 format!("nested deeper than {MAX_DEPTH} levels, or {MAX_FLOW_DEPTH} in flow style");
-            return Err(Fault::new(event.start, why));
+            return Err(YamlFault::new(event.start, why));
         }
         let mut raw = self.raw(event, kind)?;
         raw.flags |= Raw::OPEN;
@@ -218,14 +221,14 @@ impl Composer {
     }
 
     /// Adds an alias of the node that its anchor names, with the weight of that node.
-    fn alias(&mut self, event: &Event<'_>) -> Result<(), Fault> {
+    fn alias(&mut self, event: &Event<'_>) -> Result<(), YamlFault> {
         let name = event.anchor.unwrap_or_default();
         let Some(anchor) = self.anchors.get(name) else {
             let why = format!("alias *{name} without its anchor before it");
-            return Err(Fault::new(event.start, why));
+            return Err(YamlFault::new(event.start, why));
         };
         let (target, weight) = (anchor.node, anchor.weight);
-        let mut raw = self.raw(event, Kind::Alias)?;
+        let mut raw = self.raw(event, NodeKind::Alias)?;
         raw.at = target;
         let around =
             index(&mut self.result.nodes, target).is_some_and(|raw| raw.flags & Raw::OPEN != 0);
@@ -237,7 +240,7 @@ impl Composer {
     }
 
     /// Ends the collection that was begun last.
-    fn close(&mut self, event: &Event<'_>) -> Result<(), Fault> {
+    fn close(&mut self, event: &Event<'_>) -> Result<(), YamlFault> {
         let Some(open) = self.open.pop() else {
             return Ok(());
         };
@@ -268,11 +271,11 @@ impl Composer {
 }
 
 impl Open {
-    fn grow(&mut self, weight: u64, event: &Event<'_>) -> Result<(), Fault> {
+    fn grow(&mut self, weight: u64, event: &Event<'_>) -> Result<(), YamlFault> {
         self.weight = self.weight.saturating_add(weight);
         if self.weight > MAX_WEIGHT {
             let why = "aliases that stand for far too much";
-            return Err(Fault::new(event.start, why));
+            return Err(YamlFault::new(event.start, why));
         }
         Ok(())
     }

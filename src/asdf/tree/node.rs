@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Kind, NodeId, Raw, Tree};
+use super::{NodeId, NodeKind, Raw, Tree};
 use crate::asdf::scalar::{Type, Value};
 use crate::error::Place;
 
@@ -36,7 +36,7 @@ impl<'t> Node<'t> {
 
     /// What it is itself.
     #[must_use]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> NodeKind {
         self.raw.kind
     }
 
@@ -44,7 +44,7 @@ impl<'t> Node<'t> {
     /// so that following aliases always ends.
     #[must_use]
     pub fn follow(self) -> Self {
-        if self.raw.kind != Kind::Alias || self.is_recursive() {
+        if self.raw.kind != NodeKind::Alias || self.is_recursive() {
             return self;
         }
         self.tree.node(NodeId(self.raw.at)).unwrap_or(self)
@@ -67,7 +67,7 @@ impl<'t> Node<'t> {
     #[must_use]
     pub fn text(self) -> Option<&'t str> {
         let raw = self.follow().raw;
-        if raw.kind != Kind::Scalar {
+        if raw.kind != NodeKind::Scalar {
             return None;
         }
         let at = range(raw.at, raw.at.checked_add(raw.len)?);
@@ -97,9 +97,9 @@ impl<'t> Node<'t> {
         let raw = self.follow().raw;
         let children = usize::try_from(raw.len).unwrap_or(0);
         match raw.kind {
-            Kind::Sequence => children,
-            Kind::Mapping => children / 2,
-            Kind::Scalar | Kind::Alias => 0,
+            NodeKind::Sequence => children,
+            NodeKind::Mapping => children / 2,
+            NodeKind::Scalar | NodeKind::Alias => 0,
         }
     }
 
@@ -116,8 +116,8 @@ impl<'t> Node<'t> {
             tree: self.tree,
             next: node.id.saturating_add(1),
             left: match node.raw.kind {
-                Kind::Sequence | Kind::Mapping => node.raw.len,
-                Kind::Scalar | Kind::Alias => 0,
+                NodeKind::Sequence | NodeKind::Mapping => node.raw.len,
+                NodeKind::Scalar | NodeKind::Alias => 0,
             },
         }
     }
@@ -126,7 +126,7 @@ impl<'t> Node<'t> {
     #[must_use]
     pub fn items(self) -> Items<'t> {
         let mut items = self.children();
-        if self.follow().raw.kind != Kind::Sequence {
+        if self.follow().raw.kind != NodeKind::Sequence {
             items.left = 0;
         }
         items
@@ -135,7 +135,7 @@ impl<'t> Node<'t> {
     /// The keys and values of a mapping as they are written, `<<` among them; none of anything else.
     pub fn entries(self) -> impl Iterator<Item = (Self, Self)> + use<'t> {
         let mut children = self.children();
-        if self.follow().raw.kind != Kind::Mapping {
+        if self.follow().raw.kind != NodeKind::Mapping {
             children.left = 0;
         }
         std::iter::from_fn(move || Some((children.next()?, children.next()?)))
@@ -166,7 +166,7 @@ impl<'t> Node<'t> {
             for (_, value) in mapping.entries().filter(|(key, _)| key.is_merge()) {
                 let first = stack.len();
                 match value.follow().kind() {
-                    Kind::Mapping => stack.push(value.follow()),
+                    NodeKind::Mapping => stack.push(value.follow()),
                     _ => stack.extend(value.items().map(Self::follow)),
                 }
                 if let Some(sources) = stack.get_mut(first..) {
@@ -205,8 +205,8 @@ impl<'t> Node<'t> {
     #[must_use]
     pub fn behind(self) -> NodeId {
         NodeId(match self.raw.kind {
-            Kind::Sequence | Kind::Mapping => self.raw.at,
-            Kind::Scalar | Kind::Alias => self.id.saturating_add(1),
+            NodeKind::Sequence | NodeKind::Mapping => self.raw.at,
+            NodeKind::Scalar | NodeKind::Alias => self.id.saturating_add(1),
         })
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use super::{Kind, Node, NodeId, Tree};
+use super::{Node, NodeId, NodeKind, Tree};
 use crate::asdf::moment::is_moment;
 use crate::asdf::scalar::{Type, Value};
 use crate::error::Place;
@@ -115,17 +115,17 @@ pub(super) fn check(tree: &Tree, unknown_directives: &[usize]) -> Warnings {
     let mut id = NodeId(0);
     while let Some(node) = tree.node(id) {
         match node.kind() {
-            Kind::Mapping => check_keys(node, tree, &mut warnings),
-            Kind::Scalar => {
+            NodeKind::Mapping => check_keys(node, tree, &mut warnings),
+            NodeKind::Scalar => {
                 check_integer(node, &mut warnings);
                 check_timestamp(node, &mut warnings);
             }
-            Kind::Alias if node.is_recursive() => {
+            NodeKind::Alias if node.is_recursive() => {
                 warnings.add(Finding::RecursiveAlias, node.span().start, || {
                     "an alias within what it stands for".into()
                 });
             }
-            Kind::Alias | Kind::Sequence => {}
+            NodeKind::Alias | NodeKind::Sequence => {}
         }
         id = id.next();
     }

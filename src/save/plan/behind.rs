@@ -1,7 +1,7 @@
 //! Bytes that belong to no block: which of the blocks gets them.
 
 use super::{Assembly, Next};
-use crate::asdf::layout::{Extent, Index};
+use crate::asdf::layout::{BlockIndex, Extent};
 use crate::error::Result;
 use crate::save::rope::{Segment, sum};
 
@@ -37,7 +37,7 @@ impl Assembly<'_> {
         let (start, end) = (self.old.blocks_end(), self.old.len);
         let keep = |start: u64, end: u64| Segment::Keep(Extent { start, end });
         match &self.old.index {
-            Index::Valid(index) | Index::Wrong(index, _) if index.start >= start => {
+            BlockIndex::Valid(index) | BlockIndex::Wrong(index, _) if index.start >= start => {
                 let mut out = vec![keep(start, index.start)];
                 if index.end < end {
                     out.extend([Segment::Fill(0, index.len()), keep(index.end, end)]);

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::asdf::layout::Index;
+use crate::asdf::layout::BlockIndex;
 use crate::asdf::sample::Sample;
 use crate::asdf::scan::scan;
 use crate::error::{Error, Place, Result};
@@ -76,7 +76,7 @@ fn edit(len: usize) -> Edit {
 fn content(bytes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let memory = Memory::new(bytes.to_vec());
     let found = scan(&memory, false).unwrap();
-    assert!(found.layout.findings.is_empty() && matches!(found.layout.index, Index::Valid(_)));
+    assert!(found.layout.findings.is_empty() && matches!(found.layout.index, BlockIndex::Valid(_)));
     let block = |n: usize| {
         let at = found.layout.blocks[n].data_offset() as usize;
         bytes[at..at + found.layout.stored_len(n) as usize].to_vec()

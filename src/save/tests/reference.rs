@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::source;
-use crate::asdf::layout::{Extent, Index, Layout, index_text};
+use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
 use crate::asdf::sample::{Sample, header};
 use crate::asdf::scan::scan;
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
@@ -408,7 +408,7 @@ proptest! {
             }
         }
         let open = case.after.blocks.last().is_none_or(|last| last.streamed);
-        prop_assert_eq!(matches!(is.index, Index::Valid(_)), !open);
+        prop_assert_eq!(matches!(is.index, BlockIndex::Valid(_)), !open);
         if let Some(written) = written(&old, &plan) {
             prop_assert_eq!(written, new);
         }
@@ -447,7 +447,7 @@ fn a_save_in_a_huge_file_writes_the_head_and_no_more() {
     );
     before.blocks[0].allocated = 100 << 30;
     before.len = before.blocks[0].end().unwrap();
-    before.index = Index::Absent;
+    before.index = BlockIndex::Absent;
     let text = Sample::TREE.to_vec();
     let plan = Plan::new(&before, &Edit::text(Arc::new(text)), Some(0), None).unwrap();
     let written: u64 = plan
@@ -522,14 +522,14 @@ fn a_block_cut_short_gets_nothing_behind_it() {
     .unwrap();
     assert_eq!(
         (plan.layout().len, &plan.layout().index),
-        (before.len, &Index::Absent)
+        (before.len, &BlockIndex::Absent)
     );
     let mend = BlockEdit::Replace {
         n: 1,
         stored: Stored::raw(source(b"whole")),
     };
     let plan = Plan::new(&before, &Edit::block(mend), Some(0), None).unwrap();
-    assert!(matches!(plan.layout().index, Index::Valid(_)));
+    assert!(matches!(plan.layout().index, BlockIndex::Valid(_)));
     assert!(
         !plan
             .segments()

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::reference::{Case, Model, case, layout, model, text};
 use super::source;
-use crate::asdf::layout::{Extent, Index, Layout, Severity, index_text};
+use crate::asdf::layout::{BlockIndex, Extent, Layout, Severity, index_text};
 use crate::asdf::sample::{Sample, block, header};
 use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
 use crate::save::plan::Plan;
@@ -109,8 +109,8 @@ proptest! {
         let (plan, new) = edited(&old, &Edit::text(Arc::new(text)));
         let ends = before.blocks.iter().skip(1).map(|block| block.offset);
         let index = match &before.index {
-            Index::Valid(index) | Index::Wrong(index, _) => *index,
-            Index::Absent => Extent { start: before.len, end: before.len },
+            BlockIndex::Valid(index) | BlockIndex::Wrong(index, _) => *index,
+            BlockIndex::Absent => Extent { start: before.len, end: before.len },
         };
         for ((old_block, end), block) in before.blocks.iter().zip(ends.chain([index.start])).zip(&plan.layout().blocks) {
             let kept = &old[old_block.data_offset() as usize..end as usize];
@@ -123,7 +123,7 @@ proptest! {
         let trailer = &old[index.end as usize..];
         prop_assert!(new[..last.end().unwrap() as usize].ends_with(trailer));
         let clean = model.blocks.iter().all(|block| block.gap.is_empty()) && trailer.is_empty();
-        if clean && !plan.moves() && matches!(before.index, Index::Valid(_)) {
+        if clean && !plan.moves() && matches!(before.index, BlockIndex::Valid(_)) {
             let end = before.head().end;
             prop_assert!(plan.segments().changes().all(|(at, part)| at + part.len() <= end));
         }

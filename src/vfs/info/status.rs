@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use super::{MAX_PROBLEMS, Text};
 use crate::asdf::check::Validate;
 use crate::asdf::frame::standard;
-use crate::asdf::layout::{Index, Severity};
+use crate::asdf::layout::{BlockIndex, Severity};
 use crate::asdf::tree::Tree;
 use crate::asdf::{Array, Snapshot};
 use crate::codec::check_index_dir;
@@ -132,9 +132,9 @@ fn contents(snapshot: &Snapshot, text: &mut Text) {
     };
     text.line(format_args!("tree      {tree}"));
     let index = match &layout.index {
-        Index::Absent => "no index".to_owned(),
-        Index::Valid(_) => "index in order".to_owned(),
-        Index::Wrong(_, why) => format!("index not used: {why}"),
+        BlockIndex::Absent => "no index".to_owned(),
+        BlockIndex::Valid(_) => "index in order".to_owned(),
+        BlockIndex::Wrong(_, why) => format!("index not used: {why}"),
     };
     text.line(format_args!("blocks    {}, {index}", layout.blocks.len()));
     text.line(format_args!("arrays    {}", snapshot.arrays().len()));
