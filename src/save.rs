@@ -140,7 +140,8 @@ pub use recovery::Recovery;
 use recovery::Shown;
 pub use whole::{WholeBlock, whole};
 pub use writer::{
-    Committed, Method, Opened, Options, RawFailure, RawWrite, Refusal, Unfinished, Writer, writable,
+    Committed, Method, RawFailure, RawWrite, Refusal, SaveOptions, Unfinished, Writable, Writer,
+    writable,
 };
 
 /// A file that is only read.

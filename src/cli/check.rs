@@ -299,7 +299,7 @@ impl Check<'_> {
 /// Finishes an interrupted save, and writes a block index that is wrong anew. Checksums are never changed: one that does not
 /// match says that data may be damaged, and must go on saying it.
 fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
-    let mut opened = match Writer::open(path, save::Options::default()) {
+    let mut opened = match Writer::open(path, save::SaveOptions::default()) {
         Ok(opened) => opened,
         Err(Refusal::Locked { .. }) => {
             let why = format!("{}: mounted; unmount it to repair it", path.display());

@@ -176,8 +176,8 @@ impl How<'_> {
         Failure::reading(self.path.whole(), error)
     }
 
-    fn saving(&self) -> save::Options {
-        save::Options {
+    fn saving(&self) -> save::SaveOptions {
+        save::SaveOptions {
             replace: self.options.save == SaveMode::Replace,
             grow: self.options.grow,
             max_copy: self.options.max_copy,

@@ -237,7 +237,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::save::edit::Edit;
     use crate::save::tests::disk::{Sim, Trouble};
-    use crate::save::writer::{Options, Writer};
+    use crate::save::writer::{SaveOptions, Writer};
 
     const NAME: &str = "f.asdf";
 
@@ -247,7 +247,7 @@ mod tests {
         const EMFILE: i32 = 24;
         let sample = Sample::new().block(b"abc");
         let sim = Arc::new(Sim::new(NAME.as_ref(), &sample.bytes()));
-        let opened = Writer::open_in(Arc::clone(&sim), NAME.as_ref(), Options::default());
+        let opened = Writer::open_in(Arc::clone(&sim), NAME.as_ref(), SaveOptions::default());
         let Ok(mut opened) = opened else {
             panic!("it can be opened");
         };
@@ -289,7 +289,7 @@ mod tests {
             Ok(Reload::Changed(scan)) => assert!(scan.text.starts_with(want)),
             other => panic!("{other:?}"),
         };
-        let opened = Writer::open_in(Arc::clone(&sim), NAME.as_ref(), Options::default());
+        let opened = Writer::open_in(Arc::clone(&sim), NAME.as_ref(), SaveOptions::default());
         let Ok(mut opened) = opened else {
             panic!("it can be opened");
         };

@@ -28,7 +28,7 @@ pub enum BlockEdit {
         /// The block.
         n: usize,
         /// What it is to hold.
-        stored: Stored,
+        stored: StoredBlock,
     },
     /// Another checksum for block `n`, whose stored bytes stay.
     Checksum {
@@ -38,7 +38,7 @@ pub enum BlockEdit {
         md5: [u8; 16],
     },
     /// A new block behind the last one.
-    Append(Stored),
+    Append(StoredBlock),
     /// The last block goes.
     RemoveLast,
 }
@@ -56,7 +56,7 @@ impl BlockEdit {
 
 /// The stored bytes of a block and the header fields that describe them.
 #[derive(Clone)]
-pub struct Stored {
+pub struct StoredBlock {
     /// The bytes, in pieces; all of them together are the used bytes.
     pub pieces: Vec<Piece>,
     /// Compression code; all zero for none.
@@ -97,7 +97,7 @@ impl Piece {
     }
 }
 
-impl Stored {
+impl StoredBlock {
     /// A raw block of these bytes, not verified.
     #[must_use]
     pub fn raw(bytes: Arc<dyn Source>) -> Self {

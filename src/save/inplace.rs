@@ -21,7 +21,7 @@ use crate::source::{Source, Stat, len_u64};
 
 /// How a save failed, by what is to be thought of FILE.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum SaveFailure {
     /// This can't be done to this file here, or not by us: why. FILE is as it was.
     Impossible(String),
     /// FILE is as it was.
@@ -32,7 +32,7 @@ pub(super) enum Failure {
     Unfinished(Error),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for SaveFailure {
     fn from(error: Error) -> Self {
         Self::Refused(error)
     }
@@ -122,31 +122,31 @@ fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> 
 
 impl<S: Store> InPlace<'_, S> {
     /// The save with its record in FILE's tail.
-    pub(super) fn with_tail(&self) -> Result<(), Failure> {
+    pub(super) fn with_tail(&self) -> Result<(), SaveFailure> {
         self.prepare_tail().map_err(|error| {
             // no footer has been written, so that the tail means nothing
             match self.cut_tail() {
-                Ok(()) => Failure::Refused(error),
-                Err(_) => Failure::Unsure(error),
+                Ok(()) => SaveFailure::Refused(error),
+                Err(_) => SaveFailure::Unsure(error),
             }
         })?;
         self.durable(|| self.write_tail(), || self.store.sync_data(self.file))
             .map_err(|error| match self.withdraw_tail() {
-                Ok(()) if error.is_no_room() => Failure::Refused(error),
-                _ => Failure::Unsure(error),
+                Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
+                _ => SaveFailure::Unsure(error),
             })?;
         self.write_durably()
             .map_err(|error| self.taken_back(error, false))?;
-        self.close_tail().map_err(Failure::Unfinished)
+        self.close_tail().map_err(SaveFailure::Unfinished)
     }
 
     /// What becomes of a committed save whose bytes can't be written for `error`. Where that was for want of room the old bytes are
     /// written and durable before the record is taken away; as long as they are not, it makes FILE new.
-    fn taken_back(&self, error: Error, sidecar: bool) -> Failure {
+    fn taken_back(&self, error: Error, sidecar: bool) -> SaveFailure {
         // what a shorter file has lost is not in the record
         let whole = self.record.new_len >= self.record.old_len;
         if !error.is_no_room() || !whole || self.restore(sidecar).is_err() {
-            return Failure::Unfinished(error);
+            return SaveFailure::Unfinished(error);
         }
         let withdrawn = if sidecar {
             self.withdraw_sidecar()
@@ -154,8 +154,8 @@ impl<S: Store> InPlace<'_, S> {
             self.withdraw_tail()
         };
         match withdrawn {
-            Ok(()) => Failure::Refused(error),
-            Err(_) => Failure::Unsure(error),
+            Ok(()) => SaveFailure::Refused(error),
+            Err(_) => SaveFailure::Unsure(error),
         }
     }
 
@@ -215,7 +215,7 @@ impl<S: Store> InPlace<'_, S> {
     }
 
     /// The save with its record in a sidecar.
-    pub(super) fn with_sidecar(&self) -> Result<(), Failure> {
+    pub(super) fn with_sidecar(&self) -> Result<(), SaveFailure> {
         let temporary = name::temporary(self.name);
         let sidecar = name::sidecar(self.name);
         let renamed = self.prepare_sidecar(&temporary).and_then(|()| {
@@ -228,12 +228,12 @@ impl<S: Store> InPlace<'_, S> {
         })?;
         self.durable(|| Ok(()), || self.store.sync_dir())
             .map_err(|error| match self.withdraw_sidecar() {
-                Ok(()) if error.is_no_room() => Failure::Refused(error),
-                _ => Failure::Unsure(error),
+                Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
+                _ => SaveFailure::Unsure(error),
             })?;
         self.write_beside_sidecar()
             .map_err(|error| self.taken_back(error, true))?;
-        self.withdraw_sidecar().map_err(Failure::Unfinished)
+        self.withdraw_sidecar().map_err(SaveFailure::Unfinished)
     }
 
     /// Removes the sidecar so that no crash brings it back.
@@ -248,7 +248,7 @@ impl<S: Store> InPlace<'_, S> {
     }
 
     /// Makes the sidecar under a temporary name, with the record in it, durably.
-    fn prepare_sidecar(&self, temporary: &OsStr) -> Result<(), Failure> {
+    fn prepare_sidecar(&self, temporary: &OsStr) -> Result<(), SaveFailure> {
         let grown = Extent {
             start: self.record.old_len,
             end: self.record.new_len.max(self.record.old_len),
@@ -264,7 +264,7 @@ impl<S: Store> InPlace<'_, S> {
                 "{}: no journal can be made beside it for us alone",
                 self.name.display()
             );
-            return Err(Failure::Impossible(why));
+            return Err(SaveFailure::Impossible(why));
         }
         let fill = || {
             let mut out = Appender::new(&**self.store, &journal, 0);
@@ -341,9 +341,9 @@ impl<S: Store> InPlace<'_, S> {
             .map_err(|cause| self.error("reserving space", cause))
     }
 
-    fn refusal(&self, what: &str, cause: io::Error) -> Failure {
+    fn refusal(&self, what: &str, cause: io::Error) -> SaveFailure {
         if impossible(&cause) {
-            Failure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
+            SaveFailure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
         } else {
             self.error(what, cause).into()
         }

@@ -26,7 +26,7 @@ mod padding;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::edit::{BlockEdit, Edit, Piece, Stored, no_such_block};
+use super::edit::{BlockEdit, Edit, Piece, StoredBlock, no_such_block};
 use super::rope::{Rope, Segment, Segments, sum};
 use crate::asdf::dialect::BLOCK_MAGIC;
 use crate::asdf::header::{BlockHeader, STREAMED};
@@ -204,7 +204,7 @@ impl Next {
     }
 
     /// Gives the block other stored bytes, and a header that describes them.
-    fn replace(&mut self, layout: &Layout, stored: &Stored) -> Result<()> {
+    fn replace(&mut self, layout: &Layout, stored: &StoredBlock) -> Result<()> {
         let used = stored.used()?;
         let stays_streamed = self.header.streamed() && stored.compression == [0; 4];
         self.pieces = Some(stored.pieces.clone());

@@ -401,7 +401,7 @@ mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
     use crate::save::tests::disk::Sim;
-    use crate::save::writer::{Options, Writer};
+    use crate::save::writer::{SaveOptions, Writer};
 
     /// The search for traces of a save scanned FILE, and then the writer did so again.
     #[test]
@@ -414,7 +414,7 @@ mod tests {
         let found = scan(&StoreSource::open(&disk, &file).unwrap(), false).unwrap();
         let scanned = disk.bytes_read();
         let head = usize::try_from(found.layout.head().end).unwrap();
-        assert!(Writer::open_in(Arc::clone(&disk), name, Options::default()).is_ok());
+        assert!(Writer::open_in(Arc::clone(&disk), name, SaveOptions::default()).is_ok());
         let others = 1000;
         let read = disk.bytes_read() - scanned;
         assert!(

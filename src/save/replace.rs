@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::baseline::Baseline;
-use super::inplace::Failure;
+use super::inplace::SaveFailure;
 use super::name;
 use super::plan::Plan;
 use super::rope::Segment;
@@ -53,22 +53,22 @@ pub(super) struct Copy<F> {
 
 impl<S: Store> Replace<'_, S> {
     /// Has a copy take FILE's name. With it, why that is not known to last, if the directory can't be synced.
-    pub(super) fn run(&self) -> Result<(Copy<S::File>, Option<Error>), Failure> {
+    pub(super) fn run(&self) -> Result<(Copy<S::File>, Option<Error>), SaveFailure> {
         let stat = self.stat(self.file)?;
         if stat.links > 1 {
             let why = format!("{} has {} names", self.name.display(), stat.links);
-            return Err(Failure::Impossible(why));
+            return Err(SaveFailure::Impossible(why));
         }
         let copy = self.copy()?;
         let done = self.publish(&copy);
-        if let Err(Failure::Impossible(_) | Failure::Refused(_)) = &done {
+        if let Err(SaveFailure::Impossible(_) | SaveFailure::Refused(_)) = &done {
             self.remove(&copy.name);
         }
         Ok((copy, done?))
     }
 
     /// R1 to R5, again if FILE changes meanwhile.
-    fn copy(&self) -> Result<Copy<S::File>, Failure> {
+    fn copy(&self) -> Result<Copy<S::File>, SaveFailure> {
         for _ in 0..ATTEMPTS {
             let before = self.unchanged()?;
             let name = name::temporary(self.name);
@@ -96,7 +96,7 @@ impl<S: Store> Replace<'_, S> {
     }
 
     /// R1 to R5: makes the new file under `name`, with its lock, bytes, owner and attributes, and reads it back.
-    fn build(&self, name: &OsStr) -> Result<Copy<S::File>, Failure> {
+    fn build(&self, name: &OsStr) -> Result<Copy<S::File>, SaveFailure> {
         let made = self.store.create(name, Some(self.file));
         let writer = made.map_err(|cause| self.refusal("making a file beside it", cause))?;
         let opened = self.store.open(name, Access::Read);
@@ -251,7 +251,7 @@ impl<S: Store> Replace<'_, S> {
     }
 
     /// R6 to R10. Why it is not known to last, if it has the name but the directory can't be synced.
-    fn publish(&self, copy: &Copy<S::File>) -> Result<Option<Error>, Failure> {
+    fn publish(&self, copy: &Copy<S::File>) -> Result<Option<Error>, SaveFailure> {
         let before = self.unchanged()?;
         let swapped = self
             .store
@@ -269,8 +269,8 @@ impl<S: Store> Replace<'_, S> {
             if let Some(error) = changed {
                 // the copy must not go before its name is known to be the temporary one again
                 return Err(match self.swap_back(copy) {
-                    Ok(true) => Failure::Refused(error),
-                    _ => Failure::Unsure(error),
+                    Ok(true) => SaveFailure::Refused(error),
+                    _ => SaveFailure::Unsure(error),
                 });
             }
         } else {
@@ -282,8 +282,8 @@ impl<S: Store> Replace<'_, S> {
         {
             let error = self.failed("writing to disk", cause);
             return match swapped.then(|| self.swap_back(copy)) {
-                Some(Ok(true)) => Err(Failure::Refused(error)),
-                Some(Err(_)) => Err(Failure::Unsure(error)),
+                Some(Ok(true)) => Err(SaveFailure::Refused(error)),
+                Some(Err(_)) => Err(SaveFailure::Unsure(error)),
                 Some(Ok(false)) | None => Ok(Some(error)),
             };
         }
@@ -329,9 +329,9 @@ impl<S: Store> Replace<'_, S> {
         Error::io(format!("{}: {what}", self.name.display()), cause)
     }
 
-    fn refusal(&self, what: &str, cause: io::Error) -> Failure {
+    fn refusal(&self, what: &str, cause: io::Error) -> SaveFailure {
         if impossible(&cause) {
-            Failure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
+            SaveFailure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
         } else {
             self.failed(what, cause).into()
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::baseline::{Baseline, named};
 use super::edit::Edit;
 use super::file_path::FilePath;
-use super::inplace::{self, Failure, InPlace};
+use super::inplace::{self, InPlace, SaveFailure};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::plan::{Pad, Plan};
 use super::recovery::{self, Recovery};
@@ -35,7 +35,7 @@ pub use unsettled::Unfinished;
 
 /// What the user allows a save to do.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct SaveOptions {
     /// `save=replace`: rather make a new file than change FILE in place.
     pub replace: bool,
     /// `grow=auto`: whether blocks may move.
@@ -46,7 +46,7 @@ pub struct Options {
     pub pad: Pad,
 }
 
-impl Default for Options {
+impl Default for SaveOptions {
     fn default() -> Self {
         Self {
             replace: false,
@@ -76,7 +76,7 @@ impl From<Error> for Refusal {
 }
 
 /// A file that has been opened for writing.
-pub struct Opened<S: Store = Disk> {
+pub struct Writable<S: Store = Disk> {
     /// What saves it.
     pub writer: Writer<S>,
     /// Its layout and text.
@@ -118,7 +118,7 @@ pub struct Writer<S: Store = Disk> {
     file: S::File,
     layout: Layout,
     baseline: Baseline,
-    options: Options,
+    options: SaveOptions,
     /// The filesystem's block, if files may share blocks. Empty until that has been tried.
     grain: OnceCell<Option<u64>>,
     /// Why nothing may be written any more.
@@ -137,7 +137,7 @@ impl Writer<Disk> {
     ///
     /// # Errors
     /// [`Refusal`] says what can be done instead.
-    pub fn open(path: impl Into<FilePath>, options: Options) -> Result<Opened, Refusal> {
+    pub fn open(path: impl Into<FilePath>, options: SaveOptions) -> Result<Writable, Refusal> {
         let path = path.into();
         let failed = |cause| Error::io(path.whole().display().to_string(), cause);
         let (store, name) = path.resolved().map_err(failed)?;
@@ -150,8 +150,8 @@ impl<S: Store> Writer<S> {
     pub(super) fn open_in(
         store: Arc<S>,
         name: &OsStr,
-        options: Options,
-    ) -> Result<Opened<S>, Refusal> {
+        options: SaveOptions,
+    ) -> Result<Writable<S>, Refusal> {
         let file = locked(&*store, name)?;
         let (recovery, read) = recovery::settle(&store, name, &file)?;
         writable(&read.scan.layout)?;
@@ -169,7 +169,7 @@ impl<S: Store> Writer<S> {
             rejected: RejectedText::new(&other_directories()),
             raw: None,
         };
-        Ok(Opened {
+        Ok(Writable {
             writer,
             scan: read.scan,
             recovery,
@@ -268,20 +268,20 @@ impl<S: Store> Writer<S> {
         let baseline = self.baseline.succeeded_by(&bytes, &next)?;
         let done = match record {
             Some(record) if self.options.replace => match self.replace(plan) {
-                Err(Failure::Impossible(_)) => self.in_place(plan, record, observer),
+                Err(SaveFailure::Impossible(_)) => self.in_place(plan, record, observer),
                 done => done,
             },
             Some(record) => match self.in_place(plan, record, observer) {
-                Err(Failure::Impossible(_)) => self.replace(plan),
+                Err(SaveFailure::Impossible(_)) => self.replace(plan),
                 done => done,
             },
             None => self.make_room(plan, &*old, observer),
         };
         match done {
             Ok(done) => self.done(next, baseline, done, old),
-            Err(Failure::Impossible(why)) => Err(Error::NoRoom { why, limit: false }),
-            Err(Failure::Refused(error)) => Err(error),
-            Err(Failure::Unsure(error) | Failure::Unfinished(error)) => {
+            Err(SaveFailure::Impossible(why)) => Err(Error::NoRoom { why, limit: false }),
+            Err(SaveFailure::Refused(error)) => Err(error),
+            Err(SaveFailure::Unsure(error) | SaveFailure::Unfinished(error)) => {
                 self.leave(Unsettled::Name, &error);
                 Err(error)
             }
@@ -317,7 +317,7 @@ impl<S: Store> Writer<S> {
         plan: &Plan,
         mut record: Record,
         observer: &mut dyn FnMut(),
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, SaveFailure> {
         let mut extents = record.ranges.iter().map(Range::extent);
         if plan.moves() || extents.any(|extent| self.layout.holds_data(extent)) {
             observer();
@@ -330,7 +330,7 @@ impl<S: Store> Writer<S> {
         if only_beside || record.new_len < record.old_len {
             record.id = self.baseline.stat.id;
             match self.journaled(&file, &record).with_sidecar() {
-                Err(Failure::Impossible(_)) if !only_beside => record.id = (0, 0),
+                Err(SaveFailure::Impossible(_)) if !only_beside => record.id = (0, 0),
                 done => return self.outcome(done, record, true),
             }
         }
@@ -362,7 +362,7 @@ impl<S: Store> Writer<S> {
         plan: &Plan,
         old: &dyn Source,
         observer: &mut dyn FnMut(),
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, SaveFailure> {
         if plan.in_place().is_none() && !self.options.grow {
             let why = "the edit moves blocks of the file, which -o grow=never forbids".to_owned();
             return Err(Error::NoRoom { why, limit: true }.into());
@@ -370,7 +370,7 @@ impl<S: Store> Writer<S> {
         let (why, limit) = match self.copy_limit(plan)? {
             Some(why) => (why, true),
             None => match self.replace(plan) {
-                Err(Failure::Impossible(why)) => (why, false),
+                Err(SaveFailure::Impossible(why)) => (why, false),
                 done => return done,
             },
         };
@@ -393,7 +393,7 @@ impl<S: Store> Writer<S> {
     }
 
     /// R.
-    fn replace(&mut self, plan: &Plan) -> Result<Done, Failure> {
+    fn replace(&mut self, plan: &Plan) -> Result<Done, SaveFailure> {
         let grain = self.grain();
         let replace = Replace {
             store: &self.store,

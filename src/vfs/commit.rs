@@ -25,7 +25,7 @@ use crate::asdf::heal::heal;
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
-use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
+use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::save::{RawFailure, RawWrite, Writer};
 use crate::source::{FileSource, Source, Window};
 
@@ -247,7 +247,7 @@ impl Vfs {
         header: &BlockHeader,
         draft: &BlockDraft,
         sum: &Sum,
-    ) -> Result<Stored> {
+    ) -> Result<StoredBlock> {
         let codec = codec::codec(header.compression)?;
         let stored = snapshot.stored(draft.block)?;
         let decoded: &dyn Source = &*draft.overlay;
@@ -290,11 +290,11 @@ impl Vfs {
         framing: Option<&str>,
         decoded: Arc<dyn Source>,
         sum: &Sum,
-    ) -> Result<Stored> {
+    ) -> Result<StoredBlock> {
         if code == [0; 4] {
-            return Ok(Stored {
+            return Ok(StoredBlock {
                 checksum: sum.over(&*decoded)?,
-                ..Stored::raw(decoded)
+                ..StoredBlock::raw(decoded)
             });
         }
         let codec = codec::codec(code)?;
@@ -312,7 +312,7 @@ impl Vfs {
         n: usize,
         decoded: Arc<dyn Source>,
         sum: &Sum,
-    ) -> Result<Stored> {
+    ) -> Result<StoredBlock> {
         let header = state.snapshot.layout().blocks.get(n);
         let code = header.ok_or(Error::NotFound)?.compression;
         self.encoded(code, state.snapshot.framing(n), decoded, sum)
@@ -428,9 +428,9 @@ fn check_counted(snapshot: &Snapshot) -> Result<()> {
 }
 
 /// A block of what `file` holds, which is `decoded` under a compression code.
-fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Result<Stored> {
+fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Result<StoredBlock> {
     let bytes: Arc<dyn Source> = Arc::new(FileSource::open(Arc::new(file))?);
-    Ok(Stored {
+    Ok(StoredBlock {
         checksum: sum.over(&*bytes)?,
         pieces: vec![Piece::New(bytes)],
         compression: code,
@@ -440,15 +440,15 @@ fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Resu
 }
 
 /// A raw block of the bytes of a source.
-fn raw(bytes: &Arc<crate::source::Overlay>, sum: &Sum) -> Result<Stored> {
-    Ok(Stored {
+fn raw(bytes: &Arc<crate::source::Overlay>, sum: &Sum) -> Result<StoredBlock> {
+    Ok(StoredBlock {
         checksum: sum.over(&**bytes)?,
-        ..Stored::raw(bytes.clone())
+        ..StoredBlock::raw(bytes.clone())
     })
 }
 
 /// A raw block of another length: what was not written over stays where it is.
-fn resized(draft: &BlockDraft, sum: &Sum) -> Result<Stored> {
+fn resized(draft: &BlockDraft, sum: &Sum) -> Result<StoredBlock> {
     let mut stored = raw(&draft.overlay, sum)?;
     stored.pieces = draft
         .overlay

@@ -97,7 +97,7 @@ impl Vfs {
     }
 
     /// FILE, opened for writing, and shown as it is then.
-    fn open_writer(&self, options: crate::save::Options) -> super::Result<Writer> {
+    fn open_writer(&self, options: crate::save::SaveOptions) -> super::Result<Writer> {
         let opened = Writer::open(self.saver.file.clone(), options);
         let opened = opened.map_err(|refusal| match refusal {
             Refusal::Locked { .. } => Refused::Busy("another mount has FILE open for writing"),

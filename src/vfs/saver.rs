@@ -25,7 +25,7 @@ pub enum Writing {
     /// It is open for that, and locked.
     Ready(Box<Writer>),
     /// It is opened for that, and locked, when something is first to be changed.
-    Later(save::Options),
+    Later(save::SaveOptions),
     /// Never, and why.
     Never(String),
 }
@@ -45,7 +45,7 @@ pub(super) struct Saver {
     /// One save at a time.
     writer: OnceLock<Mutex<Writer>>,
     /// How to open it for writing, or why that is not done.
-    later: Result<save::Options, String>,
+    later: Result<save::SaveOptions, String>,
     /// Held for reading by threads that read stored bytes, and for writing while a save changes some in place.
     stored: RwLock<()>,
     /// What a save has failed of so badly that no other can follow: a copy of what the writer knows, so that it is not waited for.
@@ -92,7 +92,7 @@ impl Saver {
     }
 
     /// How FILE is opened for writing, if it is not yet and may be.
-    pub(super) fn opens_later(&self) -> Option<save::Options> {
+    pub(super) fn opens_later(&self) -> Option<save::SaveOptions> {
         match self.writer.get() {
             Some(_) => None,
             None => self.later.as_ref().ok().copied(),

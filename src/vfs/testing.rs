@@ -26,7 +26,7 @@ pub(super) fn writable_with<S: Source + 'static>(
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("a.asdf");
     std::fs::write(&path, sample.bytes()).unwrap();
-    let writer = Writer::open(&path, save::Options::default());
+    let writer = Writer::open(&path, save::SaveOptions::default());
     let writer = writer.map_err(drop).unwrap().writer;
     let file = Arc::clone(writer.file());
     let stat = Stat::from(&file.metadata().unwrap());

@@ -15,7 +15,7 @@ use crate::asdf::sample::Sample;
 use crate::save::name;
 use crate::save::recovery::{self, Recovery, Shown};
 use crate::save::store::{Access, Store};
-use crate::save::writer::{Options, RawWrite, Writer};
+use crate::save::writer::{RawWrite, SaveOptions, Writer};
 use crate::source::{Memory, read_all};
 
 const EIO: i32 = 5;
@@ -121,7 +121,7 @@ fn recovered(disk: Sim, old: &[u8], new: &[u8]) -> Outcome {
         return Outcome::Lost("no file".into());
     };
     let shown = shown(&disk, &before);
-    if let Err(refusal) = Writer::open_in(Arc::clone(&disk), name, Options::default()) {
+    if let Err(refusal) = Writer::open_in(Arc::clone(&disk), name, SaveOptions::default()) {
         return Outcome::Lost(format!("refused: {refusal:?}"));
     }
     let now = outcome(&disk.content(name).unwrap(), old, new);
@@ -242,7 +242,7 @@ impl<'a> Trial<'a> {
             drop(Writer::open_in(
                 Arc::clone(disk),
                 OsStr::new(NAME),
-                Options::default(),
+                SaveOptions::default(),
             ));
         };
         let whole = Arc::new(disk.crash(way));
@@ -410,7 +410,7 @@ fn a_full_disk_breaks_nothing() {
 
 /// Writes into block 1 of a file, as a mount does, and gives it that checksum: whether it came to the end.
 fn write_block(disk: &Arc<Sim>, cut: usize, md5: [u8; 16]) -> bool {
-    let opened = Writer::open_in(Arc::clone(disk), OsStr::new(NAME), Options::default());
+    let opened = Writer::open_in(Arc::clone(disk), OsStr::new(NAME), SaveOptions::default());
     let mut writer = opened
         .unwrap_or_else(|refusal| panic!("{refusal:?}"))
         .writer;
@@ -432,7 +432,7 @@ fn write_block(disk: &Arc<Sim>, cut: usize, md5: [u8; 16]) -> bool {
 /// Checksum and data of block 1 after recovery.
 fn block_after(disk: Sim) -> ([u8; 16], Vec<u8>) {
     let disk = Arc::new(disk);
-    let opened = Writer::open_in(Arc::clone(&disk), OsStr::new(NAME), Options::default());
+    let opened = Writer::open_in(Arc::clone(&disk), OsStr::new(NAME), SaveOptions::default());
     let layout = opened
         .unwrap_or_else(|refusal| panic!("{refusal:?}"))
         .scan

@@ -9,10 +9,10 @@ use crate::asdf::layout::BlockIndex;
 use crate::asdf::sample::Sample;
 use crate::asdf::scan::scan;
 use crate::error::{Error, Place, Result};
-use crate::save::edit::{BlockEdit, Edit, Stored};
+use crate::save::edit::{BlockEdit, Edit, StoredBlock};
 use crate::save::plan::Pad;
 use crate::save::{
-    Method, Opened, Options, RawWrite, Recovery, Refusal, Reload, Writer, open_read_only,
+    Method, RawWrite, Recovery, Refusal, Reload, SaveOptions, Writable, Writer, open_read_only,
 };
 use crate::source::{Memory, Source, read_all};
 
@@ -37,8 +37,8 @@ impl Folder {
         fs::read(self.path()).unwrap()
     }
 
-    fn open(&self) -> Opened {
-        open(&self.path(), Options::default())
+    fn open(&self) -> Writable {
+        open(&self.path(), SaveOptions::default())
     }
 
     /// Names in the directory beside FILE.
@@ -49,7 +49,7 @@ impl Folder {
     }
 }
 
-fn open(path: &Path, options: Options) -> Opened {
+fn open(path: &Path, options: SaveOptions) -> Writable {
     match Writer::open(path, options) {
         Ok(opened) => opened,
         Err(refusal) => panic!("{refusal:?}"),
@@ -121,7 +121,7 @@ fn a_text_that_outgrows_its_space_is_saved_in_a_new_file_like_the_old_one() {
     std::os::unix::fs::symlink("f.asdf", &link).unwrap();
     fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o640)).unwrap();
     let before = fs::metadata(folder.path()).unwrap();
-    let mut writer = open(&link, Options::default()).writer;
+    let mut writer = open(&link, SaveOptions::default()).writer;
     let replaced = [
         (2000, Method::Replaced),
         (20, Method::InPlace),
@@ -139,7 +139,7 @@ fn a_text_that_outgrows_its_space_is_saved_in_a_new_file_like_the_old_one() {
     );
     assert_eq!(folder.others(), ["link"]);
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    let refused = Writer::open(&folder.path(), Options::default());
+    let refused = Writer::open(&folder.path(), SaveOptions::default());
     assert!(matches!(refused, Err(Refusal::Locked { holder: Some(_) })));
 }
 
@@ -175,9 +175,9 @@ fn the_space_behind_the_text_keeps_its_byte_unless_another_is_asked_for() {
     for (padding, pad, want) in cases {
         let sample = Sample::new().padding(padding).block(b"abc");
         let folder = Folder::new(&sample.bytes());
-        let options = Options {
+        let options = SaveOptions {
             pad,
-            ..Options::default()
+            ..SaveOptions::default()
         };
         let mut writer = open(&folder.path(), options).writer;
         for len in [20, 2000, 100] {
@@ -202,20 +202,20 @@ fn no_space_is_made_where_there_was_none_and_blocks_are_copied_in_any_case() {
         assert_eq!(content(&folder.bytes()), (text(len), vec![b"abc".to_vec()]));
         (method, space(&folder.bytes()).len())
     };
-    let (folder, mut writer) = snug(Options::default());
+    let (folder, mut writer) = snug(SaveOptions::default());
     assert_eq!(saved(&folder, &mut writer, 100), (Method::Replaced, 0));
     assert_eq!(saved(&folder, &mut writer, 200), (Method::Replaced, 0));
     assert_eq!(saved(&folder, &mut writer, 199), (Method::InPlace, 1));
     let (method, room) = saved(&folder, &mut writer, 300);
     assert_eq!((method, room > 4000), (Method::Replaced, true));
 
-    let replace = Options {
+    let replace = SaveOptions {
         replace: true,
-        ..Options::default()
+        ..SaveOptions::default()
     };
     let (folder, mut writer) = snug(replace);
     assert_eq!(saved(&folder, &mut writer, 0), (Method::Replaced, 0));
-    let never = Options {
+    let never = SaveOptions {
         grow: false,
         ..replace
     };
@@ -223,7 +223,7 @@ fn no_space_is_made_where_there_was_none_and_blocks_are_copied_in_any_case() {
     let (method, room) = saved(&folder, &mut writer, 1);
     assert_eq!((method, room > 0), (Method::Replaced, true));
 
-    let (folder, mut writer) = snug(Options::default());
+    let (folder, mut writer) = snug(SaveOptions::default());
     fs::hard_link(folder.path(), folder.dir.path().join("other")).unwrap();
     assert_eq!(saved(&folder, &mut writer, 100), (Method::InPlace, 0));
 }
@@ -241,9 +241,9 @@ fn a_long_file_gets_space_although_it_had_none() {
 #[test]
 fn blocks_stay_right_behind_the_text_if_that_is_asked_for() {
     let folder = Folder::new(&padded());
-    let absent = Options {
+    let absent = SaveOptions {
         pad: Pad::Absent,
-        ..Options::default()
+        ..SaveOptions::default()
     };
     let mut writer = open(&folder.path(), absent).writer;
     for len in [20, 2000, 10] {
@@ -260,9 +260,9 @@ fn blocks_stay_right_behind_the_text_if_that_is_asked_for() {
 #[test]
 fn what_the_user_forbids_is_not_done() {
     let folder = Folder::new(&padded());
-    let never = Options {
+    let never = SaveOptions {
         grow: false,
-        ..Options::default()
+        ..SaveOptions::default()
     };
     let mut writer = open(&folder.path(), never).writer;
     let refused = writer.save(&edit(2000));
@@ -271,9 +271,9 @@ fn what_the_user_forbids_is_not_done() {
     assert!(matches!(ahead, Err(Error::NoRoom { limit: true, .. })));
     assert_eq!(writer.growth(&edit(20)).unwrap(), 0);
     drop(writer);
-    let replace = Options {
+    let replace = SaveOptions {
         replace: true,
-        ..Options::default()
+        ..SaveOptions::default()
     };
     assert_eq!(
         open(&folder.path(), replace)
@@ -292,16 +292,16 @@ fn a_large_file_is_not_copied_beyond_the_limit() {
     let old = folder.bytes();
     let mut writer = open(
         &folder.path(),
-        Options {
+        SaveOptions {
             max_copy: 1 << 20,
-            ..Options::default()
+            ..SaveOptions::default()
         },
     )
     .writer;
     let more: Arc<dyn Source> = Arc::new(Memory::new(vec![0; 70 << 20]));
     let longer = Edit {
         text: edit(2000).text,
-        blocks: vec![BlockEdit::Append(Stored::raw(more))],
+        blocks: vec![BlockEdit::Append(StoredBlock::raw(more))],
     };
     let ahead = writer.growth(&longer);
     let saved = writer.save(&edit(2000));
@@ -406,7 +406,7 @@ fn a_save_that_was_interrupted_is_shown_and_finished() {
     assert_eq!((&shown.recovery, shown.locked), (&Recovery::Redone, false));
     assert_eq!(read_all(&*shown.file.bytes, 1 << 20).unwrap(), want);
     assert_eq!(folder.bytes(), before);
-    let refused = Writer::open(&folder.path(), Options::default());
+    let refused = Writer::open(&folder.path(), SaveOptions::default());
     assert!(matches!(refused, Err(Refusal::Locked { .. })));
     drop(shown);
     assert_eq!(folder.open().recovery, Recovery::Redone);
@@ -437,7 +437,7 @@ fn a_journal_of_a_file_changed_since_is_set_aside() {
     bytes.resize(bytes.len().next_multiple_of(4096), 0);
     bytes.extend(&tail);
     fs::write(folder.path(), &bytes).unwrap();
-    let refused = Writer::open(&folder.path(), Options::default());
+    let refused = Writer::open(&folder.path(), SaveOptions::default());
     assert!(matches!(
         refused,
         Err(Refusal::Unwritable(Error::Stale { .. }))
@@ -497,7 +497,7 @@ fn a_sparse_file_stays_sparse_when_it_is_copied() {
 fn blocks_are_replaced_and_added_and_removed() {
     let folder = Folder::new(&padded());
     let mut writer = folder.open().writer;
-    let stored = |bytes: &[u8]| Stored::raw(Arc::new(Memory::new(bytes.to_vec())));
+    let stored = |bytes: &[u8]| StoredBlock::raw(Arc::new(Memory::new(bytes.to_vec())));
     let steps = [
         (
             BlockEdit::Replace {

@@ -8,7 +8,7 @@ use super::source;
 use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
 use crate::asdf::sample::{Sample, header};
 use crate::asdf::scan::scan;
-use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
+use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::save::plan::{PADDING_MIN, Plan};
 use crate::save::rope::Segment;
 use crate::source::{Memory, read_all};
@@ -188,8 +188,8 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn stored(pieces: Vec<Piece>, data_size: usize, shrink: bool) -> Stored {
-    Stored {
+fn stored(pieces: Vec<Piece>, data_size: usize, shrink: bool) -> StoredBlock {
+    StoredBlock {
         pieces,
         compression: [0; 4],
         data_size: data_size as u64,
@@ -214,7 +214,7 @@ impl Block {
     }
 
     /// Gives the block other bytes: the first `kept` of those it has, and then `new`. The edit that does so.
-    fn replace(&mut self, kept: usize, new: &[u8], shrink: bool) -> Stored {
+    fn replace(&mut self, kept: usize, new: &[u8], shrink: bool) -> StoredBlock {
         let to = [&self.stored[..kept], new].concat();
         let end = kept as u64;
         let pieces = vec![
@@ -481,14 +481,14 @@ fn a_text_that_outgrows_its_space_gets_room_for_the_next_edits() {
 #[test]
 fn edits_that_name_nothing_are_refused() {
     let layout = layout(&Sample::new().block(b"abc").bytes());
-    let old = |start, end| Stored {
+    let old = |start, end| StoredBlock {
         pieces: vec![Piece::Old(Extent { start, end })],
-        ..Stored::raw(source(b""))
+        ..StoredBlock::raw(source(b""))
     };
     let edits = [
         BlockEdit::Replace {
             n: 1,
-            stored: Stored::raw(source(b"x")),
+            stored: StoredBlock::raw(source(b"x")),
         },
         BlockEdit::Replace {
             n: 0,
@@ -526,7 +526,7 @@ fn a_block_cut_short_gets_nothing_behind_it() {
     );
     let mend = BlockEdit::Replace {
         n: 1,
-        stored: Stored::raw(source(b"whole")),
+        stored: StoredBlock::raw(source(b"whole")),
     };
     let plan = Plan::new(&before, &Edit::block(mend), Some(0), None).unwrap();
     assert!(matches!(plan.layout().index, BlockIndex::Valid(_)));

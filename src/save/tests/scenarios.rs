@@ -8,9 +8,9 @@ use super::source;
 use crate::asdf::layout::Extent;
 use crate::asdf::sample::{Sample, block_with};
 use crate::error::Result;
-use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
+use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::save::plan::Pad;
-use crate::save::writer::{Options, Writer};
+use crate::save::writer::{SaveOptions, Writer};
 use crate::source::read_all;
 
 /// The name of the file that is saved.
@@ -24,7 +24,7 @@ pub(super) struct Scenario {
     /// A save that comes before, and is acknowledged.
     first: Option<Edit>,
     edit: Edit,
-    options: Options,
+    options: SaveOptions,
     grain: Option<u64>,
     /// Whether names can be swapped.
     exchange: bool,
@@ -42,7 +42,7 @@ impl Scenario {
             file,
             first: None,
             edit,
-            options: Options::default(),
+            options: SaveOptions::default(),
             grain: None,
             exchange: true,
             links: 1,
@@ -140,11 +140,11 @@ fn text(len: usize) -> Edit {
     Edit::text(Arc::new(text.into_bytes()))
 }
 
-fn stored(bytes: &[u8]) -> Stored {
-    Stored::raw(source(bytes))
+fn stored(bytes: &[u8]) -> StoredBlock {
+    StoredBlock::raw(source(bytes))
 }
 
-fn replace(n: usize, stored: Stored) -> Edit {
+fn replace(n: usize, stored: StoredBlock) -> Edit {
     Edit::block(BlockEdit::Replace { n, stored })
 }
 
@@ -169,14 +169,14 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 fn room() -> Vec<Scenario> {
     let grow = Scenario::new("a text that outgrows its space", plain(), text(4000));
     let fits = Scenario::new("a text that fits", plain(), text(900));
-    let anew = Options {
+    let anew = SaveOptions {
         replace: true,
-        ..Options::default()
+        ..SaveOptions::default()
     };
     let snug = Sample::new().block(&[1; 700]).block(&[2; 900]).bytes();
-    let absent = Options {
+    let absent = SaveOptions {
         pad: Pad::Absent,
-        ..Options::default()
+        ..SaveOptions::default()
     };
     vec![
         Scenario {
@@ -290,12 +290,12 @@ fn ends() -> Vec<Scenario> {
     let followed = [&plain()[..], &[0; 1700]].concat();
     let bare = Sample::new().index(false).bytes();
     let long = text(3000).text.unwrap().to_vec();
-    let cut = Stored {
+    let cut = StoredBlock {
         pieces: vec![Piece::Old(Extent { start: 0, end: 100 })],
         ..stored(b"")
     };
     let before = Scenario::new("a text before a stream", stream.clone(), text(900));
-    let more = Stored {
+    let more = StoredBlock {
         pieces: vec![
             Piece::Old(Extent {
                 start: 0,

@@ -9,7 +9,7 @@ use super::reference::{Case, Model, case, layout, model, text};
 use super::source;
 use crate::asdf::layout::{BlockIndex, Extent, Layout, Severity, index_text};
 use crate::asdf::sample::{Sample, block, header};
-use crate::save::edit::{BlockEdit, Edit, Piece, Stored};
+use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::save::plan::Plan;
 use crate::save::rope::Segment;
 use crate::source::read_all;
@@ -145,7 +145,7 @@ fn an_index_that_zeros_follow_gives_way_to_one_that_ends_the_file() {
 fn a_block_can_be_put_behind_one_whose_unused_space_is_cut_short() {
     let whole = Sample::new().block(b"abc").index(false).bytes();
     let old = reaching_beyond(&whole, 4096);
-    let append = Edit::block(BlockEdit::Append(Stored::raw(source(b"new"))));
+    let append = Edit::block(BlockEdit::Append(StoredBlock::raw(source(b"new"))));
     let (plan, new) = edited(&old, &append);
     assert_eq!(walk(&new, Sample::TREE.len()).0, [b"abc", b"new"]);
     assert_eq!(plan.layout().blocks[0].allocated, 3);
@@ -168,12 +168,12 @@ fn a_header_behind_the_used_bytes_does_not_survive() {
     let inner = [&[1; 100][..], &block(&[7; 300])].concat();
     let mut half_used = header(48, 0, [0; 4], [454, 90, 90], [0; 16]);
     half_used.extend(&inner);
-    let kept = |end, more: &[u8]| Stored {
+    let kept = |end, more: &[u8]| StoredBlock {
         pieces: vec![
             Piece::Old(Extent { start: 0, end }),
             Piece::New(source(more)),
         ],
-        ..Stored::raw(source(&vec![0; end as usize + more.len()]))
+        ..StoredBlock::raw(source(&vec![0; end as usize + more.len()]))
     };
     let shorter = (block(&inner), kept(100, b""));
     let longer = (half_used, kept(90, &[1; 10]));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Method, Writer};
 use crate::error::{Error, Result};
-use crate::save::inplace::{Failure, written};
+use crate::save::inplace::{SaveFailure, written};
 use crate::save::journal::Record;
 use crate::save::recovery::{redone, remove_temporaries};
 use crate::save::rope::Rope;
@@ -77,14 +77,14 @@ impl<S: Store> Writer<S> {
     /// What came of a save in place. What it has left to do, if anything, is kept for [`Writer::settle`].
     pub(super) fn outcome(
         &mut self,
-        done: Result<(), Failure>,
+        done: Result<(), SaveFailure>,
         record: Record,
         sidecar: bool,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, SaveFailure> {
         let (error, committed) = match done {
             Ok(()) => return Ok(Done::whole(Method::InPlace, written(&record))),
-            Err(Failure::Unsure(error)) => (error, false),
-            Err(Failure::Unfinished(error)) => (error, true),
+            Err(SaveFailure::Unsure(error)) => (error, false),
+            Err(SaveFailure::Unfinished(error)) => (error, true),
             Err(refused) => return Err(refused),
         };
         let written = written(&record);
@@ -95,7 +95,7 @@ impl<S: Store> Writer<S> {
         };
         self.leave(left, &error);
         if !committed {
-            return Err(Failure::Refused(error));
+            return Err(SaveFailure::Refused(error));
         }
         Ok(Done {
             unfinished: Some(error),
