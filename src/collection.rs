@@ -82,8 +82,8 @@ use crate::codec::Cache;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
 use crate::vfs::{
-    self, Access, Answers, Attr, Bytes, Error, Invalidation, Kernel, Kind, Node, Result, Statfs,
-    Vfs,
+    self, Access, Answers, Attr, Bytes, Error, FileKind, Invalidation, Kernel, Node, Result,
+    Statfs, Vfs,
 };
 
 pub use contents::{Contents, Match};
@@ -103,7 +103,7 @@ pub struct How {
     /// Whether nothing can be written.
     pub read_only: bool,
     /// What the user asked of each.
-    pub options: vfs::Options,
+    pub options: vfs::VfsOptions,
 }
 
 /// One file, or many.
@@ -360,7 +360,7 @@ impl Collection {
         &self,
         handle: &Handle,
         offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, Inode, Kind) -> bool,
+        add: &mut dyn FnMut(u64, &OsStr, Inode, FileKind) -> bool,
     ) -> Result<()> {
         match handle {
             Handle::Member(item, vfs, handle) => {

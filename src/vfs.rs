@@ -107,8 +107,8 @@ use crate::save::FilePath;
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, Caller, Invalidation, Kind, Opened, Options, Rename, Show,
-    Statfs,
+    Access, Attr, Attributes, Bytes, Caller, FileKind, Invalidation, Opened, Rename, Show, Statfs,
+    VfsOptions,
 };
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
@@ -157,7 +157,7 @@ enum Open {
 
 /// The file system of one file.
 pub struct Vfs {
-    options: Options,
+    options: VfsOptions,
     state: RwLock<Arc<State>>,
     texts: Mutex<Texts>,
     edits: BlockEdits,
@@ -187,7 +187,7 @@ impl Vfs {
         snapshot: Snapshot,
         stat: Stat,
         writing: impl Into<Writing>,
-        options: Options,
+        options: VfsOptions,
         kernel: Arc<Kernel>,
     ) -> Self {
         let path = path.into();
@@ -479,7 +479,7 @@ const ROOT_DIRECTORIES: [(&str, Node); 3] = [
     ("info", Node::Info),
 ];
 /// The directories of the root, with that of a FITS file around the ASDF file, and the views that were asked for.
-fn root_directories(state: &State, options: &Options) -> Vec<(&'static str, Node)> {
+fn root_directories(state: &State, options: &VfsOptions) -> Vec<(&'static str, Node)> {
     let mut directories = ROOT_DIRECTORIES.to_vec();
     let views = View::ALL.into_iter().filter(|view| view.is_shown(options));
     directories.extend(views.map(|view| (view.name(), Node::ViewDir(view, 0))));
@@ -490,7 +490,7 @@ fn root_directories(state: &State, options: &Options) -> Vec<(&'static str, Node
     directories
 }
 /// The files of `info/`.
-fn info_files(options: &Options) -> Vec<(&'static str, Node)> {
+fn info_files(options: &VfsOptions) -> Vec<(&'static str, Node)> {
     let mut files = vec![
         ("arrays.tsv", Node::ArraysTsv),
         ("blocks.tsv", Node::BlocksTsv),

@@ -82,7 +82,11 @@ pub(super) fn alone(
 }
 
 /// What opens the files of a mount of many, with this memory for decoded data, and what is `shown` of each.
-pub(super) fn opener(options: &Options, shown: &vfs::Options, cache: &Arc<Cache>) -> Box<Opener> {
+pub(super) fn opener(
+    options: &Options,
+    shown: &vfs::VfsOptions,
+    cache: &Arc<Cache>,
+) -> Box<Opener> {
     let (options, shown, cache) = (options.clone(), shown.clone(), Arc::clone(cache));
     let sandboxes = Sandboxes::default();
     Box::new(move |path, kernel| {
@@ -156,8 +160,8 @@ fn reading(
 }
 
 /// What the user asked of a file that is mounted.
-pub(super) fn shown(options: &Options) -> vfs::Options {
-    vfs::Options {
+pub(super) fn shown(options: &Options) -> vfs::VfsOptions {
+    vfs::VfsOptions {
         uid: options.uid,
         gid: options.gid,
         umask: options.umask,
@@ -186,7 +190,7 @@ impl How<'_> {
     }
 
     /// The file system of a file that has been opened.
-    fn mount(&self, opened: Opened, shown: vfs::Options, kernel: Arc<Kernel>) -> Vfs {
+    fn mount(&self, opened: Opened, shown: vfs::VfsOptions, kernel: Arc<Kernel>) -> Vfs {
         let Opened {
             snapshot,
             stat,

@@ -227,7 +227,7 @@ impl Many {
     /// then a directory has one name.
     fn item_attr(&self, kind: Kind, stat: &Stat) -> Attr {
         let options = &self.how.options;
-        let mut attr = Attr::of_file(Node::Root, vfs::Kind::Directory, 0, stat, options);
+        let mut attr = Attr::of_file(Node::Root, vfs::FileKind::Directory, 0, stat, options);
         if kind == Kind::Directory {
             let perm = stat.mode & 0o555 & !options.umask;
             attr.perm = u16::try_from(perm).unwrap_or(0);
@@ -340,7 +340,7 @@ impl Many {
             _ => self.look_at(Item::ROOT)?,
         };
         let size = match kind {
-            vfs::Kind::Directory => 0,
+            vfs::FileKind::Directory => 0,
             _ => self.text_len(part, node)?,
         };
         let mut attr = Attr::of_file(node, kind, size, &stat, &self.how.options);
@@ -350,7 +350,7 @@ impl Many {
             attr.gid = rustix::process::getegid().as_raw();
             attr.perm = match kind {
                 // so that its owner may set an attribute, as the root is not to be written
-                vfs::Kind::Directory => 0o700,
+                vfs::FileKind::Directory => 0o700,
                 _ => 0o400,
             };
         }

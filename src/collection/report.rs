@@ -34,10 +34,10 @@ pub(super) fn takes(directory: Item, name: &OsStr) -> bool {
 }
 
 /// The kind of a node of the collection itself.
-pub(super) fn kind(node: Node) -> vfs::Kind {
+pub(super) fn kind(node: Node) -> vfs::FileKind {
     match node {
-        Node::Root | Node::Info => vfs::Kind::Directory,
-        _ => vfs::Kind::File,
+        Node::Root | Node::Info => vfs::FileKind::Directory,
+        _ => vfs::FileKind::File,
     }
 }
 

@@ -4,7 +4,7 @@ use fuser::{FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Req
 use rustix::fs::OFlags;
 
 use crate::collection::{Inode, Item, Opened};
-use crate::vfs::{Access, Attr, Caller, Error, Kind};
+use crate::vfs::{Access, Attr, Caller, Error, FileKind};
 
 /// Attributes of a file of an item as the kernel takes them.
 pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
@@ -28,11 +28,11 @@ pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
     }
 }
 
-pub(super) fn file_type(kind: Kind) -> FileType {
+pub(super) fn file_type(kind: FileKind) -> FileType {
     match kind {
-        Kind::Directory => FileType::Directory,
-        Kind::File => FileType::RegularFile,
-        Kind::Symlink => FileType::Symlink,
+        FileKind::Directory => FileType::Directory,
+        FileKind::File => FileType::RegularFile,
+        FileKind::Symlink => FileType::Symlink,
     }
 }
 

@@ -9,16 +9,16 @@ use crate::collection::Item;
 use crate::vfs::{Attr, Vfs};
 
 /// What was found of a file: the item that it is of, and its attributes.
-pub(super) type Found = (Item, Attr);
+pub(super) type ItemAttr = (Item, Attr);
 
-pub(super) fn attr(reply: ReplyAttr, found: Result<Found, Errno>) {
+pub(super) fn attr(reply: ReplyAttr, found: Result<ItemAttr, Errno>) {
     match found {
         Ok((item, attr)) => reply.attr(&attr.valid, &file_attr(item, &attr)),
         Err(errno) => reply.error(errno),
     }
 }
 
-pub(super) fn entry(reply: ReplyEntry, found: Result<Found, Errno>) {
+pub(super) fn entry(reply: ReplyEntry, found: Result<ItemAttr, Errno>) {
     match found {
         Ok((item, attr)) => reply.entry(&attr.valid, &file_attr(item, &attr), Generation(0)),
         Err(errno) => reply.error(errno),

@@ -7,7 +7,7 @@ use super::identity::Identity;
 use super::location::Location;
 use super::parts::Parts;
 use crate::error::{Error, Result};
-use crate::source::{Part, Source, checked_end};
+use crate::source::{Source, SpoolFile, checked_end};
 
 /// An object that lies far away, as it was when it was opened.
 ///
@@ -23,7 +23,7 @@ pub(super) enum Bytes {
     /// Fetched when they are read.
     Far(Arc<Parts>),
     /// Downloaded, because the server sends whole files only.
-    Here(Part),
+    Here(SpoolFile),
 }
 
 impl Object {

@@ -16,7 +16,7 @@ use super::object::Object;
 use super::parts::Parts;
 use super::pieces::{PIECE, pieces_of};
 use super::{Bytes, Inner};
-use crate::source::{Part, Spool, len_u64};
+use crate::source::{Spool, SpoolFile, len_u64};
 
 /// Pieces at the end that are fetched when an object is opened: the block index is there.
 const TAIL: u64 = 2;
@@ -166,7 +166,7 @@ fn too_long(at: &Location, len: Option<u64>, limit: u64) -> Error {
 async fn fetch(
     at: &Location,
     stored: &Stored,
-    file: &mut Part,
+    file: &mut SpoolFile,
     limit: u64,
     patience: &mut Patience,
 ) -> Result<Result<Identity, Failure>> {

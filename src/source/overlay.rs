@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Part, Source, checked_end, len_u64};
+use super::{Source, SpoolFile, checked_end, len_u64};
 use crate::error::{Error, Place, Result};
 
 /// A source with edits. Memory grows with the number of separate pieces that were written, never with their bytes.
@@ -22,13 +22,13 @@ struct Edits {
     /// Written pieces by their start, with their end; apart from each other.
     pieces: BTreeMap<u64, u64>,
     /// Their bytes, at the offsets that they have in the edited source.
-    written: Part,
+    written: SpoolFile,
 }
 
 impl Overlay {
     /// `base` without edits yet. What is written goes into `written`, which is empty.
     #[must_use]
-    pub fn new(base: Arc<dyn Source>, written: Part) -> Self {
+    pub fn new(base: Arc<dyn Source>, written: SpoolFile) -> Self {
         let len = base.len();
         let edits = Edits {
             len,
@@ -210,7 +210,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// An empty file for what is written.
-    fn part() -> Part {
+    fn part() -> SpoolFile {
         Spool::new(&std::env::temp_dir()).part()
     }
 

@@ -1,6 +1,6 @@
 //! One temporary file for all bytes that are written and not saved yet.
 //!
-//! A [`Part`] is a sparse file of its own inside it: the space behind a part's offsets is taken, in grains, when they are written
+//! A [`SpoolFile`] is a sparse file of its own inside it: the space behind a part's offsets is taken, in grains, when they are written
 //! to, and goes back to the others when the part is cut or dropped. So a thousand edits have one descriptor, and the disk gets
 //! back what an edit took when it is over.
 
@@ -36,7 +36,7 @@ struct Space {
 
 /// A sparse file in a [`Spool`]. Only what was written may be read.
 #[derive(Debug)]
-pub struct Part {
+pub struct SpoolFile {
     spool: Arc<Spool>,
     /// Where its grains are: runs by their first grain.
     runs: BTreeMap<u64, Run>,
@@ -63,8 +63,8 @@ impl Spool {
 
     /// An empty file in it.
     #[must_use]
-    pub fn part(self: &Arc<Self>) -> Part {
-        Part {
+    pub fn part(self: &Arc<Self>) -> SpoolFile {
+        SpoolFile {
             spool: Arc::clone(self),
             runs: BTreeMap::new(),
         }
@@ -158,7 +158,7 @@ impl Space {
     }
 }
 
-impl Part {
+impl SpoolFile {
     /// Writes all of `data` at `offset`. If that fails, it may have written some of it.
     ///
     /// # Errors
@@ -264,7 +264,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for SpoolFile {
     fn drop(&mut self) {
         self.cut(0);
     }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     /// What is taken by parts and what is free are all grains of the file, each once.
-    fn check_space(spool: &Spool, parts: &[Part]) -> Result<(), TestCaseError> {
+    fn check_space(spool: &Spool, parts: &[SpoolFile]) -> Result<(), TestCaseError> {
         let space = spool.space();
         let taken = parts.iter().flat_map(|part| part.runs.values());
         let taken = taken.map(|run| (run.at, run.at + run.len));

@@ -17,7 +17,7 @@ pub(super) const VALID: Duration = Duration::from_secs(1);
 
 /// Kind of a file of the mount. There are no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A directory.
     Directory,
     /// A regular file.
@@ -32,7 +32,7 @@ pub struct Attr {
     /// Which it is.
     pub node: Node,
     /// Kind.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Length in bytes.
     pub size: u64,
     /// Permission bits.
@@ -55,15 +55,21 @@ pub struct Attr {
 impl Attr {
     /// The attributes of something of a file with these attributes that is only read.
     #[must_use]
-    pub fn of_file(node: Node, kind: Kind, size: u64, file: &Stat, options: &Options) -> Self {
+    pub fn of_file(
+        node: Node,
+        kind: FileKind,
+        size: u64,
+        file: &Stat,
+        options: &VfsOptions,
+    ) -> Self {
         let perm = permissions(file, options.umask);
         Self {
             node,
             kind,
             size,
             perm: match kind {
-                Kind::Directory => with_search_bits(perm),
-                Kind::File | Kind::Symlink => perm & 0o444,
+                FileKind::Directory => with_search_bits(perm),
+                FileKind::File | FileKind::Symlink => perm & 0o444,
             },
             nlink: 1,
             uid: options.uid.unwrap_or(file.uid),
@@ -222,7 +228,7 @@ impl Statfs {
 
 /// What the user asked of the mount.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct VfsOptions {
     /// Owner to show instead of FILE's.
     pub uid: Option<u32>,
     /// Group to show instead of FILE's.

@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::attr::{Attr, Attributes, FileFacts, Kind};
+use super::attr::{Attr, Attributes, FileFacts, FileKind};
 use super::error::{Error, check_name};
 use super::node::Node;
 use super::texts::is_made_by_editor;
@@ -27,11 +27,11 @@ const FREE_FOR: Duration = Duration::from_secs(2);
 /// The files beside those of blocks and arrays.
 pub(super) struct Beside {
     spool: Arc<Spool>,
-    table: Mutex<Table>,
+    table: Mutex<BesideTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct BesideTable {
     /// By directory and name.
     names: BTreeMap<(Node, OsString), Arc<BesideFile>>,
     /// Those with a name, and those that are open.
@@ -54,7 +54,7 @@ impl BesideFile {
         let facts = locked(&self.facts).clone();
         Attr {
             node: Node::Beside(self.number),
-            kind: Kind::File,
+            kind: FileKind::File,
             size: self.bytes.len(),
             perm: facts.perm,
             nlink: 1,

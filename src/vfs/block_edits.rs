@@ -131,7 +131,7 @@ impl Source for Later {
 
 /// The blocks that are being edited.
 pub(super) struct BlockEdits {
-    by_block: Mutex<HashMap<usize, Slot>>,
+    by_block: Mutex<HashMap<usize, BlockSlot>>,
     /// How many slots there have been.
     slots: AtomicU64,
     /// Changes whenever a draft comes, goes or has another length, stored bytes have moved or another state is shown, so that handles
@@ -144,7 +144,7 @@ pub(super) struct BlockEdits {
 }
 
 /// A block that is being edited or that handles have open for writing.
-struct Slot {
+struct BlockSlot {
     /// Tells it from those of blocks that had the same number before.
     id: u64,
     draft: Option<Arc<BlockDraft>>,
@@ -152,7 +152,7 @@ struct Slot {
     writers: usize,
 }
 
-impl Slot {
+impl BlockSlot {
     /// Whether this is a new block, behind `count` others, that was made and that no handle has open for writing.
     fn is_unopened(&self, block: usize, count: usize) -> bool {
         let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
@@ -172,8 +172,8 @@ impl BlockEdits {
         }
     }
 
-    fn new_slot(&self) -> Slot {
-        Slot {
+    fn new_slot(&self) -> BlockSlot {
+        BlockSlot {
             id: self.slots.fetch_add(1, Ordering::Relaxed),
             draft: None,
             writers: 0,
@@ -193,7 +193,7 @@ impl BlockEdits {
     /// Runs `change` if no block, of a file of `count`, is being edited, and lets no edit begin meanwhile; whether it ran.
     pub(super) fn while_none(&self, count: usize, change: impl FnOnce()) -> bool {
         let mut slots = locked(&self.by_block);
-        let edited = |(&block, slot): (&usize, &Slot)| {
+        let edited = |(&block, slot): (&usize, &BlockSlot)| {
             slot.draft.is_some() && !slot.is_unopened(block, count)
         };
         if slots.iter().any(edited) {

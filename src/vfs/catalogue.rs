@@ -141,7 +141,7 @@ impl Numbers {
 
 /// Where a link leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum LinkTarget {
     /// From one place to another: to its directory, or to its file in this format.
     Here {
         /// The place of the link.
@@ -155,7 +155,7 @@ pub(super) enum Target {
     Elsewhere(u32, Option<Format>),
 }
 
-impl Target {
+impl LinkTarget {
     /// The format of the file; none of a directory.
     fn format(self) -> Option<Format> {
         match self {
@@ -180,7 +180,7 @@ pub(super) enum What {
     /// The array of that index in the snapshot, as a file in each format, and what these show.
     Array(u32, ArrayData),
     /// A link.
-    Link(Target),
+    Link(LinkTarget),
 }
 
 impl Listed {
@@ -366,7 +366,7 @@ impl Catalogue {
 
     /// Target of the link with that number.
     #[must_use]
-    pub(super) fn link(&self, number: u32) -> Option<&Target> {
+    pub(super) fn link(&self, number: u32) -> Option<&LinkTarget> {
         match self.find(Node::ArrayLink(number))? {
             What::Link(target) => Some(target),
             _ => None,
@@ -551,12 +551,17 @@ fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, What)> {
         let (from, to) = (link.from, link.to);
         let formats = files().chain([None]);
         let formats = formats.filter(|format| format.is_some() == link.is_array);
-        formats.map(move |format| (from, What::Link(Target::Here { from, to, format })))
+        formats.map(move |format| (from, What::Link(LinkTarget::Here { from, to, format })))
     });
     let references = (0..).zip(snapshot.references());
     let references = references.flat_map(move |(i, reference)| {
         let formats = files().chain([None]);
-        formats.map(move |format| (reference.place(), What::Link(Target::Elsewhere(i, format))))
+        formats.map(move |format| {
+            (
+                reference.place(),
+                What::Link(LinkTarget::Elsewhere(i, format)),
+            )
+        })
     });
     arrays.chain(links).chain(references)
 }

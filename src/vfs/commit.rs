@@ -15,7 +15,7 @@ pub(super) use self::sum::Sum;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::publish::{Known, Saved};
+use super::publish::{Precomputed, Saved};
 use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::{check_complete, check_text};
@@ -92,9 +92,9 @@ impl Vfs {
             done = if saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named() {
                 // nothing has asked for the tree so far: it need not be kept while FILE is written, and after that
                 drop(checked);
-                self.commit(&mut writer, &edit, &what, Known::Nothing)?
+                self.commit(&mut writer, &edit, &what, Precomputed::Nothing)?
             } else {
-                self.commit(&mut writer, &edit, &what, Known::Text(checked))?
+                self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?
             };
         }
         let another = healed.is_some() || locked(&self.texts).shows_another(unsaved);
@@ -209,7 +209,7 @@ impl Vfs {
             Err(RawFailure { error, begun }) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
-                    self.publish(writer, *begun, &what, &[], Known::Nothing);
+                    self.publish(writer, *begun, &what, &[], Precomputed::Nothing);
                 }
                 self.failed(writer, &error);
                 Err(error.into())
@@ -372,7 +372,7 @@ impl Vfs {
             &mut writer,
             &edit,
             &format!("block {n} removed"),
-            Known::Nothing,
+            Precomputed::Nothing,
         )?;
         self.edits.removed(n);
         saved.finished()?;

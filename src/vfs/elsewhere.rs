@@ -23,10 +23,10 @@ const MAX_TARGET: usize = 4095;
 
 /// What is known of other files and their mounts.
 #[derive(Default)]
-pub(super) struct Elsewhere(Mutex<Known>);
+pub(super) struct Elsewhere(Mutex<KnownMounts>);
 
 #[derive(Default)]
-struct Known {
+struct KnownMounts {
     mounts: Option<(Instant, Vec<Mounted>)>,
     files: HashMap<PathBuf, (Instant, Arc<Other>)>,
 }
@@ -67,7 +67,7 @@ impl State {
     }
 }
 
-impl Known {
+impl KnownMounts {
     /// Where that file is mounted.
     fn mountpoint(&mut self, file: &Path) -> Option<PathBuf> {
         let fresh = |at: &Instant| at.elapsed() < LIFETIME;

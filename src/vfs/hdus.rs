@@ -59,7 +59,7 @@ mod tests {
     use crate::codec::Cache;
     use crate::source::{Loan, read_all};
     use crate::vfs::kernel::Answers;
-    use crate::vfs::{Access, Bytes, Invalidation, Open, Options, Vfs};
+    use crate::vfs::{Access, Bytes, Invalidation, Open, Vfs, VfsOptions};
 
     /// A header of these cards and its data, each filled up to whole FITS blocks.
     fn unit(cards: &[&str], data: &[u8]) -> Vec<u8> {
@@ -83,7 +83,7 @@ mod tests {
         let cache = Cache::new(1 << 20);
         let stat = crate::source::Stat::from(&open.metadata().unwrap());
         let snapshot = Snapshot::open(open, cache, OpenOptions::default()).unwrap();
-        let options = Options {
+        let options = VfsOptions {
             uid: None,
             gid: None,
             umask: 0,

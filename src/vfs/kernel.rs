@@ -34,21 +34,21 @@ type Tell = dyn Fn(&Invalidation) -> bool + Send + Sync;
 #[derive(Default)]
 struct UnderWay {
     /// The files whose pages it is to forget, each with the changes that it has not been told of, the oldest first.
-    stale: HashMap<Node, VecDeque<Change>>,
+    stale: HashMap<Node, VecDeque<FileChange>>,
     /// How many were announced, and how many it has been told of, since the start.
     announced: u64,
     told: u64,
 }
 
 /// A change of a file.
-struct Change {
+struct FileChange {
     announced: Instant,
     /// What the kernel knows of the file until it has been told, if that is another state.
     before: Option<Arc<State>>,
 }
 
 /// A reply that waits for the kernel to have been told of so many changes.
-struct Answer {
+struct DelayedReply {
     kernel: Weak<Kernel>,
     after: u64,
     since: Instant,
@@ -57,7 +57,7 @@ struct Answer {
 
 /// The way to the thread that gives delayed answers, so that none of those that serve requests waits.
 #[derive(Clone)]
-pub struct Answers(Sender<Answer>);
+pub struct Answers(Sender<DelayedReply>);
 
 impl Answers {
     /// Starts the thread.
@@ -65,7 +65,7 @@ impl Answers {
     /// # Errors
     /// If there can be no such thread.
     pub fn from_thread() -> std::io::Result<Self> {
-        let (sender, receiver) = channel::<Answer>();
+        let (sender, receiver) = channel::<DelayedReply>();
         let answer = move || {
             for answer in receiver {
                 if let Some(kernel) = answer.kernel.upgrade() {
@@ -170,10 +170,14 @@ impl Kernel {
             let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
             under_way.announced = under_way.announced.saturating_add(count);
             for file in changes.iter().filter_map(with_pages) {
-                under_way.stale.entry(file).or_default().push_back(Change {
-                    announced: Instant::now(),
-                    before: before.map(Arc::clone),
-                });
+                under_way
+                    .stale
+                    .entry(file)
+                    .or_default()
+                    .push_back(FileChange {
+                        announced: Instant::now(),
+                        before: before.map(Arc::clone),
+                    });
             }
         }
         Announced {
@@ -242,7 +246,7 @@ impl Kernel {
         let Some((after, answers)) = self.untold().zip(self.answers.get()) else {
             return reply();
         };
-        let answer = Answer {
+        let answer = DelayedReply {
             kernel: Arc::downgrade(self),
             after,
             since: Instant::now(),

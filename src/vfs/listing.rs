@@ -6,7 +6,8 @@ use std::ffi::OsStr;
 use super::node::Node;
 use super::state::{Names, State};
 use super::{
-    Attr, Error, Handle, Kind, Open, Result, Vfs, hdus, info_files, locked, root_directories, stat,
+    Attr, Error, FileKind, Handle, Open, Result, Vfs, hdus, info_files, locked, root_directories,
+    stat,
 };
 use crate::source::len_u64;
 
@@ -86,7 +87,7 @@ impl Vfs {
         &self,
         handle: &Handle,
         offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, Node, Kind) -> bool,
+        add: &mut dyn FnMut(u64, &OsStr, Node, FileKind) -> bool,
     ) -> Result<()> {
         self.each_name(handle, offset, &mut |at, name, _, node| {
             let kind = match node {

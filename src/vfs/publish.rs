@@ -43,7 +43,7 @@ impl Vfs {
         writer: &mut Writer,
         edit: &Edit,
         what: &str,
-        known: Known,
+        known: Precomputed,
     ) -> Result<Saved<'_>> {
         let mut stirring = None;
         let committed = writer.commit(edit, &mut || {
@@ -77,7 +77,7 @@ impl Vfs {
         committed: Committed<Arc<File>>,
         what: &str,
         replaced: &[usize],
-        known: Known,
+        known: Precomputed,
     ) -> Option<Error> {
         self.saver.note(writer);
         let old = self.state();
@@ -88,9 +88,9 @@ impl Vfs {
         };
         let (bytes, unfinished) = committed.unfinished.map(unfinished).unzip();
         let (sum, text) = match known {
-            Known::Nothing => (None, None),
-            Known::Sum(n, state) => (Some((n, state)), None),
-            Known::Text(text) => (None, Some(text)),
+            Precomputed::Nothing => (None, None),
+            Precomputed::Sum(n, state) => (Some((n, state)), None),
+            Precomputed::Text(text) => (None, Some(text)),
         };
         let snapshot =
             old.snapshot
@@ -112,7 +112,7 @@ impl Vfs {
 }
 
 /// What is known of a save before it is published.
-pub(super) enum Known {
+pub(super) enum Precomputed {
     Nothing,
     /// Whether the checksum of the block that it changes is right.
     Sum(usize, ChecksumState),

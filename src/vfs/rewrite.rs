@@ -18,7 +18,7 @@ use super::commit::Sum;
 use super::edit::{DataHandle, Writes, fixed_size};
 use super::format::Format;
 use super::node::Node;
-use super::publish::{Known, Saved};
+use super::publish::{Precomputed, Saved};
 use super::{Error, Result, State, Vfs, locked};
 use crate::asdf::check::check_text;
 use crate::asdf::npy::Header;
@@ -100,7 +100,7 @@ impl DataHandle {
 
 /// The file of an array in a state.
 #[derive(Clone, Copy)]
-struct File<'a> {
+struct ArrayFile<'a> {
     state: &'a State,
     number: u32,
     format: Format,
@@ -117,7 +117,7 @@ impl Vfs {
         data: &[u8],
     ) -> Result<()> {
         let state = self.state();
-        let file = File {
+        let file = ArrayFile {
             state: &state,
             number,
             format,
@@ -149,7 +149,7 @@ impl Vfs {
     }
 
     /// Where elements go behind that header.
-    fn begin(&self, file: File<'_>, head: Vec<u8>, header: Header) -> Result<Rewritten> {
+    fn begin(&self, file: ArrayFile<'_>, head: Vec<u8>, header: Header) -> Result<Rewritten> {
         let array = file.state.array(file.number)?;
         let is_same = is_of(file, &header)?;
         let fortran_order = header.fortran_order && !header.view()?.is_dense();
@@ -181,7 +181,7 @@ impl Vfs {
             return Err(Error::NotFound);
         };
         let state = self.state();
-        let file = File {
+        let file = ArrayFile {
             state: &state,
             number,
             format,
@@ -310,7 +310,7 @@ impl Vfs {
             return None;
         };
         let state = self.state();
-        let file = File {
+        let file = ArrayFile {
             state: &state,
             number,
             format,
@@ -419,7 +419,7 @@ impl Vfs {
             blocks: vec![BlockEdit::Replace { n, stored }],
         };
         let what = format!("array {path} and its block {n} saved");
-        let saved = self.commit(&mut writer, &edit, &what, Known::Text(checked))?;
+        let saved = self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?;
         if let Some(tree) = locked(&self.texts).reloaded(text) {
             self.tell_tree(tree);
         }
@@ -430,7 +430,7 @@ impl Vfs {
 
 /// Takes in a piece of an NPY header. When that is whole, gives it with the bytes that came behind it.
 fn collect(
-    file: File<'_>,
+    file: ArrayFile<'_>,
     head: &mut Vec<u8>,
     offset: u64,
     data: &[u8],
@@ -461,7 +461,7 @@ fn collect(
 }
 
 /// Whether the array has the datatype and shape of a header.
-fn is_of(file: File<'_>, header: &Header) -> Result<bool> {
+fn is_of(file: ArrayFile<'_>, header: &Header) -> Result<bool> {
     let array = file.state.array(file.number)?;
     let known = array.datatype().zip(array.shape());
     Ok(known.is_some_and(|(datatype, shape)| header.is_of(datatype, shape)))
@@ -469,11 +469,11 @@ fn is_of(file: File<'_>, header: &Header) -> Result<bool> {
 
 /// Puts elements where they go, from byte `at` of them on.
 fn put(
-    File {
+    ArrayFile {
         state,
         number,
         format,
-    }: File<'_>,
+    }: ArrayFile<'_>,
     rewritten: &mut Rewritten,
     draft: &BlockDraft,
     at: u64,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::attr::{VALID, permissions, with_search_bits};
 use super::node::Node;
 use super::state::State;
-use super::{Attr, Error, Kind, Result, Vfs, hdus, index, locked, root_directories};
+use super::{Attr, Error, FileKind, Result, Vfs, hdus, index, locked, root_directories};
 use crate::source::{Source, len_u64};
 
 impl Vfs {
@@ -75,14 +75,14 @@ impl Vfs {
     }
 
     /// Permission bits: those of FILE, without those to write where nothing can be written.
-    fn perm(&self, state: &State, node: Node, kind: Kind) -> u16 {
+    fn perm(&self, state: &State, node: Node, kind: FileKind) -> u16 {
         let perm = permissions(&state.stat, self.options.umask);
         let is_data = matches!(node, Node::Block(_) | Node::Array(..));
         match kind {
-            Kind::Symlink => 0o777,
-            Kind::Directory => with_search_bits(perm),
-            Kind::File if is_data && !self.saver.is_read_only() => perm,
-            Kind::File => perm & !0o222,
+            FileKind::Symlink => 0o777,
+            FileKind::Directory => with_search_bits(perm),
+            FileKind::File if is_data && !self.saver.is_read_only() => perm,
+            FileKind::File => perm & !0o222,
         }
     }
 
@@ -117,15 +117,15 @@ impl Vfs {
     }
 }
 
-pub(super) fn kind(node: Node) -> Kind {
+pub(super) fn kind(node: Node) -> FileKind {
     match node {
         Node::Root
         | Node::Blocks
         | Node::Info
         | Node::Hdus
         | Node::ArrayDir(_)
-        | Node::ViewDir(..) => Kind::Directory,
-        Node::ArrayLink(_) => Kind::Symlink,
-        _ => Kind::File,
+        | Node::ViewDir(..) => FileKind::Directory,
+        Node::ArrayLink(_) => FileKind::Symlink,
+        _ => FileKind::File,
     }
 }

@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::attr::{FileFacts, permissions};
-use super::catalogue::{Catalogue, Numbers, Target};
+use super::catalogue::{Catalogue, LinkTarget, Numbers};
 use super::elsewhere::Elsewhere;
 use super::format::Format;
 use super::node::Node;
 use super::views::{View, Views};
-use super::{Error, Invalidation, Options, Result, block_name, hdus, index, locked};
+use super::{Error, Invalidation, Result, VfsOptions, block_name, hdus, index, locked};
 use crate::asdf::{Array, ArrayData, Snapshot};
 use crate::source::Stat;
 
@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Makes the names that the kernel may know from before numbers began here: if they changed unmade, it would not be told.
-    pub(super) fn recall_names(&self, options: &Options) {
+    pub(super) fn recall_names(&self, options: &VfsOptions) {
         if !locked(&self.numbers).are_recalled() {
             return;
         }
@@ -128,13 +128,13 @@ impl State {
     }
 
     /// Owner and group of FILE, or those that the user asked for.
-    pub(super) fn owner(&self, options: &Options) -> (u32, u32) {
+    pub(super) fn owner(&self, options: &VfsOptions) -> (u32, u32) {
         let uid = options.uid.unwrap_or(self.stat.uid);
         (uid, options.gid.unwrap_or(self.stat.gid))
     }
 
     /// What `tree.yaml` has of FILE, also when an editor has made it anew.
-    pub(super) fn facts(&self, options: &Options) -> FileFacts {
+    pub(super) fn facts(&self, options: &VfsOptions) -> FileFacts {
         let (uid, gid) = self.owner(options);
         FileFacts {
             perm: permissions(&self.stat, options.umask),
@@ -167,12 +167,12 @@ impl State {
     /// [`Error::NotFound`] if there is none, or none at the moment.
     pub(super) fn link(&self, number: u32) -> Result<Vec<u8>> {
         match self.catalogue().link(number).ok_or(Error::NotFound)? {
-            Target::Here { from, to, format } => {
+            LinkTarget::Here { from, to, format } => {
                 let paths = self.snapshot.paths().ok_or(Error::NotFound)?;
                 let way = paths.relative(*from, *to, format.is_none());
                 Ok((way + format.map_or("", Format::suffix)).into_bytes())
             }
-            Target::Elsewhere(reference, format) => self
+            LinkTarget::Elsewhere(reference, format) => self
                 .target_elsewhere(index(*reference), *format)
                 .ok_or(Error::NotFound),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::{Options, Vfs};
+use super::{Vfs, VfsOptions};
 use crate::asdf::check::Validate;
 use crate::asdf::sample::Sample;
 use crate::asdf::{OpenOptions, Snapshot};
@@ -33,7 +33,7 @@ pub(super) fn writable_with<S: Source + 'static>(
     let file = Arc::new(FileSource::open(file).unwrap());
     let bytes = through(Arc::clone(&file));
     let snapshot = Snapshot::read(file, bytes, Cache::new(1 << 20), open).unwrap();
-    let options = Options {
+    let options = VfsOptions {
         uid: None,
         gid: None,
         umask: 0,

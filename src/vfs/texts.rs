@@ -25,14 +25,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::editors::is_made_by_editor;
-use self::file::{Content, File};
+use self::file::{FileContent, RootFile};
 pub(super) use self::left::LeftTexts;
 pub use self::limit::ScratchRoom;
 use self::open::OpenText;
 pub(super) use self::open::{TextHandle, Unsaved};
 pub(super) use self::refused::{Refused, not_saved};
 use self::vacancy::Vacancy;
-use super::attr::{Attr, FileFacts, Kind, VALID};
+use super::attr::{Attr, FileFacts, FileKind, VALID};
 use super::error::Error;
 use super::node::Node;
 
@@ -46,7 +46,7 @@ pub(super) type Number = u32;
 pub(super) struct Texts {
     names: BTreeMap<OsString, Number>,
     /// Those with a name, and those that are open.
-    files: HashMap<Number, File>,
+    files: HashMap<Number, RootFile>,
     /// The number of the next file.
     next: Number,
     open: HashMap<TextHandle, OpenText>,
@@ -70,7 +70,7 @@ impl Texts {
     /// A root with only `tree.yaml`. Its scratch files share `room` with those of other roots.
     #[must_use]
     pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, room: Arc<ScratchRoom>) -> Self {
-        let tree = File::new(Content::Bytes(Arc::clone(&text)), facts.clone(), 0);
+        let tree = RootFile::new(FileContent::Bytes(Arc::clone(&text)), facts.clone(), 0);
         Self {
             names: BTreeMap::from([(TREE_NAME.into(), 0)]),
             files: HashMap::from([(0, tree)]),
@@ -116,11 +116,11 @@ impl Texts {
         &self.committed
     }
 
-    fn file(&self, number: Number) -> Result<&File, Error> {
+    fn file(&self, number: Number) -> Result<&RootFile, Error> {
         self.files.get(&number).ok_or(Error::NotFound)
     }
 
-    fn file_mut(&mut self, number: Number) -> Result<&mut File, Error> {
+    fn file_mut(&mut self, number: Number) -> Result<&mut RootFile, Error> {
         self.files.get_mut(&number).ok_or(Error::NotFound)
     }
 
@@ -131,8 +131,8 @@ impl Texts {
     pub(super) fn attr(&self, number: Number) -> Result<Attr, Error> {
         let file = self.file(number)?;
         let (kind, perm) = match &file.content {
-            Content::Bytes(_) => (Kind::File, file.facts.perm),
-            Content::Link(_) => (Kind::Symlink, 0o777),
+            FileContent::Bytes(_) => (FileKind::File, file.facts.perm),
+            FileContent::Link(_) => (FileKind::Symlink, 0o777),
         };
         // each process that looks for a name that is free to one of them must ask
         let valid = if self.is_vacant(number) {
@@ -160,8 +160,8 @@ impl Texts {
     /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
     pub(super) fn bytes(&self, number: Number) -> Result<&Arc<Vec<u8>>, Error> {
         match &self.file(number)?.content {
-            Content::Bytes(bytes) => Ok(bytes),
-            Content::Link(_) => Err(Error::Invalid("a symlink has no bytes")),
+            FileContent::Bytes(bytes) => Ok(bytes),
+            FileContent::Link(_) => Err(Error::Invalid("a symlink has no bytes")),
         }
     }
 
@@ -171,8 +171,8 @@ impl Texts {
     /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
     pub(super) fn link_target(&self, number: Number) -> Result<&OsStr, Error> {
         match &self.file(number)?.content {
-            Content::Link(target) => Ok(target),
-            Content::Bytes(_) => Err(Error::Invalid("not a symlink")),
+            FileContent::Link(target) => Ok(target),
+            FileContent::Bytes(_) => Err(Error::Invalid("not a symlink")),
         }
     }
 
@@ -181,7 +181,7 @@ impl Texts {
     /// # Errors
     /// [`Error::Exists`], [`Error::ScratchFull`].
     pub(super) fn create(&mut self, name: &OsStr, facts: FileFacts) -> Result<Number, Error> {
-        self.add(name, Content::Bytes(Arc::default()), facts)
+        self.add(name, FileContent::Bytes(Arc::default()), facts)
     }
 
     /// Makes a symlink. Its number.
@@ -197,10 +197,15 @@ impl Texts {
         if name == TREE_NAME {
             return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
         }
-        self.add(name, Content::Link(target.to_owned()), facts)
+        self.add(name, FileContent::Link(target.to_owned()), facts)
     }
 
-    fn add(&mut self, name: &OsStr, content: Content, facts: FileFacts) -> Result<Number, Error> {
+    fn add(
+        &mut self,
+        name: &OsStr,
+        content: FileContent,
+        facts: FileFacts,
+    ) -> Result<Number, Error> {
         if self.is_taken(name) {
             return Err(Error::Exists);
         }
@@ -210,7 +215,7 @@ impl Texts {
             .checked_add(1)
             .ok_or(Error::ScratchFull(self.room.limit()))?;
         self.files
-            .insert(number, File::new(content, facts, self.epoch));
+            .insert(number, RootFile::new(content, facts, self.epoch));
         if let Err(error) = self.give_name(name, number) {
             self.files.remove(&number);
             return Err(error);

@@ -13,7 +13,7 @@ use super::catalogue::{Catalogue, Entry};
 use super::format::Format;
 use super::node::Node;
 use super::state::State;
-use super::{Error, Invalidation, NAME_MAX, Options, Result, Vfs, hash_of};
+use super::{Error, Invalidation, NAME_MAX, Result, Vfs, VfsOptions, hash_of};
 use crate::asdf::fits_file::Subject;
 use crate::asdf::picture::Style;
 use crate::asdf::{Origin, Snapshot};
@@ -58,7 +58,7 @@ impl View {
     }
 
     /// Whether the mount is to show it.
-    pub(super) fn is_shown(self, options: &Options) -> bool {
+    pub(super) fn is_shown(self, options: &VfsOptions) -> bool {
         match self {
             Self::Fits => options.fits,
             Self::Previews => options.previews,

@@ -12,7 +12,7 @@ use super::node::Node;
 use super::process::{is_of_another, process};
 use super::texts::{Number, TextHandle};
 use super::{
-    Access, Attr, Attributes, Caller, Error, Handle, Invalidation, Kind, Open, Opened,
+    Access, Attr, Attributes, Caller, Error, FileKind, Handle, Invalidation, Open, Opened,
     ROOT_DIRECTORIES, Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
@@ -368,8 +368,8 @@ impl Vfs {
 /// such: the bits for that are passed over.
 fn check_facts_stay(now: &Attr, changes: &Attributes) -> Result<()> {
     let compared = match now.kind {
-        Kind::File => MODE_MASK & !EXECUTE_BITS,
-        Kind::Directory | Kind::Symlink => MODE_MASK,
+        FileKind::File => MODE_MASK & !EXECUTE_BITS,
+        FileKind::Directory | FileKind::Symlink => MODE_MASK,
     };
     let same_mode = changes
         .mode

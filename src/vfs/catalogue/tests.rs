@@ -85,7 +85,7 @@ fn links_have_targets() {
         id(&paths, "b"),
         id(&paths, "y"),
     );
-    let here = |from, to, format| Target::Here { from, to, format };
+    let here = |from, to, format| LinkTarget::Here { from, to, format };
     let link = |from, to, format| What::Link(here(from, to, format));
     let items = [
         (x, array(0)),

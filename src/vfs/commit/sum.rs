@@ -12,7 +12,7 @@ use crate::error::Error as Library;
 use crate::source::Source;
 use crate::vfs::Result;
 use crate::vfs::block_edits::BlockDraft;
-use crate::vfs::publish::Known;
+use crate::vfs::publish::Precomputed;
 
 /// What becomes of the checksum of a block whose bytes change.
 pub(in crate::vfs) enum Sum {
@@ -90,11 +90,11 @@ impl Sum {
     }
 
     /// What is known of it then.
-    pub(super) fn known(&self, n: usize) -> Known {
+    pub(super) fn known(&self, n: usize) -> Precomputed {
         match self {
-            Self::None => Known::Nothing,
-            Self::Stored => Known::Sum(n, ChecksumState::Used),
-            Self::Is(_, state) => Known::Sum(n, *state),
+            Self::None => Precomputed::Nothing,
+            Self::Stored => Precomputed::Sum(n, ChecksumState::Used),
+            Self::Is(_, state) => Precomputed::Sum(n, *state),
         }
     }
 }

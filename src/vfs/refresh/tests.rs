@@ -15,7 +15,7 @@ use crate::save::{FarFile, FilePath, OpenFile, open_read_only};
 use crate::source::{Loan, Memory};
 use crate::vfs::kernel::Answers;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Bytes, Call, Caller, Handle, Options};
+use crate::vfs::{Access, Bytes, Call, Caller, Handle, VfsOptions};
 
 /// What another program does, with times that tell it from what was before, whatever the clock is.
 fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
@@ -26,8 +26,8 @@ fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
 }
 
 /// What is asked for in these tests.
-fn options() -> Options {
-    Options {
+fn options() -> VfsOptions {
+    VfsOptions {
         uid: None,
         gid: None,
         umask: 0,

@@ -8,7 +8,7 @@ use crate::vfs::attr::FileFacts;
 
 /// What a file in the root is.
 #[derive(Debug, Clone)]
-pub(super) enum Content {
+pub(super) enum FileContent {
     /// Bytes; those shown to every reader.
     Bytes(Arc<Vec<u8>>),
     /// A symlink, as emacs makes to lock a file.
@@ -17,8 +17,8 @@ pub(super) enum Content {
 
 /// A file in the root.
 #[derive(Debug)]
-pub(super) struct File {
-    pub(super) content: Content,
+pub(super) struct RootFile {
+    pub(super) content: FileContent,
     pub(super) facts: FileFacts,
     /// Names that it has.
     pub(super) names: u32,
@@ -32,9 +32,9 @@ pub(super) struct File {
     pub(super) superseded: bool,
 }
 
-impl File {
+impl RootFile {
     /// A file with one name, that no handle has open.
-    pub(super) fn new(content: Content, facts: FileFacts, epoch: u64) -> Self {
+    pub(super) fn new(content: FileContent, facts: FileFacts, epoch: u64) -> Self {
         Self {
             content,
             facts,
@@ -47,7 +47,7 @@ impl File {
     }
 }
 
-impl Content {
+impl FileContent {
     /// Length in bytes; of a link, of its target.
     pub(super) fn len(&self) -> u64 {
         len_u64(match self {

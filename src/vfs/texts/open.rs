@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Content, Number, Texts};
+use super::{FileContent, Number, Texts};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::source::len_u64;
 use crate::vfs::{Access, Error};
@@ -245,7 +245,7 @@ impl Texts {
 
     pub(super) fn show(&mut self, number: Number, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
         let file = self.file_mut(number)?;
-        file.content = Content::Bytes(bytes);
+        file.content = FileContent::Bytes(bytes);
         file.facts.mtime = SystemTime::now();
         Ok(())
     }

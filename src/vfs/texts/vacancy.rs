@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Content, File, FileFacts, Number, TREE_NAME, Texts};
+use super::{FileContent, FileFacts, Number, RootFile, TREE_NAME, Texts};
 
 /// How long the name is free to the process that has taken it away. Between the two calls of an editor lie microseconds.
 const FREE_FOR: Duration = Duration::from_secs(2);
@@ -75,8 +75,8 @@ impl Texts {
         self.next = number.checked_add(1)?;
         // a refused text that is nowhere else stays in sight
         let text = self.only_in_memory().unwrap_or(&self.committed);
-        let content = Content::Bytes(Arc::clone(text));
-        let file = File::new(content, self.of_file.clone(), self.epoch);
+        let content = FileContent::Bytes(Arc::clone(text));
+        let file = RootFile::new(content, self.of_file.clone(), self.epoch);
         self.files.insert(number, file);
         self.names.insert(TREE_NAME.into(), number);
         Some(number)
