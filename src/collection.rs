@@ -91,13 +91,13 @@ pub use item::{Inode, Item};
 pub use listing::{Bucket, Listed, Listing};
 pub use report::NAME as REPORT;
 
-use many::{Many, Part};
+use many::{Many, Resolved};
 
 /// Opens the file of a member, or says why it can't be.
 pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, String> + Send + Sync;
 
 /// How many files are mounted.
-pub struct How {
+pub struct CollectionOptions {
     /// Most members that are open at once, if no more are in use.
     pub open: usize,
     /// Whether nothing can be written.
@@ -115,7 +115,7 @@ pub enum Collection {
 }
 
 /// A change that the kernel is to be told of.
-pub struct Change {
+pub struct KernelChange {
     /// The item that it is of.
     pub item: Item,
     /// What waits for it to be told.
@@ -169,12 +169,17 @@ impl Collection {
 
     /// The mount of many files, which `opener` opens; they share `cache`.
     #[must_use]
-    pub fn many(contents: Contents, how: How, opener: Box<Opener>, cache: Arc<Cache>) -> Self {
+    pub fn many(
+        contents: Contents,
+        how: CollectionOptions,
+        opener: Box<Opener>,
+        cache: Arc<Cache>,
+    ) -> Self {
         Self::Many(Box::new(Many::new(contents, how, opener, cache)))
     }
 
     /// Sends what the kernel is to be told to `changes`, and delayed answers through `answers`; the first call counts.
-    pub fn connect(&self, changes: Sender<Change>, answers: Answers) {
+    pub fn connect(&self, changes: Sender<KernelChange>, answers: Answers) {
         match self {
             Self::One(vfs) => connect(Item::ROOT, vfs.kernel(), changes, answers),
             Self::Many(many) => many.connect(changes, answers),
@@ -210,7 +215,7 @@ impl Collection {
     /// [`Error::NotPermitted`] if it is of none, or of one that can't be read; [`Error::NotFound`].
     pub fn member(&self, inode: Inode) -> Result<Arc<Vfs>> {
         match self.part(inode.item)? {
-            Part::Member(vfs) => Ok(vfs),
+            Resolved::Member(vfs) => Ok(vfs),
             _ => Err(NOT_OURS),
         }
     }
@@ -225,9 +230,9 @@ impl Collection {
     }
 
     /// What an item is, opened if it is a member.
-    fn part(&self, item: Item) -> Result<Part> {
+    fn part(&self, item: Item) -> Result<Resolved> {
         match self {
-            Self::One(vfs) if item == Item::ROOT => Ok(Part::Member(Arc::clone(vfs))),
+            Self::One(vfs) if item == Item::ROOT => Ok(Resolved::Member(Arc::clone(vfs))),
             Self::One(_) => Err(Error::NotFound),
             Self::Many(many) => many.part(item),
         }
@@ -249,7 +254,7 @@ impl Collection {
     pub fn lookup(&self, parent: Inode, name: &OsStr, thread: u32) -> Result<(Item, Attr)> {
         let Inode { item, node } = parent;
         match (self.part(item)?, self) {
-            (Part::Member(vfs), _) => Ok((item, vfs.lookup_by(node, name, thread)?)),
+            (Resolved::Member(vfs), _) => Ok((item, vfs.lookup_by(node, name, thread)?)),
             (part, Self::Many(many)) => many.lookup(&part, parent, name),
             (_, Self::One(_)) => Err(Error::NotFound),
         }
@@ -264,7 +269,7 @@ impl Collection {
             return many.attr_of_item(inode.item);
         }
         match (self.part(inode.item)?, self) {
-            (Part::Member(vfs), _) => vfs.getattr(inode.node),
+            (Resolved::Member(vfs), _) => vfs.getattr(inode.node),
             (part, Self::Many(many)) => many.attr(&part, inode.node),
             (_, Self::One(_)) => Err(Error::NotFound),
         }
@@ -276,7 +281,7 @@ impl Collection {
     /// As [`Vfs::open`].
     pub fn open(&self, inode: Inode, access: Access) -> Result<Opened> {
         match (self.part(inode.item)?, self) {
-            (Part::Member(vfs), _) => {
+            (Resolved::Member(vfs), _) => {
                 let opened = vfs.open(inode.node, access)?;
                 Ok(Self::opened(inode.item, vfs, opened))
             }
@@ -306,7 +311,7 @@ impl Collection {
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn opendir(&self, inode: Inode) -> Result<Handle> {
         match (self.part(inode.item)?, self) {
-            (Part::Member(vfs), _) => {
+            (Resolved::Member(vfs), _) => {
                 let handle = vfs.opendir(inode.node)?;
                 Ok(Handle::Member(inode.item, vfs, handle))
             }
@@ -404,7 +409,7 @@ impl Collection {
             return value;
         }
         match self.part(inode.item)? {
-            Part::Member(vfs) => vfs.getxattr(inode.node, name),
+            Resolved::Member(vfs) => vfs.getxattr(inode.node, name),
             _ => Err(Error::NoAttribute),
         }
     }
@@ -419,7 +424,7 @@ impl Collection {
             return Ok(Vec::new());
         }
         match self.part(inode.item)? {
-            Part::Member(vfs) => vfs.listxattr(inode.node),
+            Resolved::Member(vfs) => vfs.listxattr(inode.node),
             _ => Ok(Vec::new()),
         }
     }
@@ -488,10 +493,10 @@ impl Collection {
 }
 
 /// Has what a member changes sent to the thread that tells the kernel.
-fn connect(item: Item, kernel: &Arc<Kernel>, changes: Sender<Change>, answers: Answers) {
+fn connect(item: Item, kernel: &Arc<Kernel>, changes: Sender<KernelChange>, answers: Answers) {
     let waiting = Arc::downgrade(kernel);
     let tell = move |what: &Invalidation| {
-        let change = Change {
+        let change = KernelChange {
             item,
             kernel: Weak::clone(&waiting),
             what: what.clone(),

@@ -29,7 +29,7 @@ use super::options::Options;
 use super::sources::{Named, Sources};
 use super::{complain, far, idle, limits, on_terminal, opening, unmount};
 use crate::codec::Cache;
-use crate::collection::{Collection, How};
+use crate::collection::{Collection, CollectionOptions};
 use crate::fuse::{Mount, MountOptions};
 use crate::vfs::Vfs;
 
@@ -201,7 +201,7 @@ fn open(
             let read_only = options.read_only || contents.is_far();
             let shown = opening::shown(options);
             let opener = opening::opener(options, &shown, cache);
-            let how = How {
+            let how = CollectionOptions {
                 open: options.open,
                 read_only,
                 options: shown,

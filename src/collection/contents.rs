@@ -12,7 +12,7 @@ use std::sync::Arc;
 use glob::Pattern;
 use rustix::fs::{Dir, FileType, OFlags};
 
-use super::item::Kind;
+use super::item::ItemKind;
 use super::listing::Listing;
 use crate::save::{Beneath, FilePath};
 use crate::source::Stat;
@@ -71,9 +71,9 @@ pub enum Contents {
 }
 
 /// A name in a directory of a collection.
-pub(super) struct Entry {
+pub(super) struct DirEntry {
     pub(super) name: OsString,
-    pub(super) kind: Kind,
+    pub(super) kind: ItemKind,
 }
 
 impl Contents {
@@ -124,25 +124,25 @@ impl Contents {
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] for anything else, also for links and for what is mounted there; of the system.
-    pub(super) fn look_at(&self, relative: &Path) -> io::Result<(Kind, Stat)> {
+    pub(super) fn look_at(&self, relative: &Path) -> io::Result<(ItemKind, Stat)> {
         let found = match self {
             Self::Mirror(root, names) => {
                 let stat = root.stat(relative).map_err(absent)?;
                 let is_member = || relative.file_name().is_some_and(|name| names.has(name));
                 let kind = match stat {
-                    stat if stat.is_directory() => Some(Kind::Directory),
-                    stat if stat.is_regular() && is_member() => Some(Kind::Member),
+                    stat if stat.is_directory() => Some(ItemKind::Directory),
+                    stat if stat.is_regular() && is_member() => Some(ItemKind::Member),
                     _ => None,
                 };
                 kind.map(|kind| (kind, stat))
             }
             Self::List(_) if relative.as_os_str().is_empty() => {
-                Some((Kind::Directory, Stat::from(&std::fs::metadata("/")?)))
+                Some((ItemKind::Directory, Stat::from(&std::fs::metadata("/")?)))
             }
             Self::List(files) => {
                 let file = files.get(relative.as_os_str()).ok_or_else(no_such_file)?;
                 let stat = file.stat().map_err(absent)?;
-                stat.is_regular().then_some((Kind::Member, stat))
+                stat.is_regular().then_some((ItemKind::Member, stat))
             }
             Self::Listing(listing) => listing.look_at(relative)?,
         };
@@ -153,13 +153,13 @@ impl Contents {
     ///
     /// # Errors
     /// Of the system.
-    pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<Entry>> {
+    pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<DirEntry>> {
         let (root, names) = match self {
             Self::Mirror(root, names) => (root, names),
             Self::List(files) => {
-                let entry = |name: &OsString| Entry {
+                let entry = |name: &OsString| DirEntry {
                     name: name.clone(),
-                    kind: Kind::Member,
+                    kind: ItemKind::Member,
                 };
                 return Ok(files.keys().map(entry).collect());
             }
@@ -174,7 +174,7 @@ impl Contents {
                 continue;
             }
             let kind = match entry.file_type() {
-                FileType::RegularFile if names.has(name) => Some(Kind::Member),
+                FileType::RegularFile if names.has(name) => Some(ItemKind::Member),
                 // what is mounted there is not shown, and neither is what can't be looked at
                 FileType::Directory | FileType::Unknown => {
                     let found = self.look_at(&relative.join(name));
@@ -182,7 +182,7 @@ impl Contents {
                 }
                 _ => None,
             };
-            out.extend(kind.map(|kind| Entry {
+            out.extend(kind.map(|kind| DirEntry {
                 name: name.to_owned(),
                 kind,
             }));
@@ -269,13 +269,13 @@ mod tests {
             .iter()
             .map(|entry| (&*entry.name, entry.kind))
             .collect();
-        let want = [("a.asdf", Kind::Member), ("sub", Kind::Directory)];
+        let want = [("a.asdf", ItemKind::Member), ("sub", ItemKind::Directory)];
         assert_eq!(names, want.map(|(name, kind)| (OsStr::new(name), kind)));
         let kind = |path: &str| contents.look_at(Path::new(path)).ok().map(|found| found.0);
         for (path, want) in [
-            ("", Some(Kind::Directory)),
-            ("sub", Some(Kind::Directory)),
-            ("sub/b.asdf", Some(Kind::Member)),
+            ("", Some(ItemKind::Directory)),
+            ("sub", Some(ItemKind::Directory)),
+            ("sub/b.asdf", Some(ItemKind::Member)),
             ("note.txt", None),
             ("link.asdf", None),
             ("link/b.asdf", None),

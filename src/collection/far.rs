@@ -52,17 +52,17 @@ struct Far {
     remote: Remote,
     at: Location,
     /// One thread asks; others wait for it, as they would for an answer of their own.
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<KnownStat>>,
 }
 
-struct Known {
+struct KnownStat {
     /// When it is to be asked again.
     until: Instant,
     /// What it said: also that it does not answer, which would take as long again.
     stat: Result<Stat>,
 }
 
-impl Known {
+impl KnownStat {
     /// What a server has just said that was asked then.
     fn since(begun: Instant, stat: Result<Stat>) -> Self {
         let pause = begun.elapsed().saturating_mul(PAUSE).max(INTERVAL);
@@ -78,7 +78,7 @@ impl fmt::Debug for Far {
 }
 
 impl Far {
-    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
+    fn lock(&self) -> MutexGuard<'_, Option<KnownStat>> {
         // a thread that panicked with it left the value itself whole
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +104,7 @@ impl FarFile for Far {
         if let Err(error) = &stat {
             warn!("{error}");
         }
-        let known = known.insert(Known::since(begun, stat));
+        let known = known.insert(KnownStat::since(begun, stat));
         known.stat.clone().map_err(|error| error.to_system())
     }
 
@@ -119,7 +119,7 @@ impl FarFile for Far {
             );
         }
         let stat = stat_of(identity);
-        *self.lock() = Some(Known::since(begun, Ok(stat)));
+        *self.lock() = Some(KnownStat::since(begun, Ok(stat)));
         Ok(OpenFile {
             local: None,
             bytes: object,

@@ -53,7 +53,7 @@ impl Inode {
 
 /// What an item is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum ItemKind {
     /// A directory of the collection.
     Directory,
     /// A file, which is shown as a directory.
@@ -64,22 +64,22 @@ pub(super) enum Kind {
 /// there is no such file.
 #[derive(Debug)]
 pub(super) struct Items {
-    known: Vec<Known>,
-    numbers: HashMap<(Item, Kind, Arc<OsStr>), Item>,
+    known: Vec<NamedItem>,
+    numbers: HashMap<(Item, ItemKind, Arc<OsStr>), Item>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct NamedItem {
     parent: Item,
-    kind: Kind,
+    kind: ItemKind,
     name: Arc<OsStr>,
 }
 
 impl Default for Items {
     fn default() -> Self {
-        let own = || Known {
+        let own = || NamedItem {
             parent: Item::ROOT,
-            kind: Kind::Directory,
+            kind: ItemKind::Directory,
             name: Arc::from(OsStr::new("")),
         };
         Self {
@@ -91,7 +91,7 @@ impl Default for Items {
 
 impl Items {
     /// The item of that name and kind in a directory; nothing when there are 2^24.
-    pub(super) fn of(&mut self, parent: Item, kind: Kind, name: &OsStr) -> Option<Item> {
+    pub(super) fn of(&mut self, parent: Item, kind: ItemKind, name: &OsStr) -> Option<Item> {
         let key = (parent, kind, Arc::from(name));
         if let Some(item) = self.numbers.get(&key) {
             return Some(*item);
@@ -99,18 +99,18 @@ impl Items {
         let number = u32::try_from(self.known.len()).ok();
         let item = Item(number.filter(|number| *number < MAX)?);
         let name = Arc::clone(&key.2);
-        self.known.push(Known { parent, kind, name });
+        self.known.push(NamedItem { parent, kind, name });
         self.numbers.insert(key, item);
         Some(item)
     }
 
     /// The item of that name and kind in a directory, if it has been numbered.
-    pub(super) fn find(&self, parent: Item, kind: Kind, name: &OsStr) -> Option<Item> {
+    pub(super) fn find(&self, parent: Item, kind: ItemKind, name: &OsStr) -> Option<Item> {
         self.numbers.get(&(parent, kind, Arc::from(name))).copied()
     }
 
     /// What an item is; nothing if there is none of that number.
-    pub(super) fn kind(&self, item: Item) -> Option<Kind> {
+    pub(super) fn kind(&self, item: Item) -> Option<ItemKind> {
         Some(self.get(item)?.kind)
     }
 
@@ -136,7 +136,7 @@ impl Items {
         self.known.len()
     }
 
-    fn get(&self, item: Item) -> Option<&Known> {
+    fn get(&self, item: Item) -> Option<&NamedItem> {
         self.known.get(usize::try_from(item.0).ok()?)
     }
 }
@@ -177,14 +177,14 @@ mod tests {
     fn a_name_keeps_its_number_and_has_another_as_another_kind() {
         let mut items = Items::default();
         let mut of = |parent, kind, name: &str| items.of(parent, kind, name.as_ref()).unwrap();
-        let sub = of(Item::ROOT, Kind::Directory, "sub");
-        let file = of(sub, Kind::Member, "a.asdf");
-        assert_eq!(of(sub, Kind::Member, "a.asdf"), file);
-        assert_ne!(of(sub, Kind::Directory, "a.asdf"), file);
-        assert_ne!(of(Item::ROOT, Kind::Member, "a.asdf"), file);
+        let sub = of(Item::ROOT, ItemKind::Directory, "sub");
+        let file = of(sub, ItemKind::Member, "a.asdf");
+        assert_eq!(of(sub, ItemKind::Member, "a.asdf"), file);
+        assert_ne!(of(sub, ItemKind::Directory, "a.asdf"), file);
+        assert_ne!(of(Item::ROOT, ItemKind::Member, "a.asdf"), file);
         assert_eq!(items.path(file), Some(PathBuf::from("sub/a.asdf")));
         assert_eq!(items.path(Item::ROOT), Some(PathBuf::new()));
-        assert_eq!(items.kind(sub), Some(Kind::Directory));
+        assert_eq!(items.kind(sub), Some(ItemKind::Directory));
         assert_eq!(items.path(Item(99)), None);
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use log::warn;
 
-use super::contents::{Entry, Match};
-use super::item::Kind;
+use super::contents::{DirEntry, Match};
+use super::item::ItemKind;
 use crate::error::Result;
 use crate::save::FilePath;
 use crate::source::Stat;
@@ -61,12 +61,12 @@ pub struct Listing {
     /// What all directories have, but the number.
     directory: Stat,
     /// One thread lists; others wait for it, as they would for an answer of their own.
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<KnownListing>>,
 }
 
 /// What is known of a bucket.
 #[derive(Debug)]
-struct Known {
+struct KnownListing {
     /// When it is to be listed again.
     until: Instant,
     listed: Result<Arc<Names>>,
@@ -115,7 +115,7 @@ impl Listing {
         self.bucket.name()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
+    fn lock(&self) -> MutexGuard<'_, Option<KnownListing>> {
         // a thread that panicked with it left the value itself whole
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,24 +139,24 @@ impl Listing {
         };
         let pause = begun.elapsed().saturating_mul(PAUSE).max(INTERVAL);
         let until = Instant::now().checked_add(pause).unwrap_or(begun);
-        known.insert(Known { until, listed }).listed.clone()
+        known.insert(KnownListing { until, listed }).listed.clone()
     }
 
     /// The attributes of a directory or a file, and which of the two it is.
-    pub(super) fn look_at(&self, relative: &Path) -> io::Result<Option<(Kind, Stat)>> {
+    pub(super) fn look_at(&self, relative: &Path) -> io::Result<Option<(ItemKind, Stat)>> {
         let names = self.names().map_err(|error| error.to_system())?;
         let found = names.find(relative);
         Ok(found.map(|found| match found {
-            Found::File(stat) => (Kind::Member, stat),
-            Found::Directory => (Kind::Directory, self.directory),
+            Found::File(stat) => (ItemKind::Member, stat),
+            Found::Directory => (ItemKind::Directory, self.directory),
         }))
     }
 
     /// What is in a directory.
-    pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<Entry>> {
+    pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<DirEntry>> {
         let names = self.names().map_err(|error| error.to_system())?;
         let entries = names.entries(relative).ok_or(io::ErrorKind::NotFound)?;
-        let entries = entries.map(|(name, kind)| Entry {
+        let entries = entries.map(|(name, kind)| DirEntry {
             name: name.into(),
             kind,
         });
@@ -218,12 +218,12 @@ impl Names {
     }
 
     /// What is in a directory.
-    fn entries(&self, relative: &Path) -> Option<impl Iterator<Item = (&str, Kind)>> {
+    fn entries(&self, relative: &Path) -> Option<impl Iterator<Item = (&str, ItemKind)>> {
         let entries = self.0.get(relative)?.iter();
         Some(entries.map(|(name, found)| {
             let kind = match found {
-                Found::Directory => Kind::Directory,
-                Found::File(_) => Kind::Member,
+                Found::Directory => ItemKind::Directory,
+                Found::File(_) => ItemKind::Member,
             };
             (name.as_str(), kind)
         }))
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    fn seen(names: &Names, directory: &str) -> Option<Vec<(String, Kind)>> {
+    fn seen(names: &Names, directory: &str) -> Option<Vec<(String, ItemKind)>> {
         let entries = names.entries(Path::new(directory))?;
         Some(
             entries
@@ -273,9 +273,15 @@ mod tests {
             &Match::default(),
         );
         let entry = |name: &str, kind| (name.to_owned(), kind);
-        let want = [entry("b.asdf", Kind::Member), entry("x", Kind::Directory)];
+        let want = [
+            entry("b.asdf", ItemKind::Member),
+            entry("x", ItemKind::Directory),
+        ];
         assert_eq!(seen(&names, "").unwrap(), want);
-        let want = [entry("c.asdf", Kind::Member), entry("y", Kind::Directory)];
+        let want = [
+            entry("c.asdf", ItemKind::Member),
+            entry("y", ItemKind::Directory),
+        ];
         assert_eq!(seen(&names, "x").unwrap(), want);
         assert_eq!(
             names.find(Path::new("x/y/a.asdf")),
@@ -317,9 +323,9 @@ mod tests {
             );
             let shown = seen(&names, "").unwrap();
             let kind = if files[0] == "a.asdf" {
-                Kind::Member
+                ItemKind::Member
             } else {
-                Kind::Directory
+                ItemKind::Directory
             };
             assert_eq!(shown, [("a.asdf".to_owned(), kind)]);
         }
@@ -334,9 +340,9 @@ mod tests {
         ] {
             let files = files.map(|(name, size)| listed(name, size));
             let names = Names::of(files.into(), &Match::default());
-            let want = [("a.asdf".to_owned(), Kind::Directory)];
+            let want = [("a.asdf".to_owned(), ItemKind::Directory)];
             assert_eq!(seen(&names, "").unwrap(), want);
-            let want = [("b.asdf".to_owned(), Kind::Member)];
+            let want = [("b.asdf".to_owned(), ItemKind::Member)];
             assert_eq!(seen(&names, "a.asdf").unwrap(), want);
         }
     }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::contents::Contents;
-use super::item::{Inode, Item, Items, Kind};
-use super::members::{Members, Opened, Past, Slot, Unreadable};
-use super::{Change, How, Opener, connect, report};
+use super::item::{Inode, Item, ItemKind, Items};
+use super::members::{MemberSlot, Members, OpenedMember, Past, Unreadable};
+use super::{CollectionOptions, KernelChange, Opener, connect, report};
 use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
@@ -25,19 +25,19 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Many files.
 pub struct Many {
     pub(super) contents: Contents,
-    pub(super) how: How,
+    pub(super) how: CollectionOptions,
     opener: Box<Opener>,
     cache: Arc<Cache>,
     items: Mutex<Items>,
     pub(super) members: Members,
     /// What members tell the kernel through.
-    wire: OnceLock<(Sender<Change>, Answers)>,
+    wire: OnceLock<(Sender<KernelChange>, Answers)>,
     /// How long the table of all files was when it was made last, in bytes.
     pub(super) table_len: AtomicU64,
 }
 
 /// What an item is.
-pub(super) enum Part {
+pub(super) enum Resolved {
     /// A member.
     Member(Arc<Vfs>),
     /// A member whose file can't be read.
@@ -51,7 +51,7 @@ pub(super) enum Part {
 impl Many {
     pub(super) fn new(
         contents: Contents,
-        how: How,
+        how: CollectionOptions,
         opener: Box<Opener>,
         cache: Arc<Cache>,
     ) -> Self {
@@ -67,7 +67,7 @@ impl Many {
         }
     }
 
-    pub(super) fn connect(&self, changes: Sender<Change>, answers: Answers) {
+    pub(super) fn connect(&self, changes: Sender<KernelChange>, answers: Answers) {
         let _ = self.wire.set((changes, answers));
     }
 
@@ -85,16 +85,16 @@ impl Many {
     }
 
     /// What an item is, opened if it is a member.
-    pub(super) fn part(&self, item: Item) -> Result<Part> {
+    pub(super) fn part(&self, item: Item) -> Result<Resolved> {
         if item == Item::REPORT {
-            return Ok(Part::Report);
+            return Ok(Resolved::Report);
         }
         let kind = self.items().kind(item);
         match kind.ok_or(Error::NotFound)? {
-            Kind::Directory => Ok(Part::Directory),
-            Kind::Member => Ok(match self.opened(item)? {
-                Opened::Vfs(vfs) => Part::Member(vfs),
-                Opened::Unreadable(why) => Part::Unreadable(why),
+            ItemKind::Directory => Ok(Resolved::Directory),
+            ItemKind::Member => Ok(match self.opened(item)? {
+                OpenedMember::Vfs(vfs) => Resolved::Member(vfs),
+                OpenedMember::Unreadable(why) => Resolved::Unreadable(why),
             }),
         }
     }
@@ -102,21 +102,21 @@ impl Many {
     /// The member of an item, if it is open.
     pub(super) fn open_member(&self, item: Item) -> Option<Arc<Vfs>> {
         match self.members.open(item)? {
-            Opened::Vfs(vfs) => Some(vfs),
-            Opened::Unreadable(_) => None,
+            OpenedMember::Vfs(vfs) => Some(vfs),
+            OpenedMember::Unreadable(_) => None,
         }
     }
 
-    fn opened(&self, item: Item) -> Result<Opened> {
+    fn opened(&self, item: Item) -> Result<OpenedMember> {
         let (slot, opened) = self.in_table(item);
         match opened? {
-            Opened::Vfs(vfs) if vfs.is_out_of_date() => {
+            OpenedMember::Vfs(vfs) if vfs.is_out_of_date() => {
                 // its file can no longer be read; but what is in use or not saved stays
                 drop((slot, vfs));
                 self.members.close(item);
             }
             // what prevented it may have passed although the file is the same, as a lack of descriptors does
-            Opened::Unreadable(then)
+            OpenedMember::Unreadable(then)
                 if self.has_changed(item, &then)? || then.since.elapsed() > RETRY =>
             {
                 self.members.forget(item, &slot);
@@ -127,7 +127,7 @@ impl Many {
     }
 
     /// A member as it is in the table, opened if it is not there.
-    fn in_table(&self, item: Item) -> (Arc<Slot>, Result<Opened>) {
+    fn in_table(&self, item: Item) -> (Arc<MemberSlot>, Result<OpenedMember>) {
         let slot = self.members.slot(item);
         let opened = slot.get_or_init(|| self.open(item)).clone();
         if opened.is_err() {
@@ -146,7 +146,7 @@ impl Many {
     }
 
     /// Opens the file of a member.
-    fn open(&self, item: Item) -> Result<Opened> {
+    fn open(&self, item: Item) -> Result<OpenedMember> {
         let stat = self.look_at(item)?;
         self.members.close_others_of(item, &stat);
         let kernel = Arc::<Kernel>::default();
@@ -169,7 +169,7 @@ impl Many {
                 // perhaps because it is gone
                 self.look_at(item)?;
                 let since = Instant::now();
-                return Ok(Opened::Unreadable(Arc::new(Unreadable {
+                return Ok(OpenedMember::Unreadable(Arc::new(Unreadable {
                     why,
                     stat,
                     since,
@@ -192,7 +192,7 @@ impl Many {
         if before.is_some() && unchanged.is_none() {
             vfs.tell_all();
         }
-        Ok(Opened::Vfs(Arc::new(vfs)))
+        Ok(OpenedMember::Vfs(Arc::new(vfs)))
     }
 
     /// The way to an item from the root.
@@ -215,7 +215,7 @@ impl Many {
     /// The attributes of an item.
     pub(super) fn attr_of_item(&self, item: Item) -> Result<Attr> {
         if item == Item::REPORT {
-            return self.attr(&Part::Report, Node::Root);
+            return self.attr(&Resolved::Report, Node::Root);
         }
         let kind = self.items().kind(item).ok_or(Error::NotFound)?;
         Ok(self.item_attr(kind, &self.look_at(item)?))
@@ -225,10 +225,10 @@ impl Many {
     ///
     /// Those of a member are the same whether it is open or not. How many directories are in it is not known without opening it:
     /// then a directory has one name.
-    fn item_attr(&self, kind: Kind, stat: &Stat) -> Attr {
+    fn item_attr(&self, kind: ItemKind, stat: &Stat) -> Attr {
         let options = &self.how.options;
         let mut attr = Attr::of_file(Node::Root, vfs::FileKind::Directory, 0, stat, options);
-        if kind == Kind::Directory {
+        if kind == ItemKind::Directory {
             let perm = stat.mode & 0o555 & !options.umask;
             attr.perm = u16::try_from(perm).unwrap_or(0);
         }
@@ -236,14 +236,19 @@ impl Many {
     }
 
     /// The item of a name in a directory that is no member, or the file in one that can't be read.
-    pub(super) fn lookup(&self, part: &Part, parent: Inode, name: &OsStr) -> Result<(Item, Attr)> {
+    pub(super) fn lookup(
+        &self,
+        part: &Resolved,
+        parent: Inode,
+        name: &OsStr,
+    ) -> Result<(Item, Attr)> {
         let Inode { item, node } = parent;
-        if !matches!(part, Part::Directory) {
+        if !matches!(part, Resolved::Directory) {
             let node = report::find(part, node, name)?;
             return Ok((item, self.attr(part, node)?));
         }
         if report::takes(item, name) {
-            return Ok((Item::REPORT, self.attr(&Part::Report, Node::Root)?));
+            return Ok((Item::REPORT, self.attr(&Resolved::Report, Node::Root)?));
         }
         let way = self.way(item)?.join(name);
         match self.with_descriptors(|| self.contents.look_at(&way)) {
@@ -253,7 +258,7 @@ impl Many {
                 Ok((found, self.item_attr(kind, &stat)))
             }
             Err(error) => {
-                let known = self.items().find(item, Kind::Member, name);
+                let known = self.items().find(item, ItemKind::Member, name);
                 // so that the space of a file that was removed becomes free
                 if let Some(known) = known {
                     self.members.close(known);
@@ -264,9 +269,9 @@ impl Many {
     }
 
     /// The names in a directory that is no member, or in one that can't be read.
-    pub(super) fn names(&self, part: &Part, inode: Inode) -> Result<Vec<(OsString, Inode)>> {
+    pub(super) fn names(&self, part: &Resolved, inode: Inode) -> Result<Vec<(OsString, Inode)>> {
         let Inode { item, node } = inode;
-        if !matches!(part, Part::Directory) {
+        if !matches!(part, Resolved::Directory) {
             let names = report::names(part, node)?;
             let names = names.into_iter();
             return Ok(names
@@ -330,13 +335,13 @@ impl Many {
     }
 
     /// The attributes of an own part of the collection that is not an item.
-    pub(super) fn attr(&self, part: &Part, node: Node) -> Result<Attr> {
+    pub(super) fn attr(&self, part: &Resolved, node: Node) -> Result<Attr> {
         if !report::has(part, node) {
             return Err(Error::NotFound);
         }
         let kind = report::kind(node);
         let stat = match part {
-            Part::Unreadable(unreadable) => unreadable.stat,
+            Resolved::Unreadable(unreadable) => unreadable.stat,
             _ => self.look_at(Item::ROOT)?,
         };
         let size = match kind {
@@ -344,7 +349,7 @@ impl Many {
             _ => self.text_len(part, node)?,
         };
         let mut attr = Attr::of_file(node, kind, size, &stat, &self.how.options);
-        if let Part::Report = part {
+        if let Resolved::Report = part {
             // it names what may be closed to other users: it is for the one who mounted it
             attr.uid = rustix::process::geteuid().as_raw();
             attr.gid = rustix::process::getegid().as_raw();
@@ -396,8 +401,8 @@ impl Many {
         let all = self.members.all();
         let items = self.items();
         let open = all.into_iter().filter_map(|(item, opened)| match opened {
-            Opened::Vfs(vfs) => Some((items.path(item)?, vfs)),
-            Opened::Unreadable(_) => None,
+            OpenedMember::Vfs(vfs) => Some((items.path(item)?, vfs)),
+            OpenedMember::Unreadable(_) => None,
         });
         open.collect()
     }

@@ -18,7 +18,7 @@ const USES_PER_LOOK: u64 = 64;
 
 /// A member that is open.
 #[derive(Clone)]
-pub(super) enum Opened {
+pub(super) enum OpenedMember {
     /// Its file can be read.
     Vfs(Arc<Vfs>),
     /// It can't.
@@ -36,7 +36,7 @@ pub(super) struct Unreadable {
 }
 
 /// The place of a member in the table. Threads that want the same member wait for the one that opens it.
-pub(super) type Slot = OnceLock<Result<Opened>>;
+pub(super) type MemberSlot = OnceLock<Result<OpenedMember>>;
 
 /// What is remembered of a member that has been opened, so that inode numbers mean the same when it is opened again.
 #[derive(Clone, Copy)]
@@ -53,12 +53,12 @@ pub(super) struct Past {
 pub(super) struct Members {
     /// So many are open at once, unless more are in use.
     limit: usize,
-    table: Mutex<Table>,
+    table: Mutex<MemberTable>,
 }
 
 #[derive(Default)]
-struct Table {
-    open: HashMap<Item, Entry>,
+struct MemberTable {
+    open: HashMap<Item, TableEntry>,
     past: HashMap<Item, Past>,
     /// What members that are closed have left.
     remains: HashMap<Item, Remains>,
@@ -66,26 +66,26 @@ struct Table {
     clock: u64,
 }
 
-struct Entry {
-    slot: Arc<Slot>,
+struct TableEntry {
+    slot: Arc<MemberSlot>,
     /// When it was used last.
     used: u64,
 }
 
-impl Entry {
+impl TableEntry {
     /// Whether nothing of the member is open, no request uses it, and nothing is lost if it is closed. To be asked with the table
     /// locked: who uses a member gets it from there.
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.slot) == 1
             && match self.slot.get() {
-                Some(Ok(Opened::Vfs(vfs))) => Arc::strong_count(vfs) == 1 && vfs.is_at_rest(),
+                Some(Ok(OpenedMember::Vfs(vfs))) => Arc::strong_count(vfs) == 1 && vfs.is_at_rest(),
                 _ => true,
             }
     }
 
     /// What its text and tree take, in bytes, as estimated.
     fn weight(&self) -> u64 {
-        let Some(Ok(Opened::Vfs(vfs))) = self.slot.get() else {
+        let Some(Ok(OpenedMember::Vfs(vfs))) = self.slot.get() else {
             return 0;
         };
         let snapshot = vfs.snapshot();
@@ -99,9 +99,9 @@ impl Entry {
     }
 }
 
-impl Table {
+impl MemberTable {
     /// Takes idle members out of the table until there are so many, or fewer if their trees take too much.
-    fn take_more_than(&mut self, count: usize, idle: &mut Vec<Entry>) {
+    fn take_more_than(&mut self, count: usize, idle: &mut Vec<TableEntry>) {
         while self.open.len() > count || self.weight() > MAX_TREES {
             match self.take_idle() {
                 Some(entry) => idle.push(entry),
@@ -111,7 +111,7 @@ impl Table {
     }
 
     /// Takes the member that was not used for the longest time out of the table, if one is idle.
-    fn take_idle(&mut self) -> Option<Entry> {
+    fn take_idle(&mut self) -> Option<TableEntry> {
         let mut by_use: Vec<(u64, Item)> = self
             .open
             .iter()
@@ -122,9 +122,9 @@ impl Table {
     }
 
     /// Takes a member out of the table if it is idle.
-    fn take(&mut self, item: Item) -> Option<Entry> {
+    fn take(&mut self, item: Item) -> Option<TableEntry> {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
-        if let (Some(Ok(Opened::Vfs(vfs))), Some(past)) =
+        if let (Some(Ok(OpenedMember::Vfs(vfs))), Some(past)) =
             (entry.slot.get(), self.past.get_mut(&item))
         {
             past.last = past.last.max(vfs.last_number());
@@ -139,7 +139,7 @@ impl Table {
     }
 
     fn weight(&self) -> u64 {
-        let weights = self.open.values().map(Entry::weight);
+        let weights = self.open.values().map(TableEntry::weight);
         weights.fold(0, u64::saturating_add)
     }
 }
@@ -157,13 +157,13 @@ impl Members {
         self.limit
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, MemberTable> {
         // a thread that panicked with it left the table itself whole
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place of a member; if it is not open, another one that is idle is closed for it.
-    pub(super) fn slot(&self, item: Item) -> Arc<Slot> {
+    pub(super) fn slot(&self, item: Item) -> Arc<MemberSlot> {
         // closed when the lock is released
         let mut idle = Vec::new();
         let mut table = self.lock();
@@ -178,8 +178,8 @@ impl Members {
             return slot;
         }
         table.take_more_than(self.limit.saturating_sub(1), &mut idle);
-        let slot = Arc::<Slot>::default();
-        let entry = Entry {
+        let slot = Arc::<MemberSlot>::default();
+        let entry = TableEntry {
             slot: Arc::clone(&slot),
             used,
         };
@@ -189,9 +189,9 @@ impl Members {
     }
 
     /// Takes a place out of the table, if it is still that of the member.
-    pub(super) fn forget(&self, item: Item, slot: &Arc<Slot>) {
+    pub(super) fn forget(&self, item: Item, slot: &Arc<MemberSlot>) {
         let mut table = self.lock();
-        let same = |entry: &Entry| Arc::ptr_eq(&entry.slot, slot);
+        let same = |entry: &TableEntry| Arc::ptr_eq(&entry.slot, slot);
         if table.open.get(&item).is_some_and(same) {
             table.open.remove(&item);
         }
@@ -217,10 +217,10 @@ impl Members {
         let others = table.open.iter().filter(|(other, entry)| {
             let is_same = |vfs: &Arc<Vfs>| vfs.stat().id == stat.id;
             **other != item
-                && matches!(entry.slot.get(), Some(Ok(Opened::Vfs(vfs))) if is_same(vfs))
+                && matches!(entry.slot.get(), Some(Ok(OpenedMember::Vfs(vfs))) if is_same(vfs))
         });
         let others: Vec<Item> = others.map(|(other, _)| *other).collect();
-        let idle: Vec<Entry> = others
+        let idle: Vec<TableEntry> = others
             .into_iter()
             .filter_map(|other| table.take(other))
             .collect();
@@ -230,7 +230,7 @@ impl Members {
     }
 
     /// The member, if it is open.
-    pub(super) fn open(&self, item: Item) -> Option<Opened> {
+    pub(super) fn open(&self, item: Item) -> Option<OpenedMember> {
         let table = self.lock();
         match table.open.get(&item)?.slot.get() {
             Some(Ok(opened)) => Some(opened.clone()),
@@ -239,7 +239,7 @@ impl Members {
     }
 
     /// All members that are open and can be read.
-    pub(super) fn all(&self) -> Vec<(Item, Opened)> {
+    pub(super) fn all(&self) -> Vec<(Item, OpenedMember)> {
         let table = self.lock();
         let opened = table.open.iter().filter_map(|(item, entry)| {
             let opened = entry.slot.get()?.as_ref().ok()?;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::contents::Contents;
-use super::item::{Item, Kind};
-use super::many::{Many, Part, failed, is_lack, is_owner};
-use super::members::{Opened, Unreadable};
+use super::item::{Item, ItemKind};
+use super::many::{Many, Resolved, failed, is_lack, is_owner};
+use super::members::{OpenedMember, Unreadable};
 use crate::error::{printable, printable_bytes};
 use crate::source::len_u64;
 use crate::vfs::{self, Error, Node, Result};
@@ -42,26 +42,26 @@ pub(super) fn kind(node: Node) -> vfs::FileKind {
 }
 
 /// Whether that node is there.
-pub(super) fn has(part: &Part, node: Node) -> bool {
+pub(super) fn has(part: &Resolved, node: Node) -> bool {
     match part {
-        Part::Report => matches!(node, Node::Root | STATUS | FILES),
-        Part::Unreadable(_) => matches!(node, Node::Root | Node::Info | Node::Status),
-        Part::Directory | Part::Member(_) => false,
+        Resolved::Report => matches!(node, Node::Root | STATUS | FILES),
+        Resolved::Unreadable(_) => matches!(node, Node::Root | Node::Info | Node::Status),
+        Resolved::Directory | Resolved::Member(_) => false,
     }
 }
 
 /// What is in a directory of the report, or of a member that can't be read.
-pub(super) fn names(part: &Part, node: Node) -> Result<Vec<(&'static str, Node)>> {
+pub(super) fn names(part: &Resolved, node: Node) -> Result<Vec<(&'static str, Node)>> {
     match (part, node) {
-        (Part::Report, Node::Root) => Ok(REPORT.to_vec()),
-        (Part::Unreadable(_), Node::Root) => Ok(UNREADABLE.to_vec()),
-        (Part::Unreadable(_), Node::Info) => Ok(INFO.to_vec()),
+        (Resolved::Report, Node::Root) => Ok(REPORT.to_vec()),
+        (Resolved::Unreadable(_), Node::Root) => Ok(UNREADABLE.to_vec()),
+        (Resolved::Unreadable(_), Node::Info) => Ok(INFO.to_vec()),
         _ => Err(Error::NotDirectory),
     }
 }
 
 /// The node of a name there.
-pub(super) fn find(part: &Part, node: Node, name: &OsStr) -> Result<Node> {
+pub(super) fn find(part: &Resolved, node: Node, name: &OsStr) -> Result<Node> {
     let mut names = names(part, node)?.into_iter();
     let found = names.find(|(known, _)| name == *known);
     found.map(|(_, node)| node).ok_or(Error::NotFound)
@@ -69,25 +69,25 @@ pub(super) fn find(part: &Part, node: Node, name: &OsStr) -> Result<Node> {
 
 impl Many {
     /// A text, as it is now.
-    pub(super) fn text(&self, part: &Part, node: Node) -> Result<String> {
+    pub(super) fn text(&self, part: &Resolved, node: Node) -> Result<String> {
         match (part, node) {
-            (Part::Report, STATUS) => Ok(self.status()),
-            (Part::Report, FILES) => {
+            (Resolved::Report, STATUS) => Ok(self.status()),
+            (Resolved::Report, FILES) => {
                 let table = self.table()?;
                 self.table_len
                     .store(len_u64(table.len()), Ordering::Relaxed);
                 Ok(table)
             }
-            (Part::Unreadable(unreadable), Node::Status) => Ok(status_of(unreadable)),
+            (Resolved::Unreadable(unreadable), Node::Status) => Ok(status_of(unreadable)),
             (_, Node::Root | Node::Info) => Err(Error::IsDirectory),
             _ => Err(Error::NotFound),
         }
     }
 
     /// Its length; of the table, which takes a walk through all directories, that of when it was last made.
-    pub(super) fn text_len(&self, part: &Part, node: Node) -> Result<u64> {
+    pub(super) fn text_len(&self, part: &Resolved, node: Node) -> Result<u64> {
         let known = self.table_len.load(Ordering::Relaxed);
-        if matches!((part, node), (Part::Report, FILES)) && known > 0 {
+        if matches!((part, node), (Resolved::Report, FILES)) && known > 0 {
             return Ok(known);
         }
         Ok(len_u64(self.text(part, node)?.len()))
@@ -107,7 +107,7 @@ impl Many {
             (Item::ROOT, Some("unsaved")) => self.unsaved().join("\n"),
             (Item::ROOT, Some("scratch")) => self.scratch().join(", "),
             (Item::ROOT, Some("unkept")) => self.unkept().join(", "),
-            (_, Some(_)) if kind == Some(Kind::Member) => return None,
+            (_, Some(_)) if kind == Some(ItemKind::Member) => return None,
             _ => String::new(),
         };
         let value = Some(vfs::shortened(value).into_bytes());
@@ -183,8 +183,10 @@ impl Many {
             );
         }
         let refused = all.iter().filter_map(|(item, opened)| match opened {
-            Opened::Unreadable(unreadable) => Some((self.items().path(*item)?, &unreadable.why)),
-            Opened::Vfs(_) => None,
+            OpenedMember::Unreadable(unreadable) => {
+                Some((self.items().path(*item)?, &unreadable.why))
+            }
+            OpenedMember::Vfs(_) => None,
         });
         let mut refused: Vec<_> = refused.collect();
         refused.sort();
@@ -214,8 +216,8 @@ impl Many {
                 let path = way.join(&entry.name);
                 let item = self.items().of(directory, entry.kind, &entry.name);
                 match (entry.kind, item) {
-                    (Kind::Directory, Some(item)) => below.push((item, path)),
-                    (Kind::Member, Some(item)) => text.push_str(&self.row(item, &path)),
+                    (ItemKind::Directory, Some(item)) => below.push((item, path)),
+                    (ItemKind::Member, Some(item)) => text.push_str(&self.row(item, &path)),
                     (_, None) => {}
                 }
             }
@@ -230,11 +232,11 @@ impl Many {
         let size = size.map_or_else(|_| unknown(), |(_, stat)| stat.size.to_string());
         let [state, blocks, arrays, problem] = match self.members.open(item) {
             None => ["closed".to_owned(), unknown(), unknown(), String::new()],
-            Some(Opened::Unreadable(unreadable)) => {
+            Some(OpenedMember::Unreadable(unreadable)) => {
                 let why = unreadable.why.clone();
                 ["unreadable".to_owned(), unknown(), unknown(), why]
             }
-            Some(Opened::Vfs(vfs)) => {
+            Some(OpenedMember::Vfs(vfs)) => {
                 let snapshot = vfs.snapshot();
                 let unsaved = vfs.unsaved();
                 let state = if unsaved.is_empty() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use fuser::{INodeNo, Notifier};
 use log::debug;
 
-use crate::collection::{Change, Collection, Inode};
+use crate::collection::{Collection, Inode, KernelChange};
 use crate::vfs::{Invalidation, Node};
 
 /// Starts the thread. Where to send changes.
@@ -18,7 +18,7 @@ use crate::vfs::{Invalidation, Node};
 pub(super) fn from_thread(
     files: &Arc<Collection>,
     notifier: Notifier,
-) -> io::Result<Sender<Change>> {
+) -> io::Result<Sender<KernelChange>> {
     let (sender, receiver) = mpsc::channel();
     let mut teller = Teller {
         notifier,
@@ -45,7 +45,7 @@ struct Teller {
 }
 
 impl Teller {
-    fn tell(&mut self, change: &Change) {
+    fn tell(&mut self, change: &KernelChange) {
         let (item, what) = (change.item, &change.what);
         match what {
             Invalidation::Pages(node) => self.forget(change, *node, 0),
@@ -64,7 +64,7 @@ impl Teller {
         }
     }
 
-    fn forget(&mut self, change: &Change, node: Node, offset: i64) {
+    fn forget(&mut self, change: &KernelChange, node: Node, offset: i64) {
         let item = change.item;
         let file = Inode { item, node };
         let told = self.notifier.inval_inode(number(file), offset, 0);
