@@ -23,7 +23,7 @@
 //!
 //! A thread waits only on `Parts::moved`, with none of these locks, and gives the run slot of its decoder back meanwhile
 //! ([`Cache`]). So a server that does not answer keeps no other file from being read. A request ends at the latest when nothing has come for
-//! [`Options::timeout`]: the waiting threads have its error then. They look four times a second whether the mount has ended.
+//! [`RemoteOptions::timeout`]: the waiting threads have its error then. They look four times a second whether the mount has ended.
 
 mod client;
 mod credentials;
@@ -61,7 +61,7 @@ use object::Bytes;
 
 pub use error::{Error, Result};
 pub use identity::Identity;
-pub use listing::Entry;
+pub use listing::ObjectEntry;
 pub use location::Location;
 pub use object::Object;
 
@@ -73,7 +73,7 @@ const HELPERS: usize = 16;
 
 /// How far objects are read.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RemoteOptions {
     /// How long it is waited for the next 64 KiB, tries that failed included.
     pub timeout: Duration,
     /// Whether requests to buckets are signed with the user's credentials; else they are made by nobody.
@@ -84,7 +84,7 @@ pub struct Options {
     pub disk: Option<(PathBuf, u64)>,
 }
 
-impl Default for Options {
+impl Default for RemoteOptions {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(30),
@@ -100,7 +100,7 @@ impl Default for Options {
 pub struct Remote(Arc<Inner>);
 
 struct Inner {
-    options: Options,
+    options: RemoteOptions,
     cache: Arc<Cache>,
     clients: Clients,
     disk: Option<Arc<Disk>>,
@@ -116,8 +116,8 @@ impl Remote {
     /// behind.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::error::Error::Io) if there can be no thread, or if others may write in the directory of [`Options::disk`].
-    pub fn new(options: Options, cache: &Arc<Cache>) -> crate::error::Result<Self> {
+    /// [`Error::Io`](crate::error::Error::Io) if there can be no thread, or if others may write in the directory of [`RemoteOptions::disk`].
+    pub fn new(options: RemoteOptions, cache: &Arc<Cache>) -> crate::error::Result<Self> {
         let text = |(name, value): (OsString, OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -127,7 +127,7 @@ impl Remote {
 
     /// As [`Remote::new`], with these environment variables for buckets of S3.
     fn with_variables(
-        options: Options,
+        options: RemoteOptions,
         cache: &Arc<Cache>,
         variables: Variables,
     ) -> crate::error::Result<Self> {
@@ -177,7 +177,7 @@ impl Remote {
     ///
     /// # Errors
     /// [`Error::NoListing`] where that can't be asked, [`Error`] as [`Remote::open`].
-    pub fn list(&self, prefix: &Location) -> Result<Vec<Entry>> {
+    pub fn list(&self, prefix: &Location) -> Result<Vec<ObjectEntry>> {
         if !prefix.can_list() {
             return Err(Error::NoListing {
                 url: prefix.to_string(),

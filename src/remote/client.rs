@@ -24,10 +24,10 @@ use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConf
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, RANGE, USER_AGENT};
 
-use super::Options;
+use super::RemoteOptions;
 use super::credentials::{Profile, Variables};
 use super::error::{Error, Result};
-use super::location::{Cloud, Kind, Location, Login};
+use super::location::{Address, Cloud, Location, Login};
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ const AGENT: &str = concat!("asdf-mount/", env!("CARGO_PKG_VERSION"));
 
 /// An object in its store.
 #[derive(Clone)]
-pub(super) struct Stored {
+pub(super) struct StoredObject {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) path: Path,
     /// Whether the only credentials there may be are those of a machine in the cloud.
@@ -70,7 +70,7 @@ struct Bucket {
 }
 
 impl Clients {
-    pub(super) fn new(options: &Options, variables: Variables) -> Self {
+    pub(super) fn new(options: &RemoteOptions, variables: Variables) -> Self {
         Self {
             sign: options.sign,
             variables,
@@ -81,13 +81,13 @@ impl Clients {
     }
 
     /// The store of a location. Asks for the region of a bucket that is new here, if nothing says it.
-    pub(super) async fn find(&self, at: &Location) -> Result<Stored> {
+    pub(super) async fn find(&self, at: &Location) -> Result<StoredObject> {
         let failed = |error: object_store::Error| Error::Failed {
             url: at.to_string(),
             why: innermost(&error),
         };
         match at.kind() {
-            Kind::Web { url, login } => {
+            Address::Web { url, login } => {
                 let client = self.web_client(at, url, login.as_ref())?;
                 let store = HttpBuilder::new()
                     .with_url(url.as_str())
@@ -95,13 +95,13 @@ impl Clients {
                     .with_http_connector(Connector::Made(client))
                     .build()
                     .map_err(failed)?;
-                Ok(Stored {
+                Ok(StoredObject {
                     store: Arc::new(store),
                     path: Path::default(),
                     guesses: false,
                 })
             }
-            Kind::Bucket { cloud, bucket, key } => {
+            Address::Bucket { cloud, bucket, key } => {
                 let path = Path::parse(key).map_err(|error| failed(error.into()))?;
                 let known = (*cloud, bucket.clone());
                 let found = locked(&self.buckets).get(&known).cloned();
@@ -111,7 +111,7 @@ impl Clients {
                     let made = self.bucket(*cloud, bucket).await.map_err(failed)?;
                     locked(&self.buckets).entry(known).or_insert(made).clone()
                 };
-                Ok(Stored {
+                Ok(StoredObject {
                     store,
                     path,
                     guesses,

@@ -16,7 +16,7 @@ const RETRIES: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
 /// Why an attempt gave less than was asked for. It has no `Debug`, in which the URL would be whole.
-pub(super) enum Failure {
+pub(super) enum AttemptFailure {
     /// Nothing came for too long.
     Stalled,
     /// The answer ended too early.
@@ -27,25 +27,25 @@ pub(super) enum Failure {
 }
 
 /// A failure, as far as it matters what to do now.
-enum Kind<'a> {
+enum FailureKind<'a> {
     Refused(&'a Refused),
     Transport(HttpErrorKind),
     Other,
 }
 
-impl Failure {
-    fn kind(&self) -> Kind<'_> {
+impl AttemptFailure {
+    fn kind(&self) -> FailureKind<'_> {
         let Self::Store(error) = self else {
-            return Kind::Other;
+            return FailureKind::Other;
         };
-        let mut kind = Kind::Other;
+        let mut kind = FailureKind::Other;
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(error) = next {
             if let Some(refused) = error.downcast_ref::<Refused>() {
-                return Kind::Refused(refused);
+                return FailureKind::Refused(refused);
             }
             if let Some(error) = error.downcast_ref::<HttpError>() {
-                kind = Kind::Transport(error.kind());
+                kind = FailureKind::Transport(error.kind());
             }
             next = error.source();
         }
@@ -55,7 +55,7 @@ impl Failure {
     /// The answer with the whole file to a request for a part of it, if it is one.
     pub(super) fn whole(&self) -> Option<&Refused> {
         match self.kind() {
-            Kind::Refused(refused) if (200..300).contains(&refused.status) => Some(refused),
+            FailureKind::Refused(refused) if (200..300).contains(&refused.status) => Some(refused),
             _ => None,
         }
     }
@@ -66,10 +66,10 @@ impl Failure {
             Self::Stalled | Self::Cut => true,
             Self::Changed(_) => false,
             Self::Store(_) => match self.kind() {
-                Kind::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
+                FailureKind::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
                 // where no credentials are known, this may be the machine's own that is asked for some
-                Kind::Transport(kind) => !guesses && kind != HttpErrorKind::Decode,
-                Kind::Other => false,
+                FailureKind::Transport(kind) => !guesses && kind != HttpErrorKind::Decode,
+                FailureKind::Other => false,
             },
         }
     }
@@ -91,14 +91,14 @@ impl Failure {
                 why: why.clone(),
             },
             Self::Store(error) => match self.kind() {
-                Kind::Refused(refused) => told(url, refused, at.can_list()),
-                kind @ (Kind::Transport(_) | Kind::Other) => {
+                FailureKind::Refused(refused) => told(url, refused, at.can_list()),
+                kind @ (FailureKind::Transport(_) | FailureKind::Other) => {
                     let why = innermost(error);
                     let advice = match kind {
                         _ if guesses => {
                             "; no credentials were found in the environment or in ~/.aws: for public data, use -o no-sign-request"
                         }
-                        Kind::Transport(HttpErrorKind::Connect) => {
+                        FailureKind::Transport(HttpErrorKind::Connect) => {
                             "; check the name of the host and the network"
                         }
                         _ => "",

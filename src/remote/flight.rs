@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use object_store::{GetOptions, GetRange};
 use tokio::time::timeout_at;
 
-use super::client::Stored;
+use super::client::StoredObject;
 use super::error::Error;
-use super::failure::{Failure, Patience};
+use super::failure::{AttemptFailure, Patience};
 use super::identity::Identity;
 use super::parts::Parts;
 use super::pieces::{bytes_of, piece_len};
@@ -21,7 +21,7 @@ use crate::source::len_u64;
 pub(super) struct Flight {
     /// Gone when no one reads the object any more.
     parts: Weak<Parts>,
-    stored: Stored,
+    stored: StoredObject,
     identity: Arc<Identity>,
     /// The pieces that have not come yet.
     pieces: Range<u64>,
@@ -74,7 +74,7 @@ impl Flight {
         }
     }
 
-    async fn attempt(&mut self) -> Result<(), Failure> {
+    async fn attempt(&mut self) -> Result<(), AttemptFailure> {
         let options = GetOptions {
             range: Some(GetRange::Bounded(bytes_of(
                 &self.pieces,
@@ -86,11 +86,11 @@ impl Flight {
         let answer = self.stored.store.get_opts(&self.stored.path, options);
         let answer = timeout_at(self.patience.until(), answer).await;
         let answer = answer
-            .map_err(|_| Failure::Stalled)?
-            .map_err(Failure::Store)?;
+            .map_err(|_| AttemptFailure::Stalled)?
+            .map_err(AttemptFailure::Store)?;
         let found = Identity::of(&answer.meta);
         if !self.identity.is_same(&found) {
-            return Err(Failure::Changed(format!(
+            return Err(AttemptFailure::Changed(format!(
                 "{found}, no more {}",
                 self.identity
             )));
@@ -100,8 +100,10 @@ impl Flight {
         while !self.pieces.is_empty() {
             let bytes = poll_fn(|context| body.as_mut().poll_next(context));
             let bytes = timeout_at(self.patience.until(), bytes).await;
-            let bytes = bytes.map_err(|_| Failure::Stalled)?.ok_or(Failure::Cut)?;
-            let bytes = bytes.map_err(Failure::Store)?;
+            let bytes = bytes
+                .map_err(|_| AttemptFailure::Stalled)?
+                .ok_or(AttemptFailure::Cut)?;
+            let bytes = bytes.map_err(AttemptFailure::Store)?;
             let mut rest: &[u8] = &bytes;
             while !rest.is_empty() && !self.pieces.is_empty() {
                 let Some(parts) = self.parts.upgrade() else {

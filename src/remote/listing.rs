@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 use object_store::path::Path;
 use tokio::time::timeout_at;
 
-use super::client::Stored;
+use super::client::StoredObject;
 use super::error::{Error, Result};
-use super::failure::{Failure, Patience};
+use super::failure::{AttemptFailure, Patience};
 use super::location::Location;
 use crate::error::printable;
 
@@ -18,7 +18,7 @@ const LISTED: usize = 1 << 20;
 /// An object below a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct ObjectEntry {
     /// Its name below the prefix, with a slash between parts of which none is empty, `.` or `..`.
     pub name: String,
     /// Its length in bytes.
@@ -30,7 +30,11 @@ pub struct Entry {
 }
 
 /// All objects below the prefix, in the order of the server. A page that can't be had is asked for again.
-pub(super) async fn list(at: &Location, stored: &Stored, timeout: Duration) -> Result<Vec<Entry>> {
+pub(super) async fn list(
+    at: &Location,
+    stored: &StoredObject,
+    timeout: Duration,
+) -> Result<Vec<ObjectEntry>> {
     let prefix = stored.path.as_ref().to_owned();
     let mut so_far = SoFar::default();
     let mut patience = Patience::new(timeout);
@@ -60,7 +64,7 @@ pub(super) async fn list(at: &Location, stored: &Stored, timeout: Duration) -> R
 /// What has been listed.
 #[derive(Default)]
 struct SoFar {
-    found: Vec<Entry>,
+    found: Vec<ObjectEntry>,
     /// Objects, with those that are left out: a server may list one for ever.
     seen: usize,
     last: Option<Path>,
@@ -69,11 +73,11 @@ struct SoFar {
 /// Lists what comes behind the last one, until the end or a failure.
 async fn more(
     at: &Location,
-    stored: &Stored,
+    stored: &StoredObject,
     prefix: &str,
     so_far: &mut SoFar,
     patience: &mut Patience,
-) -> Result<(), Failure> {
+) -> Result<(), AttemptFailure> {
     let path = Some(&stored.path).filter(|path| !path.as_ref().is_empty());
     let mut pages = match &so_far.last {
         Some(last) => stored.store.list_with_offset(path, last),
@@ -82,17 +86,17 @@ async fn more(
     while so_far.seen < LISTED {
         let next = poll_fn(|context| pages.as_mut().poll_next(context));
         let next = timeout_at(patience.until(), next).await;
-        let Some(meta) = next.map_err(|_| Failure::Stalled)? else {
+        let Some(meta) = next.map_err(|_| AttemptFailure::Stalled)? else {
             return Ok(());
         };
-        let meta = meta.map_err(Failure::Store)?;
+        let meta = meta.map_err(AttemptFailure::Store)?;
         patience.renew();
         let key = meta.location.as_ref();
         let name = key.strip_prefix(prefix).unwrap_or(key);
         let name = name.strip_prefix('/').unwrap_or(name);
         so_far.seen = so_far.seen.saturating_add(1);
         if name.split('/').all(is_name) {
-            so_far.found.push(Entry {
+            so_far.found.push(ObjectEntry {
                 name: name.to_owned(),
                 size: meta.size,
                 modified: meta.last_modified.into(),
@@ -104,7 +108,7 @@ async fn more(
         }
         so_far.last = Some(meta.location);
     }
-    Err(Failure::Cut)
+    Err(AttemptFailure::Cut)
 }
 
 fn is_name(part: &str) -> bool {

@@ -14,10 +14,10 @@ const NAME_MAX: usize = 255;
 ///
 /// `Display` and `Debug` leave out user name, password and the values of a query, which may be a signature.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Location(Kind);
+pub struct Location(Address);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum Address {
     /// `http` or `https`: the URL without user name, password and fragment.
     Web { url: Url, login: Option<Login> },
     /// An object, or a prefix of objects, in a bucket. The key is what the URL says, without percent-decoding.
@@ -89,7 +89,7 @@ impl Location {
         // both fail only for URLs without a host, which http has
         let _ = url.set_username("");
         let _ = url.set_password(None);
-        Ok(Self(Kind::Web { url, login }))
+        Ok(Self(Address::Web { url, login }))
     }
 
     fn bucket(cloud: Cloud, rest: &str) -> Result<Self> {
@@ -102,7 +102,7 @@ impl Location {
                     .into(),
             });
         }
-        let place = Self(Kind::Bucket {
+        let place = Self(Address::Bucket {
             cloud,
             bucket: bucket.to_owned(),
             key: key.to_owned(),
@@ -124,15 +124,15 @@ impl Location {
     /// All of it, with what is secret: only to tell it from others.
     pub(super) fn key(&self) -> String {
         match &self.0 {
-            Kind::Web { url, login } => {
+            Address::Web { url, login } => {
                 let login = login.as_ref().map(|login| (&login.user, &login.password));
                 format!("{url} {login:?}")
             }
-            Kind::Bucket { .. } => self.to_string(),
+            Address::Bucket { .. } => self.to_string(),
         }
     }
 
-    pub(super) fn kind(&self) -> &Kind {
+    pub(super) fn kind(&self) -> &Address {
         &self.0
     }
 
@@ -140,8 +140,8 @@ impl Location {
     #[must_use]
     pub fn name(&self) -> Option<String> {
         let name = match &self.0 {
-            Kind::Web { url, .. } => decoded(url.path_segments()?.next_back()?),
-            Kind::Bucket { key, .. } => key.rsplit('/').next()?.to_owned(),
+            Address::Web { url, .. } => decoded(url.path_segments()?.next_back()?),
+            Address::Bucket { key, .. } => key.rsplit('/').next()?.to_owned(),
         };
         let fits = !matches!(name.as_str(), "" | "." | "..")
             && !name.contains(['/', '\0'])
@@ -153,15 +153,15 @@ impl Location {
     #[must_use]
     pub fn is_prefix(&self) -> bool {
         match &self.0 {
-            Kind::Web { url, .. } => url.path().ends_with('/') && url.query().is_none(),
-            Kind::Bucket { key, .. } => key.is_empty() || key.ends_with('/'),
+            Address::Web { url, .. } => url.path().ends_with('/') && url.query().is_none(),
+            Address::Bucket { key, .. } => key.is_empty() || key.ends_with('/'),
         }
     }
 
     /// Whether objects with a prefix can be listed there.
     #[must_use]
     pub fn can_list(&self) -> bool {
-        matches!(self.0, Kind::Bucket { .. })
+        matches!(self.0, Address::Bucket { .. })
     }
 
     /// The object of this name below a prefix.
@@ -177,16 +177,16 @@ impl Location {
             return Err(invalid("not a prefix: it does not end in '/'"));
         }
         match &self.0 {
-            Kind::Web { url, login } => {
+            Address::Web { url, login } => {
                 let mut url = url.clone();
                 let parts = url.path_segments_mut();
                 let mut parts = parts.map_err(|()| invalid("no path can follow"))?;
                 parts.pop_if_empty().extend(name.split('/'));
                 drop(parts);
                 let login = login.clone();
-                Ok(Self(Kind::Web { url, login }))
+                Ok(Self(Address::Web { url, login }))
             }
-            Kind::Bucket { cloud, bucket, key } => {
+            Address::Bucket { cloud, bucket, key } => {
                 Self::bucket(*cloud, &format!("{bucket}/{key}{name}"))
             }
         }
@@ -196,7 +196,7 @@ impl Location {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Web { url, .. } => {
+            Address::Web { url, .. } => {
                 write!(
                     f,
                     "{}://{}",
@@ -220,7 +220,7 @@ impl fmt::Display for Location {
                 }
                 Ok(())
             }
-            Kind::Bucket { cloud, bucket, key } => {
+            Address::Bucket { cloud, bucket, key } => {
                 write!(f, "{}://{bucket}/{}", cloud.scheme(), printable(key))
             }
         }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use object_store::{GetOptions, GetRange, GetResult};
 use tokio::time::timeout_at;
 
-use super::client::Stored;
+use super::client::StoredObject;
 use super::error::{Error, Result};
-use super::failure::{Failure, Patience};
+use super::failure::{AttemptFailure, Patience};
 use super::identity::Identity;
 use super::location::Location;
 use super::object::Object;
@@ -25,8 +25,8 @@ const TAIL: u64 = 2;
 pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object> {
     let stored = inner.clients.find(at).await?;
     let (identity, first) = match first(inner, at, &stored, 0..PIECE).await? {
-        Answer::Part(identity, bytes) => (identity, bytes),
-        Answer::Whole(len) => return download(inner, at, &stored, len).await,
+        FirstAnswer::Part(identity, bytes) => (identity, bytes),
+        FirstAnswer::Whole(len) => return download(inner, at, &stored, len).await,
     };
     let parts = Parts::new(inner, at, stored, identity);
     let end = pieces_of(&(0..parts.identity.size())).end;
@@ -42,34 +42,40 @@ pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object> {
 pub(super) async fn probe(inner: &Arc<Inner>, at: &Location) -> Result<Identity> {
     let stored = inner.clients.find(at).await?;
     match first(inner, at, &stored, 0..1).await? {
-        Answer::Part(identity, _) => Ok(identity),
-        Answer::Whole(_) => {
+        FirstAnswer::Part(identity, _) => Ok(identity),
+        FirstAnswer::Whole(_) => {
             let mut patience = Patience::new(inner.options.timeout);
             let whole = whole(&stored, &mut patience).await;
-            let told = |failure: Failure| failure.told(at, stored.guesses, inner.options.timeout);
+            let told =
+                |failure: AttemptFailure| failure.told(at, stored.guesses, inner.options.timeout);
             Ok(Identity::of(&whole.map_err(told)?.meta))
         }
     }
 }
 
 /// The first answer to a request for a part.
-enum Answer {
+enum FirstAnswer {
     Part(Identity, Vec<u8>),
     /// The server sends the whole file instead, and may say how long it is.
     Whole(Option<u64>),
 }
 
 /// Asks for the first bytes, at most a piece, until there is an answer that is final.
-async fn first(inner: &Inner, at: &Location, stored: &Stored, range: Range<u64>) -> Result<Answer> {
+async fn first(
+    inner: &Inner,
+    at: &Location,
+    stored: &StoredObject,
+    range: Range<u64>,
+) -> Result<FirstAnswer> {
     let timeout = inner.options.timeout;
     let mut patience = Patience::new(timeout);
     loop {
         let failure = match attempt(stored, range.clone(), &mut patience).await {
-            Ok((identity, bytes)) => return Ok(Answer::Part(identity, bytes)),
+            Ok((identity, bytes)) => return Ok(FirstAnswer::Part(identity, bytes)),
             Err(failure) => failure,
         };
         if let Some(whole) = failure.whole() {
-            return Ok(Answer::Whole(whole.len));
+            return Ok(FirstAnswer::Whole(whole.len));
         }
         again(at, stored, inner, &failure, &mut patience).await?;
     }
@@ -78,9 +84,9 @@ async fn first(inner: &Inner, at: &Location, stored: &Stored, range: Range<u64>)
 /// Waits for the next attempt, if there is to be one.
 async fn again(
     at: &Location,
-    stored: &Stored,
+    stored: &StoredObject,
     inner: &Inner,
-    failure: &Failure,
+    failure: &AttemptFailure,
     patience: &mut Patience,
 ) -> Result<()> {
     let wait = if failure.may_pass(stored.guesses) {
@@ -98,10 +104,10 @@ async fn again(
 }
 
 async fn attempt(
-    stored: &Stored,
+    stored: &StoredObject,
     range: Range<u64>,
     patience: &mut Patience,
-) -> Result<(Identity, Vec<u8>), Failure> {
+) -> Result<(Identity, Vec<u8>), AttemptFailure> {
     let options = GetOptions {
         range: Some(GetRange::Bounded(range)),
         ..GetOptions::default()
@@ -109,8 +115,8 @@ async fn attempt(
     let answer = stored.store.get_opts(&stored.path, options);
     let answer = timeout_at(patience.until(), answer).await;
     let answer = answer
-        .map_err(|_| Failure::Stalled)?
-        .map_err(Failure::Store)?;
+        .map_err(|_| AttemptFailure::Stalled)?
+        .map_err(AttemptFailure::Store)?;
     let identity = Identity::of(&answer.meta);
     // the store has checked that it is the range that was asked for, which is no longer than a piece
     let len = answer
@@ -124,8 +130,10 @@ async fn attempt(
     while out.len() < len {
         let bytes = poll_fn(|context| body.as_mut().poll_next(context));
         let bytes = timeout_at(patience.until(), bytes).await;
-        let bytes = bytes.map_err(|_| Failure::Stalled)?.ok_or(Failure::Cut)?;
-        let bytes = bytes.map_err(Failure::Store)?;
+        let bytes = bytes
+            .map_err(|_| AttemptFailure::Stalled)?
+            .ok_or(AttemptFailure::Cut)?;
+        let bytes = bytes.map_err(AttemptFailure::Store)?;
         let wanted = bytes.len().min(len.saturating_sub(out.len()));
         out.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
     }
@@ -136,7 +144,7 @@ async fn attempt(
 async fn download(
     inner: &Arc<Inner>,
     at: &Location,
-    stored: &Stored,
+    stored: &StoredObject,
     len: Option<u64>,
 ) -> Result<Object> {
     let limit = inner.options.max_download;
@@ -165,11 +173,11 @@ fn too_long(at: &Location, len: Option<u64>, limit: u64) -> Error {
 /// One attempt of a download. The outer error is one that no further attempt helps against.
 async fn fetch(
     at: &Location,
-    stored: &Stored,
+    stored: &StoredObject,
     file: &mut SpoolFile,
     limit: u64,
     patience: &mut Patience,
-) -> Result<Result<Identity, Failure>> {
+) -> Result<Result<Identity, AttemptFailure>> {
     let answer = match whole(stored, patience).await {
         Ok(answer) => answer,
         Err(failure) => return Ok(Err(failure)),
@@ -180,8 +188,8 @@ async fn fetch(
     loop {
         let bytes = poll_fn(|context| body.as_mut().poll_next(context));
         let bytes = match timeout_at(patience.until(), bytes).await {
-            Err(_) => return Ok(Err(Failure::Stalled)),
-            Ok(Some(Err(error))) => return Ok(Err(Failure::Store(error))),
+            Err(_) => return Ok(Err(AttemptFailure::Stalled)),
+            Ok(Some(Err(error))) => return Ok(Err(AttemptFailure::Store(error))),
             Ok(None) => break,
             Ok(Some(Ok(bytes))) => bytes,
         };
@@ -199,16 +207,19 @@ async fn fetch(
     }
     // a length of zero is one that the server has not said
     if said.size() != 0 && said.size() != len {
-        return Ok(Err(Failure::Cut));
+        return Ok(Err(AttemptFailure::Cut));
     }
     Ok(Ok(said.with_size(len)))
 }
 
 /// The answer to a request for all of the file.
-async fn whole(stored: &Stored, patience: &mut Patience) -> Result<GetResult, Failure> {
+async fn whole(
+    stored: &StoredObject,
+    patience: &mut Patience,
+) -> Result<GetResult, AttemptFailure> {
     let answer = stored.store.get_opts(&stored.path, GetOptions::default());
     let answer = timeout_at(patience.until(), answer).await;
     answer
-        .map_err(|_| Failure::Stalled)?
-        .map_err(Failure::Store)
+        .map_err(|_| AttemptFailure::Stalled)?
+        .map_err(AttemptFailure::Store)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Inner;
-use super::client::Stored;
+use super::client::StoredObject;
 use super::disk::Shelf;
 use super::error::{Error, Result};
 use super::flight::Flight;
@@ -34,23 +34,23 @@ const REQUEST_SHARE: u64 = 16;
 pub(super) struct Parts {
     pub(super) inner: Arc<Inner>,
     pub(super) at: Location,
-    pub(super) stored: Stored,
+    pub(super) stored: StoredObject,
     pub(super) identity: Arc<Identity>,
     /// The object's key in the cache.
     pub(super) key: u64,
     /// Its place on disk, if it has one.
     shelf: Option<Shelf>,
     /// Not held while anything is waited for. Under it the lock of the cache is taken, and no other.
-    state: Mutex<State>,
+    state: Mutex<PartsState>,
     /// Signalled when a piece has come or a request has ended.
     moved: Condvar,
     this: Weak<Self>,
 }
 
 #[derive(Default)]
-struct State {
+struct PartsState {
     /// The pieces under way, and those that have come or failed and that a thread waits for.
-    slots: BTreeMap<u64, Slot>,
+    slots: BTreeMap<u64, PieceSlot>,
     /// Requests under way.
     requests: usize,
     readers: Readers,
@@ -59,7 +59,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Slot {
+struct PieceSlot {
     /// Threads that wait for the piece.
     waiting: usize,
     outcome: Option<Result<Arc<CountedBuf>>>,
@@ -70,7 +70,7 @@ impl Parts {
     pub(super) fn new(
         inner: &Arc<Inner>,
         at: &Location,
-        stored: Stored,
+        stored: StoredObject,
         identity: Identity,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
@@ -89,7 +89,7 @@ impl Parts {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PartsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,7 +163,7 @@ impl Parts {
     /// no reader has asked for. The one that is `forced` is not looked for on disk. Returns the piece up to which all is here or asked for.
     fn launch(
         &self,
-        state: &mut State,
+        state: &mut PartsState,
         wanted: Range<u64>,
         ahead: u64,
         forced: Option<u64>,
@@ -185,7 +185,7 @@ impl Parts {
                 return run.start;
             };
             for piece in run.clone() {
-                state.slots.insert(piece, Slot::default());
+                state.slots.insert(piece, PieceSlot::default());
             }
             state.requests = state.requests.saturating_add(1);
             let bytes = bytes_of(&(run.start.max(ahead)..run.end), self.identity.size());
@@ -256,9 +256,9 @@ impl Parts {
     /// Waits a while for the outcome of a piece, for which this thread counts as waiting.
     fn wait_slot<'a>(
         &self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, PartsState>,
         piece: u64,
-    ) -> (MutexGuard<'a, State>, Option<Result<Arc<CountedBuf>>>)
+    ) -> (MutexGuard<'a, PartsState>, Option<Result<Arc<CountedBuf>>>)
     where
         Self: 'a,
     {
@@ -284,7 +284,7 @@ impl Parts {
         }
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, PartsState>) -> MutexGuard<'a, PartsState> {
         let woken = self.moved.wait_timeout(state, LOOK_EVERY);
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -300,7 +300,7 @@ impl Parts {
             shelf.store(piece, &bytes, &self.inner.handle);
         }
         if waiting > 0 {
-            let slot = Slot {
+            let slot = PieceSlot {
                 waiting,
                 outcome: Some(Ok(bytes)),
             };
@@ -345,7 +345,7 @@ impl Parts {
     }
 }
 
-impl State {
+impl PartsState {
     /// Nothing of an object that has changed is read, so that no reader has some bytes of before and some of now.
     fn check(&self) -> Result<()> {
         match &self.changed {

@@ -24,14 +24,14 @@ fn bytes(len: usize) -> Vec<u8> {
     words.take(len).collect()
 }
 
-fn remote_with(budget: u64, options: Options) -> Remote {
+fn remote_with(budget: u64, options: RemoteOptions) -> Remote {
     Remote::new(options, &Cache::new(budget)).unwrap()
 }
 
-fn options() -> Options {
-    Options {
+fn options() -> RemoteOptions {
+    RemoteOptions {
         timeout: Duration::from_secs(10),
-        ..Options::default()
+        ..RemoteOptions::default()
     }
 }
 
@@ -44,7 +44,7 @@ fn hasty() -> Remote {
     let timeout = Duration::from_millis(300);
     remote_with(
         64 << 20,
-        Options {
+        RemoteOptions {
             timeout,
             ..options()
         },
@@ -224,7 +224,7 @@ fn what_does_not_pass_is_told_with_status_and_advice() {
         let url = stub.url("/a.asdf?token=secret&sig=secret");
         let remote = remote_with(
             1 << 20,
-            Options {
+            RemoteOptions {
                 timeout: Duration::from_secs(1),
                 ..options()
             },
@@ -311,7 +311,7 @@ fn without_ranges_a_file_is_downloaded_once_or_refused() {
                 .with("ETag", ETAG)
                 .how(sends.clone()),
         });
-        let options = Options {
+        let options = RemoteOptions {
             max_download: 2 << 20,
             ..options()
         };
@@ -325,7 +325,7 @@ fn without_ranges_a_file_is_downloaded_once_or_refused() {
             "nothing is asked for again"
         );
 
-        let options = Options {
+        let options = RemoteOptions {
             max_download: (2 << 20) - 1,
             ..self::options()
         };
@@ -353,7 +353,7 @@ fn a_server_that_hangs_is_given_up_and_then_asked_again() {
     });
     let remote = remote_with(
         64 << 20,
-        Options {
+        RemoteOptions {
             timeout: Duration::from_millis(1200),
             ..options()
         },
@@ -371,7 +371,7 @@ fn a_slow_server_is_waited_for_as_long_as_something_comes() {
     let timeout = Duration::from_millis(500);
     let remote = remote_with(
         64 << 20,
-        Options {
+        RemoteOptions {
             timeout,
             ..options()
         },

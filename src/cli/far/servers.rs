@@ -17,7 +17,7 @@ pub(super) struct Servers(Remote);
 
 impl Servers {
     pub(super) fn new(options: &Options, cache: &Arc<Cache>) -> Result<Self> {
-        let options = remote::Options {
+        let options = remote::RemoteOptions {
             timeout: options.timeout,
             sign: options.sign,
             max_download: options.max_download,

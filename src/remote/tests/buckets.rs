@@ -6,7 +6,7 @@ use super::*;
 type Variable<'a> = (&'a str, &'a str);
 
 /// A remote that finds its buckets at the stub.
-fn bucket_of(stub: &Stub, variables: &[(&str, &str)], options: Options) -> Remote {
+fn bucket_of(stub: &Stub, variables: &[(&str, &str)], options: RemoteOptions) -> Remote {
     let endpoint = stub.url("");
     let common = [
         ("AWS_ENDPOINT_URL", endpoint.as_str()),
@@ -52,7 +52,7 @@ fn an_object_of_a_bucket_is_read_with_a_signature_or_without() {
             );
             answer
         });
-        let remote = bucket_of(&stub, variables, Options { sign, ..options() });
+        let remote = bucket_of(&stub, variables, RemoteOptions { sign, ..options() });
         let object = remote.open(&at("s3://pub/a/b c+α.asdf")).unwrap();
         assert!(read_all(&*object, u64::MAX).unwrap() == bytes);
     }

@@ -14,7 +14,7 @@ fn pieces_are_kept_for_the_next_mount_and_never_of_another_state() {
     let stub = Stub::new(move |request| Answer::good(request, &body, &now.lock().unwrap()));
     let mount = || {
         let disk = Some((dir.clone(), 32 << 20));
-        remote_with(16 << 20, Options { disk, ..options() })
+        remote_with(16 << 20, RemoteOptions { disk, ..options() })
     };
     let sent = |remote: &Remote| {
         let before = stub.sent();
@@ -77,7 +77,7 @@ fn the_disk_is_used_up_to_its_size_and_by_its_owner_alone() {
     let disk = || Some((dir.clone(), 1 << 20));
     let remote = remote_with(
         64 << 20,
-        Options {
+        RemoteOptions {
             disk: disk(),
             ..options()
         },
@@ -98,7 +98,7 @@ fn the_disk_is_used_up_to_its_size_and_by_its_owner_alone() {
     drop((object, remote));
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
     let refused = Remote::new(
-        Options {
+        RemoteOptions {
             disk: disk(),
             ..options()
         },
