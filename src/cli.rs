@@ -189,8 +189,8 @@ impl Args {
     }
 
     /// What --check is to do beside checking.
-    fn how(&self) -> check::How {
-        check::How {
+    fn how(&self) -> check::CheckOptions {
+        check::CheckOptions {
             repair: self.repair,
             quiet: self.quiet,
             json: self.json,

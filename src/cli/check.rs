@@ -113,7 +113,7 @@ const SEVERITY: [Exit; 7] = [
 
 /// What a check is to do beside checking.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How {
+pub(super) struct CheckOptions {
     /// Repair what can be, first.
     pub(super) repair: bool,
     /// Say nothing of files that are in order.
@@ -144,7 +144,11 @@ type Checked = Result<(Verdict, Vec<u8>), Failure>;
 
 /// Checks each file, and all in each directory, on all cores, and tells of them in order. With several, a last line counts them. The
 /// status is that of the worst.
-pub(super) fn check(paths: &[PathBuf], options: &Options, how: How) -> Result<Exit, Failure> {
+pub(super) fn check(
+    paths: &[PathBuf],
+    options: &Options,
+    how: CheckOptions,
+) -> Result<Exit, Failure> {
     let files = files::all(paths, &options.matching);
     let check = Check {
         options,
@@ -192,7 +196,7 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: How) -> Result<Ex
 
 /// What the checks of several files came to.
 struct Tally {
-    how: How,
+    how: CheckOptions,
     /// Files that are in order, suspicious, damaged, and that could not be checked.
     counts: [usize; 4],
     worst: Exit,
@@ -244,7 +248,7 @@ impl Tally {
 /// How files are checked.
 struct Check<'a> {
     options: &'a Options,
-    how: How,
+    how: CheckOptions,
     /// One for all, as its memory is.
     cache: Arc<Cache>,
     /// Whether there is one file only, whose progress is shown then.

@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command, ValueHint};
 
-use super::options::table::{Known, OPTIONS};
+use super::options::table::{MountOption, OPTIONS};
 
 /// A shell that there is a script for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -34,7 +34,7 @@ pub(super) fn script(shell: Shell, command: &Command) -> String {
 }
 
 fn beginnings() -> Vec<String> {
-    OPTIONS.iter().flat_map(Known::beginnings).collect()
+    OPTIONS.iter().flat_map(MountOption::beginnings).collect()
 }
 
 /// `-u` and `--unmount`.
@@ -54,7 +54,7 @@ fn has_value(arg: &Arg) -> bool {
 }
 
 fn zsh_options() -> Vec<String> {
-    let option = |known: &Known| match known.value {
+    let option = |known: &MountOption| match known.value {
         None => known.name.to_owned(),
         Some(value) if value.contains('|') => {
             format!("{}:value:({})", known.name, value.replace('|', " "))

@@ -20,7 +20,7 @@ use crate::source::{FileSource, Source, Stat};
 use crate::vfs::{self, Kernel, ScratchRoom, Vfs, Writing};
 
 /// FILE, opened one way or the other.
-struct Opened {
+struct OpenedFile {
     snapshot: Snapshot,
     /// Its attributes from before it was read.
     stat: Stat,
@@ -29,7 +29,7 @@ struct Opened {
 }
 
 /// How FILE is opened.
-struct How<'a> {
+struct Opening<'a> {
     path: &'a FilePath,
     options: &'a Options,
     cache: &'a Arc<Cache>,
@@ -48,7 +48,7 @@ pub(super) fn alone(
         let sandbox = Sandbox::new(path, options.allow_external.as_deref());
         sandbox.map(Arc::new)
     };
-    let how = How {
+    let how = Opening {
         path: file,
         options,
         cache,
@@ -92,7 +92,7 @@ pub(super) fn opener(
     Box::new(move |path, kernel| {
         let failed = |error: &Error| error_of(path.whole(), error);
         let sandbox = || sandboxes.of(path, options.allow_external.as_deref());
-        let how = How {
+        let how = Opening {
             path,
             options: &options,
             cache: &cache,
@@ -175,7 +175,7 @@ pub(super) fn shown(options: &Options) -> vfs::VfsOptions {
     }
 }
 
-impl How<'_> {
+impl Opening<'_> {
     fn failed(&self, error: &Error) -> Failure {
         Failure::reading(self.path.whole(), error)
     }
@@ -190,8 +190,8 @@ impl How<'_> {
     }
 
     /// The file system of a file that has been opened.
-    fn mount(&self, opened: Opened, shown: vfs::VfsOptions, kernel: Arc<Kernel>) -> Vfs {
-        let Opened {
+    fn mount(&self, opened: OpenedFile, shown: vfs::VfsOptions, kernel: Arc<Kernel>) -> Vfs {
+        let OpenedFile {
             snapshot,
             stat,
             writing,
@@ -204,7 +204,7 @@ impl How<'_> {
     }
 
     /// Opens it for writing, or says why it can only be read.
-    fn open_for_writing(&self) -> Result<Result<Opened, String>, Failure> {
+    fn open_for_writing(&self) -> Result<Result<OpenedFile, String>, Failure> {
         if self.options.read_only {
             return Ok(Err("asked for".to_owned()));
         }
@@ -250,7 +250,7 @@ impl How<'_> {
         let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
         let snapshot = Snapshot::new(file, bytes, scan, cache, reading);
         self.check_damage(&snapshot)?;
-        Ok(Ok(Opened {
+        Ok(Ok(OpenedFile {
             snapshot,
             stat,
             writing: Ok(opened.writer).into(),
@@ -258,7 +258,7 @@ impl How<'_> {
     }
 
     /// The file as it was opened for reading; `writing` says how it is written.
-    fn read(&self, opened: ReadOnly, writing: Writing) -> Result<Opened, Failure> {
+    fn read(&self, opened: ReadOnly, writing: Writing) -> Result<OpenedFile, Failure> {
         tell_recovery(self.path.whole(), &opened.recovery);
         let stat = opened.file.stat;
         let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
@@ -271,7 +271,7 @@ impl How<'_> {
             }
             _ => writing,
         };
-        Ok(Opened {
+        Ok(OpenedFile {
             snapshot,
             stat,
             writing,
@@ -294,7 +294,7 @@ impl How<'_> {
 
     /// Opens it as one of many: for reading, and not locked. What an interrupted save has left is finished; then it is open for
     /// writing, too.
-    fn open_member(&self) -> Result<Opened, Failure> {
+    fn open_member(&self) -> Result<OpenedFile, Failure> {
         let opened = save::open_unlocked(self.path).map_err(|error| self.failed(&error))?;
         if self.options.read_only {
             return self.read(opened, Writing::Never("asked for".to_owned()));
@@ -313,7 +313,7 @@ impl How<'_> {
         let opened = self.read(opened, writing)?;
         // as it is said when it is opened for writing
         match save::writable(opened.snapshot.layout()) {
-            Err(error) if matches!(opened.writing, Writing::Later(_)) => Ok(Opened {
+            Err(error) if matches!(opened.writing, Writing::Later(_)) => Ok(OpenedFile {
                 writing: Writing::Never(error_of(self.path.whole(), &error)),
                 ..opened
             }),

@@ -14,7 +14,7 @@ const ELSEWHERE: [(&str, &str); 3] = [
 ];
 
 /// An option of `-o`.
-pub(crate) struct Known {
+pub(crate) struct MountOption {
     pub(crate) name: &'static str,
     /// Its value as the help has it: a word in capitals, or the values that there are; without it the option takes none.
     pub(crate) value: Option<&'static str>,
@@ -24,7 +24,7 @@ pub(crate) struct Known {
 }
 
 /// All that a mount or another action takes heed of, in the order of the manual.
-pub(crate) const OPTIONS: &[Known] = &[
+pub(crate) const OPTIONS: &[MountOption] = &[
     flag("ro", "read-only"),
     flag("rw", "read and write [default]"),
     flag(
@@ -163,8 +163,8 @@ pub(crate) const OPTIONS: &[Known] = &[
     flag("sync", "passed to the kernel, as async and dirsync are"),
 ];
 
-const fn flag(name: &'static str, text: &'static str) -> Known {
-    Known {
+const fn flag(name: &'static str, text: &'static str) -> MountOption {
+    MountOption {
         name,
         value: None,
         example: "",
@@ -177,8 +177,8 @@ const fn option(
     value: &'static str,
     example: &'static str,
     text: &'static str,
-) -> Known {
-    Known {
+) -> MountOption {
+    MountOption {
         name,
         value: Some(value),
         example,
@@ -186,7 +186,7 @@ const fn option(
     }
 }
 
-impl Known {
+impl MountOption {
     /// As the help has it: `cache=SIZE`.
     fn spelling(&self) -> String {
         match self.value {
@@ -230,7 +230,7 @@ pub(crate) fn unknown(name: &str, value: Option<&str>) -> String {
         };
     }
     let elsewhere = ELSEWHERE.iter().find(|(other, _)| *other == name);
-    let alike = |known: &&Known| strsim::jaro_winkler(known.name, name);
+    let alike = |known: &&MountOption| strsim::jaro_winkler(known.name, name);
     let nearest = OPTIONS.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
     let meant = match (elsewhere, nearest) {
         (Some((_, ours)), _) => Some(*ours),
@@ -277,7 +277,7 @@ mod tests {
     fn values_that_are_fixed_can_be_completed() {
         let of = |name| {
             let known = OPTIONS.iter().find(|known| known.name == name);
-            known.map(Known::beginnings).unwrap_or_default()
+            known.map(MountOption::beginnings).unwrap_or_default()
         };
         assert_eq!(of("ro"), ["ro"]);
         assert_eq!(of("cache"), ["cache="]);
