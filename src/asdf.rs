@@ -47,7 +47,6 @@ mod other_formats;
 #[doc(hidden)]
 pub mod outline;
 mod paths;
-mod percent;
 pub mod picture;
 mod reading;
 mod redeclare;

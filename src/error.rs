@@ -254,7 +254,27 @@ pub(crate) fn percent_encoded(text: &str, escaped: impl Fn(char) -> bool) -> Str
     out
 }
 
-/// The same of a name or path, whose bytes need not be UTF-8: those that are not are percent-encoded, too.
+/// The bytes of a text with every `%XX` undone (RFC 3986 §2.1).
+///
+/// # Errors
+/// If two hexadecimal digits do not follow a `%`: the bytes all the same, with such a `%` left as it is.
+pub(crate) fn percent_decoded(text: &str) -> std::result::Result<Vec<u8>, Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut valid = true;
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        let digit = |at: usize| char::from(*behind.get(at)?).to_digit(16);
+        let code = || u8::try_from(digit(0)? << 4 | digit(1)?).ok();
+        let code = (byte == b'%').then(code);
+        valid &= code != Some(None);
+        out.push(code.flatten().unwrap_or(byte));
+        let used = if code.flatten().is_some() { 2 } else { 0 };
+        rest = behind.get(used..).unwrap_or_default();
+    }
+    if valid { Ok(out) } else { Err(out) }
+}
+
+/// [`printable`] of a name or path, whose bytes need not be UTF-8: those that are not are percent-encoded, too.
 #[must_use]
 #[doc(hidden)]
 pub fn printable_bytes(bytes: &[u8]) -> String {
@@ -291,6 +311,32 @@ mod tests {
     fn bytes_that_are_no_characters_are_told_apart() {
         let name = b"\xff \xc3\xa9\n\xc3";
         assert_eq!(printable_bytes(name), "%FF \u{e9}%0A%C3");
+    }
+
+    #[test]
+    fn only_two_hexadecimal_digits_are_an_escape() {
+        for (text, want) in [
+            ("", Ok("")),
+            ("a/b c", Ok("a/b c")),
+            ("a%20b%2F", Ok("a b/")),
+            ("%c3%A9", Ok("é")),
+            ("%2525", Ok("%25")),
+            ("é%41", Ok("éA")),
+            ("%", Err("%")),
+            ("%4", Err("%4")),
+            ("a%4", Err("a%4")),
+            ("%+5", Err("%+5")),
+            ("%-5", Err("%-5")),
+            ("% 5", Err("% 5")),
+            ("%5+", Err("%5+")),
+            ("%zz%41", Err("%zzA")),
+            ("%é", Err("%é")),
+        ] {
+            let bytes = |text: &str| text.as_bytes().to_vec();
+            let want = want.map(bytes).map_err(bytes);
+            assert_eq!(percent_decoded(text), want, "{text}");
+        }
+        assert_eq!(percent_decoded("%FF%00"), Ok(vec![255, 0]));
     }
 
     #[test]

@@ -16,10 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::percent;
 use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, percent_decoded};
 use crate::source::Source;
 
 /// Opens a directory for the names in it only, which takes no permission to read it.
@@ -308,7 +307,7 @@ fn is_scheme(text: &str) -> bool {
 
 /// The name of a file in a URI; `None` for a broken escape, a NUL or an empty name.
 fn file_name(text: &str) -> Option<OsString> {
-    let name = percent::decoded(text)?;
+    let name = percent_decoded(text).ok()?;
     (!name.is_empty() && !name.contains(&0)).then(|| OsString::from_vec(name))
 }
 

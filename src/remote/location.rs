@@ -5,7 +5,7 @@ use std::fmt;
 use reqwest::Url;
 
 use super::error::{Error, Result};
-use crate::error::printable;
+use crate::error::{percent_decoded, printable};
 
 /// The longest name of a file, in bytes.
 const NAME_MAX: usize = 255;
@@ -235,16 +235,8 @@ impl fmt::Debug for Location {
 
 /// A part of a URL with its percent-encoded bytes decoded.
 fn decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        let hex = behind.get(..2).filter(|_| byte == b'%');
-        let hex = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        out.push(hex.unwrap_or(byte));
-        let used = if hex.is_some() { 2 } else { 0 };
-        rest = behind.get(used..).unwrap_or_default();
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    let bytes = percent_decoded(text).unwrap_or_else(|lenient| lenient);
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

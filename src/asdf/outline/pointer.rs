@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::Limit;
-use crate::asdf::percent;
 use crate::asdf::tree::{Children, Node, NodeId, NodeKind, Tree};
+use crate::error::percent_decoded;
 
 /// Most references that may lead from one to the next.
 pub(super) const MAX_HOPS: usize = 16;
@@ -57,7 +57,8 @@ impl<'t> Pointers<'t> {
         let mut uri = uri.to_owned();
         for _ in 0..=MAX_HOPS {
             self.charge(uri.len())?;
-            let pointer = uri.strip_prefix('#').and_then(percent::decoded);
+            let pointer = uri.strip_prefix('#');
+            let pointer = pointer.and_then(|text| percent_decoded(text).ok());
             let pointer = pointer.and_then(|bytes| String::from_utf8(bytes).ok());
             let (Some(pointer), Some(mut node)) = (pointer, self.tree.root()) else {
                 return Ok(None);
