@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use crate::asdf::decl::{Allowance, Declared, is_ndarray};
-use crate::asdf::tree::{Items, Node, NodeId, NodeKind, Tree};
+use crate::asdf::tree::{Component, Node, NodeId, NodeKind, Parts, Tree};
 use crate::error::Result;
 
 pub(super) mod column;
@@ -47,17 +47,6 @@ pub struct Place {
     pub node: NodeId,
     /// What it is.
     pub what: What,
-}
-
-/// One step of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Component {
-    /// None: the tree's top node itself.
-    Top,
-    /// The key of a mapping; a scalar.
-    Key(NodeId),
-    /// The index in a sequence.
-    Index(u32),
 }
 
 /// What is at a place.
@@ -174,8 +163,7 @@ impl Outline {
 /// A collection that is being walked through.
 struct Level<'t> {
     node: Node<'t>,
-    children: Items<'t>,
-    index: u32,
+    parts: Parts<'t>,
     component: Component,
     place: Option<PlaceId>,
     /// Its children appear in the mapping around it, because `<<` merges it.
@@ -190,8 +178,7 @@ impl<'t> Level<'t> {
     fn new(node: Node<'t>, component: Component, merged: bool) -> Self {
         Self {
             node,
-            children: node.children(),
-            index: 0,
+            parts: node.parts(),
             component,
             place: None,
             merged,
@@ -200,36 +187,19 @@ impl<'t> Level<'t> {
         }
     }
 
-    /// The next child and how it is called; keys that are not scalars have no name, so their values are passed over.
-    fn next(&mut self) -> Option<(Step, Node<'t>)> {
-        if self.node.kind() == NodeKind::Sequence {
-            let item = self.children.next()?;
-            let index = self.index;
-            self.index = index.saturating_add(1);
-            let step = if self.merged {
-                Step::Merge
-            } else {
-                Step::To(Component::Index(index))
+    /// The next part and how it is called, which is nothing where `<<` merges it; keys that are not scalars have no name, so their
+    /// values are passed over.
+    fn next(&mut self, tree: &Tree) -> Option<(Option<Component>, Node<'t>)> {
+        let merged = self.merged;
+        self.parts.find_map(|(component, node)| {
+            let Component::Key(key) = component else {
+                return Some(((!merged).then_some(component), node));
             };
-            return Some((step, item));
-        }
-        loop {
-            let (key, value) = (self.children.next()?, self.children.next()?);
-            if key.is_merge() {
-                return Some((Step::Merge, value));
-            }
-            if key.text().is_some() {
-                return Some((Step::To(Component::Key(key.id())), value));
-            }
-        }
+            let key = tree.node(key)?;
+            key.text()?;
+            Some(((!key.is_merge()).then_some(component), node))
+        })
     }
-}
-
-/// From a collection to one of its children.
-#[derive(Clone, Copy)]
-enum Step {
-    To(Component),
-    Merge,
 }
 
 /// The walk through a tree, with the places that it has found so far.
@@ -270,12 +240,12 @@ impl<'t> TreeWalk<'t> {
     /// Walks through all of the tree, and then gives the links their targets that stood behind them.
     fn run(mut self) -> Outline {
         if let Some(root) = self.tree.root() {
-            self.visit(Step::To(Component::Top), root);
+            self.visit(Some(Component::Top), root);
         }
         while let Some(level) = self.stack.last_mut() {
-            match level.next() {
-                Some((step, node)) if self.is_hidden(step, node) => {}
-                Some((step, node)) => self.visit(step, node),
+            match level.next(self.tree) {
+                Some((component, node)) if self.is_hidden(component, node) => {}
+                Some((component, node)) => self.visit(component, node),
                 None => self.leave(),
             }
         }
@@ -291,11 +261,12 @@ impl<'t> TreeWalk<'t> {
         self.outline
     }
 
-    /// Notes what a child is: an array, a link or a reference; or enters the collection that it is.
-    fn visit(&mut self, step: Step, node: Node<'t>) {
-        match (step, node.kind()) {
-            (Step::Merge, NodeKind::Alias) => self.merge(node),
-            (Step::To(component), NodeKind::Alias) => {
+    /// Notes what a part is: an array, a link or a reference; or enters the collection that it is. It is merged if it has no
+    /// `component`.
+    fn visit(&mut self, component: Option<Component>, node: Node<'t>) {
+        match (component, node.kind()) {
+            (None, NodeKind::Alias) => self.merge(node),
+            (Some(component), NodeKind::Alias) => {
                 let target = node.follow();
                 if let Some(to) = self.outline.find(target.id()) {
                     self.link(component, node, to);
@@ -303,18 +274,18 @@ impl<'t> TreeWalk<'t> {
                     self.refer(component, node, uri);
                 }
             }
-            (Step::To(component), _) if node.tag().is_some_and(is_ndarray) => {
+            (Some(component), _) if node.tag().is_some_and(is_ndarray) => {
                 self.declare(component, node);
             }
             (_, NodeKind::Scalar) => {}
-            (Step::To(component), _) => {
+            (Some(component), _) => {
                 if let Some(uri) = pointer::reference(node) {
                     self.refer(component, node, uri);
                 } else {
                     self.enter(component, node, false);
                 }
             }
-            (Step::Merge, _) => self.enter(Component::Top, node, true),
+            (None, _) => self.enter(Component::Top, node, true),
         }
     }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::names::{Name, Unnamed, escape, odd_names};
 use super::outline::column::MAX_QUANTITY;
 use super::outline::pointer::reference;
-use super::outline::{Component, Outline, Place, PlaceId, What};
-use super::tree::{Node, NodeId, Tree};
+use super::outline::{Outline, Place, PlaceId, What};
+use super::tree::{Node, Tree};
 use crate::source::len_u64;
 
 /// Most bytes that the paths of all arrays and references may have together; of more than that, long ones are cut.
@@ -138,12 +138,10 @@ impl Paths {
     /// The unit that the collection around the array at a place gives to it, if that is a quantity or a table's column.
     pub(super) fn unit(&self, id: PlaceId) -> Option<&str> {
         let place = self.outline.place(id)?;
-        let Component::Key(key) = place.component else {
-            return None;
-        };
+        let key = self.tree.key(place.component)?;
         let around = self.node(place.parent)?;
         let name = around.tag()?.rsplit('/').next()?;
-        let gives = match key_text(&self.tree, key) {
+        let gives = match key {
             "value" => name.starts_with("quantity-"),
             "data" => name.starts_with("column-"),
             _ => false,
@@ -157,11 +155,8 @@ impl Paths {
 
     /// The key or index of a place in the one above it, as the tree spells it.
     fn step(&self, id: PlaceId) -> Cow<'_, str> {
-        match self.outline.place(id).map(|place| place.component) {
-            Some(Component::Key(node)) => key_text(&self.tree, node).into(),
-            Some(Component::Index(index)) => index.to_string().into(),
-            Some(Component::Top) | None => "".into(),
-        }
+        let place = self.outline.place(id);
+        place.map_or("".into(), |place| self.tree.called(place.component))
     }
 
     /// The place that a place is in.
@@ -271,11 +266,6 @@ impl Paths {
         }));
         parts.join("/")
     }
-}
-
-/// A key, as the tree spells it.
-fn key_text(tree: &Tree, id: NodeId) -> &str {
-    tree.node(id).and_then(Node::text).unwrap_or_default()
 }
 
 /// Steps as a path, see [`Paths::path`], without their middle if they are too long for a message. Of a step that is not shown

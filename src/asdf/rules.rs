@@ -17,12 +17,11 @@ mod time;
 
 use std::collections::HashSet;
 
-use fault::Step;
 pub use fault::{Fault, Faults};
 
 use super::decl::Allowance;
 use super::scalar::Value;
-use super::tree::{Items, Node, NodeId, NodeKind, Tree, quoted};
+use super::tree::{Component, Node, NodeId, NodeKind, Parts, Tree, quoted};
 
 /// Most faults that are kept.
 const MAX_FAULTS: usize = 10_000;
@@ -185,6 +184,7 @@ fn sort(node: Node<'_>) -> Option<Sort> {
 #[must_use]
 pub fn check(tree: &Tree) -> Faults {
     let mut checker = Checker {
+        tree,
         allowance: Allowance::new(tree),
         seen: HashSet::new(),
         most_seen: if tree.all().any(|node| node.kind() == NodeKind::Alias) {
@@ -213,11 +213,9 @@ pub fn check(tree: &Tree) -> Faults {
 
 /// A collection of the tree that is being walked through.
 struct Level<'t> {
-    children: Items<'t>,
-    is_list: bool,
-    index: u32,
-    /// The way from it to the child that is looked at.
-    step: Step<'t>,
+    parts: Parts<'t>,
+    /// How the part that is looked at is called.
+    step: Component,
 }
 
 /// Something that is still to be checked, as part of a tagged node.
@@ -227,7 +225,7 @@ struct Task<'t> {
     want: &'static Want,
     /// How many steps of the trail lead to the collection that it is in.
     depth: usize,
-    step: Option<Step<'t>>,
+    step: Option<Component>,
     what: Subject<'t>,
 }
 
@@ -235,12 +233,13 @@ struct Task<'t> {
 #[derive(Clone)]
 enum Subject<'t> {
     Node(Node<'t>),
-    /// The items of a list from this number on.
-    Rest(Items<'t>, u32),
+    /// These items of a list.
+    Rest(Parts<'t>),
 }
 
 /// Holds a tree against the rules, node by node.
 struct Checker<'t> {
+    tree: &'t Tree,
     allowance: Allowance,
     /// Collections that a rule has been applied to.
     seen: HashSet<(NodeId, WantId)>,
@@ -249,7 +248,7 @@ struct Checker<'t> {
     most_seen: usize,
     above: Vec<Level<'t>>,
     /// The steps from the tagged node to the collection that is being checked.
-    trail: Vec<Step<'t>>,
+    trail: Vec<Component>,
     work: Vec<Task<'t>>,
     /// With the byte of the text.
     found: Vec<(usize, Fault)>,
@@ -263,20 +262,11 @@ impl<'t> Checker<'t> {
     fn walk(&mut self, root: Node<'t>) {
         self.enter(root);
         while let Some(level) = self.above.last_mut() {
-            let Some(first) = level.children.next() else {
-                self.above.pop();
-                continue;
-            };
-            let child = if level.is_list {
-                level.step = Step::Index(level.index);
-                level.index = level.index.saturating_add(1);
-                Some(first)
+            if let Some((step, part)) = level.parts.next() {
+                level.step = step;
+                self.enter(part);
             } else {
-                level.step = Step::Key(first.text().unwrap_or_default());
-                level.children.next()
-            };
-            if let Some(child) = child {
-                self.enter(child);
+                self.above.pop();
             }
         }
     }
@@ -294,10 +284,8 @@ impl<'t> Checker<'t> {
         }
         if node.kind() != NodeKind::Scalar {
             self.above.push(Level {
-                children: node.children(),
-                is_list: node.kind() == NodeKind::Sequence,
-                index: 0,
-                step: Step::Index(0),
+                parts: node.parts(),
+                step: Component::Top,
             });
         }
     }
@@ -316,7 +304,7 @@ impl<'t> Checker<'t> {
             self.trail.truncate(task.depth);
             match task.what.clone() {
                 Subject::Node(node) => self.check(&task, node),
-                Subject::Rest(items, index) => self.next_item(task, items, index),
+                Subject::Rest(items) => self.next_item(task, items),
             }
         }
     }
@@ -328,19 +316,16 @@ impl<'t> Checker<'t> {
     }
 
     /// Goes on to the next item of a list that has to be looked at: an inline array may have millions of numbers.
-    fn next_item(&mut self, mut task: Task<'t>, mut items: Items<'t>, from: u32) {
-        let Some((index, item)) = (from..)
-            .zip(&mut items)
-            .find(|(_, item)| !task.want.takes(*item))
-        else {
+    fn next_item(&mut self, mut task: Task<'t>, mut items: Parts<'t>) {
+        let Some((step, item)) = items.find(|(_, item)| !task.want.takes(*item)) else {
             return;
         };
         let one = Task {
-            step: Some(Step::Index(index)),
+            step: Some(step),
             what: Subject::Node(item),
             ..task
         };
-        task.what = Subject::Rest(items, index.saturating_add(1));
+        task.what = Subject::Rest(items);
         self.work.push(task);
         self.work.push(one);
     }
@@ -378,7 +363,7 @@ impl<'t> Checker<'t> {
             Want::List(want) | Want::Nested(want) if found == Sort::List => {
                 let nested = matches!(task.want, Want::Nested(_));
                 let want = if nested { task.want } else { want };
-                self.go_in(task, want, node.items());
+                self.go_in(task, want, node.parts());
             }
             Want::Nested(want) => self.work.push(again(want)),
             Want::Parts(parts, most) if found == Sort::List => {
@@ -399,14 +384,14 @@ impl<'t> Checker<'t> {
         self.trail.len()
     }
 
-    fn go_in(&mut self, task: &Task<'t>, want: &'static Want, items: Items<'t>) {
+    fn go_in(&mut self, task: &Task<'t>, want: &'static Want, items: Parts<'t>) {
         let depth = self.descend(task);
         self.work.push(Task {
             rule: task.rule,
             want,
             depth,
             step: None,
-            what: Subject::Rest(items, 0),
+            what: Subject::Rest(items),
         });
     }
 
@@ -416,12 +401,12 @@ impl<'t> Checker<'t> {
             self.blame(task, node, &why);
         }
         let depth = self.descend(task);
-        for ((index, item), want) in (0..).zip(node.items()).zip(parts) {
+        for ((step, item), want) in node.parts().zip(parts) {
             self.work.push(Task {
                 rule: task.rule,
                 want,
                 depth,
-                step: Some(Step::Index(index)),
+                step: Some(step),
                 what: Subject::Node(item),
             });
         }
@@ -432,7 +417,7 @@ impl<'t> Checker<'t> {
             self.cut = true;
             return;
         };
-        let has = |name: &str| values.iter().any(|(key, _)| *key == name);
+        let has = |name: &str| values.iter().any(|(key, _, _)| *key == name);
         for key in form.required.iter().filter(|key| !has(key)) {
             self.blame(task, node, &format!("{key} is missing"));
         }
@@ -453,13 +438,13 @@ impl<'t> Checker<'t> {
             self.blame(task, node, &why);
         }
         let depth = self.descend(task);
-        for (name, value) in values {
+        for (name, key, value) in values {
             let want = form.keys.iter().find(|(key, _)| *key == name);
             self.work.extend(want.map(|(_, want)| Task {
                 rule: task.rule,
                 want,
                 depth,
-                step: Some(Step::Key(name)),
+                step: Some(Component::Key(key)),
                 what: Subject::Node(value),
             }));
         }
@@ -471,27 +456,27 @@ impl<'t> Checker<'t> {
         task: &Task<'t>,
         node: Node<'t>,
         form: &Form,
-    ) -> Option<Vec<(&'static str, Node<'t>)>> {
-        let mut values: Vec<(&'static str, Node<'t>)> = Vec::new();
+    ) -> Option<Vec<(&'static str, NodeId, Node<'t>)>> {
+        let mut values: Vec<(&'static str, NodeId, Node<'t>)> = Vec::new();
         for (rank, mapping) in node.merged().enumerate() {
             if rank > 0 && !self.allowance.take(mapping.len().saturating_add(1)) {
                 return None;
             }
             self.in_merged |= rank > 0;
-            let mut own: Vec<(&'static str, Node<'t>)> = Vec::new();
+            let mut own: Vec<(&'static str, NodeId, Node<'t>)> = Vec::new();
             for (key, value) in mapping.entries().filter(|(key, _)| !key.is_merge()) {
                 let known = form.keys.iter().find(|(name, _)| key.is_key(name));
                 if let Some(&(name, _)) = known {
-                    own.retain(|(other, _)| *other != name);
-                    own.push((name, value));
+                    own.retain(|(other, _, _)| *other != name);
+                    own.push((name, key.id(), value));
                 } else if form.closed {
                     let text = quoted(key.text().unwrap_or_default());
                     self.blame(task, key, &format!("key {text} is not allowed here"));
                 }
             }
-            for (name, value) in own {
-                if values.iter().all(|(other, _)| *other != name) {
-                    values.push((name, value));
+            for value in own {
+                if values.iter().all(|other| other.0 != value.0) {
+                    values.push(value);
                 }
             }
         }
@@ -514,7 +499,7 @@ impl<'t> Checker<'t> {
         }
         let above = self.above.iter().map(|level| level.step);
         let steps = above.chain(self.trail.iter().copied()).chain(task.step);
-        let fault = Fault::new(task.rule.name, node.place(), steps, why);
+        let fault = Fault::new(task.rule.name, self.tree, node, steps, why);
         self.found.push((node.span().start, fault));
     }
 }

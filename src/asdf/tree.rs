@@ -9,6 +9,7 @@ mod compose;
 mod node;
 mod subset;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +18,8 @@ use crate::asdf::yaml::{self, YamlFault};
 use crate::error::{Error, Place, Result};
 
 pub(in crate::asdf) use children::Children;
-pub use node::{Items, Node};
+pub(in crate::asdf) use node::Parts;
+pub use node::{Component, Node};
 pub(in crate::asdf) use subset::quoted;
 pub use subset::{Finding, Warning, Warnings};
 
@@ -158,6 +160,22 @@ impl Tree {
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<Node<'_>> {
         Node::new(self, id)
+    }
+
+    /// The text of a key; none of what has another name than that.
+    pub(in crate::asdf) fn key(&self, component: Component) -> Option<&str> {
+        match component {
+            Component::Key(key) => self.node(key)?.text(),
+            Component::Top | Component::Index(_) => None,
+        }
+    }
+
+    /// How a part is called, as the tree spells it.
+    pub(in crate::asdf) fn called(&self, component: Component) -> Cow<'_, str> {
+        match component {
+            Component::Index(index) => index.to_string().into(),
+            Component::Top | Component::Key(_) => self.key(component).unwrap_or_default().into(),
+        }
     }
 
     /// All nodes, in document order.

@@ -1,8 +1,8 @@
 //! What columns of tables say of their arrays: a name, which is a further way to the array from the table.
 
 use super::pointer::reference;
-use super::{Component, Level, Limit, Outline, TreeWalk, What};
-use crate::asdf::tree::{Node, NodeKind};
+use super::{Level, Limit, Outline, TreeWalk, What};
+use crate::asdf::tree::{Component, Node, NodeKind};
 
 /// Most entries of a quantity, table or column that is searched; they have five at most.
 pub(in crate::asdf) const MAX_QUANTITY: usize = 64;
@@ -55,7 +55,7 @@ impl<'t> TreeWalk<'t> {
     }
 
     fn is_key(&self, component: Component, text: &str) -> bool {
-        matches!(component, Component::Key(key) if self.tree.node(key).is_some_and(|key| key.text() == Some(text)))
+        self.tree.key(component) == Some(text)
     }
 
     /// Links to the data of a column from the table so far down the stack, at a node of the table. A name that the table has

@@ -3,8 +3,8 @@
 //! A key of the mapping hides those of the same text that are merged, and a key of an earlier merge those of a later one,
 //! also where it leads to no array.
 
-use super::{Component, Limit, PlaceId, Step, TreeWalk};
-use crate::asdf::tree::{Node, NodeKind};
+use super::{Limit, PlaceId, TreeWalk};
+use crate::asdf::tree::{Component, Node, NodeKind};
 
 impl<'t> TreeWalk<'t> {
     /// Links to what an alias behind `<<` merges into the mapping around it.
@@ -40,7 +40,7 @@ impl<'t> TreeWalk<'t> {
     /// Whether a component of `from` is a key that appears in the mapping which an alias merges it into. It is taken there from
     /// now on.
     fn may_merge(&mut self, alias: Node<'t>, from: PlaceId, component: Component) -> bool {
-        let text = self.text(component);
+        let text = self.tree.key(component);
         let Some(text) = text.filter(|text| !self.columns.contains(&(from, text))) else {
             return false;
         };
@@ -55,16 +55,16 @@ impl<'t> TreeWalk<'t> {
     }
 
     /// Whether a child of the collection at the top of the stack is hidden from the mapping that `<<` merges it into.
-    pub(super) fn is_hidden(&mut self, step: Step, node: Node<'t>) -> bool {
+    pub(super) fn is_hidden(&mut self, component: Option<Component>, node: Node<'t>) -> bool {
         let merged = self.stack.last().is_some_and(|level| level.merged);
-        let Step::To(component) = step else {
+        let Some(component) = component else {
             return false;
         };
         if !merged || node.kind() == NodeKind::Scalar {
             return false;
         }
         let below = self.stack.len().checked_sub(2);
-        let text = self.text(component);
+        let text = self.tree.key(component);
         text.zip(below)
             .is_some_and(|(text, below)| self.is_taken(node, below, text))
     }
@@ -105,14 +105,6 @@ impl<'t> TreeWalk<'t> {
             }
         }
         false
-    }
-
-    /// The text of a key.
-    fn text(&self, component: Component) -> Option<&'t str> {
-        match component {
-            Component::Key(key) => self.tree.node(key)?.text(),
-            Component::Top | Component::Index(_) => None,
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! References: a link to what a `$ref` in the tree leads to, a note of one into another file.
 
-use super::{Component, Limit, TreeWalk, What};
+use super::{Limit, TreeWalk, What};
 use crate::asdf::decl::is_ndarray;
-use crate::asdf::tree::{Node, NodeKind};
+use crate::asdf::tree::{Component, Node, NodeKind};
 
 /// Bytes of a repeated URI that cost as much as a node.
 const REPEATED_UNIT: usize = 64;

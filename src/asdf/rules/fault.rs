@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::asdf::paths::brief;
+use crate::asdf::tree::{Component, Node, Tree};
 use crate::error::Place;
 
 /// Bytes of a key that are looked at from its start, and from its end, to tell paths apart.
@@ -20,7 +21,7 @@ pub struct Fault {
     pub path: String,
     /// What was found versus allowed.
     pub why: String,
-    /// A hash of the path in which all items of a list are alike.
+    /// A hash of the path in which all items of a list are alike, and so are keys that only differ in the middle.
     way: u64,
 }
 
@@ -31,19 +32,25 @@ impl std::fmt::Display for Fault {
 }
 
 impl Fault {
-    /// What is wrong with the value that `steps` lead to.
-    pub(super) fn new<'t>(
+    /// What is wrong with the node of `tree` that `steps` lead to.
+    pub(super) fn new(
         rule: &'static str,
-        place: Place,
-        steps: impl Iterator<Item = Step<'t>> + Clone,
+        tree: &Tree,
+        node: Node<'_>,
+        steps: impl Iterator<Item = Component> + Clone,
         why: &str,
     ) -> Self {
         let mut way = DefaultHasher::new();
-        steps.clone().for_each(|step| step.hash(&mut way));
-        let steps: Vec<Cow<'_, str>> = steps.map(Step::text).collect();
+        for step in steps.clone() {
+            match step {
+                Component::Index(_) => usize::MAX.hash(&mut way),
+                key => hash_key(tree.key(key).unwrap_or_default(), &mut way),
+            }
+        }
+        let steps: Vec<Cow<'_, str>> = steps.map(|step| tree.called(step)).collect();
         Self {
             rule,
-            place,
+            place: node.place(),
             path: brief(&steps),
             why: why.to_owned(),
             way: way.finish(),
@@ -73,31 +80,11 @@ pub struct Faults {
     pub cut: bool,
 }
 
-/// One step of a path.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Step<'t> {
-    Key(&'t str),
-    Index(u32),
-}
-
-impl<'t> Step<'t> {
-    fn text(self) -> Cow<'t, str> {
-        match self {
-            Self::Key(key) => key.into(),
-            Self::Index(index) => index.to_string().into(),
-        }
-    }
-
-    /// Adds to the hash of a path, in which keys that only differ in the middle are alike, as are all indices.
-    fn hash(self, hasher: &mut DefaultHasher) {
-        if let Self::Key(key) = self {
-            let bytes = key.as_bytes();
-            let end = bytes.len().saturating_sub(MAX_HASHED);
-            bytes.len().hash(hasher);
-            bytes.get(..MAX_HASHED).unwrap_or(bytes).hash(hasher);
-            bytes.get(end..).hash(hasher);
-        } else {
-            usize::MAX.hash(hasher);
-        }
-    }
+/// Adds a key to the hash of a path, in which those that only differ in the middle are alike.
+fn hash_key(key: &str, hasher: &mut DefaultHasher) {
+    let bytes = key.as_bytes();
+    let end = bytes.len().saturating_sub(MAX_HASHED);
+    bytes.len().hash(hasher);
+    bytes.get(..MAX_HASHED).unwrap_or(bytes).hash(hasher);
+    bytes.get(end..).hash(hasher);
 }

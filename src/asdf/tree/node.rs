@@ -109,36 +109,33 @@ impl<'t> Node<'t> {
         self.len() == 0
     }
 
-    /// All children of a collection: items, or keys and values by turns.
-    pub(in crate::asdf) fn children(self) -> Items<'t> {
+    /// What a collection is made of: the items of a sequence, or the values of a mapping as they are written, those of `<<` among
+    /// them; each with how it is called there.
+    pub(in crate::asdf) fn parts(self) -> Parts<'t> {
         let node = self.follow();
-        Items {
+        Parts {
             tree: self.tree,
             next: node.id.saturating_add(1),
             left: match node.raw.kind {
                 NodeKind::Sequence | NodeKind::Mapping => node.raw.len,
                 NodeKind::Scalar | NodeKind::Alias => 0,
             },
+            index: (node.raw.kind == NodeKind::Sequence).then_some(0),
         }
     }
 
     /// The items of a sequence; none of anything else.
-    #[must_use]
-    pub fn items(self) -> Items<'t> {
-        let mut items = self.children();
-        if self.follow().raw.kind != NodeKind::Sequence {
-            items.left = 0;
-        }
-        items
+    pub fn items(self) -> impl Iterator<Item = Self> + use<'t> {
+        let mut parts = self.parts();
+        parts.left = if parts.index.is_some() { parts.left } else { 0 };
+        std::iter::from_fn(move || parts.child())
     }
 
     /// The keys and values of a mapping as they are written, `<<` among them; none of anything else.
     pub fn entries(self) -> impl Iterator<Item = (Self, Self)> + use<'t> {
-        let mut children = self.children();
-        if self.follow().raw.kind != NodeKind::Mapping {
-            children.left = 0;
-        }
-        std::iter::from_fn(move || Some((children.next()?, children.next()?)))
+        let mut parts = self.parts();
+        parts.left = if parts.index.is_none() { parts.left } else { 0 };
+        std::iter::from_fn(move || Some((parts.child()?, parts.child()?)))
     }
 
     /// The value of a string key, as PyYAML finds it: the mapping's own last one first, then those merged with `<<`.
@@ -211,22 +208,48 @@ impl<'t> Node<'t> {
     }
 }
 
-/// The children of a collection, in order.
+/// How a part of a collection is called there: one step of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Component {
+    /// It is no part of anything: the tree's top node itself.
+    Top,
+    /// The key of a mapping.
+    Key(NodeId),
+    /// The index in a sequence.
+    Index(u32),
+}
+
+/// The parts of a collection that are still to come, in order.
 #[derive(Debug, Clone)]
-pub struct Items<'t> {
+pub(in crate::asdf) struct Parts<'t> {
     tree: &'t Tree,
     next: u32,
     left: u32,
+    /// That of the next item of a sequence; none of a mapping.
+    index: Option<u32>,
 }
 
-impl<'t> Iterator for Items<'t> {
-    type Item = Node<'t>;
-
-    fn next(&mut self) -> Option<Node<'t>> {
+impl<'t> Parts<'t> {
+    /// The next item, or the next key or value, which take turns.
+    fn child(&mut self) -> Option<Node<'t>> {
         self.left = self.left.checked_sub(1)?;
         let node = self.tree.node(NodeId(self.next))?;
         self.next = node.behind().0;
         Some(node)
+    }
+}
+
+impl<'t> Iterator for Parts<'t> {
+    type Item = (Component, Node<'t>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let first = self.child()?;
+        let Some(index) = &mut self.index else {
+            return Some((Component::Key(first.id()), self.child()?));
+        };
+        let component = Component::Index(*index);
+        *index = index.saturating_add(1);
+        Some((component, first))
     }
 }
 
