@@ -77,7 +77,7 @@
 //! - Before the commit, FILE is as it was.
 //! - At the commit, the record is taken away again and that synced. FILE is as it was, but unless all of this succeeds a crash may
 //!   make it new.
-//! - After the commit, the save has happened. FILE is read through the record ([`Unfinished`]) until J3 to J5 are done, or by the
+//! - After the commit, the save has happened. FILE is read through the record ([`Committed::bytes`]) until J3 to J5 are done, or by the
 //!   next mount.
 //! - After the exchange of names in R, they are exchanged back. Where that can't be done, FILE is new, but a crash may bring the
 //!   old one back.
@@ -140,8 +140,7 @@ pub use recovery::Recovery;
 use recovery::Shown;
 pub use whole::{WholeBlock, whole};
 pub use writer::{
-    Committed, Method, RawFailure, RawWrite, Refusal, SaveOptions, Unfinished, Writable, Writer,
-    writable,
+    Committed, Method, RawFailure, RawWrite, Refusal, SaveOptions, Writable, Writer, writable,
 };
 
 /// A file that is only read.

@@ -28,10 +28,9 @@ use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 
-use unsettled::{Done, Unsettled};
+use unsettled::Unsettled;
 
 pub use raw_write::{RawFailure, RawWrite};
-pub use unsettled::Unfinished;
 
 /// What the user allows a save to do.
 #[derive(Debug, Clone, Copy)]
@@ -106,8 +105,11 @@ pub struct Committed<F> {
     pub method: Method,
     /// Bytes that were written, the journal included.
     pub written: u64,
-    /// What is missing of it, if not all could be done.
-    pub unfinished: Option<Unfinished>,
+    /// Why not all of it is done, if that is so. The journal of a save in place outlives a crash, and makes FILE new at the next save
+    /// or mount; where a new file took FILE's name, a crash may bring the old one back.
+    pub unfinished: Option<Error>,
+    /// The bytes of FILE as they will be, where the journal is yet to make them so.
+    pub bytes: Option<Arc<dyn Source>>,
 }
 
 /// One file that is open for writing, locked for as long as this lives.
@@ -260,25 +262,33 @@ impl<S: Store> Writer<S> {
             Some(changes) => inplace::record(&*old, changes, plan.layout().len)?,
             None => None,
         };
+        let mut save = Committed {
+            file: self.file.clone(),
+            scan: next,
+            method: Method::Nothing,
+            written: 0,
+            unfinished: None,
+            bytes: None,
+        };
         if record.as_ref().is_some_and(Record::is_empty) {
-            return Ok(self.nothing(next));
+            return Ok(save);
         }
         self.alone()?;
         // known before the first byte changes, so that nothing has to be read behind the commit
-        let baseline = self.baseline.succeeded_by(&bytes, &next)?;
+        let baseline = self.baseline.succeeded_by(&bytes, &save.scan)?;
         let done = match record {
-            Some(record) if self.options.replace => match self.replace(plan) {
-                Err(SaveFailure::Impossible(_)) => self.in_place(plan, record, observer),
+            Some(record) if self.options.replace => match self.replace(plan, &mut save) {
+                Err(SaveFailure::Impossible(_)) => self.in_place(plan, record, &mut save, observer),
                 done => done,
             },
-            Some(record) => match self.in_place(plan, record, observer) {
-                Err(SaveFailure::Impossible(_)) => self.replace(plan),
+            Some(record) => match self.in_place(plan, record, &mut save, observer) {
+                Err(SaveFailure::Impossible(_)) => self.replace(plan, &mut save),
                 done => done,
             },
-            None => self.make_room(plan, &*old, observer),
+            None => self.make_room(plan, &*old, &mut save, observer),
         };
         match done {
-            Ok(done) => self.done(next, baseline, done, old),
+            Ok(()) => self.done(save, baseline, old),
             Err(SaveFailure::Impossible(why)) => Err(Error::NoRoom { why, limit: false }),
             Err(SaveFailure::Refused(error)) => Err(error),
             Err(SaveFailure::Unsure(error) | SaveFailure::Unfinished(error)) => {
@@ -316,8 +326,9 @@ impl<S: Store> Writer<S> {
         &mut self,
         plan: &Plan,
         mut record: Record,
+        save: &mut Committed<S::File>,
         observer: &mut dyn FnMut(),
-    ) -> Result<Done, SaveFailure> {
+    ) -> Result<(), SaveFailure> {
         let mut extents = record.ranges.iter().map(Range::extent);
         if plan.moves() || extents.any(|extent| self.layout.holds_data(extent)) {
             observer();
@@ -331,11 +342,11 @@ impl<S: Store> Writer<S> {
             record.id = self.baseline.stat.id;
             match self.journaled(&file, &record).with_sidecar() {
                 Err(SaveFailure::Impossible(_)) if !only_beside => record.id = (0, 0),
-                done => return self.outcome(done, record, true),
+                done => return self.outcome(done, record, true, save),
             }
         }
         let done = self.journaled(&file, &record).with_tail();
-        self.outcome(done, record, false)
+        self.outcome(done, record, false, save)
     }
 
     fn journaled<'a>(&'a self, file: &'a S::File, record: &'a Record) -> InPlace<'a, S> {
@@ -361,15 +372,16 @@ impl<S: Store> Writer<S> {
         &mut self,
         plan: &Plan,
         old: &dyn Source,
+        save: &mut Committed<S::File>,
         observer: &mut dyn FnMut(),
-    ) -> Result<Done, SaveFailure> {
+    ) -> Result<(), SaveFailure> {
         if plan.in_place().is_none() && !self.options.grow {
             let why = "the edit moves blocks of the file, which -o grow=never forbids".to_owned();
             return Err(Error::NoRoom { why, limit: true }.into());
         }
         let (why, limit) = match self.copy_limit(plan)? {
             Some(why) => (why, true),
-            None => match self.replace(plan) {
+            None => match self.replace(plan, save) {
                 Err(SaveFailure::Impossible(why)) => (why, false),
                 done => return done,
             },
@@ -377,7 +389,7 @@ impl<S: Store> Writer<S> {
         // few bytes may move in place, all of them in the journal
         let changes = plan.segments().changes();
         if let Some(record) = inplace::record(old, changes, plan.layout().len)? {
-            return self.in_place(plan, record, observer);
+            return self.in_place(plan, record, save, observer);
         }
         let why = format!("the edit needs a new copy of the file, but {why}");
         Err(Error::NoRoom { why, limit }.into())
@@ -393,7 +405,7 @@ impl<S: Store> Writer<S> {
     }
 
     /// R.
-    fn replace(&mut self, plan: &Plan) -> Result<Done, SaveFailure> {
+    fn replace(&mut self, plan: &Plan, save: &mut Committed<S::File>) -> Result<(), SaveFailure> {
         let grain = self.grain();
         let replace = Replace {
             store: &self.store,
@@ -410,48 +422,26 @@ impl<S: Store> Writer<S> {
         if let Some(error) = &unsynced {
             self.leave(Unsettled::Name, error);
         }
-        Ok(Done {
-            unfinished: unsynced,
-            ..Done::whole(Method::Replaced, copy.written)
-        })
+        (save.method, save.written) = (Method::Replaced, copy.written);
+        save.unfinished = unsynced;
+        Ok(())
     }
 
     /// Takes in what FILE now is. `old` is the file that was there before, as it is now.
     fn done(
         &mut self,
-        next: Scan,
+        mut save: Committed<S::File>,
         baseline: Baseline,
-        done: Done,
         old: Arc<dyn Source>,
     ) -> Result<Committed<S::File>> {
-        self.layout = next.layout.clone();
+        self.layout = save.scan.layout.clone();
         self.baseline = baseline;
         self.baseline.renew(&self.store, &self.file);
-        let lasts = done.method == Method::InPlace;
-        let bytes = if lasts {
-            self.seen(old)?
-        } else {
-            Arc::new(StoreSource::new(&self.store, &self.file, next.layout.len))
-        };
-        let unfinished = done.unfinished.map(|why| Unfinished { why, lasts, bytes });
-        Ok(Committed {
-            file: self.file.clone(),
-            scan: next,
-            method: done.method,
-            written: done.written,
-            unfinished,
-        })
-    }
-
-    /// A save that had nothing to do.
-    fn nothing(&self, next: Scan) -> Committed<S::File> {
-        Committed {
-            file: self.file.clone(),
-            scan: next,
-            method: Method::Nothing,
-            written: 0,
-            unfinished: None,
+        save.file = self.file.clone();
+        if save.unfinished.is_some() && save.method == Method::InPlace {
+            save.bytes = Some(self.seen(old)?);
         }
+        Ok(save)
     }
 
     /// The name of the file beside FILE that holds a text which an earlier mount refused, if there is one and this one has refused none.

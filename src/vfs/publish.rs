@@ -11,8 +11,7 @@ use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
 use crate::error::Error as Library;
 use crate::save::edit::{BlockEdit, Edit};
-use crate::save::{Committed, Method, Unfinished, Writer};
-use crate::source::Source;
+use crate::save::{Committed, Method, Writer};
 
 /// A save that has happened.
 #[derive(Default)]
@@ -81,20 +80,28 @@ impl Vfs {
     ) -> Option<Error> {
         self.saver.note(writer);
         let old = self.state();
-        let how = match committed.method {
+        let (how, follows) = match committed.method {
             Method::Nothing => return None,
-            Method::Replaced => "by replacing the file",
-            Method::InPlace => "in place",
+            Method::Replaced => (
+                "by replacing the file",
+                "a crash may bring the old file back",
+            ),
+            Method::InPlace => ("in place", "the next save or mount finishes it"),
         };
-        let (bytes, unfinished) = committed.unfinished.map(unfinished).unzip();
+        let unfinished = committed.unfinished;
+        let unfinished = unfinished.map(|why| Error::Unfinished(why, follows));
         let (sum, text) = match known {
             Precomputed::Nothing => (None, None),
             Precomputed::Sum(n, state) => (Some((n, state)), None),
             Precomputed::Text(text) => (None, Some(text)),
         };
-        let snapshot =
-            old.snapshot
-                .succeeded_by(committed.file, bytes, committed.scan, replaced, text);
+        let snapshot = old.snapshot.succeeded_by(
+            committed.file,
+            committed.bytes,
+            committed.scan,
+            replaced,
+            text,
+        );
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
@@ -118,16 +125,6 @@ pub(super) enum Precomputed {
     Sum(usize, ChecksumState),
     /// The text.
     Text(CheckedText),
-}
-
-/// The bytes to show of a save that is not finished, and what to say of it.
-fn unfinished(left: Unfinished) -> (Arc<dyn Source>, Error) {
-    let follows = if left.lasts {
-        "the next save or mount finishes it"
-    } else {
-        "a crash may bring the old file back"
-    };
-    (left.bytes, Error::Unfinished(left.why, follows))
 }
 
 /// What the kernel knows of the old state that is not so in the new one.

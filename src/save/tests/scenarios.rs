@@ -10,7 +10,8 @@ use crate::asdf::sample::{Sample, block_with};
 use crate::error::Result;
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::save::plan::Pad;
-use crate::save::writer::{SaveOptions, Writer};
+use crate::save::view::StoreSource;
+use crate::save::writer::{Method, SaveOptions, Writer};
 use crate::source::read_all;
 
 /// The name of the file that is saved.
@@ -79,12 +80,15 @@ impl Scenario {
         let mut writer = self.open(disk);
         disk.arm(trouble);
         let saved = match writer.save(&self.edit) {
-            Ok(committed) => match committed.unfinished {
-                None => Saved::Acknowledged,
-                Some(left) => Saved::Unfinished {
-                    now: read_all(&*left.bytes, 1 << 20).ok(),
-                    lasts: left.lasts,
+            Ok(committed) if committed.unfinished.is_none() => Saved::Acknowledged,
+            Ok(committed) => Saved::Unfinished {
+                now: match &committed.bytes {
+                    Some(bytes) => read_all(&**bytes, 1 << 20).ok(),
+                    None => StoreSource::open(disk, &committed.file)
+                        .and_then(|file| read_all(&file, 1 << 20))
+                        .ok(),
                 },
+                lasts: committed.method == Method::InPlace,
             },
             Err(_) => Saved::Refused,
         };

@@ -99,7 +99,7 @@ impl<S: Store> Writer<S> {
         begun: &Committed<S::File>,
     ) -> Result<Committed<S::File>> {
         if let Some(left) = &begun.unfinished {
-            return Err(left.why.clone());
+            return Err(left.clone());
         }
         self.write_data(write)?;
         let md5 = (write.md5)()?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Method, Writer};
+use super::{Committed, Method, Writer};
 use crate::error::{Error, Result};
 use crate::save::inplace::{SaveFailure, written};
 use crate::save::journal::Record;
@@ -11,35 +11,6 @@ use crate::save::rope::Rope;
 use crate::save::store::Store;
 use crate::save::view::StoreSource;
 use crate::source::{Source, Window};
-
-/// What is missing of a save that has happened.
-pub struct Unfinished {
-    /// What went wrong.
-    pub why: Error,
-    /// Whether it outlives a crash: its journal makes FILE new at the next save or mount. Else a crash may bring the old file back.
-    pub lasts: bool,
-    /// The bytes of FILE as they will be.
-    pub bytes: Arc<dyn Source>,
-}
-
-/// What one of the ways to save has done.
-pub(super) struct Done {
-    pub(super) method: Method,
-    /// Bytes that were written.
-    pub(super) written: u64,
-    /// Why not all of it is done.
-    pub(super) unfinished: Option<Error>,
-}
-
-impl Done {
-    pub(super) fn whole(method: Method, written: u64) -> Self {
-        Self {
-            method,
-            written,
-            unfinished: None,
-        }
-    }
-}
 
 /// What a save has left to do.
 pub(super) enum Unsettled {
@@ -74,20 +45,21 @@ impl Unsettled {
 }
 
 impl<S: Store> Writer<S> {
-    /// What came of a save in place. What it has left to do, if anything, is kept for [`Writer::settle`].
+    /// Notes in `save` what came of it in place. What it has left to do, if anything, is kept for [`Writer::settle`].
     pub(super) fn outcome(
         &mut self,
         done: Result<(), SaveFailure>,
         record: Record,
         sidecar: bool,
-    ) -> Result<Done, SaveFailure> {
+        save: &mut Committed<S::File>,
+    ) -> Result<(), SaveFailure> {
+        (save.method, save.written) = (Method::InPlace, written(&record));
         let (error, committed) = match done {
-            Ok(()) => return Ok(Done::whole(Method::InPlace, written(&record))),
+            Ok(()) => return Ok(()),
             Err(SaveFailure::Unsure(error)) => (error, false),
             Err(SaveFailure::Unfinished(error)) => (error, true),
             Err(refused) => return Err(refused),
         };
-        let written = written(&record);
         let left = Unsettled::InPlace {
             record,
             sidecar,
@@ -97,10 +69,8 @@ impl<S: Store> Writer<S> {
         if !committed {
             return Err(SaveFailure::Refused(error));
         }
-        Ok(Done {
-            unfinished: Some(error),
-            ..Done::whole(Method::InPlace, written)
-        })
+        save.unfinished = Some(error);
+        Ok(())
     }
 
     /// Notes what a save has left. No other may follow, unless this one failed for want of room.
