@@ -24,7 +24,7 @@ const STEP: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Baseline {
     pub(super) stat: Stat,
-    text: Arc<Vec<u8>>,
+    pub(super) text: Arc<Vec<u8>>,
     rest: Digest,
     /// The byte that fills the space between the text and the first block; zero if that is empty or holds several values.
     pub(super) padding: u8,
@@ -79,18 +79,17 @@ impl Baseline {
         Ok(now)
     }
 
-    /// Keeps the text of `before` if it is the same: that one is shown, and a text may be long.
-    pub(super) fn share_text(mut self, before: &Self) -> Self {
-        if self.text == before.text {
-            self.text = Arc::clone(&before.text);
+    /// Keeps `shown` as the text if it is the same: a text may be long.
+    pub(super) fn share_text(&mut self, shown: &Arc<Vec<u8>>) {
+        if self.text == *shown {
+            self.text = Arc::clone(shown);
         }
-        self
     }
 
     /// What FILE is to be after a save: `bytes`, which have been scanned. Which file it is, and its times, are those of before.
     pub(super) fn succeeded_by(&self, bytes: &dyn Source, next: &Scan) -> Result<Self> {
         let (rest, padding) = rest(bytes, &next.layout)?;
-        let next = Self {
+        let mut next = Self {
             stat: Stat {
                 size: next.layout.len,
                 ..self.stat
@@ -101,7 +100,8 @@ impl Baseline {
             torn: self.torn,
             timed: false,
         };
-        Ok(next.share_text(self))
+        next.share_text(&self.text);
+        Ok(next)
     }
 
     /// Takes in which file it is, and its times, after a save. If `fstat` fails, the next comparison goes by content alone.
@@ -278,6 +278,25 @@ mod tests {
             .unwrap();
         sim.unlink(NAME.as_ref()).unwrap();
         assert!(matches!(writer.reload(), Err(Error::Stale { .. })));
+    }
+
+    /// A file that is opened for writing after it was shown was in memory twice.
+    #[test]
+    fn of_two_texts_that_are_the_same_one_is_kept() {
+        let sample = Sample::new().block(b"abc");
+        let sim = Arc::new(Sim::new(NAME.as_ref(), &sample.bytes()));
+        let opened = Writer::open_in(Arc::clone(&sim), NAME.as_ref(), SaveOptions::default());
+        let Ok(mut opened) = opened else {
+            panic!("it can be opened");
+        };
+        let (shown, other) = (Arc::new(Sample::TREE.to_vec()), Arc::new(vec![b'#']));
+        opened.writer.share_text(&shown);
+        opened.writer.share_text(&other);
+        assert_eq!(
+            (Arc::strong_count(&shown), Arc::strong_count(&other)),
+            (2, 1)
+        );
+        assert!(matches!(opened.writer.reload(), Ok(Reload::Same)));
     }
 
     /// What was changed behind the scan was in the baseline all the same, and so was never read.

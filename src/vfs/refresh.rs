@@ -99,15 +99,20 @@ impl Vfs {
     /// FILE, opened for writing, and shown as it is then.
     fn open_writer(&self, options: crate::save::SaveOptions) -> super::Result<Writer> {
         let opened = Writer::open(self.saver.file.clone(), options);
-        let opened = opened.map_err(|refusal| match refusal {
-            Refusal::Locked { .. } => Refused::Busy("another mount has FILE open for writing"),
-            Refusal::Unwritable(error) => error.into(),
-        })?;
+        let mut writer = match opened {
+            Ok(opened) => opened.writer,
+            Err(Refusal::Locked { .. }) => {
+                return Err(Refused::Busy("another mount has FILE open for writing"));
+            }
+            Err(Refusal::Unwritable(error)) => return Err(error.into()),
+        };
         self.catch_up(None);
-        let meta = opened.writer.file().metadata();
+        let meta = writer.file().metadata();
         let meta = meta.map_err(|cause| Error::io("reading the file's attributes", cause))?;
-        if is_of(&self.state(), &Stat::from(&meta)) {
-            return Ok(opened.writer);
+        let state = self.state();
+        if is_of(&state, &Stat::from(&meta)) {
+            writer.share_text(state.snapshot.text());
+            return Ok(writer);
         }
         // another program has written it since it was locked, or an interrupted save was finished just now
         let why = "the file was changed while it was opened for writing".to_owned();

@@ -1,6 +1,7 @@
 //! Whether another program has changed FILE, and what it is then.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use super::{Refusal, Writer, locked, writable};
 use crate::asdf::scan::Scan;
@@ -46,6 +47,11 @@ impl<S: Store> Writer<S> {
             .compared(store, &self.name, file, &*view, &self.layout)
     }
 
+    /// Takes the text that is shown for the one that was read, where both are the same, so that there is one of them in memory.
+    pub fn share_text(&mut self, shown: &Arc<Vec<u8>>) {
+        self.baseline.share_text(shown);
+    }
+
     /// Has [`Writer::reload`] read FILE once more, because the caller did not show what it found last.
     pub fn distrust(&mut self) {
         self.baseline.torn = true;
@@ -73,7 +79,9 @@ impl<S: Store> Writer<S> {
         };
         let read = Scanned::of(&self.store, &file)?;
         writable(&read.scan.layout)?;
-        self.baseline = Baseline::of(&self.store, &file, &read)?.share_text(&self.baseline);
+        let mut baseline = Baseline::of(&self.store, &file, &read)?;
+        baseline.share_text(&self.baseline.text);
+        self.baseline = baseline;
         self.layout = read.scan.layout.clone();
         self.file = file;
         if self.unsettled.take().is_some() && same && self.broken.is_none() {
