@@ -131,6 +131,15 @@ impl Edit {
         }
     }
 
+    /// Sets the checksum of the blocks that it stores.
+    pub fn set_checksum(&mut self, md5: [u8; 16]) {
+        for block in &mut self.blocks {
+            if let BlockEdit::Replace { stored, .. } | BlockEdit::Append(stored) = block {
+                stored.checksum = md5;
+            }
+        }
+    }
+
     /// A change of one block and nothing else.
     #[must_use]
     pub fn block(edit: BlockEdit) -> Self {

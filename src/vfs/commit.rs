@@ -132,43 +132,37 @@ impl Vfs {
         draft.spoilt().map_or(Ok(()), Err)?;
         let (mut writer, state) = self.begin_save()?;
         let n = draft.block;
-        Self::check_resize(&state.snapshot, n, draft.overlay.len())?;
-        self.check_room(&writer, &state, draft)?;
+        let len = draft.overlay.len();
+        Self::check_resize(&state.snapshot, n, len)?;
         let header = state.snapshot.layout().blocks.get(n);
+        let coded = header.filter(|header| header.compression != [0; 4]);
+        // A hole in it costs nothing yet, but would take as long as it is to digest or encode, while no other save runs.
+        let mut edit = None;
+        if coded.is_some() {
+            // how short a codec makes it is not known before
+            self.check_room_for(n, len)?;
+        } else {
+            edit = edit_of_raw(&state, draft)?;
+            let growth = edit.as_ref().map_or(Ok(0), |edit| writer.growth(edit))?;
+            self.check_free(n, growth)?;
+        }
         let (what, sum) = match header {
             Some(header) => ("saved", Sum::of(&state.snapshot, header, draft)?),
             None => ("added", Sum::Stored),
         };
         let what = format!("block {n} {what}");
-        let edit = match header.filter(|header| header.compression != [0; 4]) {
-            Some(header) => {
-                let stored = self.reencoded(&state.snapshot, header, draft, &sum)?;
-                Some(Edit::block(BlockEdit::Replace { n, stored }))
-            }
-            None => edit_of_raw(&state, draft, &sum)?,
-        };
+        if let Some(header) = coded {
+            let stored = self.reencoded(&state.snapshot, header, draft, &sum)?;
+            edit = Some(Edit::block(BlockEdit::Replace { n, stored }));
+        } else if let Some(edit) = &mut edit {
+            edit.set_checksum(sum.over(&*draft.overlay)?);
+        }
         let saved = match edit {
             Some(edit) => self.commit(&mut writer, &edit, &what, sum.known(n))?,
             None => self.write_in_place(&mut writer, draft, &sum, &what)?,
         };
         drop(self.announce_block(&state, n));
         Ok(saved)
-    }
-
-    /// That the disk could hold an edited block. A hole in it costs nothing yet, but would take as long as it is to digest or
-    /// encode, while no other save runs.
-    fn check_room(&self, writer: &Writer, state: &State, draft: &BlockDraft) -> Result<()> {
-        let n = draft.block;
-        let header = state.snapshot.layout().blocks.get(n);
-        let growth = if header.is_some_and(|header| header.compression != [0; 4]) {
-            // how short a codec makes it is not known before
-            let now = state.snapshot.block_len(n).unwrap_or(0);
-            draft.overlay.len().saturating_sub(now)
-        } else {
-            let edit = edit_of_raw(state, draft, &Sum::None)?;
-            edit.map_or(Ok(0), |edit| writer.growth(&edit))?
-        };
-        self.check_free(n, growth)
     }
 
     /// That the disk has room for all bytes of a block anew, before any of them is encoded: a hole may be longer than any disk.
@@ -397,20 +391,20 @@ fn pages_of(state: &State, n: usize) -> Vec<Invalidation> {
     nodes.map(Invalidation::Pages).collect()
 }
 
-/// The edit that saves a raw block, or a new one; nothing if its bytes are written where they are.
-fn edit_of_raw(state: &State, draft: &BlockDraft, sum: &Sum) -> Result<Option<Edit>> {
+/// The edit that saves a raw block, or a new one, without its checksum; nothing if its bytes are written where they are.
+fn edit_of_raw(state: &State, draft: &BlockDraft) -> Result<Option<Edit>> {
     let n = draft.block;
     let Some(header) = state.snapshot.layout().blocks.get(n) else {
         check_counted(&state.snapshot)?;
         return Ok(Some(Edit {
             text: Some(Arc::clone(state.snapshot.text())),
-            blocks: vec![BlockEdit::Append(raw(&draft.overlay, sum)?)],
+            blocks: vec![BlockEdit::Append(StoredBlock::raw(draft.overlay.clone()))],
         }));
     };
     if !header.streamed() && draft.overlay.keeps_length() {
         return Ok(None);
     }
-    let stored = resized(draft, sum)?;
+    let stored = resized(draft)?;
     Ok(Some(Edit::block(BlockEdit::Replace { n, stored })))
 }
 
@@ -439,17 +433,9 @@ fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Resu
     })
 }
 
-/// A raw block of the bytes of a source.
-fn raw(bytes: &Arc<crate::source::Overlay>, sum: &Sum) -> Result<StoredBlock> {
-    Ok(StoredBlock {
-        checksum: sum.over(&**bytes)?,
-        ..StoredBlock::raw(bytes.clone())
-    })
-}
-
 /// A raw block of another length: what was not written over stays where it is.
-fn resized(draft: &BlockDraft, sum: &Sum) -> Result<StoredBlock> {
-    let mut stored = raw(&draft.overlay, sum)?;
+fn resized(draft: &BlockDraft) -> Result<StoredBlock> {
+    let mut stored = StoredBlock::raw(draft.overlay.clone());
     stored.pieces = draft
         .overlay
         .parts()
