@@ -179,10 +179,9 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
     let line =
         FirstLine::parse(text, true).map_err(|error| rejected(error, "put back the first line"))?;
     let found = read_text(&Memory::shared(Arc::clone(text)), &line)?;
-    let last = place_of_end(&found.bytes);
     if found.bytes.len() < text.len() {
         return refuse(
-            last,
+            place_of_end(&found.bytes),
             "there is text behind the `...` line that ends the tree",
             "remove it, or the early `...`",
         );
@@ -193,7 +192,7 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
         .find(|line| !line.is_empty());
     if !found.has_tree || ends.is_none_or(|line| line.trim_ascii_end() != b"...") {
         return refuse(
-            last,
+            place_of_end(&found.bytes),
             "the tree does not end in a `...` line",
             "end it with a line of three dots",
         );

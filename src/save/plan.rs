@@ -28,10 +28,8 @@ use std::sync::Arc;
 
 use super::edit::{BlockEdit, Edit, Piece, StoredBlock, no_such_block};
 use super::rope::{Rope, Segment, Segments, sum};
-use crate::asdf::dialect::BLOCK_MAGIC;
 use crate::asdf::header::{BlockHeader, STREAMED};
 use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
-use crate::asdf::text::TEXT_LIMIT;
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
 
@@ -72,9 +70,6 @@ impl Plan {
         if !layout.dialect.writable {
             let why = format!("{} files are read only", layout.dialect.name);
             return Err(Error::unsupported(Place::File, why));
-        }
-        if let Some(text) = &edit.text {
-            check_text(text)?;
         }
         let mut blocks: Vec<Next> = (0..layout.blocks.len())
             .filter_map(|n| Next::kept(layout, n))
@@ -146,27 +141,6 @@ impl Plan {
     pub fn next(&self, old: Arc<dyn Source>) -> Rope {
         Rope::new(old, self.segments.clone())
     }
-}
-
-/// Whether the text is one that can stand in front of blocks. What it says is not looked at.
-fn check_text(text: &[u8]) -> Result<()> {
-    let reject = |at: u64, why: String, advice: &str| {
-        Err(Error::Rejected {
-            at: Place::Byte(at),
-            why,
-            advice: advice.to_owned(),
-        })
-    };
-    let len = len_u64(text.len());
-    if len > TEXT_LIMIT {
-        let why = format!("the tree has {len} bytes, at most {TEXT_LIMIT} are read");
-        return reject(0, why, "move inline data into blocks");
-    }
-    if let Some(at) = text.windows(4).position(|four| four == BLOCK_MAGIC) {
-        let why = "the bytes D3 42 4C 4B begin a block".to_owned();
-        return reject(len_u64(at), why, "the tree has to be UTF-8");
-    }
-    Ok(())
 }
 
 /// A block of the next file.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::disk::Sim;
 use super::source;
 use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
 use crate::asdf::sample::{Sample, header};
@@ -11,6 +12,7 @@ use crate::asdf::scan::scan;
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::save::plan::{PADDING_MIN, Plan};
 use crate::save::rope::Segment;
+use crate::save::writer::{SaveOptions, Writer};
 use crate::source::{Memory, read_all};
 
 /// A block as people think of it.
@@ -500,8 +502,27 @@ fn edits_that_name_nothing_are_refused() {
     for edit in edits {
         assert!(Plan::new(&layout, &Edit::block(edit), Some(0), None).is_err());
     }
-    let magic = Edit::text(Arc::new(b"#ASDF 1.0.0\n--- \xd3BLK\n...\n".to_vec()));
-    assert!(Plan::new(&layout, &magic, Some(0), None).is_err());
+}
+
+#[test]
+fn a_text_that_begins_a_block_is_refused_before_anything_is_written() {
+    for text in [
+        &b"#ASDF 1.0.0\n--- \xd3BLK\n...\n"[..],
+        b"#ASDF 1.0.0\n\xd3BLK",
+    ] {
+        for sample in [Sample::new().block(b"abc"), Sample::new()] {
+            let old = sample.bytes();
+            let edit = Edit::text(Arc::new(text.to_vec()));
+            let plan = Plan::new(&layout(&old), &edit, Some(0), None).unwrap();
+            let next = scan(&plan.next(source(&old)), false);
+            assert!(next.and_then(|next| plan.check(&next.layout)).is_err());
+            let disk = Arc::new(Sim::new("f.asdf".as_ref(), &old));
+            let opened =
+                Writer::open_in(Arc::clone(&disk), "f.asdf".as_ref(), SaveOptions::default());
+            assert!(opened.is_ok_and(|mut opened| opened.writer.save(&edit).is_err()));
+            assert!(disk.content("f.asdf".as_ref()).unwrap() == old);
+        }
+    }
 }
 
 #[test]
