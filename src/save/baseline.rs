@@ -186,11 +186,12 @@ impl Baseline {
 /// # Errors
 /// [`Error::Io`] if the call fails for another reason: the file may be there.
 pub(super) fn named<S: Store>(store: &S, name: &OsStr) -> Result<Option<Stat>> {
-    let failed = |cause| Error::io(name.display().to_string(), cause);
-    if !store.is_in_place().map_err(failed)? {
-        return Ok(None);
+    match store.moved() {
+        Ok(None) => in_directory(store, name),
+        Ok(Some(_)) => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(cause) => Err(Error::io(name.display().to_string(), cause)),
     }
-    in_directory(store, name)
 }
 
 /// The `stat` of the file of that name in the directory that is open, wherever that is now; `None` if there is none.

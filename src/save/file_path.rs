@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::store::Disk;
+use super::store::{DirectoryPath, Disk};
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, Stat};
 
@@ -271,22 +271,17 @@ impl FilePath {
 
     /// The directory that the file is in, and its name there. Symbolic links are resolved here, once, where they are followed.
     pub(super) fn resolved(&self) -> io::Result<(Disk, OsString)> {
-        let no_file = || io::Error::from(io::ErrorKind::IsADirectory);
-        let (directory, relative) = match &self.way {
-            Way::System => {
-                let whole = self.whole.canonicalize()?;
-                let (own, name) = (whole.parent(), whole.file_name());
-                let (own, name) = own.zip(name).ok_or_else(no_file)?;
-                return Ok((Disk::open_dir(own)?, name.to_owned()));
-            }
-            Way::Beneath(directory, relative) => (directory, relative),
+        let (root, path) = match &self.way {
+            Way::System => (None, self.whole.canonicalize()?),
+            Way::Beneath(directory, relative) => (Some(Arc::clone(directory)), relative.clone()),
             Way::Far(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
-        let name = relative.file_name().ok_or_else(no_file)?;
-        let own = relative.parent().unwrap_or(Path::new(""));
-        let dir = directory.open(own, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let way = (Arc::clone(directory), own.to_owned());
-        Ok((Disk::of(dir.into(), Some(way)), name.to_owned()))
+        let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+        let own = path.parent().unwrap_or(Path::new("")).to_owned();
+        Ok((
+            Disk::found(DirectoryPath { root, path: own })?,
+            name.to_owned(),
+        ))
     }
 }
 

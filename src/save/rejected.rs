@@ -110,6 +110,11 @@ impl RejectedText {
         }
     }
 
+    /// Leaves a text that is kept beside FILE where it is, as another directory is FILE's now.
+    pub(super) fn left_behind(&mut self) {
+        self.kept = self.kept.take().filter(|kept| kept.place.is_some());
+    }
+
     /// A directory's path, from FILE's.
     fn path(&self, place: Option<usize>) -> PathBuf {
         let elsewhere = place.and_then(|place| self.elsewhere.get(place));
@@ -170,7 +175,7 @@ impl Elsewhere {
             }
             directory = openat(&directory, name, flags, Mode::empty())?;
         }
-        Ok(Disk::of(directory.into(), None))
+        Ok(Disk::held(directory.into()))
     }
 }
 

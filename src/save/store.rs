@@ -91,9 +91,13 @@ pub trait Store: Send + Sync + 'static {
     fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
     fn sync_dir(&self) -> io::Result<()>;
-    /// Whether the way by which the directory was found still leads to it.
-    fn is_in_place(&self) -> io::Result<bool> {
-        Ok(true)
+    /// The directory that is now at the path by which this one was found, if that is another one; an error that says that it is gone,
+    /// if there is none.
+    fn moved(&self) -> io::Result<Option<Self>>
+    where
+        Self: Sized,
+    {
+        Ok(None)
     }
     /// The user that this process acts as.
     fn user(&self) -> u32;
@@ -132,27 +136,61 @@ pub(super) fn impossible(error: &io::Error) -> bool {
 /// A directory on a real filesystem.
 pub struct Disk {
     dir: File,
-    /// The directory that it was found beneath, and the way from there; none if it stays FILE's whatever happens to its path.
-    way: Option<(Arc<Beneath>, PathBuf)>,
+    /// The path by which it was found; none if it stays what it is, whatever happens to that.
+    path: Option<DirectoryPath>,
+}
+
+/// The path of a directory.
+#[derive(Clone)]
+pub(super) struct DirectoryPath {
+    /// The directory that it begins at, if the system is not to follow it.
+    pub(super) root: Option<Arc<Beneath>>,
+    pub(super) path: PathBuf,
+}
+
+impl DirectoryPath {
+    fn stat(&self) -> io::Result<Stat> {
+        match &self.root {
+            Some(root) => root.stat(&self.path),
+            None => Ok(Stat::from(&std::fs::metadata(&self.path)?)),
+        }
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match &self.root {
+            Some(root) => root.open(&self.path, flags)?,
+            None => rustix::fs::openat(CWD, &self.path, flags, Mode::empty())?,
+        };
+        Ok(opened.into())
+    }
 }
 
 impl Disk {
-    /// Opens the directory.
+    /// Opens the directory, which stays the same one whatever happens to its path.
     ///
     /// # Errors
     /// Of opening it.
     pub fn open_dir(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let (root, path) = (None, path.to_owned());
+        let dir = DirectoryPath { root, path }.open()?;
+        Ok(Self::held(dir))
+    }
+
+    /// Opens the directory that is at a path now.
+    ///
+    /// # Errors
+    /// Of opening it.
+    pub(super) fn found(path: DirectoryPath) -> io::Result<Self> {
         Ok(Self {
-            dir: dir.into(),
-            way: None,
+            dir: path.open()?,
+            path: Some(path),
         })
     }
 
     /// The directory that is open already.
-    pub(super) fn of(dir: File, way: Option<(Arc<Beneath>, PathBuf)>) -> Self {
-        Self { dir, way }
+    pub(super) fn held(dir: File) -> Self {
+        Self { dir, path: None }
     }
 
     /// Renames a file to a name that is free, or fails; `false` where the filesystem has no such call.
@@ -450,16 +488,16 @@ impl Store for Disk {
         self.dir.sync_all()
     }
 
-    fn is_in_place(&self) -> io::Result<bool> {
-        let Some((root, way)) = &self.way else {
-            return Ok(true);
+    fn moved(&self) -> io::Result<Option<Self>> {
+        let Some(path) = &self.path else {
+            return Ok(None);
         };
-        match root.stat(way) {
-            Ok(found) => Ok(found.id == Stat::from(&self.dir.metadata()?).id),
-            Err(error) if is_gone(&error) => Ok(false),
+        match path.stat() {
+            Ok(found) if found.id == Stat::from(&self.dir.metadata()?).id => Ok(None),
+            Ok(_) => Self::found(path.clone()).map(Some),
             // a link, or something that is mounted there
             Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::LOOP | Errno::XDEV) => Ok(false),
+                Some(Errno::LOOP | Errno::XDEV) => Err(io::ErrorKind::NotFound.into()),
                 _ => Err(error),
             },
         }

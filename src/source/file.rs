@@ -52,7 +52,8 @@ pub struct MapSlice {
 impl FileSource {
     /// The first `len` bytes of `file`.
     ///
-    /// A file that can't be mapped (too large for the address space, a pseudo file) is read by `pread` alone.
+    /// A file that can't be mapped (too large for the address space, a pseudo file, one of an overlay file system) is read by `pread`
+    /// alone.
     #[must_use]
     pub fn new(file: Arc<File>, len: u64) -> Self {
         let map = FileMap::new(&file, len).map(Arc::new);
@@ -122,9 +123,19 @@ impl Source for FileSource {
     }
 }
 
+/// Whether the file may lie in the lower layer of an overlay, as in containers. The first write copies it to the upper one; a
+/// descriptor from before reads the copy from then on, but what it maps stays the file below.
+fn is_copied_up(file: &File) -> bool {
+    const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+    rustix::fs::fstatfs(file).is_ok_and(|of| u64::try_from(of.f_type) == Ok(OVERLAYFS_SUPER_MAGIC))
+}
+
 impl FileMap {
     fn new(file: &File, len: u64) -> Option<Self> {
         let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
+        if is_copied_up(file) {
+            return None;
+        }
         // SAFETY: a map is unsound for code that reads it while others change the file. Nothing in this program reads it:
         // the bytes go to the kernel as the vector of a write, see `MapSlice::for_kernel`.
         let pages = unsafe { MmapOptions::new().len(len).map(file) }.ok()?;

@@ -183,8 +183,8 @@ impl Vfs {
         }
     }
 
-    /// Shows the same with the attributes that FILE has after a save of ours, if they are known.
-    fn take_times(&self, old: &State, stat: Option<Stat>) {
+    /// Shows the same with the attributes that FILE has now, if they are known to be those of what is shown.
+    pub(super) fn take_times(&self, old: &State, stat: Option<Stat>) {
         let new = old.next(Arc::clone(&old.snapshot), stat);
         self.show(new, |_, _| Vec::new());
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, eventually};
+use crate::common::{Mount, Mounted, can_mount, eventually, is_root};
 use crate::sample::{Block, Sample, array};
 
 const ESTALE: Option<i32> = Some(116);
@@ -311,4 +311,80 @@ fn a_tree_that_is_open_when_another_program_changes_it_is_not_shown_to_others_no
     drop((reader, writer));
     assert_eq!(mount.text("tree.yaml"), text);
     assert!(fs::read(&file).unwrap().starts_with(text.as_bytes()));
+}
+
+/// The old file was shown for ever, and saved in the directory that had been moved away.
+#[test]
+fn what_takes_the_place_of_the_directory_of_the_file_is_shown_and_saved() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (name, n) in [("d", 1), ("next", 2)] {
+        fs::create_dir(at(name)).unwrap();
+        arrays("a", n).write(&at(name));
+    }
+    let file = fs::read_dir(at("d")).unwrap().next().unwrap().unwrap();
+    let name = file.file_name().into_string().unwrap();
+    let mount = Mount::new(&file.path(), &[]);
+    let save = |old: &str, new: &str| {
+        let text = mount.text("tree.yaml").replace(old, new);
+        let mut tree = File::create(mount.path("tree.yaml")).unwrap();
+        tree.write_all(text.as_bytes()).unwrap();
+        tree.sync_all()
+    };
+    save("n: 1", "n: 10").unwrap();
+    fs::rename(at("d"), at("old")).unwrap();
+    let lost = save("n: 10", "n: 11").unwrap_err();
+    assert_eq!(lost.raw_os_error(), ESTALE);
+    fs::rename(at("next"), at("d")).unwrap();
+    shown(&mount, "n: 2");
+    save("n: 2", "n: 20").unwrap();
+    writable(&mount.path("arrays/a.bin"))
+        .write_all_at(&[9; 8], 0)
+        .unwrap();
+    let holds = |directory: &str, what: &[u8]| {
+        let bytes = fs::read(at(directory).join(&name)).unwrap();
+        bytes.windows(what.len()).any(|part| part == what)
+    };
+    assert!(holds("d", b"n: 20") && holds("d", &[9; 8]));
+    assert!(holds("old", b"n: 10\n") && !holds("old", &[9; 8]));
+}
+
+/// An overlay copies a file of its lower layer at the first write. What was mapped before stayed the old file: long reads showed that for
+/// ever, and short ones the new one.
+#[test]
+fn a_file_in_the_lower_layer_of_an_overlay_is_shown_as_it_is_saved() {
+    const LEN: usize = 1 << 20;
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["lower", "layers", "all"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    let sample = Sample::new(&array("a", 0, "uint8", &format!("[{LEN}]")));
+    sample.block(Block::raw(&vec![1; LEN])).write(&at("lower"));
+    let disk = Mounted::new(&at("layers"), &["-t", "tmpfs", "none"]);
+    for name in ["upper", "work"] {
+        fs::create_dir(disk.0.join(name)).unwrap();
+    }
+    let layers = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        at("lower").display(),
+        disk.0.join("upper").display(),
+        disk.0.join("work").display()
+    );
+    let all = Mounted::new(&at("all"), &["-t", "overlay", "-o", &layers, "none"]);
+    let file = fs::read_dir(&all.0).unwrap().next().unwrap().unwrap();
+    let mount = Mount::new(&file.path(), &[]);
+    assert_eq!(mount.read("blocks/0.bin").unwrap(), vec![1; LEN]);
+    writable(&mount.path("arrays/a.bin"))
+        .write_all_at(&[9; LEN], 0)
+        .unwrap();
+    for name in ["blocks/0.bin", "arrays/a.bin"] {
+        assert!(mount.read(name).unwrap() == vec![9; LEN], "{name}");
+    }
 }

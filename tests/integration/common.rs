@@ -46,6 +46,23 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
+/// What mount(8) has mounted somewhere, until this is dropped.
+pub(crate) struct Mounted(pub(crate) PathBuf);
+
+impl Mounted {
+    pub(crate) fn new(at: &Path, words: &[&str]) -> Self {
+        let said = run(Command::new("mount").args(words).arg(at));
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run(Command::new("umount").arg("-l").arg(&self.0));
+    }
+}
+
 /// The condition, asked again until it holds or time is up.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     assert!(

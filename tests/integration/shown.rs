@@ -4,11 +4,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, asdf_mount, can_mount, is_root, run};
+use crate::common::{Mount, Mounted, asdf_mount, can_mount, is_root};
 use crate::sample::{Block, Sample, array};
 
 const LEN: usize = 100_000;
@@ -199,32 +198,14 @@ impl Drop for Full {
     }
 }
 
-/// A folder on a disk of a megabyte.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", "size=1m", "none"]);
-        assert_eq!(run(command.arg(dir.path())).code, 0);
-        Self(dir)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        run(Command::new("umount").args(["-l".as_ref(), self.0.path()]));
-    }
-}
-
 #[test]
 fn a_save_that_had_no_room_is_made_when_there_is() {
     if !can_mount() || !is_root() {
         return;
     }
-    let disk = SmallDisk::new();
-    let file = two_arrays().write(disk.0.path());
+    let dir = TempDir::new().unwrap();
+    let disk = Mounted::new(dir.path(), &["-t", "tmpfs", "-o", "size=1m", "none"]);
+    let file = two_arrays().write(&disk.0);
     let mount = Mount::new(&file, &[]);
     let block = open(&mount.path("blocks/0.bin"));
     block.write_all_at(&[9; 1000], 0).unwrap();

@@ -63,8 +63,13 @@ impl<S: Store> Writer<S> {
         self.baseline.timed = false;
     }
 
-    /// Opens the file that has FILE's name now.
+    /// Opens the file that has FILE's name now, in the directory that has the name of FILE's.
     fn reopen(&mut self) -> Result<Scan> {
+        let moved = self.store.moved();
+        if let Some(store) = moved.map_err(|cause| self.error("its directory", cause))? {
+            self.store = Arc::new(store);
+            self.rejected.left_behind();
+        }
         let Some(named) = named(&*self.store, &self.name)? else {
             return Err(self.error("no longer there", ErrorKind::NotFound.into()));
         };

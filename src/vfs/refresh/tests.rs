@@ -325,3 +325,36 @@ fn what_is_open_of_a_far_file_that_has_changed_stays_out_of_date() {
     assert_eq!(read(&old), Err(stale));
     assert!(vfs.is_read_only() && vfs.statfs().is_ok_and(|statfs| statfs.blocks == 0));
 }
+
+/// Where times are coarse, they told nothing of a change that followed a save at once: it was never shown, and every save was refused.
+#[test]
+fn a_change_that_only_a_save_has_found_is_shown() {
+    let (dir, vfs) = writable(&Sample::new());
+    let path = dir.path().join("a.asdf");
+    overwrite(&path, b"#ASDF 1.0.1", 1000);
+    let stat = vfs.state().snapshot.stat().ok();
+    vfs.take_times(&vfs.state(), stat);
+    assert!(shown(&vfs).starts_with("#ASDF 1.0.0"));
+    let emptied = Access {
+        write: true,
+        truncate: true,
+        ..Access::default()
+    };
+    let save = |line: &str| {
+        let tree = vfs.lookup(Node::Root, "tree.yaml".as_ref()).unwrap();
+        let handle = vfs.open(tree.node, emptied).unwrap().handle;
+        let text = vfs.state().snapshot.text().clone();
+        let text = [
+            text.strip_suffix(b"...\n").unwrap(),
+            line.as_bytes(),
+            b"...\n",
+        ]
+        .concat();
+        vfs.write(&handle, 0, &text, false).unwrap();
+        vfs.flush(&handle, 0)
+    };
+    save("more: 1\n").unwrap_err();
+    assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
+    save("more: 2\n").unwrap();
+    assert!(shown(&vfs).contains("more: 2"));
+}
