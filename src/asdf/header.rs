@@ -104,16 +104,17 @@ impl BlockHeader {
         let shape = dialect
             .shape(header_size)
             .ok_or_else(|| fail(format!("block header of {header_size} bytes is too short")))?;
-        Self::from_fields(fields, offset, header_size, shape)
+        let base = Self {
+            header_size,
+            shape,
+            ..Self::new(offset)
+        };
+        base.with_fields(fields)
             .ok_or_else(|| fail(format!("block header of {header_size} bytes is cut short")))
     }
 
-    fn from_fields(
-        fields: &[u8],
-        offset: u64,
-        header_size: u16,
-        shape: HeaderShape,
-    ) -> Option<Self> {
+    /// The same with what the fields of its shape say.
+    fn with_fields(self, fields: &[u8]) -> Option<Self> {
         let u64_at = |at: usize| {
             fields
                 .get(at..)?
@@ -130,12 +131,7 @@ impl BlockHeader {
             }
             Some(out)
         };
-        let base = Self {
-            header_size,
-            shape,
-            ..Self::new(offset)
-        };
-        Some(match shape {
+        Some(match self.shape {
             HeaderShape::Current => Self {
                 flags: u32_at(0)?,
                 compression: code_at(4)?,
@@ -143,7 +139,7 @@ impl BlockHeader {
                 used: u64_at(16)?,
                 data_size: u64_at(24)?,
                 checksum: *fields.get(32..)?.first_chunk()?,
-                ..base
+                ..self
             },
             HeaderShape::Draft36 => Self {
                 flags: u32_at(0)?,
@@ -151,7 +147,7 @@ impl BlockHeader {
                 used: u64_at(12)?,
                 data_size: u64_at(20)?,
                 checksum: padded(28, 8)?,
-                ..base
+                ..self
             },
             HeaderShape::Draft40 => Self {
                 flags: u32_at(0)?,
@@ -160,7 +156,7 @@ impl BlockHeader {
                 used: u64_at(16)?,
                 data_size: u64_at(24)?,
                 checksum: padded(32, 8)?,
-                ..base
+                ..self
             },
             HeaderShape::Draft44 => Self {
                 flags: u32_at(0)?,
@@ -169,15 +165,15 @@ impl BlockHeader {
                 data_size: u64_at(12)?,
                 checksum: padded(20, 8)?,
                 encoding: padded(28, 16)?,
-                ..base
+                ..self
             },
             HeaderShape::Finf => Self {
                 allocated: u64_at(0)?,
                 used: u64_at(8)?,
                 data_size: u64_at(8)?,
                 checksum: padded(16, 8)?,
-                encoding: padded(24, usize::from(header_size.saturating_sub(24)).min(16))?,
-                ..base
+                encoding: padded(24, usize::from(self.header_size.saturating_sub(24)).min(16))?,
+                ..self
             },
         })
     }

@@ -30,7 +30,7 @@ use super::{Codec, Cursor, Dialect, Edited, Framed, Stream, splice};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
-use chunk::{BlockDecoder, BloscChunk};
+use chunk::{BlockDecoder, Chunk};
 use encode::{BlockShape, BloscEncoder};
 use frame::FrameShape;
 
@@ -182,7 +182,7 @@ enum Layout {
 
 /// A chunk at its place.
 struct Located {
-    chunk: BloscChunk,
+    chunk: Chunk,
     found: FoundChunk,
 }
 
@@ -217,16 +217,13 @@ impl BloscStream {
             Layout::Single if mark > 0 => {
                 return Err(corrupt("Blosc chunk that ends before the data does"));
             }
-            Layout::Single => (
-                BloscChunk::read(headers, 0, self.stored.len(), data_room)?,
-                1,
-            ),
+            Layout::Single => (Chunk::read(headers, 0, self.stored.len(), data_room)?, 1),
             Layout::Prefixed => {
                 let len = u64::from(u32::from_be_bytes(headers.array(mark)?));
                 let at = mark.saturating_add(4);
                 let room = len.min(self.stored.len().saturating_sub(at));
                 (
-                    BloscChunk::read(headers, at, room, data_room)?,
+                    Chunk::read(headers, at, room, data_room)?,
                     at.saturating_add(len),
                 )
             }

@@ -21,7 +21,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::chunk::{BlockDecoder, BloscChunk};
+use super::chunk::{BlockDecoder, Chunk};
 use crate::codec::chunked::{Headers, array_at, corrupt, unsupported};
 use crate::error::Result;
 use crate::source::{PooledBuf, Source, len_u64};
@@ -54,7 +54,7 @@ pub(super) struct Cframe {
     /// Decoded bytes of each chunk but the last; `None` if that varies.
     chunk_size: Option<u64>,
     typesize: u8,
-    offsets: BloscChunk,
+    offsets: Chunk,
     /// The packed offsets that were looked at last.
     piece: Mutex<Option<OffsetsPiece>>,
 }
@@ -119,8 +119,8 @@ impl Cframe {
         // As many offsets as there can be: chunks hold data, or take room.
         let room = stored.len().saturating_sub(end);
         let offsets = match size {
-            0 => BloscChunk::special(1, 1, 0)?,
-            _ => BloscChunk::read(&mut headers, end, room, u64::MAX)?,
+            0 => Chunk::special(1, 1, 0)?,
+            _ => Chunk::read(&mut headers, end, room, u64::MAX)?,
         };
         let chunk_size = Some(chunk_size).filter(|_| !varies);
         if let Some(chunk_size) = chunk_size
@@ -156,7 +156,7 @@ impl Cframe {
         stored: &dyn Source,
         start: u64,
         number: u64,
-    ) -> Result<BloscChunk> {
+    ) -> Result<Chunk> {
         let offset = self.offset(stored, number)?;
         let [.., top] = offset;
         let room = self.size.saturating_sub(start);
@@ -164,10 +164,10 @@ impl Cframe {
             let size = self
                 .chunk_size
                 .ok_or_else(|| unsupported("special Blosc2 chunks of various sizes"))?;
-            return BloscChunk::special(top & !SPECIAL, self.typesize, size.min(room));
+            return Chunk::special(top & !SPECIAL, self.typesize, size.min(room));
         }
         let at = self.header.saturating_add(u64::from_le_bytes(offset));
-        let chunk = BloscChunk::read(headers, at, self.end.saturating_sub(at), room)?;
+        let chunk = Chunk::read(headers, at, self.end.saturating_sub(at), room)?;
         let wanted = self.chunk_size.map(|size| size.min(room));
         if wanted.is_some_and(|size| size != chunk.size) {
             return Err(corrupt(format!(

@@ -61,7 +61,7 @@ enum Filter {
 
 /// What the blocks are made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum ChunkContent {
+enum Packing {
     /// Block starts, then streams.
     Packed,
     /// The decoded bytes, behind the header.
@@ -72,7 +72,7 @@ enum ChunkContent {
 
 /// A chunk whose header has been read and checked against the payload.
 #[derive(Debug, Clone)]
-pub(super) struct BloscChunk {
+pub(super) struct Chunk {
     /// Offset of the header in the payload.
     at: u64,
     /// Bytes of the chunk.
@@ -90,10 +90,10 @@ pub(super) struct BloscChunk {
     registered: u8,
     /// In the order of encoding.
     filters: Vec<Filter>,
-    content: ChunkContent,
+    content: Packing,
 }
 
-impl BloscChunk {
+impl Chunk {
     /// Reads the header at `at` of a chunk that may take `room` bytes of the payload and `data_room` decoded bytes.
     pub(super) fn read(headers: &mut Headers, at: u64, room: u64, data_room: u64) -> Result<Self> {
         let [version, _, flags, typesize, sizes @ ..] = headers.array::<16>(at)?;
@@ -129,18 +129,18 @@ impl BloscChunk {
             format: flags >> 5,
             registered: 0,
             filters: Vec::new(),
-            content: ChunkContent::Packed,
+            content: Packing::Packed,
         };
         if let Some(extended) = extended {
             chunk.extend(headers, &extended)?;
         } else {
             chunk.set_filters(flags);
         }
-        if chunk.content == ChunkContent::Packed && flags & STORED != 0 {
+        if chunk.content == Packing::Packed && flags & STORED != 0 {
             if len.saturating_sub(header) < size {
                 return Err(corrupt("stored Blosc chunk that is too short"));
             }
-            chunk.content = ChunkContent::Stored;
+            chunk.content = Packing::Stored;
         }
         chunk.check_blocks()?;
         Ok(chunk)
@@ -161,7 +161,7 @@ impl BloscChunk {
             format: 0,
             registered: 0,
             filters: Vec::new(),
-            content: ChunkContent::Run(special_value(kind, typesize)?),
+            content: Packing::Run(special_value(kind, typesize)?),
         };
         chunk.check_blocks()?;
         Ok(chunk)
@@ -205,9 +205,9 @@ impl BloscChunk {
                         headers.array(self.at.saturating_add(EXTENDED).saturating_add(n))?;
                     value.push(byte);
                 }
-                self.content = ChunkContent::Run(value);
+                self.content = Packing::Run(value);
             }
-            kind => self.content = ChunkContent::Run(special_value(kind, self.typesize)?),
+            kind => self.content = Packing::Run(special_value(kind, self.typesize)?),
         }
         Ok(())
     }
@@ -229,25 +229,23 @@ impl BloscChunk {
     fn check_blocks(&mut self) -> Result<()> {
         let typesize = u64::from(self.typesize.max(1));
         match &self.content {
-            ChunkContent::Packed if self.block.min(self.size) > MAX_BLOCK => {
-                Err(unsupported(format!(
-                    "Blosc block of {} bytes, at most {MAX_BLOCK} allowed",
-                    self.block
-                )))
-            }
-            ChunkContent::Packed => {
+            Packing::Packed if self.block.min(self.size) > MAX_BLOCK => Err(unsupported(format!(
+                "Blosc block of {} bytes, at most {MAX_BLOCK} allowed",
+                self.block
+            ))),
+            Packing::Packed => {
                 let starts = self.blocks().saturating_mul(4);
                 if self.header.saturating_add(starts) > self.len && self.size > 0 {
                     return Err(corrupt("Blosc chunk without room for its block starts"));
                 }
                 Ok(())
             }
-            ChunkContent::Run(value)
+            Packing::Run(value)
                 if value.is_empty() || !self.size.is_multiple_of(len_u64(value.len())) =>
             {
                 Err(corrupt("Blosc run that is not of whole elements"))
             }
-            ChunkContent::Stored | ChunkContent::Run(_) => {
+            Packing::Stored | Packing::Run(_) => {
                 self.block = PLAIN_BLOCK.saturating_mul(typesize);
                 Ok(())
             }
@@ -273,12 +271,12 @@ impl BloscChunk {
         offset: u64,
     ) -> Result<Option<[u8; N]>> {
         match &self.content {
-            ChunkContent::Packed => Ok(None),
-            ChunkContent::Stored => {
+            Packing::Packed => Ok(None),
+            Packing::Stored => {
                 let start = self.at.saturating_add(self.header);
                 array_at(stored, start.saturating_add(offset)).map(Some)
             }
-            ChunkContent::Run(value) => {
+            Packing::Run(value) => {
                 let within = offset.checked_rem(len_u64(value.len())).unwrap_or_default();
                 let skipped = usize::try_from(within).unwrap_or_default();
                 let mut bytes = value.iter().copied().cycle().skip(skipped);
@@ -291,7 +289,7 @@ impl BloscChunk {
 
     /// Bytes of memory that decoding a block takes beside the block: its streams, two buffers for filters, what deltas are to.
     pub(super) fn scratch(&self) -> u64 {
-        if self.content != ChunkContent::Packed {
+        if self.content != Packing::Packed {
             return 0;
         }
         let block = self.block.min(self.size);
@@ -366,25 +364,25 @@ impl BlockDecoder {
     pub(super) fn decode(
         &mut self,
         stored: &dyn Source,
-        chunk: &BloscChunk,
+        chunk: &Chunk,
         n: u64,
         out: &mut [u8],
     ) -> Result<()> {
         match &chunk.content {
-            ChunkContent::Stored => {
+            Packing::Stored => {
                 let offset = chunk
                     .at
                     .saturating_add(chunk.header)
                     .saturating_add(n.saturating_mul(chunk.block));
                 return stored.read_exact_at(out, offset);
             }
-            ChunkContent::Run(value) => {
+            Packing::Run(value) => {
                 for element in out.chunks_mut(value.len().max(1)) {
                     element.copy_from_slice(value.get(..element.len()).unwrap_or_default());
                 }
                 return Ok(());
             }
-            ChunkContent::Packed => {}
+            Packing::Packed => {}
         }
         let delta = chunk.filters.contains(&Filter::Delta);
         if delta && n > 0 {
@@ -407,7 +405,7 @@ impl BlockDecoder {
     }
 
     /// Decodes the first block of a chunk and keeps it, unless it is there.
-    fn decode_first(&mut self, stored: &dyn Source, chunk: &BloscChunk) -> Result<()> {
+    fn decode_first(&mut self, stored: &dyn Source, chunk: &Chunk) -> Result<()> {
         if self.first.as_ref().is_none_or(|&(at, _)| at != chunk.at) {
             let mut first = PooledBuf::of(chunk.block_len(0));
             self.decode(stored, chunk, 0, &mut first)?;
@@ -417,13 +415,7 @@ impl BlockDecoder {
     }
 
     /// Decodes the streams of block `n` into `out`.
-    fn unpack(
-        &mut self,
-        stored: &dyn Source,
-        chunk: &BloscChunk,
-        n: u64,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn unpack(&mut self, stored: &dyn Source, chunk: &Chunk, n: u64, out: &mut [u8]) -> Result<()> {
         let codec = Inner::new(chunk.format, chunk.registered);
         if chunk.dictionary {
             self.read_dictionary(stored, chunk)?;
@@ -456,7 +448,7 @@ impl BlockDecoder {
     }
 
     /// Reads the dictionary of a chunk, unless it is there.
-    fn read_dictionary(&mut self, stored: &dyn Source, chunk: &BloscChunk) -> Result<()> {
+    fn read_dictionary(&mut self, stored: &dyn Source, chunk: &Chunk) -> Result<()> {
         if self
             .dictionary
             .as_ref()
@@ -494,7 +486,7 @@ impl BlockDecoder {
 
 /// Undoes the filters of a chunk: from the first buffer, through both, into `out`.
 fn unfilter(
-    chunk: &BloscChunk,
+    chunk: &Chunk,
     first: Option<&[u8]>,
     [from, to]: [&mut PooledBuf<u8>; 2],
     out: &mut [u8],
@@ -540,7 +532,7 @@ impl<'a> Packed<'a> {
     /// The streams of block `n`, which decodes to `size` bytes.
     fn new(
         stored: &'a dyn Source,
-        chunk: &BloscChunk,
+        chunk: &Chunk,
         n: u64,
         size: usize,
         streams: usize,

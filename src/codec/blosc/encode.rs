@@ -8,9 +8,7 @@
 
 use std::io::Write;
 
-use super::chunk::{
-    BIT_SHUFFLED, BloscChunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED,
-};
+use super::chunk::{BIT_SHUFFLED, Chunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED};
 use super::filters::{bit_shuffle, shuffle};
 use crate::codec::chunked::{Headers, array_at, corrupt};
 use crate::codec::splice::{Edited, Framing, StoredChunk, write};
@@ -229,7 +227,7 @@ impl Framing for BloscEncoder {
             return Err(corrupt("Blosc chunk that is cut short"));
         }
         let data_room = edited.stored_len.saturating_sub(start);
-        let chunk = BloscChunk::read(&mut Headers::new(source), chunk_at, len, data_room)?;
+        let chunk = Chunk::read(&mut Headers::new(source), chunk_at, len, data_room)?;
         let shape = BlockShape::of(array_at(source, chunk_at)?).unwrap_or_default();
         let stored = StoredChunk {
             stored: at..end,
