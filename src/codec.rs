@@ -22,8 +22,7 @@
 //! | lock | guards | while it is held |
 //! |---|---|---|
 //! | `Shared::index_loaded` | loading the index of a block, once | all below; waits for a run slot. Other readers of the block wait |
-//! | `Shared::state` (in `decoded`) | running decodes, known damage, readers, queued jobs and checksums of a block | all below; asks streams for entries, never decodes a segment |
-//! | `Shared::imported` | the stream with the entries of a loaded index | copies or replaces one pointer |
+//! | `Shared::state` (in `decoded`) | running decodes, known damage, readers, queued jobs, checksums and loaded index of a block | all below; asks streams for entries, never decodes a segment |
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
 //! | `Cache::ledger` | segments, parked decoders, what streams hold | `POOL` |
 //! | `Scheduler::state` | the `Gate`, jobs | may start a thread; calls `wanted`, which takes no lock |

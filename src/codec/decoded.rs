@@ -12,7 +12,7 @@ mod ahead;
 mod decode;
 mod segment_sums;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use self::decode::{Decode, DecodeGuard};
 use self::segment_sums::SegmentSums;
@@ -39,8 +39,6 @@ pub struct Decoded {
 struct Shared {
     /// The stream as it was opened.
     first: Arc<dyn Stream>,
-    /// The same stream with entries that an index gave, until they prove wrong. Written only with `state` locked.
-    imported: RwLock<Option<Arc<dyn Stream>>>,
     /// Where the index is stored, if the block has one.
     slot: Option<IndexSlot>,
     /// Set when the index has been loaded, or there was none.
@@ -50,7 +48,7 @@ struct Shared {
     cache: Arc<Cache>,
     /// This block's key in the cache.
     key: u64,
-    /// Not held while a segment is decoded. Taken before `imported` and the locks of the stream, the scheduler and the cache.
+    /// Not held while a segment is decoded. Taken before the locks of the stream, the scheduler and the cache.
     state: Mutex<DecodedState>,
     /// Signalled when a decode ends or moves on to another segment.
     moved: Condvar,
@@ -59,13 +57,15 @@ struct Shared {
 /// What the readers of a block and the threads that decode it know of each other.
 #[derive(Default)]
 struct DecodedState {
+    /// The stream with entries that a loaded index gave, until they prove wrong.
+    imported: Option<Arc<dyn Stream>>,
     /// The decoders that run.
     decodes: Vec<Arc<Decode>>,
     failures: Vec<Damage>,
     readers: Readers,
     /// Which of the jobs that decode ahead are queued or running.
     ahead_jobs: [bool; ahead::JOBS],
-    /// Whether a job that tidies the stream is queued or running.
+    /// Whether a job that tidies the stream, and stores its index, is queued or running.
     tidying: bool,
     sums: SegmentSums,
 }
@@ -105,14 +105,6 @@ enum Outcome {
     Short(u64),
 }
 
-/// How a thread gets a segment.
-enum Way {
-    /// It waits until a running decoder has moved.
-    Wait,
-    /// It runs this decoder, or opens one.
-    Run(Option<Box<dyn Cursor>>),
-}
-
 impl Decoded {
     /// The first `len` bytes of `stream`, kept in `cache`. Decodes nothing yet.
     #[must_use]
@@ -132,7 +124,6 @@ impl Decoded {
             shared: Arc::new_cyclic(|this| Shared {
                 slot: Shared::worth_indexing(slot, stream.as_ref(), len),
                 first: stream,
-                imported: RwLock::default(),
                 index_loaded: OnceLock::new(),
                 this: this.clone(),
                 len,
@@ -161,11 +152,11 @@ impl Decoded {
     fn note(&self, first: u64, last: u64) -> bool {
         self.shared.load_index();
         let mut state = self.shared.lock();
-        self.shared.store_index(&mut state);
         let streaming = state.readers.note(first, last);
         if streaming {
             self.shared.run_ahead(&mut state);
         }
+        self.shared.tidy_later(&mut state, streaming);
         streaming
     }
 }
@@ -259,43 +250,39 @@ impl Shared {
                 }
                 return outcome;
             }
-            match self.way(&state, index) {
-                Way::Wait => {
-                    memory.give_back();
-                    state = self.wait(state);
+            let Some((guard, cursor)) = self.begin(&mut state, index) else {
+                memory.give_back();
+                state = self.wait(state);
+                continue;
+            };
+            let decode = Arc::clone(&guard.decode);
+            drop(state);
+            match self.run(guard, cursor, index, demand, &mut memory) {
+                Ok(Outcome::Done(bytes)) => return Ok(bytes),
+                Ok(Outcome::Short(_)) if !demand.urgent => return Err(no_memory()),
+                Ok(Outcome::Short(need)) => {
+                    memory.wait_for(need)?;
+                    state = self.lock();
                 }
-                Way::Run(cursor) => {
-                    let imported = state.sums.imported;
-                    let decode = match &cursor {
-                        Some(cursor) => Decode::of(cursor.as_ref(), imported),
-                        None => Decode::opening(self.stream().entry(start_of(index)), imported),
-                    };
-                    let guard = DecodeGuard::new(self, &mut state, decode);
-                    let decode = Arc::clone(&guard.decode);
-                    drop(state);
-                    match self.run(guard, cursor, index, demand, &mut memory) {
-                        Ok(Outcome::Done(bytes)) => return Ok(bytes),
-                        Ok(Outcome::Short(_)) if !demand.urgent => return Err(no_memory()),
-                        Ok(Outcome::Short(need)) => {
-                            memory.wait_for(need)?;
-                            state = self.lock();
-                        }
-                        Err(error) => {
-                            state = self.lock();
-                            if !decode.was_misled(&state) {
-                                return Err(error);
-                            }
-                        }
+                Err(error) => {
+                    state = self.lock();
+                    if !decode.was_misled(&state) {
+                        return Err(error);
                     }
                 }
             }
         }
     }
 
-    /// The cheapest way to a segment that is neither cached nor being decoded.
-    fn way(&self, state: &DecodedState, index: u64) -> Way {
+    /// Chooses the cheapest way to a segment that is neither cached nor being decoded, and shows it to other threads: a parked
+    /// decoder, or one that is yet to be opened. `None` if a running decoder will pass nearer to the segment than these begin.
+    fn begin(
+        &self,
+        state: &mut DecodedState,
+        index: u64,
+    ) -> Option<(DecodeGuard<'_>, Option<Box<dyn Cursor>>)> {
         let start = start_of(index);
-        let entry = self.stream().entry(start);
+        let entry = self.stream(state).entry(start);
         let leads = |from: u64, ahead: u64| from <= start && (from >= entry || start < ahead);
         let nearest = state
             .decodes
@@ -307,10 +294,11 @@ impl Shared {
             leads(cursor.position(), cursor.ready())
                 && nearest.is_none_or(|running| cursor.position() > running)
         });
-        match (parked, nearest) {
-            (None, Some(_)) => Way::Wait,
-            (cursor, _) => Way::Run(cursor),
+        if parked.is_none() && nearest.is_some() {
+            return None;
         }
+        let decode = Decode::new(parked.as_deref(), entry, state.imported.is_some());
+        Some((DecodeGuard::new(self, state, decode), parked))
     }
 
     /// Decodes all segments up to `index` and parks the decoder behind it; before it, if memory runs short.
@@ -327,7 +315,7 @@ impl Shared {
         let mut cursor = match cursor {
             Some(cursor) => cursor,
             None => self.open(start, demand, memory).inspect_err(|error| {
-                self.remember(index, self.stream().entry(start), error, imported);
+                self.remember(index, guard.decode.from, error, imported);
             })?,
         };
         loop {
@@ -426,7 +414,8 @@ impl Shared {
         memory: &mut MemoryPermit,
     ) -> Result<Box<dyn Cursor>> {
         let _slot = memory.proceed(&self.cache, 0, demand.urgent, self.whose(demand))?;
-        self.stream().cursor(start)
+        let stream = self.stream(&self.lock());
+        stream.cursor(start)
     }
 
     /// Decodes one segment with a decoder that stands at most one segment before it.
@@ -476,7 +465,8 @@ impl Shared {
         let sum = self.slot.as_ref().map(|_| crc32(0, &buffer));
         let mut state = self.lock();
         if let Some(sum) = sum {
-            self.check_sum(&mut state, segment, sum, imported)?;
+            state.note_sum(segment, sum, imported)?;
+            self.tidy_later(&mut state, false);
         }
         let bytes = self.cache.insert(self.key, segment, buffer, demand.unread);
         self.recount(&state, self.whose(demand));
@@ -513,7 +503,7 @@ impl Shared {
             .find(|failure| {
                 failure.segment == index
                     || (failure.segment < index
-                        && self.stream().entry(start_of(index)) <= failure.from)
+                        && self.stream(state).entry(start_of(index)) <= failure.from)
             })
             .map(|failure| failure.error.clone())
     }
@@ -525,7 +515,8 @@ impl Shared {
 
     /// Counts what the stream holds now.
     fn recount(&self, state: &DecodedState, whose: For) {
-        self.cache.recount(&self.stream(), state.sums.held(), whose);
+        let stream = self.stream(state);
+        self.cache.recount(&stream, state.sums.held(), whose);
     }
 
     /// For which block, and in which way it is read, the cache makes room.

@@ -1,8 +1,6 @@
 //! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of the
 //! [`Scheduler`](super::super::scheduler::Scheduler).
 
-use std::sync::Arc;
-
 use super::{DecodedState, Demand, Shared, start_of};
 
 /// Threads that may decode ahead in one block, if its stream can use several.
@@ -12,33 +10,25 @@ pub(super) const JOBS: usize = 2;
 const ROOM_FOR_JOBS: u64 = 64 << 20;
 
 impl Shared {
-    /// Queues jobs that decode the segments sequential readers will want next, and one that tidies the stream.
-    pub(super) fn run_ahead(self: &Arc<Self>, state: &mut DecodedState) {
-        for job in 0..self.jobs() {
+    /// Queues jobs that decode the segments sequential readers will want next.
+    pub(super) fn run_ahead(&self, state: &mut DecodedState) {
+        for job in 0..self.jobs(state) {
             let idle = state.ahead_jobs.get(job) == Some(&false);
             if idle && self.next_ahead(state, job).is_some() {
                 self.queue_ahead(state, job);
             }
         }
-        if !state.tidying && self.stream().is_untidy() {
-            let shared = Arc::downgrade(self);
-            state.tidying = self.cache.scheduler().later(Box::new(move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.tidy();
-                }
-            }));
-        }
     }
 
     /// How many threads decode ahead in this block.
-    fn jobs(&self) -> usize {
-        let several = self.stream().parallel() && self.cache.budget() >= ROOM_FOR_JOBS;
+    fn jobs(&self, state: &DecodedState) -> usize {
+        let several = self.stream(state).parallel() && self.cache.budget() >= ROOM_FOR_JOBS;
         if several { JOBS } else { 1 }
     }
 
     /// Queues a job that decodes ahead. The job holds no reference to the block, which may be dropped before its turn.
-    fn queue_ahead(self: &Arc<Self>, state: &mut DecodedState, job: usize) {
-        let shared = Arc::downgrade(self);
+    fn queue_ahead(&self, state: &mut DecodedState, job: usize) {
+        let shared = self.this.clone();
         let queued = self.cache.scheduler().later(Box::new(move || {
             if let Some(shared) = shared.upgrade() {
                 shared.decode_ahead(job);
@@ -50,7 +40,7 @@ impl Shared {
     }
 
     /// Decodes what sequential readers want next until there is nothing more, an error is met, or another job waits for the thread.
-    fn decode_ahead(self: &Arc<Self>, job: usize) {
+    fn decode_ahead(&self, job: usize) {
         let mut state = self.lock();
         while let Some(next) = self.next_ahead(&state, job) {
             if self.must_wait(&state, next) {
@@ -85,7 +75,7 @@ impl Shared {
                 .filter(|&index| !self.cache.contains(self.key, index))
                 .filter(|&index| !state.decodes.iter().any(|f| f.segment == Some(index)))
         };
-        let free = |index: &u64| self.jobs() > 1 && !self.must_wait(state, *index);
+        let free = |index: &u64| self.jobs(state) > 1 && !self.must_wait(state, *index);
         missing()
             .find(free)
             .or_else(|| missing().next().filter(|_| job == 0))
@@ -94,22 +84,44 @@ impl Shared {
     /// Whether a running decoder gets to the segment no later than a new one would.
     fn must_wait(&self, state: &DecodedState, index: u64) -> bool {
         let start = start_of(index);
-        let entry = self.stream().entry(start);
+        let entry = self.stream(state).entry(start);
         state
             .decodes
             .iter()
             .any(|decode| decode.from <= start && (decode.from >= entry || start < decode.ahead))
     }
 
-    /// Does the work that the stream has put off.
-    pub(super) fn tidy(&self) {
-        while self.stream().is_untidy()
-            && let Ok(_slot) = self.cache.scheduler().proceed(&mut 0, false, 0)
-        {
-            self.stream().tidy();
+    /// Queues a job that tidies the stream, if the caller asks `whether_untidy` and it is, or stores its index, if that is to be done.
+    pub(super) fn tidy_later(&self, state: &mut DecodedState, whether_untidy: bool) {
+        let untidy = || whether_untidy && self.stream(state).is_untidy();
+        if !state.tidying && (self.has_index_to_store(state) || untidy()) {
+            let shared = self.this.clone();
+            state.tidying = self.cache.scheduler().later(Box::new(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.tidy();
+                }
+            }));
         }
-        let mut state = self.lock();
-        state.tidying = false;
-        self.recount(&state, self.whose(Demand::AHEAD));
+    }
+
+    /// Does the work that the stream has put off, and stores its index if all of it is known.
+    fn tidy(&self) {
+        loop {
+            let stream = self.stream(&self.lock());
+            while stream.is_untidy()
+                && let Ok(_slot) = self.cache.scheduler().proceed(&mut 0, false, 0)
+            {
+                stream.tidy();
+            }
+            let mut state = self.lock();
+            self.recount(&state, self.whose(Demand::AHEAD));
+            if !self.has_index_to_store(&state) {
+                state.tidying = false;
+                return;
+            }
+            state.sums.stored = true;
+            drop(state);
+            self.write_index();
+        }
     }
 }

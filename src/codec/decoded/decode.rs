@@ -23,30 +23,22 @@ pub(super) struct Decode {
 }
 
 impl Decode {
-    /// A decoder that is being opened at decoded offset `from`.
-    pub(super) fn opening(from: u64, imported: bool) -> Self {
+    /// A decoder that decodes the segment that it stands in or before; without a `cursor`, one that is being opened at the decoded
+    /// offset `entry`.
+    pub(super) fn new(cursor: Option<&dyn Cursor>, entry: u64, imported: bool) -> Self {
+        let from = cursor.map_or(entry, Cursor::position);
         Self {
-            segment: None,
+            segment: cursor.map(|_| from.div_ceil(len_u64(SEGMENT))),
             from,
-            ahead: from,
+            ahead: cursor.map_or(entry, Cursor::ahead),
             imported,
             outcome: OnceLock::new(),
         }
     }
 
-    /// A decoder that decodes the segment that it stands in or before.
-    pub(super) fn of(cursor: &dyn Cursor, imported: bool) -> Self {
-        let from = cursor.position();
-        Self {
-            segment: Some(from.div_ceil(len_u64(SEGMENT))),
-            ahead: cursor.ahead(),
-            ..Self::opening(from, imported)
-        }
-    }
-
     /// Whether its index has proved wrong since: its error then says nothing of the block.
     pub(super) fn was_misled(&self, state: &DecodedState) -> bool {
-        self.imported && !state.sums.imported
+        self.imported && state.imported.is_none()
     }
 
     /// Whether it still runs.
@@ -83,7 +75,7 @@ impl<'a> DecodeGuard<'a> {
         if self.decode.segment == Some(segment) {
             return;
         }
-        let decode = Arc::new(Decode::of(cursor, self.decode.imported));
+        let decode = Arc::new(Decode::new(Some(cursor), 0, self.decode.imported));
         let mut state = self.shared.lock();
         state
             .decodes

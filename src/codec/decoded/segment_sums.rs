@@ -17,7 +17,7 @@
 //!
 //! Numbers are little-endian.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::{DecodedState, Demand, MemoryPermit, SEGMENT, Shared, Stream};
 use crate::codec::index_store::IndexSlot;
@@ -41,32 +41,39 @@ pub(super) struct SegmentSums {
     by_segment: BySegment,
     /// How many these are.
     known: u64,
-    /// Whether the stream in use has entries of a loaded index.
-    pub(super) imported: bool,
-    /// Whether the index is stored, or a job to store it is queued.
-    stored: bool,
+    /// Whether the index is stored, or was to be.
+    pub(super) stored: bool,
     /// The slot's key when the block was first read or the file last saved; `None` once another program has changed the file.
     key: Option<Vec<u8>>,
 }
 
-impl SegmentSums {
-    /// Records the checksum of a decoded segment, or finds that it contradicts the loaded index.
-    fn note(&mut self, index: u64, sum: u32) -> Result<()> {
+impl DecodedState {
+    /// Records the checksum of a decoded segment.
+    ///
+    /// # Errors
+    /// If it contradicts the loaded index, or the decoder was `imported` and its index has proved wrong.
+    pub(super) fn note_sum(&mut self, index: u64, sum: u32, imported: bool) -> Result<()> {
+        if imported && self.imported.is_none() {
+            return Err(wrong_index());
+        }
+        let sums = &mut self.sums;
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         // Bounded by the decoded length, because the segment was decoded.
-        let len = self.by_segment.len().max(index.saturating_add(1));
-        self.by_segment.resize(len, None);
-        match self.by_segment.get_mut(index) {
-            Some(Some(known)) if self.imported && *known != sum => Err(wrong_index()),
+        let len = sums.by_segment.len().max(index.saturating_add(1));
+        sums.by_segment.resize(len, None);
+        match sums.by_segment.get_mut(index) {
+            Some(Some(known)) if self.imported.is_some() && *known != sum => Err(wrong_index()),
             Some(unknown @ None) => {
                 *unknown = Some(sum);
-                self.known = self.known.saturating_add(1);
+                sums.known = sums.known.saturating_add(1);
                 Ok(())
             }
             Some(Some(_)) | None => Ok(()),
         }
     }
+}
 
+impl SegmentSums {
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
         sums_len(self.by_segment.capacity())
@@ -84,9 +91,8 @@ impl Shared {
     }
 
     /// The stream in use.
-    pub(super) fn stream(&self) -> Arc<dyn Stream> {
-        let imported = self.imported.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(imported.as_ref().unwrap_or(&self.first))
+    pub(super) fn stream(&self, state: &DecodedState) -> Arc<dyn Stream> {
+        Arc::clone(state.imported.as_ref().unwrap_or(&self.first))
     }
 
     /// Loads the index that another mount has stored, if there is one: once, before anything is decoded.
@@ -117,14 +123,10 @@ impl Shared {
         state.sums = SegmentSums {
             known: segments(self.len),
             by_segment,
-            imported: true,
             stored: true,
             key: None,
         };
-        *self
-            .imported
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Some(stream);
+        state.imported = Some(stream);
         self.recount(&state, self.whose(Demand::AHEAD));
         Some(())
     }
@@ -157,55 +159,24 @@ impl Shared {
         Some((self.first.import(fields.0)?, sums))
     }
 
-    /// Compares the checksum of a decoded segment with the known one, or records it, and stores the index after the last one.
-    ///
-    /// # Errors
-    /// If the decoder was `imported` and its index is wrong.
-    pub(super) fn check_sum(
-        &self,
-        state: &mut DecodedState,
-        index: u64,
-        sum: u32,
-        imported: bool,
-    ) -> Result<()> {
-        if imported && !state.sums.imported {
-            return Err(wrong_index());
-        }
-        state.sums.note(index, sum)?;
-        self.store_index(state);
-        Ok(())
-    }
-
     /// Drops a loaded index, and the segments and decoders that came from it. Running decoders notice at their next segment.
     pub(super) fn drop_index(&self, state: &mut DecodedState) {
-        if state.sums.imported {
+        if state.imported.take().is_some() {
             state.sums = SegmentSums {
                 key: state.sums.key.take(),
                 ..SegmentSums::default()
             };
             log::warn!("a stored index does not lead to the right bytes, and is not used");
-            *self
-                .imported
-                .write()
-                .unwrap_or_else(PoisonError::into_inner) = None;
             self.cache.forget(self.key);
             self.recount(state, self.whose(Demand::AHEAD));
         }
     }
 
-    /// Queues a job that stores the index, once all segments are known.
-    pub(super) fn store_index(&self, state: &mut DecodedState) {
+    /// Whether all segments are known and the index is not stored.
+    pub(super) fn has_index_to_store(&self, state: &DecodedState) -> bool {
         let sums = &state.sums;
         let all = sums.known == segments(self.len);
-        if self.slot.is_some() && sums.key.is_some() && all && !sums.stored {
-            let shared = self.this.clone();
-            state.sums.stored = self.cache.scheduler().later(Box::new(move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.tidy();
-                    shared.write_index();
-                }
-            }));
-        }
+        self.slot.is_some() && sums.key.is_some() && all && !sums.stored
     }
 
     /// Stores the index for the file as it is now: this program has changed it, but not this block.
@@ -217,20 +188,22 @@ impl Shared {
             let mut state = self.lock();
             state.sums.key = key;
             state.sums.stored = false;
-            self.store_index(&mut state);
+            self.tidy_later(&mut state, false);
         }
     }
 
     /// Stores the index, if the file is still the one that was decoded. `None` if not all is known of the segments.
-    fn write_index(&self) -> Option<()> {
+    pub(super) fn write_index(&self) -> Option<()> {
         let slot = self.slot.as_ref()?;
         let count = segments(self.len);
-        let need = sums_len(usize::try_from(count).ok()?).saturating_add(self.stream().held());
+        let held = self.stream(&self.lock()).held();
+        let need = sums_len(usize::try_from(count).ok()?).saturating_add(held);
         let mut memory = MemoryPermit::new(self.cache.scheduler());
         let _slot = self.admit(&mut memory, need, false)?;
         let mut index = Vec::with_capacity(usize::try_from(need).ok()?.checked_add(16)?);
         let (stream, key) = {
-            let sums = &self.lock().sums;
+            let state = &*self.lock();
+            let sums = &state.sums;
             if len_u64(sums.by_segment.len()) != count {
                 return None;
             }
@@ -238,7 +211,7 @@ impl Shared {
             for sum in &sums.by_segment {
                 index.extend((*sum)?.to_le_bytes());
             }
-            (self.stream(), sums.key.clone()?)
+            (self.stream(state), sums.key.clone()?)
         };
         stream.export(&mut index)?;
         if slot.key().as_ref() == Some(&key) {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::codec::testing::numbers;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Barrier, LazyLock, mpsc};
+use std::sync::{Barrier, LazyLock, RwLock, mpsc};
 use std::thread;
 
 const MIB: u64 = 1 << 20;

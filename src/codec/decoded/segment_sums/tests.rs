@@ -131,7 +131,7 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
         assert!(end == block.plain[at..]);
         let read = stored.read.load(Ordering::Relaxed);
         assert!(read < whole_slot / 3, "{read} of {whole_slot} bytes read");
-        let held = second.shared.stream().held();
+        let held = second.shared.stream(&second.shared.lock()).held();
         assert!(held > 0 && second.shared.cache.used() > held);
 
         block.assert_reads_right(&second);
@@ -151,7 +151,7 @@ fn the_index_of_another_state_of_the_file_is_not_used() {
         .read_exact_at(&mut [0], block.plain.len() as u64 - 1)
         .unwrap();
     assert!(stored.read.load(Ordering::Relaxed) >= block.stored.len() as u64);
-    assert!(!decoded.shared.lock().sums.imported);
+    assert!(decoded.shared.lock().imported.is_none());
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn the_index_of_another_block_does_no_harm() {
         let dir = dir_with(&other.index());
         let (decoded, _) = block.open(dir.path(), KEY);
         block.assert_reads_right(&decoded);
-        assert!(!decoded.shared.lock().sums.imported);
+        assert!(decoded.shared.lock().imported.is_none());
     }
 }
 
@@ -262,12 +262,12 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
     let dir = TempDir::new().unwrap();
     let (decoded, _) = block.open(dir.path(), KEY);
     let shared = &decoded.shared;
-    assert!(shared.check_sum(&mut shared.lock(), 0, 1, true).is_err());
+    assert!(shared.lock().note_sum(0, 1, true).is_err());
     assert_eq!(shared.lock().sums.known, 0);
-    shared.check_sum(&mut shared.lock(), 0, 2, false).unwrap();
+    shared.lock().note_sum(0, 2, false).unwrap();
     for imported in [true, false] {
         let cursor = Arc::clone(&shared.first).cursor(0).unwrap();
-        let decode = Decode::of(cursor.as_ref(), imported);
+        let decode = Decode::new(Some(cursor.as_ref()), 0, imported);
         let guard = DecodeGuard::new(shared, &mut shared.lock(), decode);
         let demand = Demand {
             streaming: false,
@@ -305,7 +305,10 @@ fn what_is_learnt_of_many_blocks_stays_within_a_part_of_the_budget() {
             decoded
         })
         .collect();
-    let held: u64 = decoded.iter().map(|one| one.shared.stream().held()).sum();
+    let held: u64 = decoded
+        .iter()
+        .map(|one| one.shared.stream(&one.shared.lock()).held())
+        .sum();
     assert!(held > 0 && held <= budget / 4, "{held} bytes held");
     for decoded in decoded.iter().take(2) {
         block.assert_reads_right(decoded);
@@ -426,7 +429,7 @@ fn readers_at_once_all_get_the_right_bytes_in_spite_of_a_wrong_index() {
                 });
             }
         });
-        assert!(!decoded.shared.lock().sums.imported);
+        assert!(decoded.shared.lock().imported.is_none());
     }
 }
 
