@@ -59,7 +59,7 @@ use credentials::Variables;
 use disk::Disk;
 use object::Bytes;
 
-pub use error::{Error, Result};
+pub use error::RemoteError;
 pub use identity::Identity;
 pub use listing::ObjectEntry;
 pub use location::Location;
@@ -116,7 +116,7 @@ impl Remote {
     /// behind.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::error::Error::Io) if there can be no thread, or if others may write in the directory of [`RemoteOptions::disk`].
+    /// [`RemoteError::Io`](crate::error::Error::Io) if there can be no thread, or if others may write in the directory of [`RemoteOptions::disk`].
     pub fn new(options: RemoteOptions, cache: &Arc<Cache>) -> crate::error::Result<Self> {
         let text = |(name, value): (OsString, OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -156,8 +156,8 @@ impl Remote {
     /// Opens an object, and fetches its first and last bytes.
     ///
     /// # Errors
-    /// [`Error`], after at most about the [timeout](Options::timeout); longer, if the file has to be downloaded.
-    pub fn open(&self, at: &Location) -> Result<Arc<Object>> {
+    /// [`RemoteError`], after at most about the [timeout](Options::timeout); longer, if the file has to be downloaded.
+    pub fn open(&self, at: &Location) -> Result<Arc<Object>, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), at.clone());
         let work = async move { open::open(&inner, &place).await };
         self.0.wait(at, work).map(Arc::new)
@@ -167,7 +167,7 @@ impl Remote {
     ///
     /// # Errors
     /// As [`Remote::open`].
-    pub fn probe(&self, at: &Location) -> Result<Identity> {
+    pub fn probe(&self, at: &Location) -> Result<Identity, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), at.clone());
         let work = async move { open::probe(&inner, &place).await };
         self.0.wait(at, work)
@@ -176,10 +176,10 @@ impl Remote {
     /// All objects below a prefix, in folders of folders too.
     ///
     /// # Errors
-    /// [`Error::NoListing`] where that can't be asked, [`Error`] as [`Remote::open`].
-    pub fn list(&self, prefix: &Location) -> Result<Vec<ObjectEntry>> {
+    /// [`RemoteError::NoListing`] where that can't be asked, [`RemoteError`] as [`Remote::open`].
+    pub fn list(&self, prefix: &Location) -> Result<Vec<ObjectEntry>, RemoteError> {
         if !prefix.can_list() {
-            return Err(Error::NoListing {
+            return Err(RemoteError::NoListing {
                 url: prefix.to_string(),
             });
         }
@@ -197,8 +197,8 @@ impl Inner {
     fn wait<T: Send + 'static>(
         &self,
         at: &Location,
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
+        work: impl Future<Output = Result<T, RemoteError>> + Send + 'static,
+    ) -> Result<T, RemoteError> {
         let (sender, receiver) = sync_channel(1);
         let task = self.handle.spawn(async move {
             // there is no receiver any more if the mount has ended
@@ -211,7 +211,7 @@ impl Inner {
                     self.check_wanted(at).inspect_err(|_| task.abort())?;
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::Failed {
+                    return Err(RemoteError::Failed {
                         url: at.to_string(),
                         why: "the request ended without an outcome".to_owned(),
                     });
@@ -221,8 +221,8 @@ impl Inner {
     }
 
     /// That the mount has not ended.
-    fn check_wanted(&self, at: &Location) -> Result<()> {
-        self.cache.check_wanted().map_err(|_| Error::Ended {
+    fn check_wanted(&self, at: &Location) -> Result<(), RemoteError> {
+        self.cache.check_wanted().map_err(|_| RemoteError::Ended {
             url: at.to_string(),
         })
     }

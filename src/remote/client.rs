@@ -26,7 +26,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, RANGE, USER_
 
 use super::RemoteOptions;
 use super::credentials::{Profile, Variables};
-use super::error::{Error, Result};
+use super::error::RemoteError;
 use super::location::{Address, Cloud, Location, Login};
 
 /// How long a connection may take to come about.
@@ -81,8 +81,8 @@ impl Clients {
     }
 
     /// The store of a location. Asks for the region of a bucket that is new here, if nothing says it.
-    pub(super) async fn find(&self, at: &Location) -> Result<StoredObject> {
-        let failed = |error: object_store::Error| Error::Failed {
+    pub(super) async fn find(&self, at: &Location) -> Result<StoredObject, RemoteError> {
+        let failed = |error: object_store::Error| RemoteError::Failed {
             url: at.to_string(),
             why: innermost(&error),
         };
@@ -125,12 +125,12 @@ impl Clients {
         at: &Location,
         url: &Url,
         login: Option<&Login>,
-    ) -> Result<reqwest::Client> {
+    ) -> Result<reqwest::Client, RemoteError> {
         let known = (url.scheme().to_owned(), login.cloned());
         if let Some(found) = locked(&self.web).get(&known) {
             return Ok(found.clone());
         }
-        let failed = |error: reqwest::Error| Error::Failed {
+        let failed = |error: reqwest::Error| RemoteError::Failed {
             url: at.to_string(),
             why: innermost(&error.without_url()),
         };

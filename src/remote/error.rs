@@ -10,7 +10,7 @@ use crate::error::{Error as Library, Place};
 /// Why a far object can't be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum RemoteError {
     /// Not a URL that makes sense.
     #[error("{url}: {why}")]
     Invalid {
@@ -85,11 +85,8 @@ pub enum Error {
     },
 }
 
-/// Result of what is asked of a server.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-impl From<Error> for Library {
-    fn from(error: Error) -> Self {
+impl From<RemoteError> for Library {
+    fn from(error: RemoteError) -> Self {
         let text = error.to_string();
         let system = |errno: Errno| {
             Self::io(
@@ -98,15 +95,15 @@ impl From<Error> for Library {
             )
         };
         match error {
-            Error::Missing { .. } => system(Errno::NOENT),
-            Error::Denied { .. } => system(Errno::ACCESS),
-            Error::TimedOut { .. } => system(Errno::TIMEDOUT),
-            Error::Failed { .. } => system(Errno::IO),
-            Error::Ended { .. } => Self::io(text, io::ErrorKind::Interrupted.into()),
-            Error::Changed { .. } => Self::Stale { why: text },
-            Error::Invalid { .. } | Error::NoRanges { .. } | Error::NoListing { .. } => {
-                Self::unsupported(Place::File, text)
-            }
+            RemoteError::Missing { .. } => system(Errno::NOENT),
+            RemoteError::Denied { .. } => system(Errno::ACCESS),
+            RemoteError::TimedOut { .. } => system(Errno::TIMEDOUT),
+            RemoteError::Failed { .. } => system(Errno::IO),
+            RemoteError::Ended { .. } => Self::io(text, io::ErrorKind::Interrupted.into()),
+            RemoteError::Changed { .. } => Self::Stale { why: text },
+            RemoteError::Invalid { .. }
+            | RemoteError::NoRanges { .. }
+            | RemoteError::NoListing { .. } => Self::unsupported(Place::File, text),
         }
     }
 }

@@ -6,7 +6,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 use tokio::time::Instant;
 
 use super::client::{Refused, innermost};
-use super::error::Error;
+use super::error::RemoteError;
 use super::location::Location;
 
 /// How often an attempt that failed is made again while no byte comes.
@@ -75,18 +75,18 @@ impl AttemptFailure {
     }
 
     /// The failure as it is told, with the URL and what to do.
-    pub(super) fn told(&self, at: &Location, guesses: bool, timeout: Duration) -> Error {
+    pub(super) fn told(&self, at: &Location, guesses: bool, timeout: Duration) -> RemoteError {
         let url = at.to_string();
         match self {
-            Self::Stalled => Error::TimedOut {
+            Self::Stalled => RemoteError::TimedOut {
                 url,
                 waited: timeout,
             },
-            Self::Cut => Error::Failed {
+            Self::Cut => RemoteError::Failed {
                 url,
                 why: "the answers of the server end too early; try again later".into(),
             },
-            Self::Changed(why) => Error::Changed {
+            Self::Changed(why) => RemoteError::Changed {
                 url,
                 why: why.clone(),
             },
@@ -103,7 +103,7 @@ impl AttemptFailure {
                         }
                         _ => "",
                     };
-                    Error::Failed {
+                    RemoteError::Failed {
                         url,
                         why: format!("{why}{advice}"),
                     }
@@ -114,10 +114,10 @@ impl AttemptFailure {
 }
 
 /// What a status means.
-fn told(url: String, refused: &Refused, is_bucket: bool) -> Error {
+fn told(url: String, refused: &Refused, is_bucket: bool) -> RemoteError {
     let why = refused.to_string().trim_end().to_owned();
     match refused.status {
-        401 | 403 => Error::Denied {
+        401 | 403 => RemoteError::Denied {
             url,
             why,
             advice: if is_bucket {
@@ -126,21 +126,21 @@ fn told(url: String, refused: &Refused, is_bucket: bool) -> Error {
                 "give user name and password in the URL, or get a new one if it was signed for a time"
             },
         },
-        404 | 410 => Error::Missing { url, why },
-        412 => Error::Changed { url, why },
-        416 => Error::Failed {
+        404 | 410 => RemoteError::Missing { url, why },
+        412 => RemoteError::Changed { url, why },
+        416 => RemoteError::Failed {
             url,
             why: format!("{why}: there are no bytes"),
         },
-        300..=399 if is_bucket => Error::Failed {
+        300..=399 if is_bucket => RemoteError::Failed {
             url,
             why: format!("{why}: the bucket is in another region; set AWS_REGION"),
         },
-        408 | 425 | 429 | 500.. => Error::Failed {
+        408 | 425 | 429 | 500.. => RemoteError::Failed {
             url,
             why: format!("{why}; try again later"),
         },
-        _ => Error::Failed { url, why },
+        _ => RemoteError::Failed { url, why },
     }
 }
 

@@ -9,7 +9,7 @@ use object_store::{GetOptions, GetRange};
 use tokio::time::timeout_at;
 
 use super::client::StoredObject;
-use super::error::Error;
+use super::error::RemoteError;
 use super::failure::{AttemptFailure, Patience};
 use super::identity::Identity;
 use super::parts::Parts;
@@ -30,7 +30,7 @@ pub(super) struct Flight {
     /// Bytes that are under way like that, for all objects together.
     ahead_bytes: Arc<AtomicU64>,
     /// Why the rest does not come.
-    failure: Option<Error>,
+    failure: Option<RemoteError>,
     patience: Patience,
 }
 

@@ -7,7 +7,7 @@ use object_store::path::Path;
 use tokio::time::timeout_at;
 
 use super::client::StoredObject;
-use super::error::{Error, Result};
+use super::error::RemoteError;
 use super::failure::{AttemptFailure, Patience};
 use super::location::Location;
 use crate::error::printable;
@@ -34,7 +34,7 @@ pub(super) async fn list(
     at: &Location,
     stored: &StoredObject,
     timeout: Duration,
-) -> Result<Vec<ObjectEntry>> {
+) -> Result<Vec<ObjectEntry>, RemoteError> {
     let prefix = stored.path.as_ref().to_owned();
     let mut so_far = SoFar::default();
     let mut patience = Patience::new(timeout);
@@ -53,7 +53,7 @@ pub(super) async fn list(
             None => return Err(failure.told(at, stored.guesses, timeout)),
         }
         if so_far.seen >= LISTED {
-            return Err(Error::Failed {
+            return Err(RemoteError::Failed {
                 url: at.to_string(),
                 why: format!("more than {LISTED} objects; name a longer prefix"),
             });

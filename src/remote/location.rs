@@ -4,7 +4,7 @@ use std::fmt;
 
 use reqwest::Url;
 
-use super::error::{Error, Result};
+use super::error::RemoteError;
 use crate::error::{percent_decoded, printable};
 
 /// The longest name of a file, in bytes.
@@ -57,9 +57,9 @@ impl Location {
     /// The location that a text names; `None` if it begins with no scheme that is known here, and so is a path.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no host or bucket, or no sense in the rest.
+    /// [`RemoteError::Invalid`] if there is no host or bucket, or no sense in the rest.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Result<Self>> {
+    pub fn parse(text: &str) -> Option<Result<Self, RemoteError>> {
         let (scheme, rest) = text.split_once("://")?;
         let cloud = match scheme.to_ascii_lowercase().as_str() {
             "http" | "https" => return Some(Self::web(text)),
@@ -71,8 +71,8 @@ impl Location {
         Some(Self::bucket(cloud, rest))
     }
 
-    fn web(text: &str) -> Result<Self> {
-        let mut url = Url::parse(text).map_err(|error| Error::Invalid {
+    fn web(text: &str) -> Result<Self, RemoteError> {
+        let mut url = Url::parse(text).map_err(|error| RemoteError::Invalid {
             // what could not be parsed can't be redacted either
             url: text
                 .split_once(':')
@@ -92,11 +92,11 @@ impl Location {
         Ok(Self(Address::Web { url, login }))
     }
 
-    fn bucket(cloud: Cloud, rest: &str) -> Result<Self> {
+    fn bucket(cloud: Cloud, rest: &str) -> Result<Self, RemoteError> {
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if bucket.is_empty() || !bucket.chars().all(plain) {
-            return Err(Error::Invalid {
+            return Err(RemoteError::Invalid {
                 url: format!("{}://…", cloud.scheme()),
                 why: "the name of a bucket must follow, of letters, digits, '-', '.' and '_'"
                     .into(),
@@ -113,7 +113,7 @@ impl Location {
                 .split('/')
                 .any(|part| matches!(part, "" | "." | ".."))
         {
-            return Err(Error::Invalid {
+            return Err(RemoteError::Invalid {
                 url: place.to_string(),
                 why: "a key with '//', '/./' or '/../' can't be read".into(),
             });
@@ -167,9 +167,9 @@ impl Location {
     /// The object of this name below a prefix.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if this is no prefix, or the name makes no sense there.
-    pub fn join(&self, name: &str) -> Result<Self> {
-        let invalid = |why: &str| Error::Invalid {
+    /// [`RemoteError::Invalid`] if this is no prefix, or the name makes no sense there.
+    pub fn join(&self, name: &str) -> Result<Self, RemoteError> {
+        let invalid = |why: &str| RemoteError::Invalid {
             url: self.to_string(),
             why: why.to_owned(),
         };

@@ -8,7 +8,7 @@ use object_store::{GetOptions, GetRange, GetResult};
 use tokio::time::timeout_at;
 
 use super::client::StoredObject;
-use super::error::{Error, Result};
+use super::error::RemoteError;
 use super::failure::{AttemptFailure, Patience};
 use super::identity::Identity;
 use super::location::Location;
@@ -22,7 +22,7 @@ use crate::source::{Spool, SpoolFile, len_u64};
 const TAIL: u64 = 2;
 
 /// Opens an object, or downloads it if that is the only way.
-pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object> {
+pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object, RemoteError> {
     let stored = inner.clients.find(at).await?;
     let (identity, first) = match first(inner, at, &stored, 0..PIECE).await? {
         FirstAnswer::Part(identity, bytes) => (identity, bytes),
@@ -39,7 +39,7 @@ pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object> {
 }
 
 /// What an object is now.
-pub(super) async fn probe(inner: &Arc<Inner>, at: &Location) -> Result<Identity> {
+pub(super) async fn probe(inner: &Arc<Inner>, at: &Location) -> Result<Identity, RemoteError> {
     let stored = inner.clients.find(at).await?;
     match first(inner, at, &stored, 0..1).await? {
         FirstAnswer::Part(identity, _) => Ok(identity),
@@ -66,7 +66,7 @@ async fn first(
     at: &Location,
     stored: &StoredObject,
     range: Range<u64>,
-) -> Result<FirstAnswer> {
+) -> Result<FirstAnswer, RemoteError> {
     let timeout = inner.options.timeout;
     let mut patience = Patience::new(timeout);
     loop {
@@ -88,7 +88,7 @@ async fn again(
     inner: &Inner,
     failure: &AttemptFailure,
     patience: &mut Patience,
-) -> Result<()> {
+) -> Result<(), RemoteError> {
     let wait = if failure.may_pass(stored.guesses) {
         patience.again()
     } else {
@@ -146,7 +146,7 @@ async fn download(
     at: &Location,
     stored: &StoredObject,
     len: Option<u64>,
-) -> Result<Object> {
+) -> Result<Object, RemoteError> {
     let limit = inner.options.max_download;
     if let Some(len) = len.filter(|&len| len > limit) {
         return Err(too_long(at, Some(len), limit));
@@ -162,9 +162,9 @@ async fn download(
     }
 }
 
-fn too_long(at: &Location, len: Option<u64>, limit: u64) -> Error {
+fn too_long(at: &Location, len: Option<u64>, limit: u64) -> RemoteError {
     let len = len.map_or(format!("more than {limit}"), |len| len.to_string());
-    Error::NoRanges {
+    RemoteError::NoRanges {
         url: at.to_string(),
         why: format!("the server sends no parts of files, and this one has {len} bytes"),
     }
@@ -177,7 +177,7 @@ async fn fetch(
     file: &mut SpoolFile,
     limit: u64,
     patience: &mut Patience,
-) -> Result<Result<Identity, AttemptFailure>> {
+) -> Result<Result<Identity, AttemptFailure>, RemoteError> {
     let answer = match whole(stored, patience).await {
         Ok(answer) => answer,
         Err(failure) => return Ok(Err(failure)),
@@ -198,7 +198,7 @@ async fn fetch(
             return Err(too_long(at, None, limit));
         }
         file.write_all_at(&bytes, len)
-            .map_err(|cause| Error::Failed {
+            .map_err(|cause| RemoteError::Failed {
                 url: at.to_string(),
                 why: format!("downloading to {}: {cause}", std::env::temp_dir().display()),
             })?;

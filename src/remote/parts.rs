@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Inner;
 use super::client::StoredObject;
 use super::disk::Shelf;
-use super::error::{Error, Result};
+use super::error::RemoteError;
 use super::flight::Flight;
 use super::identity::Identity;
 use super::location::Location;
@@ -55,14 +55,14 @@ struct PartsState {
     requests: usize,
     readers: Readers,
     /// Why nothing of the object can be read any more.
-    changed: Option<Error>,
+    changed: Option<RemoteError>,
 }
 
 #[derive(Default)]
 struct PieceSlot {
     /// Threads that wait for the piece.
     waiting: usize,
-    outcome: Option<Result<Arc<CountedBuf>>>,
+    outcome: Option<Result<Arc<CountedBuf>, RemoteError>>,
 }
 
 impl Parts {
@@ -125,7 +125,7 @@ impl Parts {
     }
 
     /// Asks for what is missing of a read, and for what its reader is going to want.
-    fn begin(&self, pieces: &Range<u64>) -> Result<()> {
+    fn begin(&self, pieces: &Range<u64>) -> Result<(), RemoteError> {
         let mut state = self.lock();
         state.check()?;
         let budget = self.inner.cache.budget();
@@ -227,7 +227,7 @@ impl Parts {
     }
 
     /// Waits until a piece is here; asks for it if that was not done, or if it came and was dropped again.
-    fn wait_for(&self, piece: u64, end: u64) -> Result<Arc<CountedBuf>> {
+    fn wait_for(&self, piece: u64, end: u64) -> Result<Arc<CountedBuf>, RemoteError> {
         let mut state = self.lock();
         loop {
             state.check()?;
@@ -258,7 +258,10 @@ impl Parts {
         &self,
         mut state: MutexGuard<'a, PartsState>,
         piece: u64,
-    ) -> (MutexGuard<'a, PartsState>, Option<Result<Arc<CountedBuf>>>)
+    ) -> (
+        MutexGuard<'a, PartsState>,
+        Option<Result<Arc<CountedBuf>, RemoteError>>,
+    )
     where
         Self: 'a,
     {
@@ -311,8 +314,8 @@ impl Parts {
     }
 
     /// Ends a request: the pieces that it has not brought fail for those who wait for them.
-    pub(super) fn land(&self, missing: Range<u64>, failure: Option<Error>) {
-        let failure = failure.unwrap_or_else(|| Error::Ended {
+    pub(super) fn land(&self, missing: Range<u64>, failure: Option<RemoteError>) {
+        let failure = failure.unwrap_or_else(|| RemoteError::Ended {
             url: self.at.to_string(),
         });
         let mut state = self.lock();
@@ -332,14 +335,14 @@ impl Parts {
     }
 
     /// Remembers that the object has changed, if that is the failure; one that is gone has, as far as a reader goes.
-    pub(super) fn judge(&self, failure: Error) -> Error {
+    pub(super) fn judge(&self, failure: RemoteError) -> RemoteError {
         match failure {
-            Error::Changed { .. } => {
+            RemoteError::Changed { .. } => {
                 self.lock().changed = Some(failure.clone());
                 log::warn!("{failure}");
                 failure
             }
-            Error::Missing { url, why } => Error::Changed { url, why },
+            RemoteError::Missing { url, why } => RemoteError::Changed { url, why },
             other => other,
         }
     }
@@ -347,7 +350,7 @@ impl Parts {
 
 impl PartsState {
     /// Nothing of an object that has changed is read, so that no reader has some bytes of before and some of now.
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<(), RemoteError> {
         match &self.changed {
             Some(changed) => Err(changed.clone()),
             None => Ok(()),

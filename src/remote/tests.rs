@@ -55,7 +55,7 @@ fn at(text: &str) -> Location {
     Location::parse(text).unwrap().unwrap()
 }
 
-fn open(remote: &Remote, stub: &Stub) -> Result<Arc<Object>> {
+fn open(remote: &Remote, stub: &Stub) -> Result<Arc<Object>, RemoteError> {
     remote.open(&at(&stub.url("/a.asdf")))
 }
 
@@ -332,7 +332,7 @@ fn without_ranges_a_file_is_downloaded_once_or_refused() {
         let error = open(&remote_with(1 << 20, options), &stub)
             .map(drop)
             .unwrap_err();
-        assert!(matches!(error, Error::NoRanges { .. }), "{error}");
+        assert!(matches!(error, RemoteError::NoRanges { .. }), "{error}");
         assert!(error.to_string().contains("-o max-download="), "{error}");
     }
 }

@@ -115,7 +115,7 @@ fn a_prefix_is_listed_page_by_page() {
         at("s3://pub/visit/deep/er/b c.asdf")
     );
     let web = remote.list(&at("https://h/a/")).unwrap_err();
-    assert!(matches!(web, Error::NoListing { .. }));
+    assert!(matches!(web, RemoteError::NoListing { .. }));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_listing_that_is_refused_or_endless_is_an_error() {
         .list(&at("s3://pub/"))
         .unwrap_err();
     assert!(
-        matches!(&error, Error::Denied { why, .. } if why.contains("AccessDenied")),
+        matches!(&error, RemoteError::Denied { why, .. } if why.contains("AccessDenied")),
         "{error}"
     );
     assert!(!format!("{error:?}").contains("verysecret"));
