@@ -16,19 +16,43 @@ use super::tree::Tree;
 use super::view::View;
 use crate::error::{Error, Place, Result};
 
-/// The blocks that arrays may lie in.
-pub(super) trait Blocks {
+/// The blocks that arrays may lie in: those of a snapshot, one of which may be going to have another length.
+#[derive(Clone, Copy)]
+struct Blocks<'a> {
+    of: &'a Snapshot,
+    resized: Option<(usize, u64)>,
+}
+
+impl Blocks<'_> {
     /// The block that a source names.
-    fn index(&self, source: i64) -> Result<usize>;
+    fn index(&self, source: i64) -> Result<usize> {
+        let doubt = self.of.layout.doubt.as_ref();
+        match doubt.filter(|_| source < 0 && !self.of.options.force) {
+            Some(doubt) => Err(doubt.error.clone()),
+            None => block_index(source, self.of.layout.blocks.len()),
+        }
+    }
 
     /// Bytes of decoded data in block `n`; an error if they are not to be shown.
-    fn data_size(&self, n: usize) -> Result<u64>;
-
-    /// Bytes of decoded data in the first block of another file.
-    fn external_size(&self, uri: &str) -> Result<u64>;
+    fn data_size(&self, n: usize) -> Result<u64> {
+        if let Some(why) = self.of.layout.withheld(n, self.of.options.force) {
+            return Err(why.clone());
+        }
+        let resized = self.resized.filter(|(resized, _)| *resized == n);
+        let len = resized.map(|(_, len)| len);
+        Ok(len.or_else(|| self.of.block_len(n)).unwrap_or(0))
+    }
 
     /// Elements of that type in the FITS file around this one.
-    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements>;
+    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements> {
+        self.of.fits().map_or_else(
+            || {
+                let why = format!("fits:{reference} wanted, but this is no FITS file");
+                Err(Error::unsupported(Place::File, why))
+            },
+            |fits| fits.elements(reference, datatype),
+        )
+    }
 }
 
 /// The arrays of a tree, and what leads to them.
@@ -104,7 +128,7 @@ impl ArrayTable {
 }
 
 /// Finds all arrays of a tree.
-pub(super) fn find(tree: &Arc<Tree>, blocks: &dyn Blocks) -> ArrayTable {
+fn find(tree: &Arc<Tree>, blocks: Blocks<'_>) -> ArrayTable {
     let paths = Arc::new(Paths::new(tree, Outline::new(tree)));
     let declared = paths.outline().declared(tree);
     let mut forms = HashMap::new();
@@ -126,7 +150,7 @@ fn array(
     paths: &Arc<Paths>,
     home: PlaceId,
     declared: Result<Declared>,
-    blocks: &dyn Blocks,
+    blocks: Blocks<'_>,
     forms: &mut HashMap<Form, Arc<Form>>,
 ) -> Array {
     let mut form = Form::default();
@@ -145,7 +169,7 @@ fn array(
 }
 
 /// Fills in what is declared of elements in a block, as far as it makes sense, and checks that they lie in it.
-fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: &dyn Blocks) -> Result<()> {
+fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Result<()> {
     form.byteorder = Some(stored.byteorder);
     form.strides.clone_from(&stored.strides);
     form.datatype = Some(stored.datatype.clone());
@@ -217,7 +241,7 @@ fn resolved_shape(
     stored: &StoredArray,
     size: u64,
     block_len: Option<u64>,
-    blocks: &dyn Blocks,
+    blocks: Blocks<'_>,
 ) -> Result<Vec<u64>> {
     let fixed = |dims: &[Dim]| -> Vec<u64> {
         dims.iter()
@@ -229,7 +253,7 @@ fn resolved_shape(
     };
     let block_len = match (&stored.storage, block_len) {
         (_, Some(len)) => len,
-        (Storage::External(uri), None) => blocks.external_size(uri)?,
+        (Storage::External(uri), None) => blocks.of.external_len(uri)?,
         _ => 0,
     };
     let row = fixed(row);
@@ -252,60 +276,6 @@ fn fill_inline(form: &mut Form, tree: &Tree, declared: &Inline) -> Result<inline
     Ok(elements)
 }
 
-impl Blocks for Snapshot {
-    fn index(&self, source: i64) -> Result<usize> {
-        let doubt = self.layout.doubt.as_ref();
-        match doubt.filter(|_| source < 0 && !self.options.force) {
-            Some(doubt) => Err(doubt.error.clone()),
-            None => block_index(source, self.layout.blocks.len()),
-        }
-    }
-
-    fn data_size(&self, n: usize) -> Result<u64> {
-        match self.layout.withheld(n, self.options.force) {
-            Some(why) => Err(why.clone()),
-            None => Ok(self.block_len(n).unwrap_or(0)),
-        }
-    }
-
-    fn external_size(&self, uri: &str) -> Result<u64> {
-        self.external_len(uri)
-    }
-
-    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements> {
-        self.fits().map_or_else(
-            || {
-                let why = format!("fits:{reference} wanted, but this is no FITS file");
-                Err(Error::unsupported(Place::File, why))
-            },
-            |fits| fits.elements(reference, datatype),
-        )
-    }
-}
-
-/// The blocks of a snapshot, one of which is to get another length.
-struct Resized<'a>(&'a Snapshot, (usize, u64));
-
-impl Blocks for Resized<'_> {
-    fn index(&self, source: i64) -> Result<usize> {
-        self.0.index(source)
-    }
-
-    fn data_size(&self, n: usize) -> Result<u64> {
-        let Self(snapshot, (resized, len)) = *self;
-        let size = snapshot.data_size(n)?;
-        Ok(if n == resized { len } else { size })
-    }
-
-    fn external_size(&self, uri: &str) -> Result<u64> {
-        self.0.external_size(uri)
-    }
-
-    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements> {
-        self.0.fits_elements(reference, datatype)
-    }
-}
-
 impl Snapshot {
     /// What the tree declares. Looked for when it is first asked.
     pub(super) fn found(&self) -> &Arc<ArrayTable> {
@@ -324,10 +294,7 @@ impl Snapshot {
         tree: &Arc<Tree>,
         resized: Option<(usize, u64)>,
     ) -> Arc<ArrayTable> {
-        let mut found = match resized {
-            None => find(tree, self),
-            Some(resized) => find(tree, &Resized(self, resized)),
-        };
+        let mut found = find(tree, Blocks { of: self, resized });
         found.users = vec![Vec::new(); self.layout.blocks.len()];
         for (i, array) in found.arrays.iter().enumerate() {
             if let Origin::Block(n) = array.origin()
@@ -343,7 +310,7 @@ impl Snapshot {
     /// grown since its arrays were found, so that its length now says nothing.
     pub(super) fn has_blocks_like(&self, other: &Self) -> bool {
         let count = self.layout.blocks.len();
-        let size = |of: &Self, n| of.data_size(n).ok();
+        let size = |of, n| Blocks { of, resized: None }.data_size(n).ok();
         count == other.layout.blocks.len()
             && !self.layout.streamed()
             && !other.layout.streamed()
@@ -355,27 +322,10 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Files, of which there are none here but those of inline arrays.
-    struct Nothing;
-
-    impl Blocks for Nothing {
-        fn index(&self, source: i64) -> Result<usize> {
-            block_index(source, 0)
-        }
-
-        fn data_size(&self, _: usize) -> Result<u64> {
-            Ok(0)
-        }
-
-        fn external_size(&self, uri: &str) -> Result<u64> {
-            Err(Error::corrupt(Place::File, uri))
-        }
-
-        fn fits_elements(&self, reference: &str, _: &Datatype) -> Result<Elements> {
-            Err(Error::corrupt(Place::File, reference))
-        }
-    }
+    use crate::asdf::OpenOptions;
+    use crate::asdf::sample::Sample;
+    use crate::codec::Cache;
+    use crate::source::Memory;
 
     #[test]
     fn nothing_leads_to_what_is_not_shown() {
@@ -391,8 +341,11 @@ mod tests {
         let body = body.replace("MASKED", &masked);
         let body = body.replace("ARRAY", &format!("{tag} [1]"));
         let body = body.replace("BAD", &format!("{tag} {{}}"));
-        let tree = Arc::new(Tree::parse(format!("---\n{body}\n...\n")).unwrap());
-        let found = find(&tree, &Nothing);
+        let text = format!("#ASDF 1.0.0\n---\n{body}\n...\n");
+        let file = Arc::new(Memory::new(Sample::new().text(text.as_bytes()).bytes()));
+        let options = OpenOptions::default();
+        let snapshot = Snapshot::read(None, file, Cache::new(0), options).unwrap();
+        let found = snapshot.found();
         let paths = found.paths.as_ref().unwrap();
         let links: Vec<String> = found
             .links
