@@ -82,8 +82,8 @@ use crate::codec::Cache;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
 use crate::vfs::{
-    self, Access, Answers, Attr, Bytes, Error, FileKind, Invalidation, Kernel, Node, Result,
-    Statfs, Vfs,
+    self, Access, Answers, Attr, Bytes, Error, FileKind, Invalidation, Kernel, Node, Opened,
+    Result, Statfs, Vfs,
 };
 
 pub use contents::{Contents, Match};
@@ -145,16 +145,6 @@ impl Handle {
             Self::Names(_) | Self::Text(_) => Err(NOT_OURS),
         }
     }
-}
-
-/// An opened file.
-pub struct Opened {
-    /// The handle.
-    pub handle: Handle,
-    /// Whether pages that the kernel has are still right.
-    pub keep_cache: bool,
-    /// Whether the kernel shall not keep pages at all.
-    pub direct: bool,
 }
 
 /// Of what is no part of a member.
@@ -279,7 +269,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Vfs::open`].
-    pub fn open(&self, inode: Inode, access: Access) -> Result<Opened> {
+    pub fn open(&self, inode: Inode, access: Access) -> Result<Opened<Handle>> {
         match (self.part(inode.item)?, self) {
             (Resolved::Member(vfs), _) => {
                 let opened = vfs.open(inode.node, access)?;
@@ -297,7 +287,7 @@ impl Collection {
 
     /// What a member has opened.
     #[must_use]
-    pub fn opened(item: Item, vfs: Arc<Vfs>, opened: vfs::Opened) -> Opened {
+    pub fn opened(item: Item, vfs: Arc<Vfs>, opened: Opened) -> Opened<Handle> {
         Opened {
             handle: Handle::Member(item, vfs, opened.handle),
             keep_cache: opened.keep_cache,

@@ -3,8 +3,8 @@
 use fuser::{FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Request};
 use rustix::fs::OFlags;
 
-use crate::collection::{Inode, Item, Opened};
-use crate::vfs::{Access, Attr, Caller, Error, FileKind};
+use crate::collection::{Handle, Inode, Item};
+use crate::vfs::{Access, Attr, Caller, Error, FileKind, Opened};
 
 /// Attributes of a file of an item as the kernel takes them.
 pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
@@ -37,7 +37,7 @@ pub(super) fn file_type(kind: FileKind) -> FileType {
 }
 
 /// How the kernel may read an opened file.
-pub(super) fn open_flags(opened: &Opened) -> FopenFlags {
+pub(super) fn open_flags(opened: &Opened<Handle>) -> FopenFlags {
     let mut flags = FopenFlags::empty();
     if opened.keep_cache {
         flags |= FopenFlags::FOPEN_KEEP_CACHE;

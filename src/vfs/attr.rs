@@ -103,9 +103,9 @@ pub struct Access {
 }
 
 /// An opened file or directory.
-pub struct Opened {
+pub struct Opened<H = Handle> {
     /// The handle.
-    pub handle: Handle,
+    pub handle: H,
     /// Whether pages that the kernel has are still right.
     pub keep_cache: bool,
     /// Whether the kernel shall not keep pages at all.
