@@ -6,62 +6,46 @@ use super::view::View;
 use crate::error::{Error, Place, Result};
 use crate::source::checked_end;
 
-/// An array that can be written through its view.
-///
-/// Invariant: no two elements share a byte of the block.
-#[derive(Debug, Clone)]
-pub struct Scatter {
-    view: View,
-}
-
 /// Only whole runs are written: what lies between them is not ours.
 const GRAIN: Grain = Grain {
     gap: 0,
     ..Grain::DEFAULT
 };
 
-impl Scatter {
-    /// The array of that view, which is at `at`.
-    ///
-    /// # Errors
-    /// [`Error::Rejected`] if elements share bytes, so that a write could not be read back.
-    pub fn new(view: View, at: Place) -> Result<Self> {
-        if view.is_injective() {
-            return Ok(Self { view });
-        }
-        Err(Error::Rejected {
-            at,
+/// Calls `patch` with the block offset and the bytes of each run of the block that writing `bytes` at `offset` in C order to the array
+/// of that view, which is at `at`, changes.
+///
+/// Runs are as long as the write makes them, across elements and rows, and do not overlap; a write of whole rows gives them
+/// ascending. Memory: at most 1 MiB, and none for runs that lie in `bytes` as in the block.
+///
+/// # Errors
+/// [`Error::Rejected`] if elements share bytes, so that a write could not be read back; [`Error::Corrupt`] if the write reaches
+/// beyond the end of the array, before any patch; what `patch` returns.
+pub fn scatter(
+    view: &View,
+    at: impl FnOnce() -> Place,
+    offset: u64,
+    bytes: &[u8],
+    patch: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    if !view.is_injective() {
+        return Err(Error::Rejected {
+            at: at(),
             why: "elements of the array share bytes of its block".to_owned(),
             advice: "write to the block under blocks/ instead".to_owned(),
-        })
+        });
     }
-
-    /// Calls `patch` with the block offset and the bytes of each run of the block that writing `bytes` at `offset` in C order
-    /// changes.
-    ///
-    /// Runs are as long as the write makes them, across elements and rows, and do not overlap; a write of whole rows gives them
-    /// ascending. Memory: at most 1 MiB, and none for runs that lie in `bytes` as in the block.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if the write reaches beyond the end of the array, before any patch; what `patch` returns.
-    pub fn scatter(
-        &self,
-        offset: u64,
-        bytes: &[u8],
-        patch: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let end = checked_end(offset, bytes.len(), self.view.len())?;
-        let mut scratch = Vec::new();
-        let mut rest = bytes;
-        for part in self.view.parts(offset..end) {
-            let (from, tail) = rest.split_at(in_memory(part.len)?.min(rest.len()));
-            Tile::new(&part).cut(GRAIN, &mut |tile| {
-                scatter_tile(tile, from, &mut scratch, patch)
-            })?;
-            rest = tail;
-        }
-        Ok(())
+    let end = checked_end(offset, bytes.len(), view.len())?;
+    let mut scratch = Vec::new();
+    let mut rest = bytes;
+    for part in view.parts(offset..end) {
+        let (from, tail) = rest.split_at(in_memory(part.len)?.min(rest.len()));
+        Tile::new(&part).cut(GRAIN, &mut |tile| {
+            scatter_tile(tile, from, &mut scratch, patch)
+        })?;
+        rest = tail;
     }
+    Ok(())
 }
 
 fn scatter_tile(
@@ -110,21 +94,18 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    fn scatter(view: &View, offset: u64, bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    fn patches(view: &View, offset: u64, bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let mut patches = Vec::new();
-        let scatter = Scatter::new(view.clone(), Place::File).unwrap();
-        scatter
-            .scatter(offset, bytes, &mut |at, bytes| {
-                patches.push((at, bytes.to_vec()));
-                Ok(())
-            })
-            .unwrap();
+        scatter(view, || Place::File, offset, bytes, &mut |at, bytes| {
+            patches.push((at, bytes.to_vec()));
+            Ok(())
+        })
+        .unwrap();
         patches
     }
 
     fn lengths(view: &View, offset: u64, len: usize) -> Vec<(u64, usize)> {
-        let patches = scatter(view, offset, &vec![0; len]);
-        patches
+        patches(view, offset, &vec![0; len])
             .into_iter()
             .map(|(at, bytes)| (at, bytes.len()))
             .collect()
@@ -146,7 +127,7 @@ mod tests {
                 want[place as usize] = *byte;
             }
             let mut block = vec![0; case.block_len as usize];
-            for (at, patch) in scatter(&view, start, &bytes) {
+            for (at, patch) in patches(&view, start, &bytes) {
                 let old = &mut block[at as usize..][..patch.len()];
                 prop_assert!(!patch.is_empty() && old.iter().all(|&byte| byte == 0), "written twice");
                 old.copy_from_slice(&patch);
@@ -179,7 +160,7 @@ mod tests {
                 let strides = [step, row as i64];
                 let view = View::new(8, &[columns, rows], Some(&strides), offset, row * rows);
                 let view = view.unwrap();
-                let patches = scatter(&view, 0, &bytes);
+                let patches = patches(&view, 0, &bytes);
                 assert_eq!(patches.len(), count);
                 let mut block = vec![0; (row * rows) as usize];
                 for (at, patch) in patches {
@@ -198,7 +179,7 @@ mod tests {
     fn a_mirrored_array_is_one_run() {
         let view = View::new(2, &[2, 3], Some(&[-6, -2]), 20, 1000).unwrap();
         assert_eq!(
-            scatter(&view, 2, &[1, 2, 3, 4, 5, 6]),
+            patches(&view, 2, &[1, 2, 3, 4, 5, 6]),
             [(14, vec![5, 6, 3, 4, 1, 2])]
         );
     }
@@ -212,7 +193,8 @@ mod tests {
     #[test]
     fn elements_that_share_bytes_are_not_written() {
         let view = View::new(4, &[97, 4], Some(&[4, 4]), 0, 400).unwrap();
-        let error = Scatter::new(view, Place::Array("w".to_owned())).unwrap_err();
+        let at = || Place::Array("w".to_owned());
+        let error = scatter(&view, at, 0, &[0; 4], &mut |_, _| panic!("patched")).unwrap_err();
         assert_eq!(
             error.to_string(),
             "array w: elements of the array share bytes of its block; write to the block under blocks/ instead"
@@ -222,8 +204,9 @@ mod tests {
     #[test]
     fn a_write_beyond_the_end_changes_nothing() {
         let view = View::new(4, &[2], Some(&[8]), 0, 100).unwrap();
-        let scatter = Scatter::new(view, Place::File).unwrap();
-        let wrote = scatter.scatter(4, &[0; 5], &mut |_, _| panic!("patched"));
+        let wrote = scatter(&view, || Place::File, 4, &[0; 5], &mut |_, _| {
+            panic!("patched")
+        });
         assert!(matches!(wrote, Err(Error::Corrupt { .. })));
     }
 
@@ -231,12 +214,10 @@ mod tests {
     fn a_patch_that_fails_ends_the_write() {
         let view = View::new(4, &[2], Some(&[8]), 0, 100).unwrap();
         let mut calls = 0;
-        let wrote = Scatter::new(view, Place::File)
-            .unwrap()
-            .scatter(0, &[0; 8], &mut |_, _| {
-                calls += 1;
-                Err(Error::corrupt(Place::File, "no"))
-            });
+        let wrote = scatter(&view, || Place::File, 0, &[0; 8], &mut |_, _| {
+            calls += 1;
+            Err(Error::corrupt(Place::File, "no"))
+        });
         assert!(wrote.is_err());
         assert_eq!(calls, 1);
     }

@@ -10,7 +10,7 @@ use super::edit::{DataHandle, fixed_size};
 use super::format::Format;
 use super::node::Node;
 use super::{Error, Result, State, Vfs, locked};
-use crate::asdf::scatter::Scatter;
+use crate::asdf::scatter::scatter;
 use crate::error::Place;
 use crate::source::{Source, len_u64};
 
@@ -89,11 +89,8 @@ pub(super) fn put(
     if format.is_fortran(array) {
         overlay.write(view.extent().start.saturating_add(at), data)?;
     } else {
-        Scatter::new(view, Place::Array(array.path()))?.scatter(
-            at,
-            data,
-            &mut |offset, bytes| overlay.write(offset, bytes),
-        )?;
+        let patch = &mut |offset, bytes: &[u8]| overlay.write(offset, bytes);
+        scatter(&view, || Place::Array(array.path()), at, data, patch)?;
     }
     Ok(())
 }
