@@ -9,12 +9,12 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::external::{Stamp, stamp};
 use super::outline::PlaceId;
 use super::outline::pointer::Pointers;
 use super::paths::Paths;
 use super::{OpenOptions, Snapshot};
 use crate::error::{Error, Place, Result};
+use crate::source::Stat;
 
 /// A place in the tree that refers to something in another file.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ impl Referent {
 /// What the references into one other file lead to, as that file is at the moment.
 #[derive(Debug)]
 pub struct Other {
-    stamp: Stamp,
+    stat: Stat,
     referents: HashMap<usize, Result<Referent>>,
 }
 
@@ -133,8 +133,8 @@ impl Snapshot {
         let meta = file
             .metadata()
             .map_err(|cause| Error::io("reading the file's attributes", cause))?;
-        let stamp = stamp(&meta);
-        if let Some(known) = known.filter(|known| known.stamp == stamp) {
+        let stat = Stat::from(&meta);
+        if let Some(known) = known.filter(|known| stat.is_untouched_since(&known.stat)) {
             return Ok(Arc::clone(known));
         }
         let into_it = self.references().iter().enumerate().filter(|(_, other)| {
@@ -142,7 +142,7 @@ impl Snapshot {
                 .is_ok_and(|other| other == path)
         });
         Ok(Arc::new(Other {
-            stamp,
+            stat,
             referents: self.resolve(file, into_it),
         }))
     }

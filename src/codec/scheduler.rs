@@ -57,11 +57,8 @@ pub(super) struct Scheduler {
     /// Signalled when a job comes or the scheduler stops.
     called: Condvar,
     /// Tells whether the mount still needs decoded bytes. Called with `state` locked.
-    wanted: OnceLock<Wanted>,
+    wanted: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
-
-/// Tells whether the mount still needs decoded bytes.
-type Wanted = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// What is admitted, and what the threads that decode ahead have to do.
 #[derive(Default)]

@@ -5,13 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use super::{Borrower, Loan, Memory, Source};
 use crate::error::{Error, Place, Result};
 
-/// What makes the bytes.
-type Make = dyn Fn() -> Result<Vec<u8>> + Send + Sync;
-
 /// Bytes that are made when they are first read, and kept from then on. What prevents that is not kept: the next read tries again.
 pub struct Made {
     len: u64,
-    make: Box<Make>,
+    make: Box<dyn Fn() -> Result<Vec<u8>> + Send + Sync>,
     /// Held while they are made, so that readers who need them wait.
     kept: Mutex<Option<Memory>>,
 }

@@ -132,4 +132,25 @@ mod tests {
         touched.ctime.1 += 1;
         assert!(touched.has_bytes_of(&file) && !touched.is_untouched_since(&file));
     }
+
+    /// The seconds of one of its times were left out once.
+    #[test]
+    fn a_state_is_told_by_each_number() {
+        let was = Stat::from(&std::fs::metadata("/").unwrap());
+        let changes: [fn(&mut Stat); 7] = [
+            |stat| stat.id.0 += 1,
+            |stat| stat.id.1 += 1,
+            |stat| stat.size += 1,
+            |stat| stat.mtime.0 += 1,
+            |stat| stat.mtime.1 += 1,
+            |stat| stat.ctime.0 += 1,
+            |stat| stat.ctime.1 += 1,
+        ];
+        for (n, change) in changes.iter().enumerate() {
+            let mut now = was;
+            assert!(now.is_untouched_since(&was));
+            change(&mut now);
+            assert!(!now.is_untouched_since(&was), "change {n}");
+        }
+    }
 }

@@ -390,12 +390,10 @@ impl Vfs {
             return self.noted(open.node, saved);
         }
         let draft = self.edits.get(writes.block);
-        let Some(draft) = draft.filter(|draft| draft.is_touched() || open.failure().is_some())
-        else {
-            return self.noted(open.node, self.check_lone_part(open));
-        };
-        let saved = self.check_part(open, &draft);
-        self.noted(open.node, saved.and_then(|()| self.save_block(&draft)))
+        let draft = draft.filter(|draft| draft.is_touched() || open.failure().is_some());
+        let whole = self.check_part(open, draft.as_deref());
+        let saved = whole.and_then(|()| draft.map_or(Ok(()), |draft| self.save_block(&draft)));
+        self.noted(open.node, saved)
     }
 
     /// Saves a draft, which is gone then. So is one that was made of a state of FILE that is no more.

@@ -262,25 +262,21 @@ impl Vfs {
         Err(refused(&state, number, why, advice))
     }
 
-    /// The same, before the draft is saved that it was written into. A part of a file, which is refused, spoils the draft.
-    pub(super) fn check_part(&self, open: &DataHandle, draft: &BlockDraft) -> Result<()> {
+    /// The same, before the draft is saved that it was written into. A part of a file, which is refused, spoils the draft. There is no
+    /// draft any more if the close of another writer has saved the part, or the draft was given up.
+    pub(super) fn check_part(&self, open: &DataHandle, draft: Option<&BlockDraft>) -> Result<()> {
+        let is_part = open.is_part();
+        if draft.is_none() && !is_part {
+            return Ok(());
+        }
         let whole = self.check_rewritten(open);
-        match &whole {
+        match (draft.filter(|_| is_part), &whole) {
             // what another handle wrote says nothing of the part
-            Ok(()) if open.is_part() => draft.mend(open.node),
-            Err(error) if open.is_part() => draft.spoil(open.node, error),
-            Ok(()) | Err(_) => {}
+            (Some(draft), Ok(())) => draft.mend(open.node),
+            (Some(draft), Err(error)) => draft.spoil(open.node, error),
+            (None, _) => {}
         }
         whole
-    }
-
-    /// The same where there is no draft any more: the close of another writer has saved the part, or the draft was given up.
-    pub(super) fn check_lone_part(&self, open: &DataHandle) -> Result<()> {
-        if open.is_part() {
-            self.check_rewritten(open)
-        } else {
-            Ok(())
-        }
     }
 
     /// Gives up a draft that holds nothing but a part of a file that was refused, as the handle that wrote it is closed.

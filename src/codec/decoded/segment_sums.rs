@@ -28,9 +28,6 @@ use crate::source::{Fields, len_u64};
 /// Blocks of fewer segments have no index: decoding them is as fast as loading one.
 const LEAST_SEGMENTS: u64 = 4;
 
-/// Checksums of the segments, where they are known.
-type BySegment = Vec<Option<u32>>;
-
 /// Bytes of memory for each byte of an index while it is loaded: its own, and what [`Stream::import`] makes of it.
 const LOAD_NEED: u64 = 6;
 
@@ -38,7 +35,7 @@ const LOAD_NEED: u64 = 6;
 #[derive(Default)]
 pub(super) struct SegmentSums {
     /// Checksums of the segments that have been decoded, as far as the last of them.
-    by_segment: BySegment,
+    by_segment: Vec<Option<u32>>,
     /// How many these are.
     known: u64,
     /// Whether the index is stored, or was to be.
@@ -115,17 +112,12 @@ impl Shared {
         let mut memory = MemoryPermit::new(self.cache.scheduler());
         let _slot = self.admit(&mut memory, need, true)?;
         let bytes = found.read(key)?;
-        let Some((stream, by_segment)) = self.parse(&bytes) else {
+        let Some((stream, sums)) = self.parse(&bytes) else {
             log::warn!("a stored index does not fit its block, and is not used");
             return None;
         };
         let mut state = self.lock();
-        state.sums = SegmentSums {
-            known: segments(self.len),
-            by_segment,
-            stored: true,
-            key: None,
-        };
+        state.sums = sums;
         state.imported = Some(stream);
         self.recount(&state, self.whose(Demand::AHEAD));
         Some(())
@@ -142,7 +134,7 @@ impl Shared {
     }
 
     /// The stream with the entries of an index, and the checksums of its segments.
-    fn parse(&self, bytes: &[u8]) -> Option<(Arc<dyn Stream>, BySegment)> {
+    fn parse(&self, bytes: &[u8]) -> Option<(Arc<dyn Stream>, SegmentSums)> {
         let mut fields = Fields(bytes);
         if fields.u64()? != self.len {
             return None;
@@ -152,10 +144,13 @@ impl Shared {
         if !self.cache.may_hold(sums_len(len)) {
             return None;
         }
-        let sums = sums
-            .iter()
-            .map(|sum| Some(u32::from_le_bytes(*sum)))
-            .collect();
+        let known = |sum: &[u8; 4]| Some(u32::from_le_bytes(*sum));
+        let sums = SegmentSums {
+            by_segment: sums.iter().map(known).collect(),
+            known: segments(self.len),
+            stored: true,
+            key: None,
+        };
         Some((self.first.import(fields.0)?, sums))
     }
 
