@@ -24,8 +24,6 @@ pub mod fits;
 #[doc(hidden)]
 pub mod fits_file;
 #[doc(hidden)]
-pub mod frame;
-#[doc(hidden)]
 pub mod gather;
 pub mod header;
 #[doc(hidden)]
@@ -37,7 +35,6 @@ pub mod inline;
 pub(crate) mod json;
 pub mod layout;
 mod lines;
-mod moment;
 #[doc(hidden)]
 pub mod names;
 #[doc(hidden)]
@@ -62,7 +59,10 @@ pub mod sources;
 pub mod stats;
 #[doc(hidden)]
 pub mod text;
+#[doc(hidden)]
+pub mod text_frame;
 mod tile;
+mod timestamp;
 pub mod tree;
 #[doc(hidden)]
 pub mod view;

@@ -53,9 +53,9 @@ pub enum Severity {
     Odd,
     /// One block or array can't be had, or only in part; everything else can.
     Partial,
-    /// A block header is damaged. Where everything else lies is known, but from the block index or from sizes that contradict each
-    /// other: it can be read, and nothing may be saved.
-    Frozen,
+    /// A block header is damaged. The other blocks were found by the block index, or by sizes that contradict each other: they can be
+    /// read, and a save is refused.
+    ReadOnly,
     /// Blocks may be missing: their number and place can't be known.
     Damaged,
 }

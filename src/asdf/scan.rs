@@ -2,17 +2,17 @@
 //!
 //! ASDF Standard, "Low-level file layout". The cost is the text and one small read a block; block data are never looked at, so
 //! that a block may contain a block magic or `#ASDF BLOCK INDEX`. Blocks are found by skipping along from header to header
-//! (`walk`). The block index is checked against that (`ending`), and is advice where skipping along leads nowhere or past blocks:
+//! (`walk`). The block index is checked against that (`chain_end`), and is a hint where skipping along leads nowhere or past blocks:
 //! if it is sure to be right, a damaged header costs its own block and no other, and headers that older versions have left behind
-//! are no blocks (`guide`). Without an index that helps, numbers of
-//! blocks are in doubt behind a place where a header may be lost (`doubt`). What other readers (asdf of Python, libasdf) accept is
+//! are no blocks (`by_index`). Without an index that helps, numbers of
+//! blocks are in doubt behind a place where a header may be lost (`suspect`). What other readers (asdf of Python, libasdf) accept is
 //! accepted, with a finding.
 
-mod advice;
-mod doubt;
-mod ending;
-mod guide;
-mod sources;
+mod by_index;
+mod chain_end;
+mod index_hint;
+mod suspect;
+mod tree_hint;
 mod walk;
 
 use std::collections::BTreeMap;

@@ -15,9 +15,9 @@ use super::{files, say_bytes};
 use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
 use crate::asdf::checksum::{ChecksumState, md5};
-use crate::asdf::frame::{Oddity, oddities};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{BlockIndex, Severity};
+use crate::asdf::text_frame::{Oddity, oddities};
 use crate::codec::{Cache, cores};
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
@@ -347,7 +347,7 @@ fn check_structure(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     for finding in &snapshot.layout().findings {
         let verdict = match finding.severity {
             Severity::Odd => Verdict::Suspicious,
-            Severity::Partial | Severity::Frozen | Severity::Damaged => Verdict::Damaged,
+            Severity::Partial | Severity::ReadOnly | Severity::Damaged => Verdict::Damaged,
         };
         findings.note(verdict, &finding.error.to_string());
     }

@@ -527,7 +527,7 @@ pub fn writable(layout: &Layout) -> Result<()> {
         return Err(Error::unsupported(Place::File, why));
     }
     match layout.worst() {
-        Some(finding) if finding.severity >= Severity::Frozen => Err(finding.error.clone()),
+        Some(finding) if finding.severity >= Severity::ReadOnly => Err(finding.error.clone()),
         _ => Ok(()),
     }
 }

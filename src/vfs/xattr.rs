@@ -7,7 +7,7 @@ use rustix::fs::XattrFlags;
 
 use super::node::Node;
 use super::{Error, Result, State, Vfs, index, locked};
-use crate::asdf::frame::standard;
+use crate::asdf::text_frame::standard;
 use crate::codec::Choice;
 
 /// What our attributes begin with.

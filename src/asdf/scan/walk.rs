@@ -1,6 +1,6 @@
 //! Skipping along the blocks, from header to header.
 
-use super::sources::blocks_needed;
+use super::tree_hint::blocks_needed;
 use super::{BLOCK_LIMIT, GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::dialect::Dialect;
 use crate::asdf::header::BlockHeader;
@@ -233,7 +233,7 @@ impl<'a> BlockWalk<'a> {
                     header.used, header.allocated
                 );
                 // where the block ends is one or the other
-                notes.push((Severity::Frozen, n, why));
+                notes.push((Severity::ReadOnly, n, why));
             } else if !header.is_transformed() && header.data_size != header.used {
                 let why = format!(
                     "not compressed, but data size {} and used size {}; the used bytes are shown",

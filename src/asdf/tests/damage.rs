@@ -137,7 +137,7 @@ fn a_lost_header_costs_its_block() {
         assert_eq!(right(&bytes), want);
         let layout = layout(&bytes);
         assert!(layout.lost.contains_key(&n) && layout.doubt.is_none());
-        assert_eq!(layout.worst().unwrap().severity, Severity::Frozen);
+        assert_eq!(layout.worst().unwrap().severity, Severity::ReadOnly);
         assert!(matches!(layout.index, BlockIndex::Valid(_)));
     }
 }
@@ -155,7 +155,7 @@ fn a_lost_magic_costs_nothing_and_forbids_saving() {
     for n in 0..4 {
         let bytes = with(true, n, 0, &[0; 4]);
         assert_eq!(right(&bytes), [true; 4]);
-        assert_eq!(worst(&bytes), Some(Severity::Frozen));
+        assert_eq!(worst(&bytes), Some(Severity::ReadOnly));
     }
 }
 
@@ -171,7 +171,11 @@ fn an_allocated_size_that_is_wrong_costs_nothing() {
         for allocated in sizes.into_iter().chain(over_next) {
             let bytes = with(true, n, 14, &allocated.to_be_bytes());
             assert_eq!(right(&bytes), [true; 4], "{allocated} of {n}");
-            assert_eq!(worst(&bytes), Some(Severity::Frozen), "{allocated} of {n}");
+            assert_eq!(
+                worst(&bytes),
+                Some(Severity::ReadOnly),
+                "{allocated} of {n}"
+            );
         }
     }
 }
@@ -182,7 +186,7 @@ fn a_header_size_or_flag_that_is_wrong_costs_nothing() {
         for (at, new) in [(4, [0, 0]), (4, [0xff, 0xff]), (4, [0, 49]), (8, [0, 1])] {
             let bytes = with(true, n, at, &new);
             assert_eq!(right(&bytes), [true; 4], "{new:?} of {n}");
-            assert_eq!(worst(&bytes), Some(Severity::Frozen), "{new:?} of {n}");
+            assert_eq!(worst(&bytes), Some(Severity::ReadOnly), "{new:?} of {n}");
         }
     }
 }
@@ -196,7 +200,7 @@ fn a_lost_header_without_an_index_puts_numbers_in_doubt() {
         let severity = if n < 3 {
             Severity::Damaged
         } else {
-            Severity::Frozen
+            Severity::ReadOnly
         };
         assert_eq!(worst(&bytes), Some(severity));
         assert_eq!(layout(&bytes).doubt.map(|doubt| doubt.from), Some(n));
@@ -304,7 +308,7 @@ fn a_listed_block_inside_another_is_data_where_that_uses_the_bytes() {
         if used {
             assert_eq!((offsets, severity), (vec![first, second], Severity::Odd));
         } else {
-            assert_eq!((offsets, severity), (index, Severity::Frozen));
+            assert_eq!((offsets, severity), (index, Severity::ReadOnly));
         }
     }
 }
@@ -325,7 +329,7 @@ fn a_block_that_uses_more_than_there_is_costs_no_other() {
         let bytes = with(true, n, 22, &1000u64.to_be_bytes());
         let others: Vec<bool> = (0..4).map(|other| other != n).collect();
         assert_eq!(right(&bytes), others[..]);
-        assert_eq!(worst(&bytes), Some(Severity::Frozen));
+        assert_eq!(worst(&bytes), Some(Severity::ReadOnly));
         assert!(open(&bytes, false).block(n).is_err());
     }
 }

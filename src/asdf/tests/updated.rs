@@ -90,7 +90,7 @@ fn what_was_behind_the_last_block_is_no_block_if_an_index_says_so() {
     let listed = offsets(&layout(&blocks));
     for (index, worst) in [
         (&listed[..], Severity::Odd),
-        (&listed[..1], Severity::Frozen),
+        (&listed[..1], Severity::ReadOnly),
     ] {
         let found = layout(&[&blocks[..], &junk, &index_text(index)].concat());
         assert_eq!(offsets(&found), listed);
@@ -101,7 +101,7 @@ fn what_was_behind_the_last_block_is_no_block_if_an_index_says_so() {
 #[test]
 fn what_is_behind_a_tree_without_arrays_is_no_block() {
     let junk = [vec![0xff; 20], vec![1; 80], index_text(&[70])].concat();
-    for (sources, worst) in [(&[][..], Severity::Odd), (&[0], Severity::Frozen)] {
+    for (sources, worst) in [(&[][..], Severity::Odd), (&[0], Severity::ReadOnly)] {
         let found = layout(&[&text(sources)[..], &junk].concat());
         assert!(found.blocks.is_empty());
         assert_eq!(found.worst().unwrap().severity, worst, "{sources:?}");

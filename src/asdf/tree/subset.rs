@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use super::{Node, NodeId, NodeKind, Tree};
-use crate::asdf::moment::is_moment;
 use crate::asdf::scalar::{Type, Value};
+use crate::asdf::timestamp::is_date;
 use crate::error::Place;
 
 /// Most warnings that are kept; more are counted.
@@ -241,7 +241,7 @@ fn check_timestamp(scalar: Node<'_>, warnings: &mut Warnings) {
     let looks_so = text.as_bytes().get(YEAR_LEN) == Some(&b'-');
     if (looks_so || scalar.tag().is_some())
         && scalar.scalar_type() == Some(Type::Timestamp)
-        && !is_moment(text)
+        && !is_date(text)
     {
         warnings.add(Finding::Timestamp, scalar.span().start, || {
             format!(

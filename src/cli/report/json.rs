@@ -5,9 +5,9 @@ use std::path::Path;
 use serde::ser::{Serialize, Serializer};
 
 use crate::asdf::Reference;
-use crate::asdf::frame::standard;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::stats::{Number, Stats};
+use crate::asdf::text_frame::standard;
 use crate::asdf::{Array, Snapshot};
 use crate::cli::exit::Failure;
 use crate::cli::print_line;

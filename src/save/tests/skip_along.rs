@@ -184,7 +184,7 @@ fn a_header_behind_the_used_bytes_does_not_survive() {
         assert!(
             found
                 .worst()
-                .is_none_or(|worst| worst.severity < Severity::Frozen)
+                .is_none_or(|worst| worst.severity < Severity::ReadOnly)
         );
         assert_eq!(found.blocks, plan.layout().blocks);
         let behind = plan

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use super::{MAX_PROBLEMS, Text};
 use crate::asdf::check::Validate;
-use crate::asdf::frame::standard;
 use crate::asdf::layout::{BlockIndex, Severity};
+use crate::asdf::text_frame::standard;
 use crate::asdf::tree::Tree;
 use crate::asdf::{Array, Snapshot};
 use crate::codec::check_index_dir;
@@ -178,7 +178,7 @@ fn problems(snapshot: &Snapshot, text: &mut Text) {
     let findings = findings.map(|finding| {
         let how = match finding.severity {
             Severity::Odd => "odd",
-            Severity::Partial | Severity::Frozen => "damaged in part",
+            Severity::Partial | Severity::ReadOnly => "damaged in part",
             Severity::Damaged => "damaged",
         };
         format!("{how}: {}", finding.error)

@@ -8,7 +8,7 @@ use super::scalar::is_timestamp;
 const MINUTES_OF_A_DAY: u32 = 24 * 60;
 
 /// Whether a scalar that is a timestamp by its looks or its tag is a date, or a date and time.
-pub(super) fn is_moment(text: &str) -> bool {
+pub(super) fn is_date(text: &str) -> bool {
     is_timestamp(text) && read(text).is_some()
 }
 
@@ -87,7 +87,7 @@ mod tests {
             "2001-01-01 1:00:00 -0",
             "2001-01-01 1:00:00 -00:30",
         ] {
-            assert!(is_moment(good), "{good}");
+            assert!(is_date(good), "{good}");
         }
         for bad in [
             "2001-13-45",
@@ -107,7 +107,7 @@ mod tests {
             "foo",
             "",
         ] {
-            assert!(!is_moment(bad), "{bad}");
+            assert!(!is_date(bad), "{bad}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What lies behind the last block: the block index, checked against the blocks, and the rest of the file.
 
-use super::advice::Advice;
-use super::doubt::{binary, blank};
+use super::index_hint::IndexHint;
+use super::suspect::{binary, blank};
 use super::walk::BlockWalk;
 use super::{GAP_LIMIT, INDEX_LIMIT};
 use crate::asdf::layout::{BlockIndex, Doubt, Extent, INDEX_HEADER, Severity, parse_index};
@@ -107,11 +107,11 @@ impl BlockWalk<'_> {
         if self.layout.blocks.is_empty() {
             return Ok(self.blocks_needed() == Some(0));
         }
-        let Some(advice) = Advice::read(self.source, self.layout.text_end)? else {
+        let Some(hint) = IndexHint::read(self.source, self.layout.text_end)? else {
             return Ok(false);
         };
         let found = self.layout.blocks.iter().map(|block| block.offset);
-        Ok(found.eq(advice.offsets.iter().copied()))
+        Ok(found.eq(hint.offsets.iter().copied()))
     }
 
     /// Whether the bytes from `start` to `end`, behind the last block, can be a block whose header is lost.
@@ -122,7 +122,7 @@ impl BlockWalk<'_> {
         }
         let why = "behind the last block lies what may be a block whose header is lost";
         let error = Error::corrupt(Place::Byte(start), why);
-        self.layout.note(Severity::Frozen, error.clone());
+        self.layout.note(Severity::ReadOnly, error.clone());
         let from = self.layout.blocks.len();
         let doubt = || Box::new(Doubt { from, error });
         self.layout.doubt.get_or_insert_with(doubt);

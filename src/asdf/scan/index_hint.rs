@@ -1,4 +1,4 @@
-//! The block index at the end of a file as advice on where blocks are.
+//! The block index at the end of a file as a hint where blocks are.
 
 use super::walk::LONGEST_HEADER;
 use super::{BLOCK_LIMIT, INDEX_LIMIT};
@@ -8,14 +8,14 @@ use crate::error::Result;
 use crate::source::{Source, len_u64};
 
 /// A block index that can be right.
-pub(super) struct Advice {
+pub(super) struct IndexHint {
     /// Offsets of the blocks, with room for a header between them and behind the last.
     pub(super) offsets: Vec<u64>,
     /// Where its text lies.
     pub(super) extent: Extent,
 }
 
-impl Advice {
+impl IndexHint {
     /// The index that ends the file, but for blanks and zeros behind it, if it lies behind `text_end` and can be one. Of a file
     /// that ends in something else one small piece is read.
     pub(super) fn read(source: &dyn Source, text_end: u64) -> Result<Option<Self>> {
@@ -53,7 +53,7 @@ impl Advice {
     fn parse(text: &[u8], start: u64, text_end: u64) -> Option<Self> {
         let (offsets, len) = parse_index(text)?;
         let behind = text.get(len..)?;
-        let ends_file = behind.iter().all(|&byte| super::doubt::blank(byte));
+        let ends_file = behind.iter().all(|&byte| super::suspect::blank(byte));
         let header = len_u64(LONGEST_HEADER);
         let apart = |a: u64, b: u64| a.checked_add(header).is_some_and(|end| end <= b);
         let in_order = offsets
@@ -79,5 +79,5 @@ impl Advice {
 
 /// Whether the text of a block index can hold that byte.
 fn in_index(byte: u8) -> bool {
-    byte.is_ascii_graphic() || super::doubt::blank(byte)
+    byte.is_ascii_graphic() || super::suspect::blank(byte)
 }

@@ -5,7 +5,7 @@
 //! if all that it says is borne out by whole headers: then what else was found are headers that an update has left behind.
 
 use super::BLOCK_LIMIT;
-use super::advice::Advice;
+use super::index_hint::IndexHint;
 use super::walk::{BlockWalk, Ended, LONGEST_HEADER};
 use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
 use crate::asdf::layout::{BlockIndex, Severity};
@@ -43,14 +43,14 @@ impl BlockWalk<'_> {
         if !self.may_hide_blocks(ended) {
             return Ok(false);
         }
-        let Some(advice) = Advice::read(self.source, self.layout.text_end)? else {
+        let Some(hint) = IndexHint::read(self.source, self.layout.text_end)? else {
             return Ok(false);
         };
-        let Some(entries) = self.entries(&advice)? else {
-            let vouched = self.vouched(&advice)?;
+        let Some(entries) = self.entries(&hint)? else {
+            let vouched = self.vouched(&hint)?;
             let helps = vouched.is_some();
             if let Some(entries) = vouched {
-                self.take(entries, &advice, ended);
+                self.take(entries, &hint, ended);
             }
             return Ok(helps);
         };
@@ -59,14 +59,14 @@ impl BlockWalk<'_> {
             return Ok(false);
         }
         let helps = match (ended, self.layout.blocks.last()) {
-            (Ended::Complete, None) => self.room_for_blocks(&advice),
+            (Ended::Complete, None) => self.room_for_blocks(&hint),
             (Ended::Complete, Some(last)) if self.end_in_file(last).is_some() => {
                 known < entries.len() && skipped_over(&entries)
             }
-            _ => leads_on(&entries, advice.extent.start),
+            _ => leads_on(&entries, hint.extent.start),
         };
         if helps {
-            self.take(entries, &advice, ended);
+            self.take(entries, &hint, ended);
         }
         Ok(helps)
     }
@@ -92,12 +92,12 @@ impl BlockWalk<'_> {
     }
 
     /// What is where the index says that blocks are; `None` if it does not list the blocks that were found.
-    fn entries(&mut self, advice: &Advice) -> Result<Option<Vec<Placed>>> {
-        let is_listed = |block: &BlockHeader| advice.offsets.binary_search(&block.offset).is_ok();
+    fn entries(&mut self, hint: &IndexHint) -> Result<Option<Vec<Placed>>> {
+        let is_listed = |block: &BlockHeader| hint.offsets.binary_search(&block.offset).is_ok();
         if !self.layout.blocks.iter().all(is_listed) {
             return Ok(None);
         }
-        let entries = advice.places().map(|(offset, limit)| {
+        let entries = hint.places().map(|(offset, limit)| {
             let blocks = &self.layout.blocks;
             let found = blocks.binary_search_by_key(&offset, |block| block.offset);
             self.entry(offset, limit, found.is_ok())
@@ -109,16 +109,16 @@ impl BlockWalk<'_> {
     /// right, there is a whole header at each of its places, and the tree does with so many.
     ///
     /// asdf-python 2 updates files so that headers of blocks that are gone stay behind others, which no longer reach up to them.
-    fn vouched(&mut self, advice: &Advice) -> Result<Option<Vec<Placed>>> {
+    fn vouched(&mut self, hint: &IndexHint) -> Result<Option<Vec<Placed>>> {
         let first = self.layout.blocks.first().map(|block| block.offset);
-        let count = advice.offsets.len();
+        let count = hint.offsets.len();
         let is_enough = self.blocks_needed().is_some_and(|needed| needed <= count);
-        if first != advice.offsets.first().copied() || !is_enough {
+        if first != hint.offsets.first().copied() || !is_enough {
             return Ok(None);
         }
         let mut entries = Vec::with_capacity(count);
         let mut end = None;
-        for (offset, limit) in advice.places() {
+        for (offset, limit) in hint.places() {
             let header = self.header(offset)?.ok();
             let Some(header) = header.filter(|header| {
                 !header.streamed()
@@ -137,7 +137,7 @@ impl BlockWalk<'_> {
                 limit,
             });
         }
-        Ok((end == Some(advice.extent.start)).then_some(entries))
+        Ok((end == Some(hint.extent.start)).then_some(entries))
     }
 
     /// What is at a place where the index says that a block begins, and something else at `limit`.
@@ -221,16 +221,16 @@ impl BlockWalk<'_> {
     }
 
     /// Whether there is room for the blocks of the index between it and the text.
-    fn room_for_blocks(&self, advice: &Advice) -> bool {
-        let room = advice.extent.start.saturating_sub(self.layout.text_end);
+    fn room_for_blocks(&self, hint: &IndexHint) -> bool {
+        let room = hint.extent.start.saturating_sub(self.layout.text_end);
         room >= len_u64(LONGEST_HEADER)
     }
 
     /// Takes these blocks for those of the file.
-    fn take(&mut self, entries: Vec<Placed>, advice: &Advice, ended: &Ended) {
+    fn take(&mut self, entries: Vec<Placed>, hint: &IndexHint, ended: &Ended) {
         self.guided = true;
         if let Ended::Unreadable(at, error) = ended
-            && advice.offsets.binary_search(at).is_err()
+            && hint.offsets.binary_search(at).is_err()
         {
             self.layout.note(Severity::Odd, error.clone());
         }
@@ -241,7 +241,7 @@ impl BlockWalk<'_> {
             let end = entry.header.end().unwrap_or(entry.limit);
             if let Some(why) = entry.flaw {
                 let error = Error::corrupt(Place::Block(n), why);
-                self.layout.note(Severity::Frozen, error.clone());
+                self.layout.note(Severity::ReadOnly, error.clone());
                 if entry.lost {
                     self.layout.lost.insert(n, error);
                 }
@@ -253,8 +253,8 @@ impl BlockWalk<'_> {
             }
             self.layout.blocks.push(entry.header);
         }
-        if self.layout.blocks_end() > advice.extent.start {
-            self.layout.index = BlockIndex::Valid(advice.extent);
+        if self.layout.blocks_end() > hint.extent.start {
+            self.layout.index = BlockIndex::Valid(hint.extent);
         }
     }
 }
