@@ -77,6 +77,21 @@ struct Damage {
     error: Error,
 }
 
+impl DecodedState {
+    /// Where the running decoder began that gets to the decoded offset `start` first, if one gets there no later than a new one
+    /// would from `entry`.
+    fn nearest(&self, start: u64, entry: u64) -> Option<u64> {
+        let decodes = self.decodes.iter();
+        let leading = decodes.filter(|decode| leads((decode.from, decode.ahead), start, entry));
+        leading.map(|decode| decode.from).max()
+    }
+}
+
+/// Whether a decoder that stands at `from` and has decoded up to `ahead` gets to `start` no later than a new one from `entry`.
+fn leads((from, ahead): (u64, u64), start: u64, entry: u64) -> bool {
+    from <= start && (from >= entry || start < ahead)
+}
+
 /// Why a segment is decoded.
 #[derive(Clone, Copy)]
 struct Demand {
@@ -283,15 +298,9 @@ impl Shared {
     ) -> Option<(DecodeGuard<'_>, Option<Box<dyn Cursor>>)> {
         let start = start_of(index);
         let entry = self.stream(state).entry(start);
-        let leads = |from: u64, ahead: u64| from <= start && (from >= entry || start < ahead);
-        let nearest = state
-            .decodes
-            .iter()
-            .filter(|decode| leads(decode.from, decode.ahead))
-            .map(|decode| decode.from)
-            .max();
+        let nearest = state.nearest(start, entry);
         let parked = self.cache.unpark(self.key, start, |cursor| {
-            leads(cursor.position(), cursor.ready())
+            leads((cursor.position(), cursor.ready()), start, entry)
                 && nearest.is_none_or(|running| cursor.position() > running)
         });
         if parked.is_none() && nearest.is_some() {

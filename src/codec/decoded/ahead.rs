@@ -85,10 +85,7 @@ impl Shared {
     fn must_wait(&self, state: &DecodedState, index: u64) -> bool {
         let start = start_of(index);
         let entry = self.stream(state).entry(start);
-        state
-            .decodes
-            .iter()
-            .any(|decode| decode.from <= start && (decode.from >= entry || start < decode.ahead))
+        state.nearest(start, entry).is_some()
     }
 
     /// Queues a job that tidies the stream, if the caller asks `whether_untidy` and it is, or stores its index, if that is to be done.
