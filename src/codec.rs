@@ -53,7 +53,7 @@
 //! So a decoder that reads the output of another must not read it from a [`Decoded`], where its thread would wait with a run
 //! slot. It reads it by [`decode_beneath`], which waits for no other thread.
 //!
-//! A function that needs one of these locks held takes what it guards as a parameter, `&State` or `&mut Ledger`: a thread has
+//! A function that needs one of these locks held takes what it guards as a parameter, `&DecodedState` or `&mut Ledger`: a thread has
 //! such a reference only while it holds the lock.
 
 #[cfg(feature = "blosc")]

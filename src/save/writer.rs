@@ -252,7 +252,10 @@ impl<S: Store> Writer<S> {
         edit: &Edit,
         observer: &mut dyn FnMut(),
     ) -> Result<Committed<S::File>> {
-        self.prepare()?;
+        self.check_writable()?;
+        // FILE is what was read, and what the last save has left is finished
+        self.baseline = self.compared()?;
+        self.settle()?;
         let plan = &self.plan(edit)?;
         let old: Arc<dyn Source> = Arc::new(StoreSource::open(&self.store, &self.file)?);
         let bytes = plan.next(Arc::clone(&old));
@@ -296,13 +299,6 @@ impl<S: Store> Writer<S> {
                 Err(error)
             }
         }
-    }
-
-    /// Compares FILE with what was read, and finishes what the last save has left.
-    fn prepare(&mut self) -> Result<()> {
-        self.check_writable()?;
-        self.baseline = self.compared()?;
-        self.settle()
     }
 
     fn check_writable(&self) -> Result<()> {

@@ -58,11 +58,11 @@ impl Vfs {
     fn commit_text(&self, unsaved: &Unsaved, named: impl FnOnce(&mut Texts)) -> Result<()> {
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
-        if !locked(&self.texts).is_wanted(unsaved) {
-            return Ok(());
-        }
         let (committed, outdated) = {
             let texts = locked(&self.texts);
+            if !texts.is_wanted(unsaved) {
+                return Ok(());
+            }
             (Arc::clone(texts.committed()), texts.is_outdated(unsaved))
         };
         let text = &unsaved.text;
