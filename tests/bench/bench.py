@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import numpy
 import samples
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -216,6 +217,37 @@ def raw_reads(sizes, rounds):
         "pread of the file": lambda: (cat(path), random(path, offset))[1]}, rounds)
 
 
+def views(sizes, rounds):
+    """The first read of a FITS file of an array and of a table, whose file is in memory: each is converted as it is read."""
+    size = sizes["view"]
+    path = DATA / f"viewed-{size}.asdf"
+
+    def first(*names):
+        def action(mount):
+            cat(path)
+            return timed(lambda: subprocess.run(["cat", *(mount.dir / name for name in names)], check=True, stdout=subprocess.DEVNULL))
+        return action
+
+    def image_by_numpy(offsets):
+        return numpy.memmap(path, "<f4", "r", offsets["image"], size // 4).astype(">f4")
+
+    def table_by_numpy(offsets):
+        table = numpy.empty(size // 32, [(name, code.replace("<", ">")) for name, code in samples.COLUMNS.items()])
+        for name, code in samples.COLUMNS.items():
+            table[name] = numpy.memmap(path, code, "r", offsets[name], size // 32)
+        return table
+
+    columns = [f"arrays/table/{name}.bin" for name in samples.COLUMNS]
+    for name, arrays, by_numpy in ("image", ["arrays/image.bin"], image_by_numpy), ("table", columns, table_by_numpy):
+        def comparison(row, name=name, arrays=arrays, by_numpy=by_numpy):
+            offsets = samples.viewed(path, size)
+            compare(row, "MiB/s", {
+                "mount": lambda: served(path, first(f"fits/{name}.fits"), ["-o", "fits"]),
+                "mount, arrays/": lambda: served(path, first(*arrays)),
+                "numpy": lambda: (cat(path), timed(lambda: by_numpy(offsets)))[1]}, rounds, work=size / MIB)
+        yield f"FITS {name}", comparison
+
+
 def codecs(sizes, rounds):
     size = sizes["codec"]
     work = size / MIB
@@ -368,15 +400,15 @@ def main():
     args = parser.parse_args()
     global other_build
     other_build = args.against and str(pathlib.Path(args.against).resolve(strict=True))
-    sizes = {"raw": 1024 * MIB, "codec": 256 * MIB, "reads": 50_000, "codec_reads": 200, "blocks": 10_000, "tree": 20 * MIB}
+    sizes = {"raw": 1024 * MIB, "view": 512 * MIB, "codec": 256 * MIB, "reads": 50_000, "codec_reads": 200, "blocks": 10_000, "tree": 20 * MIB}
     if args.quick:
-        sizes = {"raw": 64 * MIB, "codec": 16 * MIB, "reads": 2_000, "codec_reads": 20, "blocks": 1_000, "tree": 2 * MIB}
+        sizes = {"raw": 64 * MIB, "view": 32 * MIB, "codec": 16 * MIB, "reads": 2_000, "codec_reads": 20, "blocks": 1_000, "tree": 2 * MIB}
     if args.codec_mib:
         sizes["codec"] = args.codec_mib * MIB
     rounds = args.rounds or (2 if args.quick else 5)
     DATA.mkdir(parents=True, exist_ok=True)
     print(f"{'what':38} {'side':38} {'median':>10} {'':6} {'time/ours':>8} {'peak MiB':>8}")
-    for group in (raw_reads, codecs, memory, opening):
+    for group in (raw_reads, views, codecs, memory, opening):
         for name, comparison in group(sizes, rounds):
             if fnmatch.fnmatch(name, args.only):
                 comparison(name)

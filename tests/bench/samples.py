@@ -113,6 +113,34 @@ def sixteen(path, size):
     path.with_suffix(".part").rename(path)
 
 
+# The columns of a catalogue: 32 bytes a row, with cells of every width.
+COLUMNS = {"flag": "u1", "good": "?", "band": "<i2", "flux": "<f4", "ra": "<f8", "dec": "<f8", "id": "<i8"}
+DATATYPES = {"u1": "uint8", "?": "bool8", "<i2": "int16", "<f4": "float32", "<f8": "float64", "<i8": "int64"}
+
+
+def viewed(path, size):
+    """An image and a table of `size` bytes each, the table as one block for each column. Returns where their elements begin."""
+    rows = size // 32
+    parts = {"image": ("<f4", size // 4), **{name: (code, rows) for name, code in COLUMNS.items()}}
+    column = "  - !core/column-1.0.0 {name: %s, data: !core/ndarray-1.0.0 {source: %d, datatype: %s, byteorder: little, shape: [%d]}}\n"
+    entry = "image: !core/ndarray-1.0.0 {source: 0, datatype: float32, byteorder: little, shape: [%d, 1024]}\ntable: !core/table-1.0.0\n  columns:\n"
+    columns = "".join(column % (name, n, DATATYPES[code], rows) for n, (name, code) in enumerate(COLUMNS.items(), 1))
+    at, offsets = OFFSET, {}
+    for name, (code, count) in parts.items():
+        offsets[name] = at
+        at += count * np.dtype(code).itemsize + 54
+    if not path.exists():
+        random = np.random.default_rng(5)
+        with open(path.with_suffix(".part"), "wb") as out:
+            out.write((HEAD + entry % (size // 4096) + columns + "...\n").ljust(OFFSET - 54).encode())
+            for code, count in parts.values():
+                data = random.integers(0, 2, count * np.dtype(code).itemsize, "u1").tobytes()
+                out.write(block(data, len(data)))
+                out.write(data)
+        path.with_suffix(".part").rename(path)
+    return offsets
+
+
 def many_blocks(path, count, index):
     """`count` small blocks, each with an array."""
     entry = "- !core/ndarray-1.0.0 {source: %d, datatype: uint8, byteorder: little, shape: [100]}\n"

@@ -52,64 +52,145 @@ impl Conversion {
         matches!(self, Self::Number { swap, flip, .. } if nothing(swap, flip))
     }
 
-    /// Converts elements where they are; only of changes that keep the size.
+    /// Converts numbers and truth values where they are.
     fn in_place(self, bytes: &mut [u8]) {
         match self {
-            Self::Number { size, swap, flip } => {
-                let flip = if flip { SIGN } else { 0 };
-                match (size, swap) {
-                    (2, true) => swap_all::<2>(bytes, flip),
-                    (4, true) => swap_all::<4>(bytes, flip),
-                    (8, true) => swap_all::<8>(bytes, flip),
-                    (size, _) if flip != 0 => {
-                        let numbers = bytes.chunks_exact_mut(usize::from(size.max(1)));
-                        for first in numbers.filter_map(<[u8]>::first_mut) {
-                            *first ^= flip;
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            Self::Truth => {
-                for byte in bytes {
-                    *byte = if *byte == 0 { b'F' } else { b'T' };
-                }
-            }
+            Self::Number { size, swap, flip } => match (size, swap) {
+                (2, true) => each_in_place::<2>(bytes, turned(flip)),
+                (4, true) => each_in_place::<4>(bytes, turned(flip)),
+                (8, true) => each_in_place::<8>(bytes, turned(flip)),
+                (2, _) => each_in_place::<2>(bytes, flipped(flip)),
+                (4, _) => each_in_place::<4>(bytes, flipped(flip)),
+                (8, _) => each_in_place::<8>(bytes, flipped(flip)),
+                _ => each_in_place::<1>(bytes, flipped(flip)),
+            },
+            Self::Truth => each_in_place(bytes, letter),
             Self::Narrow(_) => {}
         }
     }
 
-    /// Converts elements from one buffer to another, which has the length that they need.
-    fn convert(self, from: &[u8], to: &mut [u8]) -> Result<()> {
-        if let Self::Narrow(order) = self {
-            let (characters, _) = from.as_chunks::<CHARACTER>();
-            for (character, to) in characters.iter().zip(to) {
-                let code = match order {
-                    ByteOrder::Big => u32::from_be_bytes(*character),
-                    ByteOrder::Little => u32::from_le_bytes(*character),
-                };
-                let ascii = u8::try_from(code).ok().filter(u8::is_ascii);
-                *to = ascii.ok_or_else(|| not_ascii(code))?;
+    /// Converts the elements of cells on their way from one buffer to the other.
+    fn convert(self, cells: Cells<'_>) -> Result<()> {
+        match self {
+            _ if self.is_nothing() && cells.count > 1 => cells.copy(self.sizes().0)?,
+            // a loop of its own for each size and change: a call for each element would take longer than the element
+            Self::Number { size, swap, flip } => match (size, swap) {
+                (2, true) => cells.each::<2>(turned(flip)),
+                (4, true) => cells.each::<4>(turned(flip)),
+                (8, true) => cells.each::<8>(turned(flip)),
+                (2, _) => cells.each::<2>(flipped(flip)),
+                (4, _) => cells.each::<4>(flipped(flip)),
+                (8, _) => cells.each::<8>(flipped(flip)),
+                _ => cells.each::<1>(flipped(flip)),
+            },
+            Self::Truth => cells.each(letter),
+            Self::Narrow(order) => {
+                let count = cells.count;
+                for (from, to) in cells.pairs() {
+                    narrow(order, from, to.get_mut(..count).ok_or_else(misplaced)?)?;
+                }
             }
-            return Ok(());
         }
-        if from.len() != to.len() {
-            return Err(misplaced());
-        }
-        to.copy_from_slice(from);
-        self.in_place(to);
         Ok(())
     }
 }
 
-/// Turns the bytes of each number round, and its sign bit over with a `flip` of [`SIGN`].
-fn swap_all<const N: usize>(bytes: &mut [u8], flip: u8) {
-    for number in bytes.as_chunks_mut::<N>().0 {
+/// Turns the bytes of a number round, and then its sign bit over if that is wanted.
+fn turned<const N: usize>(flip: bool) -> impl Fn([u8; N]) -> [u8; N] {
+    let flipped = flipped(flip);
+    move |mut number| {
         number.reverse();
+        flipped(number)
+    }
+}
+
+/// Turns the sign bit of a big-endian number over, if that is wanted.
+fn flipped<const N: usize>(flip: bool) -> impl Fn([u8; N]) -> [u8; N] {
+    let mask = if flip { SIGN } else { 0 };
+    move |mut number| {
         if let Some(first) = number.first_mut() {
-            *first ^= flip;
+            *first ^= mask;
+        }
+        number
+    }
+}
+
+/// The letter of a truth value.
+fn letter([byte]: [u8; 1]) -> [u8; 1] {
+    [if byte == 0 { b'F' } else { b'T' }]
+}
+
+/// Changes each element where it is.
+fn each_in_place<const N: usize>(bytes: &mut [u8], change: impl Fn([u8; N]) -> [u8; N]) {
+    for element in bytes.as_chunks_mut().0 {
+        *element = change(*element);
+    }
+}
+
+/// The cells of a field in consecutive records and rows.
+struct Cells<'a> {
+    /// Records, from the first element of the first cell on.
+    from: &'a [u8],
+    /// Bytes from one cell to the next there.
+    record: usize,
+    /// Rows, from the place of the first cell on.
+    to: &'a mut [u8],
+    /// Bytes from one cell to the next there.
+    row: usize,
+    /// Elements of a cell.
+    count: usize,
+}
+
+impl<'a> Cells<'a> {
+    /// What begins with each cell, and what begins with its place.
+    fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a mut [u8])> {
+        let from = self.from.chunks(self.record.max(1));
+        from.zip(self.to.chunks_mut(self.row.max(1)))
+    }
+
+    /// Changes each element on its way.
+    fn each<const N: usize>(self, change: impl Fn([u8; N]) -> [u8; N]) {
+        let count = self.count;
+        if count == 1 {
+            for (from, to) in self.pairs() {
+                if let (Some(from), Some(to)) = (from.first_chunk(), to.first_chunk_mut()) {
+                    *to = change(*from);
+                }
+            }
+            return;
+        }
+        for (from, to) in self.pairs() {
+            let elements = from.as_chunks().0.iter().zip(to.as_chunks_mut().0);
+            for (from, to) in elements.take(count) {
+                *to = change(*from);
+            }
         }
     }
+
+    /// Copies cells of elements of this size.
+    fn copy(self, size: u64) -> Result<()> {
+        let len = in_memory(size)?.saturating_mul(self.count);
+        for (from, to) in self.pairs() {
+            let (from, to) = (from.get(..len), to.get_mut(..len));
+            let (from, to) = from.zip(to).ok_or_else(misplaced)?;
+            to.copy_from_slice(from);
+        }
+        Ok(())
+    }
+}
+
+/// Writes UCS-4 characters as bytes of ASCII.
+fn narrow(order: ByteOrder, from: &[u8], to: &mut [u8]) -> Result<()> {
+    let (characters, _) = from.as_chunks::<CHARACTER>();
+    for (character, to) in characters.iter().zip(to) {
+        let code = match order {
+            ByteOrder::Big => u32::from_be_bytes(*character),
+            ByteOrder::Little => u32::from_le_bytes(*character),
+        };
+        let ascii = u8::try_from(code).ok().filter(u8::is_ascii);
+        *to = ascii.ok_or_else(|| not_ascii(code))?;
+    }
+    Ok(())
 }
 
 fn not_ascii(code: u32) -> Error {
@@ -145,18 +226,21 @@ impl Field {
     fn convert_rows(
         &self,
         (records, record): (&[u8], usize),
-        (rows, width): (&mut [u8], usize),
+        (rows, row): (&mut [u8], usize),
     ) -> Result<()> {
         let (from, to) = (in_memory(self.from)?, in_memory(self.to)?);
         let (from_len, to_len) = (in_memory(self.lens().0)?, in_memory(self.lens().1)?);
-        let records = records.chunks_exact(record.max(1));
-        for (record, row) in records.zip(rows.chunks_exact_mut(width.max(1))) {
-            let from = record.get(from..).and_then(|rest| rest.get(..from_len));
-            let to = row.get_mut(to..).and_then(|rest| rest.get_mut(..to_len));
-            let (from, to) = from.zip(to).ok_or_else(misplaced)?;
-            self.change.convert(from, to)?;
+        let is_within = |at: usize, len, all| at.checked_add(len).is_some_and(|end| end <= all);
+        if !is_within(from, from_len, record) || !is_within(to, to_len, row) {
+            return Err(misplaced());
         }
-        Ok(())
+        self.change.convert(Cells {
+            from: records.get(from..).unwrap_or_default(),
+            record,
+            to: rows.get_mut(to..).unwrap_or_default(),
+            row,
+            count: in_memory(self.count)?,
+        })
     }
 }
 
@@ -260,7 +344,14 @@ impl Rows {
         part.records
             .read_exact_at(&mut elements, at.ok_or_else(misplaced)?)?;
         let mut converted = PooledBuf::of(in_memory(count.saturating_mul(to_size))?);
-        field.change.convert(&elements, &mut converted)?;
+        let (record, row) = (elements.len(), converted.len());
+        field.change.convert(Cells {
+            from: &elements,
+            record,
+            to: &mut converted,
+            row,
+            count: in_memory(count)?,
+        })?;
         let converted = converted.get(inside..).unwrap_or_default();
         let len = converted.len().min(out.len());
         for (to, from) in out.iter_mut().zip(converted) {
@@ -409,6 +500,37 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn numbers_of_any_size_are_turned_wherever_they_lie(
+            size in prop::sample::select(vec![1_u8, 2, 4, 8]),
+            swap: bool,
+            flip: bool,
+            (count, before, behind) in (1_u64..5, 0_u64..3, 0_u64..3),
+            rows in 1_u64..20,
+        ) {
+            let bytes = u64::from(size) * count;
+            let (record, width) = (before + bytes + behind, behind + bytes + before);
+            let numbers: Vec<u8> = (0..rows * record).map(|i| i as u8).collect();
+            let mut want = vec![0; (rows * width) as usize];
+            for row in 0..rows {
+                for byte in 0..bytes {
+                    let within = byte % u64::from(size);
+                    let from = if swap { byte - 2 * within + u64::from(size) - 1 } else { byte };
+                    let mut value = numbers[(row * record + before + from) as usize];
+                    if flip && within == 0 {
+                        value ^= SIGN;
+                    }
+                    want[(row * width + behind + byte) as usize] = value;
+                }
+            }
+            let field = field(before, behind, count, number(size, swap, flip));
+            let mut out = vec![0; want.len()];
+            field.convert_rows((&numbers, record as usize), (&mut out, width as usize)).unwrap();
+            prop_assert_eq!(out, want);
+            let short = field.convert_rows((&numbers, record as usize), (&mut [0; 9][..], 0));
+            prop_assert!(short.is_err());
+        }
+
         #[test]
         fn any_part_can_be_read(rows in 1_u64..40, long in 1_u64..20, at in 0_usize..1000, len in 0_usize..1000) {
             let (table, want) = table(rows, long);
