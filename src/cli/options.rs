@@ -1,5 +1,6 @@
 //! The options behind `-o`.
 
+mod owner;
 pub(super) mod picture;
 pub(super) mod table;
 
@@ -285,8 +286,8 @@ impl Options {
             ("verify", None) => self.verify = true,
             ("fits", None) => self.fits = true,
             ("previews" | "stretch" | "curve", value) => self.set_picture(name, value)?,
-            ("uid", Some(text)) => self.uid = Some(number(text)?),
-            ("gid", Some(text)) => self.gid = Some(number(text)?),
+            ("uid", Some(text)) => self.uid = Some(owner::USERS.number(text)?),
+            ("gid", Some(text)) => self.gid = Some(owner::GROUPS.number(text)?),
             ("idle", Some(text)) => {
                 let time = time(text)?;
                 self.idle = (!time.is_zero()).then_some(time);

@@ -506,9 +506,11 @@ fn owner_and_mode_can_be_given_as_options() {
     }
     let place = Place::new();
     fs::set_permissions(&place.file, fs::Permissions::from_mode(0o644)).unwrap();
+    let nobody = run(Command::new("id").args(["-u", "nobody"])).stdout;
+    let nobody: u32 = nobody.trim().parse().unwrap();
     let mount = Mount::new(
         &place.file,
-        &["-o", "ro,uid=1234", "-o", "gid=77,umask=027"],
+        &["-o", "ro,uid=nobody", "-o", "gid=77,umask=027"],
     );
     for (name, mode) in [
         ("tree.yaml", 0o640),
@@ -518,10 +520,12 @@ fn owner_and_mode_can_be_given_as_options() {
         let found = fs::metadata(mount.path(name)).unwrap();
         assert_eq!(
             (found.uid(), found.gid(), found.mode() & 0o7777 & !0o222),
-            (1234, 77, mode & !0o222),
+            (nobody, 77, mode & !0o222),
             "{name}"
         );
     }
+    let said = place.mount(&["-o", "uid=nosuchuser"]);
+    assert_refused(&said, 2, "give the number, which id -u nosuchuser prints");
 }
 
 #[test]

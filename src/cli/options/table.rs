@@ -32,8 +32,8 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "let other users in, as FILE's permissions allow",
     ),
     flag("allow_root", "let root in"),
-    option("uid", "N", "1000", "owner of everything in the mount"),
-    option("gid", "N", "1000", "group of everything in the mount"),
+    option("uid", "N|NAME", "1000", "owner of everything in the mount"),
+    option("gid", "N|NAME", "1000", "group of everything in the mount"),
     option("umask", "OCTAL", "027", "permission bits to take away"),
     option("cache", "SIZE", "256M", "memory for decoded data [256M]"),
     option(

@@ -93,6 +93,8 @@ fn values_are_checked() {
         "stretch=zmax",
         "curve=log",
         "uid=-1",
+        "uid=no such user",
+        "gid=",
         "allow_other,allow_root",
         "allow_external=",
         "allow_external=/nosuch",
