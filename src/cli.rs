@@ -11,6 +11,7 @@ mod far;
 mod files;
 #[cfg(feature = "fuse")]
 mod idle;
+mod interrupt;
 mod limits;
 #[cfg(feature = "fuse")]
 mod log;
@@ -234,13 +235,14 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
     let mut args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
-            let status = if error.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Ok
+            let status = match printed(error.print()) {
+                _ if error.use_stderr() => Exit::Usage,
+                Ok(()) => Exit::Ok,
+                Err(failure) => {
+                    complain(&failure.message);
+                    failure.exit
+                }
             };
-            // without a terminal there is no reader
-            let _ = error.print();
             for advice in advice::for_arguments(arguments) {
                 complain(&advice);
             }
@@ -349,7 +351,7 @@ fn mount(
 ) -> Result<Exit, Failure> {
     Err(Failure::new(
         Exit::NoFuse,
-        "built without FUSE: only --check, --list, --explode and --implode work",
+        "built without FUSE: only --check, --list, --tree, --preview, --explode and --implode work",
     ))
 }
 
@@ -369,6 +371,7 @@ fn mount(
         end: if args.nul { 0 } else { b'\n' },
     };
     if !daemon::is_daemon() {
+        limits::check_null()?;
         return if foreground {
             daemon::become_daemon(arguments)
         } else {

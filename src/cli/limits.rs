@@ -2,6 +2,8 @@
 
 #[cfg(feature = "fuse")]
 use std::fs::File;
+#[cfg(feature = "fuse")]
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -15,6 +17,9 @@ use super::exit::{Exit, Failure};
 /// Descriptors of a mount beside one for each thread: FILE, its lock and directory, the spool, and some while it is saved.
 #[cfg(feature = "fuse")]
 const SPARE_DESCRIPTORS: usize = 16;
+/// What holds nothing, and takes anything.
+#[cfg(feature = "fuse")]
+const NULL: &str = "/dev/null";
 /// Address space that the threads' stacks and the least cache take, in bytes.
 #[cfg(feature = "fuse")]
 const LEAST_MEMORY: usize = 192 << 20;
@@ -33,13 +38,29 @@ pub(super) fn set_up() {
     }
 }
 
+/// That there is a `/dev/null`, which a daemon has in the place of a terminal.
+#[cfg(feature = "fuse")]
+pub(super) fn check_null() -> Result<(), Failure> {
+    let Err(error) = File::open(NULL) else {
+        return Ok(());
+    };
+    let advice = match error.kind() {
+        ErrorKind::NotFound => "; mknod -m 666 /dev/null c 1 3 makes it as root",
+        _ => "",
+    };
+    Err(Failure::new(
+        Exit::Other,
+        format!("{NULL}: {error}{advice}"),
+    ))
+}
+
 /// That a mount served by so many threads gets the descriptors and the memory that it takes from its beginning: a daemon that
 /// lacks them later would leave a mount that does not answer.
 #[cfg(feature = "fuse")]
 pub(super) fn check_room(threads: usize) -> Result<(), Failure> {
     let refuse = |why: String| Err(Failure::new(Exit::Other, why));
     let wanted = threads.saturating_add(SPARE_DESCRIPTORS);
-    let spare: std::io::Result<Vec<File>> = (0..wanted).map(|_| File::open("/dev/null")).collect();
+    let spare: std::io::Result<Vec<File>> = (0..wanted).map(|_| File::open(NULL)).collect();
     if let Err(error) = spare {
         return refuse(format!(
             "a mount needs {wanted} more descriptors: {error}; ulimit -n raises their limit"

@@ -19,15 +19,15 @@ use crate::source::{FileSource, Source, at_most, each_piece, len_u64};
 /// How many bytes are in memory at a time.
 const STEP: usize = 1 << 20;
 
-/// Makes the file `path` of `bytes`, with these permissions. `progress` is told how many bytes were written.
+/// Makes the file `path` of `bytes`, with these permissions. `progress` is told how many bytes were written, and ends that by an error.
 ///
 /// # Errors
-/// [`Error::Io`] if there is such a file already or it can't be written; of reading `bytes`.
+/// [`Error::Io`] if there is such a file already or it can't be written; of reading `bytes`; of `progress`.
 pub fn publish(
     path: &Path,
     bytes: &dyn Source,
     permissions: Permissions,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     let failed = |cause| Error::io(path.display().to_string(), cause);
     let (disk, own) = place(path).map_err(failed)?;
@@ -109,15 +109,14 @@ fn fill(
     disk: &Disk,
     file: &Arc<File>,
     bytes: &dyn Source,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     let mut at = 0;
     each_piece(bytes, 0..bytes.len(), STEP, |piece| {
         write_all(disk, file, piece, at)?;
         let len = len_u64(piece.len());
         at = at.saturating_add(len);
-        progress(len);
-        Ok(())
+        progress(len)
     })
 }
 
@@ -159,12 +158,23 @@ mod tests {
         let mut told = 0;
         publish(&path, &Memory::new(bytes.clone()), mode(), &mut |n| {
             told += n;
+            Ok(())
         })
         .unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
         assert_eq!(told, len_u64(STEP + 5));
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(names(dir.path()), ["x.asdf"]);
+    }
+
+    #[test]
+    fn what_is_stopped_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.asdf");
+        let stop = |_| Err(Error::io("stopped", io::ErrorKind::Other.into()));
+        let bytes = Memory::new(vec![7; STEP + 5]);
+        assert!(publish(&path, &bytes, mode(), &mut { stop }).is_err());
+        assert_eq!(names(dir.path()), [""; 0]);
     }
 
     #[test]
@@ -177,7 +187,7 @@ mod tests {
         disk.create(&name::temporary(own), None).unwrap();
         let (running, _held) = locked_temporary(&disk, own).unwrap();
         let (other, _) = locked_temporary(&disk, OsStr::new("y.asdf")).unwrap();
-        publish(&path, &bytes, mode(), &mut |_| {}).unwrap();
+        publish(&path, &bytes, mode(), &mut |_| Ok(())).unwrap();
         let mut found = names(dir.path());
         found.sort();
         let mut wanted = ["x.asdf".into(), running, other].map(|name| name.into_string().unwrap());
@@ -210,7 +220,7 @@ mod tests {
             len_u64(STEP * 2),
             missing,
         );
-        assert!(publish(&path, &bytes, mode(), &mut |_| {}).is_err());
+        assert!(publish(&path, &bytes, mode(), &mut |_| Ok(())).is_err());
         assert!(names(dir.path()).is_empty());
     }
 
@@ -220,7 +230,7 @@ mod tests {
         let path = dir.path().join("x.asdf");
         std::fs::write(&path, "old").unwrap();
         let new = Memory::new(b"new".to_vec());
-        assert!(publish(&path, &new, mode(), &mut |_| {}).is_err());
+        assert!(publish(&path, &new, mode(), &mut |_| Ok(())).is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         let disk = Disk::open_dir(dir.path()).unwrap();
         std::fs::write(dir.path().join("t"), "new").unwrap();

@@ -68,7 +68,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
     ("serde_json", &["asdf/json.rs", "cli.rs"]),
     ("sha2", &["remote/disk.rs", "save/digest.rs"]),
-    ("signal_hook", &["cli/daemon.rs", "cli/limits.rs"]),
+    (
+        "signal_hook",
+        &["cli/daemon.rs", "cli/interrupt.rs", "cli/limits.rs"],
+    ),
     ("strsim", &["cli/options/table.rs"]),
     ("tempfile", &["source/spool.rs"]),
     ("thiserror", &["error.rs", "remote/", "vfs/error.rs"]),

@@ -1,0 +1,38 @@
+//! Signals that ask for an end while something is written: it ends in order, and what was begun is removed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::exit::{Exit, Failure};
+use crate::error::{Error, Result};
+
+/// Whether such a signal has come.
+pub(super) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Heeds them from now on. A second one ends the process at once.
+    pub(super) fn heed() -> Result<Self, Failure> {
+        let come = Arc::new(AtomicBool::new(false));
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            flag::register_conditional_shutdown(signal, 1, Arc::clone(&come))
+                .and_then(|_| flag::register(signal, Arc::clone(&come)))
+                .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
+        }
+        Ok(Self(come))
+    }
+
+    /// That none has come.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if one has.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) {
+            let cause = std::io::Error::other("nothing is left of what was begun");
+            return Err(Error::io("ended by a signal", cause));
+        }
+        Ok(())
+    }
+}
