@@ -379,7 +379,7 @@ impl Vfs {
             Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson
                 if access.write =>
             {
-                return Err(Error::ReadOnly("info is ours"));
+                return Err(Error::ReadOnly("info/ describes the mount"));
             }
             Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
                 // these texts change without a save, so that pages of them are not kept

@@ -74,7 +74,11 @@ pub fn check_text(
         oddities(old.text(), old.layout().has_tree)
     };
     check_readers(&known, text)?;
-    let tree = Tree::of(Arc::clone(text)).map_err(|error| rejected(error, "correct the YAML"))?;
+    let tree = Tree::of(Arc::clone(text));
+    let tree = tree.map_err(|error| {
+        let advice = yaml_advice(text, &error);
+        rejected(error, advice)
+    })?;
     let tree = Arc::new(tree);
     let before = (!strict).then_some(old);
     check_subset(before, &tree)?;
@@ -158,6 +162,25 @@ fn refuse<T>(at: Place, why: impl Into<String>, advice: &str) -> Result<T> {
     })
 }
 
+/// What to do about a text that does not parse.
+fn yaml_advice(text: &[u8], error: &Error) -> &'static str {
+    let (Error::Corrupt { at, .. } | Error::Unsupported { at, .. }) = error else {
+        return "correct the YAML";
+    };
+    let line = match at {
+        Place::Line { line, .. } => usize::try_from(line.saturating_sub(1)).ok(),
+        _ => None,
+    };
+    let line = line.and_then(|line| text.split(|&byte| byte == b'\n').nth(line));
+    let mut indent = line.unwrap_or_default().iter();
+    let has_tab = indent.find(|&&byte| byte != b' ') == Some(&b'\t');
+    if has_tab {
+        "indent with blanks, because YAML takes no tabs there"
+    } else {
+        "correct the YAML"
+    }
+}
+
 /// First line and end: what lies around the YAML document.
 fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
     let first = |text: &[u8]| {
@@ -168,6 +191,9 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
             .to_vec()
     };
     let top = Place::Line { line: 1, column: 1 };
+    if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
+        return refuse(top, "the text is UTF-16", "save it as UTF-8");
+    }
     if first(old) != first(text) {
         let was = String::from_utf8_lossy(&first(old)).into_owned();
         return refuse(

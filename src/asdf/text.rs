@@ -100,7 +100,7 @@ fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Option<End> {
         let rest = bytes.get(at..).unwrap_or_default();
         if rest.is_empty() && whole {
             let oddity = if in_tree {
-                Some("the tree has no `...` line")
+                Some("the tree has no `...` line: the file may have been cut short")
             } else {
                 oddity
             };

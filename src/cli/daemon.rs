@@ -6,9 +6,10 @@
 //! parent's.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
@@ -22,7 +23,7 @@ use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exit::{Exit, Failure};
+use super::exit::{Exit, Failure, unwritten};
 use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
 use super::options::Options;
@@ -42,6 +43,8 @@ const READY: &str = "ready\n";
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// What is mounted through.
 const FUSE_DEVICE: &str = "/dev/fuse";
+/// The major and minor number of that device.
+const FUSE_NUMBER: (u32, u32) = (10, 229);
 
 /// Threads that serve requests by default,
 const THREADS: usize = 4;
@@ -301,7 +304,22 @@ fn mount(
 fn check_device() -> Result<(), Failure> {
     const CONTAINER: &str = "in a container, start it with --device /dev/fuse --cap-add SYS_ADMIN";
     let opened = File::options().read(true).write(true).open(FUSE_DEVICE);
-    let Err(error) = opened else { return Ok(()) };
+    let is_fuse = |meta: &Metadata| {
+        let number = meta.rdev();
+        let number = (rustix::fs::major(number), rustix::fs::minor(number));
+        meta.file_type().is_char_device() && number == FUSE_NUMBER
+    };
+    let error = match opened.and_then(|device| device.metadata()) {
+        Ok(meta) if is_fuse(&meta) => return Ok(()),
+        Ok(_) => {
+            let (major, minor) = FUSE_NUMBER;
+            let why = format!(
+                "{FUSE_DEVICE}: not the device of FUSE, which mknod -m 666 {FUSE_DEVICE} c {major} {minor} makes as root"
+            );
+            return Err(Failure::new(Exit::NoFuse, why));
+        }
+        Err(error) => error,
+    };
     let why = match error.kind() {
         std::io::ErrorKind::NotFound => "not there; load the module fuse (modprobe fuse)",
         std::io::ErrorKind::PermissionDenied => {
@@ -415,9 +433,7 @@ struct PidFile(PathBuf);
 
 impl PidFile {
     fn write(path: &Path) -> Result<Self, Failure> {
-        let fail = |error: std::io::Error| {
-            Failure::new(Exit::Other, format!("pid file {}: {error}", path.display()))
-        };
+        let fail = |error: std::io::Error| unwritten("pid file", path, &error);
         std::fs::write(path, format!("{}\n", std::process::id())).map_err(fail)?;
         Ok(Self(path.canonicalize().map_err(fail)?))
     }
@@ -436,7 +452,6 @@ const READ_AHEAD_KIB: u32 = 1024;
 
 /// Lets the kernel read ahead as far as one request reaches. Only root may; without, the default of 128 KiB stays.
 fn set_read_ahead(mountpoint: &Path) {
-    use std::os::unix::fs::MetadataExt;
     let set = || -> std::io::Result<()> {
         let device = std::fs::metadata(mountpoint)?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

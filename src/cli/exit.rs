@@ -122,6 +122,17 @@ impl Failure {
     }
 }
 
+/// The failure to write a file that an option names.
+#[cfg(feature = "fuse")]
+pub(super) fn unwritten(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    let advice = match error.kind() {
+        ErrorKind::NotFound => "; its directory must be there",
+        _ => "",
+    };
+    let path = path.display();
+    Failure::new(Exit::Other, format!("{what} {path}: {error}{advice}"))
+}
+
 /// What an error says of the file at `path`, in front of which the path stands already.
 pub(super) fn error_of(path: &Path, error: &Error) -> String {
     if let Some(said) = text_of_far(path, error) {

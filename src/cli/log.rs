@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
 
-use super::exit::{Exit, Failure};
+use super::exit::{Failure, unwritten};
 use crate::error::printable;
 
 /// The name under which syslog has our messages.
@@ -42,9 +42,7 @@ pub(super) fn start(
                 .append(true)
                 .create(true)
                 .open(path)
-                .map_err(|error| {
-                    Failure::new(Exit::Other, format!("log file {}: {error}", path.display()))
-                })?,
+                .map_err(|error| unwritten("log file", path, &error))?,
         ),
     };
     let sink = Sink(Arc::new(Mutex::new(place)));
@@ -52,6 +50,8 @@ pub(super) fn start(
         (true, ..) => LevelFilter::Debug,
         (_, true, _) => LevelFilter::Info,
         (.., true) => LevelFilter::Error,
+        // a file that is asked for tells when the mount came and went
+        _ if file.is_some() => LevelFilter::Info,
         _ => LevelFilter::Warn,
     };
     // in tests a logger may be there already; then that one is used

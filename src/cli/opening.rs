@@ -17,7 +17,7 @@ use crate::collection::Opener;
 use crate::error::{Error, Place};
 use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Reload, Writer};
 use crate::source::{FileSource, Source, Stat};
-use crate::vfs::{self, Kernel, ScratchRoom, Vfs, Writing};
+use crate::vfs::{self, Kernel, Mounted, ScratchRoom, Vfs, Writing};
 
 /// FILE, opened one way or the other.
 struct OpenedFile {
@@ -216,8 +216,13 @@ impl Opening<'_> {
             Ok(opened) => opened,
             Err(Refusal::Locked { holder }) => {
                 let who = holder.map_or_else(String::new, |pid| format!(" (process {pid})"));
+                let shows = |mount: &Mounted| mount.looks_ours() && mount.source() == path;
+                let place = Mounted::all().into_iter().find(shows);
+                let place = place.map_or_else(String::new, |mount| {
+                    format!(" on {}", mount.directory().display())
+                });
                 let why = format!(
-                    "{}: another mount{who} has it; -r mounts it read-only",
+                    "{}: another mount{place}{who} has it; -r mounts it read-only",
                     path.display()
                 );
                 return Err(Failure::new(Exit::Locked, why));

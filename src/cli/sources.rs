@@ -139,6 +139,10 @@ impl Named<'_> {
     }
 }
 
+/// Why a directory is refused where files are named.
+const AMONG_FILES: &str =
+    "a directory among files; one MOUNTPOINT stands last, and a DIR is mounted alone";
+
 /// The paths of a list. Empty ones are passed over, and the last needs no end.
 fn paths(text: &[u8], end: u8) -> Vec<PathBuf> {
     let paths = text.split(|&byte| byte == end);
@@ -175,12 +179,10 @@ fn list(paths: &[PathBuf], far: &Far<'_>, urls: &Urls) -> Result<Sources, Failur
         let (name, file) = match far.find(path, urls)? {
             Some(far::Named::File(file, name)) => (name, file),
             Some(far::Named::Many(_)) => {
-                let why = "a directory among files; a directory is mounted alone";
-                return refuse(Exit::Usage, why.to_owned());
+                return refuse(Exit::Usage, AMONG_FILES.to_owned());
             }
             None if path.is_dir() => {
-                let why = "a directory among files; a directory is mounted alone";
-                return refuse(Exit::Usage, why.to_owned());
+                return refuse(Exit::Usage, AMONG_FILES.to_owned());
             }
             None => {
                 let whole = resolve(path)?;

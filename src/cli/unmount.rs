@@ -5,7 +5,7 @@ mod find;
 mod users;
 mod wait;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,14 @@ use wait::Wait;
 
 /// The longest value that Linux has (`XATTR_SIZE_MAX`).
 const LONGEST_VALUE: usize = 64 << 10;
+
+/// See [`helpers`].
+const HELPERS: [&str; 4] = [
+    "fusermount3",
+    "fusermount",
+    "/sbin/fusermount3",
+    "/bin/fusermount3",
+];
 
 /// Unmounts each and waits for its daemon, no longer than `limit`; with `discard` also where a text is lost by that. The status of
 /// the last failure, if any.
@@ -73,7 +81,7 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
         asked => asked,
     };
     asked.map_err(|error| match error {
-        Errno::OPNOTSUPP => fail("not a mounted ASDF file"),
+        Errno::OPNOTSUPP => fail(find::NOT_OURS),
         Errno::ROFS => fail("mounted read-only: no text is refused there"),
         error if daemon_is_gone(error) => {
             fail("its daemon is gone; asdf-mount -u takes the mount away")
@@ -108,7 +116,7 @@ fn unkept(directory: &Path) -> PathBuf {
 fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failure> {
     let say = |why: &str| format!("{}: {why}", mountpoint.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
-    let not_ours = || fail("not a mounted ASDF file");
+    let not_ours = || fail(find::NOT_OURS);
     let mounted = find::mount_of(mountpoint).map_err(|why| fail(&why))?;
     let path = mounted.directory().to_owned();
     check_owner(&mounted).map_err(|why| fail(&why))?;
@@ -252,26 +260,32 @@ fn busy(mountpoint: &Path) -> String {
     format!("busy: {users}close what is open in it and leave its directories")
 }
 
+/// The programs that unmount for users without privileges, in the order in which mounting looks for one.
+fn helpers() -> Vec<OsString> {
+    let named = std::env::var_os("FUSERMOUNT_PATH").map(|path| vec![path]);
+    named.unwrap_or_else(|| HELPERS.map(OsString::from).to_vec())
+}
+
 fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), String> {
-    let mut command = Command::new("fusermount3");
-    command.arg("-u");
-    if flags.contains(UnmountFlags::DETACH) {
-        command.arg("-z");
-    }
-    let done = command
-        .arg("--")
-        .arg(mountpoint)
-        .stdin(Stdio::null())
-        .output();
-    match done {
-        Ok(done) if done.status.success() => Ok(()),
-        Ok(done) => {
+    let flags = if flags.contains(UnmountFlags::DETACH) {
+        "-uz"
+    } else {
+        "-u"
+    };
+    let run = |helper: OsString| {
+        let mut command = Command::new(helper);
+        let command = command.args([flags, "--"]).arg(mountpoint);
+        command.stdin(Stdio::null()).output().ok()
+    };
+    match helpers().into_iter().find_map(run) {
+        Some(done) if done.status.success() => Ok(()),
+        Some(done) => {
             let said = String::from_utf8_lossy(&done.stderr);
             if said.contains("busy") {
                 return Err(busy(mountpoint));
             }
             Err(said.trim().to_owned())
         }
-        Err(error) => Err(format!("fusermount3: {error}; install the package fuse3")),
+        None => Err("fusermount3 not found: install the package fuse3".to_owned()),
     }
 }

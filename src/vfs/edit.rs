@@ -79,7 +79,7 @@ impl Vfs {
             hdus::source(&state.snapshot, node)?;
         }
         if node == Node::StatsTsv && access.write {
-            return Err(Error::ReadOnly("info is ours"));
+            return Err(Error::ReadOnly("info/ describes the mount"));
         }
         if let Node::View(view, number) = node {
             state.view_len(view, number)?;

@@ -242,7 +242,7 @@ impl Vfs {
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
                 self.noted(block, self.remove_block(name))
             }
-            _ => Err(Error::NotPermitted("info is ours")),
+            _ => Err(Error::NotPermitted("info/ describes the mount")),
         }
     }
 
@@ -273,7 +273,7 @@ impl Vfs {
                 let done = self.write_data(open, open.place(offset), data);
                 self.noted(open.node, done)?;
             }
-            Open::Fixed(_) => return Err(Error::ReadOnly("info is ours")),
+            Open::Fixed(_) => return Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => return Err(Error::IsDirectory),
         }
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
@@ -358,7 +358,7 @@ impl Vfs {
                 Ok(())
             }
             Open::Data(open) => self.noted(open.node, self.extend_data(open, end)),
-            Open::Fixed(_) => Err(Error::ReadOnly("info is ours")),
+            Open::Fixed(_) => Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => Err(Error::IsDirectory),
         }
     }
@@ -407,7 +407,9 @@ fn new_facts(mode: u32, caller: Caller) -> FileFacts {
 pub(super) fn check_root_name(name: &OsStr) -> Result<()> {
     check_name(name)?;
     if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) {
-        return Err(Error::NotPermitted("arrays, blocks and info are ours"));
+        return Err(Error::NotPermitted(
+            "the directories of the mount keep their names",
+        ));
     }
     Ok(())
 }

@@ -158,7 +158,9 @@ pub fn shortened(mut text: String) -> String {
 /// The compression that a value names.
 fn compression(value: &[u8]) -> Result<Choice> {
     let choice = Choice::named(value.trim_ascii_end());
-    choice.ok_or(Error::Invalid("a compression that is not known"))
+    choice.ok_or(Error::Invalid(
+        "unknown compression; choose none, zlib, bzp2, lz4, lz4f, zstd, xz, blsc, bls2 or bsc2",
+    ))
 }
 
 fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String)>> {

@@ -7,6 +7,10 @@ use rustix::io::Errno;
 use super::daemon_is_gone;
 use crate::vfs::Mounted;
 
+/// What is said of anything else.
+pub(super) const NOT_OURS: &str =
+    "not a mounted ASDF file; findmnt -t fuse.asdf-mount lists those that are mounted";
+
 /// The mount that `path` names, which is served by a program; why there is none, otherwise.
 pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
     let whole = without_links(path);
@@ -38,7 +42,7 @@ pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
     of_file
         .pop()
         .or_else(around)
-        .ok_or_else(|| "not a mounted ASDF file".to_owned())
+        .ok_or_else(|| NOT_OURS.to_owned())
 }
 
 /// The path as the table of mounts has it. A mountpoint whose daemon is gone can't be looked at, but its parent can.
