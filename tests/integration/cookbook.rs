@@ -60,7 +60,7 @@ fn recipes() -> Vec<Recipe> {
 }
 
 /// A file as the page describes it, of other shapes and values.
-fn galaxy(exposure: u8, rows: u16, columns: u16) -> Sample {
+pub(crate) fn galaxy(exposure: u8, rows: u16, columns: u16) -> Sample {
     let elements = 0..rows * columns;
     let data: Vec<u8> = (elements.clone())
         .flat_map(|i| (f32::from(i) + f32::from(exposure) - 30.0).to_le_bytes())
@@ -92,7 +92,7 @@ fn files() -> TempDir {
 }
 
 /// A shell in which the program and Python of the tests are found, and no configuration of a user.
-fn shell(script: &str) -> Command {
+pub(crate) fn shell(script: &str) -> Command {
     let python = python();
     let bins = [Some(Path::new(PROGRAM)), python.as_deref()];
     let folders = bins.into_iter().flatten().map(|bin| bin.parent().unwrap());
@@ -108,9 +108,9 @@ fn shell(script: &str) -> Command {
     shell
 }
 
-/// Why this machine can't run a recipe.
-fn lack(recipe: &Recipe) -> Option<String> {
-    let missing = |need: &&String| {
+/// Whether this machine has all that a script needs; says what it lacks.
+pub(crate) fn has<'a>(title: &str, mut needs: impl Iterator<Item = &'a str>) -> bool {
+    let missing = |need: &&str| {
         let test = match need.split_once(':') {
             Some((python, module)) => format!("{python} -c 'import {module}'"),
             None if *need == "root" => "[ $UID = 0 ]".to_owned(),
@@ -119,12 +119,15 @@ fn lack(recipe: &Recipe) -> Option<String> {
         };
         run(&mut shell(&test)).code != 0
     };
-    let need = recipe.needs.iter().find(missing)?;
-    Some(format!("skipped: {}: no {need} here", recipe.title))
+    let lacks = needs.find(missing);
+    if let Some(need) = lacks {
+        println!("skipped: {title}: no {need} here");
+    }
+    lacks.is_none()
 }
 
-/// Takes away what a recipe that failed has left mounted.
-fn clean(place: &Path) {
+/// Takes away what a script that failed has left mounted.
+pub(crate) fn clean(place: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     for mount in mounts.lines().filter_map(|line| line.split(' ').nth(1)) {
         if Path::new(mount).starts_with(place) {
@@ -142,8 +145,7 @@ fn every_recipe_of_the_cookbook_does_what_it_says() {
     assert!(recipes.len() >= 15, "{} recipes", recipes.len());
     let mut wrong = Vec::new();
     for recipe in &recipes {
-        if let Some(lack) = lack(recipe) {
-            println!("{lack}");
+        if !has(&recipe.title, recipe.needs.iter().map(String::as_str)) {
             continue;
         }
         let place = files();

@@ -15,6 +15,8 @@
     allow(dead_code, reason = "without the kernel interface nothing is mounted")
 )]
 
+#[cfg(feature = "fuse")]
+mod acceptance;
 mod architecture;
 #[cfg(feature = "fuse")]
 mod arrays;
@@ -59,6 +61,8 @@ mod many;
 mod many_life;
 #[cfg(feature = "fuse")]
 mod many_walk;
+#[cfg(feature = "fuse")]
+mod mistakes;
 #[cfg(feature = "fuse")]
 mod mount;
 #[cfg(feature = "fuse")]
