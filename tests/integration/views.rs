@@ -8,6 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::common::{Mount, asdf_mount, assert_refused, can_mount, daemons_of, eventually, run};
+use crate::cookbook::{clean, galaxy, has, shell};
 use crate::corpus::python;
 use crate::sample::{Block, Sample, array, flux, noise, ramp};
 
@@ -82,6 +83,32 @@ fn what_looks_only_at_names_and_sizes_reads_no_block() {
     let whole = mount.read("fits/packed.fits").unwrap();
     assert_eq!(whole.len() % BLOCK, 0);
     assert!(bytes_read(&mount) - before > read);
+}
+
+/// Asks DS9, which counts from 1 and from the left and the bottom, for four elements.
+const ASK_DS9: &str = "export XPA_METHOD=local XPA_TMPDIR=$PWD
+ds9 -title asked m/fits/data.fits >ds9.log 2>&1 &
+until xpaget asked fits size 2>/dev/null | grep -q '300 200'; do kill -0 $!; sleep 0.1; done
+xpaget asked data image 1 1 2 2 no | sort
+xpaset -p asked exit
+wait";
+
+#[test]
+fn ds9_shows_row_0_at_the_bottom() {
+    let needs = ["ds9", "xvfb-run", "xpaget", "xpaset"];
+    if !can_mount() || !has("DS9", needs.into_iter()) {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let folder = fs::canonicalize(dir.path()).unwrap();
+    fs::write(folder.join("g.asdf"), galaxy(30, 200, 300).bytes()).unwrap();
+    fs::write(folder.join("ask"), ASK_DS9).unwrap();
+    let script =
+        "asdf-mount -r -o fits g.asdf m; xvfb-run --auto-servernum bash -e ask; asdf-mount -u m";
+    let said = run(shell(script).current_dir(&folder));
+    clean(&folder);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.stdout, "1,1 = 0\n1,2 = 300\n2,1 = 1\n2,2 = 301\n");
 }
 
 /// A float32 as a FITS file has it.
