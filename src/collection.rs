@@ -70,6 +70,7 @@ mod item;
 mod listing;
 mod many;
 mod members;
+mod renewed;
 mod report;
 
 use std::ffi::{OsStr, OsString};
@@ -190,6 +191,15 @@ impl Collection {
         match self {
             Self::One(vfs) => vfs.is_read_only(),
             Self::Many(many) => many.is_read_only(),
+        }
+    }
+
+    /// Whether any of the files lies far away.
+    #[must_use]
+    pub fn has_far(&self) -> bool {
+        match self {
+            Self::One(vfs) => vfs.is_far(),
+            Self::Many(many) => many.contents.has_far(),
         }
     }
 

@@ -11,6 +11,7 @@ mod mounting;
 mod options;
 mod reply;
 mod request;
+mod waiters;
 
 use std::ffi::OsStr;
 use std::io;
@@ -37,15 +38,19 @@ use convert::{access, caller, file_attr, file_type, inode, open_flags};
 use handles::Handles;
 use reply::{attr, empty, entry, when_settled, xattr};
 use request::Asked;
+use waiters::Waiters;
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
 const MAX_REQUEST: u32 = 1 << 20;
 
 /// The trait's implementation.
+#[derive(Clone)]
 struct Shim {
     files: Arc<Collection>,
-    handles: Handles<Handle>,
+    handles: Arc<Handles<Handle>>,
     requests: Requests,
+    /// What runs requests that may wait for a server, where there are files far away.
+    waiters: Option<Waiters>,
 }
 
 impl Shim {
@@ -134,17 +139,22 @@ impl Filesystem for Shim {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let asked = self.asked_in(Call::Lookup, parent, name);
-        let found = check_name(name).and_then(|()| inode(parent));
-        let found = found.and_then(|parent| self.files.lookup(parent, name, req.pid()));
-        entry(reply, asked.done(found));
+        let (name, pid) = (name.to_owned(), req.pid());
+        self.serve(move |shim| {
+            let asked = shim.asked_in(Call::Lookup, parent, &name);
+            let found = check_name(&name).and_then(|()| inode(parent));
+            let found = found.and_then(|parent| shim.files.lookup(parent, &name, pid));
+            entry(reply, asked.done(found));
+        });
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let asked = self.asked(Call::Getattr, ino);
-        let found = inode(ino);
-        let found = found.and_then(|inode| Ok((inode.item, self.files.getattr(inode)?)));
-        attr(reply, asked.done(found));
+        self.serve(move |shim| {
+            let asked = shim.asked(Call::Getattr, ino);
+            let found = inode(ino);
+            let found = found.and_then(|inode| Ok((inode.item, shim.files.getattr(inode)?)));
+            attr(reply, asked.done(found));
+        });
     }
 
     fn setattr(
@@ -296,15 +306,18 @@ impl Filesystem for Shim {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let asked = self.asked(Call::Open, ino);
-        let done = inode(ino).and_then(|inode| self.files.open(inode, access(flags, req)));
-        match asked.done(done) {
-            Ok(opened) => {
-                let flags = open_flags(&opened);
-                reply.opened(self.handles.insert(opened.handle), flags);
+        let access = access(flags, req);
+        self.serve(move |shim| {
+            let asked = shim.asked(Call::Open, ino);
+            let done = inode(ino).and_then(|inode| shim.files.open(inode, access));
+            match asked.done(done) {
+                Ok(opened) => {
+                    let flags = open_flags(&opened);
+                    reply.opened(shim.handles.insert(opened.handle), flags);
+                }
+                Err(errno) => reply.error(errno),
             }
-            Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn read(
@@ -318,20 +331,22 @@ impl Filesystem for Shim {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let asked = self.asked(Call::Read, ino);
-        let handle = self.handles.get(fh);
-        let read = match &handle {
-            Ok(handle) => self.files.read(handle, offset, size),
-            Err(error) => Err(error.clone()),
-        };
-        match asked.moved(read, Bytes::len) {
-            Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
-            Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
-            Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
-                reply.data((*buffer).as_ref().get(range).unwrap_or_default());
+        self.serve(move |shim| {
+            let asked = shim.asked(Call::Read, ino);
+            let handle = shim.handles.get(fh);
+            let read = match &handle {
+                Ok(handle) => shim.files.read(handle, offset, size),
+                Err(error) => Err(error.clone()),
+            };
+            match asked.moved(read, Bytes::len) {
+                Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
+                Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
+                Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
+                    reply.data((*buffer).as_ref().get(range).unwrap_or_default());
+                }
+                Err(errno) => reply.error(errno),
             }
-            Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn write(
@@ -402,12 +417,14 @@ impl Filesystem for Shim {
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let asked = self.asked(Call::Open, ino);
-        let done = inode(ino).and_then(|inode| self.files.opendir(inode));
-        match asked.done(done) {
-            Ok(handle) => reply.opened(self.handles.insert(handle), FopenFlags::empty()),
-            Err(errno) => reply.error(errno),
-        }
+        self.serve(move |shim| {
+            let asked = shim.asked(Call::Open, ino);
+            let done = inode(ino).and_then(|inode| shim.files.opendir(inode));
+            match asked.done(done) {
+                Ok(handle) => reply.opened(shim.handles.insert(handle), FopenFlags::empty()),
+                Err(errno) => reply.error(errno),
+            }
+        });
     }
 
     fn readdir(
@@ -508,15 +525,20 @@ impl Filesystem for Shim {
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let asked = self.asked(Call::Xattr, ino);
-        let found = inode(ino).and_then(|inode| self.files.getxattr(inode, name, req.uid()));
-        xattr(reply, size, asked.done(found));
+        let (name, user) = (name.to_owned(), req.uid());
+        self.serve(move |shim| {
+            let asked = shim.asked(Call::Xattr, ino);
+            let found = inode(ino).and_then(|inode| shim.files.getxattr(inode, &name, user));
+            xattr(reply, size, asked.done(found));
+        });
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let asked = self.asked(Call::Xattr, ino);
-        let found = inode(ino).and_then(|inode| self.files.listxattr(inode));
-        xattr(reply, size, asked.done(found));
+        self.serve(move |shim| {
+            let asked = shim.asked(Call::Xattr, ino);
+            let found = inode(ino).and_then(|inode| shim.files.listxattr(inode));
+            xattr(reply, size, asked.done(found));
+        });
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -54,14 +54,15 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::codec::Cache;
-use client::Clients;
+use client::{Clients, StoredObject};
 use credentials::Variables;
 use disk::Disk;
+use location::Address;
 use object::Bytes;
 
 pub use error::RemoteError;
 pub use identity::Identity;
-pub use listing::ObjectEntry;
+pub use listing::{ObjectEntry, ObjectListing};
 pub use location::Location;
 pub use object::Object;
 
@@ -156,7 +157,7 @@ impl Remote {
     /// Opens an object, and fetches its first and last bytes.
     ///
     /// # Errors
-    /// [`RemoteError`], after at most about the [timeout](Options::timeout); longer, if the file has to be downloaded.
+    /// [`RemoteError`], after at most about the [timeout](RemoteOptions::timeout); longer, if the file has to be downloaded.
     pub fn open(&self, at: &Location) -> Result<Arc<Object>, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), at.clone());
         let work = async move { open::open(&inner, &place).await };
@@ -177,16 +178,23 @@ impl Remote {
     ///
     /// # Errors
     /// [`RemoteError::NoListing`] where that can't be asked, [`RemoteError`] as [`Remote::open`].
-    pub fn list(&self, prefix: &Location) -> Result<Vec<ObjectEntry>, RemoteError> {
-        if !prefix.can_list() {
-            return Err(RemoteError::NoListing {
-                url: prefix.to_string(),
-            });
-        }
+    pub fn list(&self, prefix: &Location) -> Result<ObjectListing, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), prefix.clone());
         let work = async move {
-            let stored = inner.clients.find(&place).await?;
-            listing::list(&place, &stored, inner.options.timeout).await
+            let (
+                Address::Bucket { key, .. },
+                StoredObject {
+                    pages: Some(pages),
+                    guesses,
+                    ..
+                },
+            ) = (place.kind(), inner.clients.find(&place).await?)
+            else {
+                return Err(RemoteError::NoListing {
+                    url: place.to_string(),
+                });
+            };
+            listing::list(&place, &*pages, key, guesses, inner.options.timeout).await
         };
         self.0.wait(prefix, work)
     }

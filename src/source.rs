@@ -56,6 +56,13 @@ pub trait Source: Send + Sync {
     /// fails. `buf` may then hold anything.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 
+    /// Has headers at these offsets brought at the same time, by a source that would else wait for one after the other: they are
+    /// going to be read. Whether that is of use here, which may be asked with none.
+    fn expect(&self, headers: &[u64]) -> bool {
+        let _ = headers;
+        false
+    }
+
     /// The bytes `offset..offset + len` without a copy, where the source has them in memory in one piece. Pages of a mapped file are
     /// only lent to the [kernel](Borrower::Kernel).
     ///
@@ -214,6 +221,12 @@ impl Source for Window {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.inner
             .read_exact_at(buf, self.inner_offset(offset, buf.len())?)
+    }
+
+    fn expect(&self, headers: &[u64]) -> bool {
+        let within = headers.iter().filter(|&&at| at < self.len);
+        let headers: Vec<u64> = within.map(|at| self.offset.saturating_add(*at)).collect();
+        self.inner.expect(&headers)
     }
 
     fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {

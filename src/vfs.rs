@@ -49,9 +49,9 @@
 //!
 //! Threads of a mount:
 //!
-//! - `-o threads` of fuser call the operations. Each may wait for a server as long as `-o timeout`, so there are more of them
-//!   where files lie far away: the waiting threads hold locks of the file that they wait for (`Saver::compared`, `DataHandle::source`, what
-//!   asks its server), and none that requests for another file take.
+//! - `-o threads` of fuser call the operations. Where files lie far away, those that may wait for a server as long as `-o timeout` are
+//!   called by threads that come as they are needed (`fuse::waiters`). The waiting threads hold locks of the file that they wait for
+//!   (`Saver::compared`, `DataHandle::source`, what asks its server), and none that requests for another file take.
 //!   A save runs on the thread of the `close`, `fsync` or `rename` that asks for it.
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
 //!   that another request holds, so it takes no lock here but `Kernel::under_way` and those of a lookup in the catalogue.
@@ -413,9 +413,13 @@ impl Vfs {
         let open = &handle.open;
         if matches!(open, Open::Data(_)) {
             self.refresh();
-            self.saver
-                .check_up_to_date()
-                .map_err(|error| Library::corrupt(Place::File, error.to_string()))?;
+            self.saver.check_up_to_date().map_err(|error| {
+                // of a file far away, what was opened is gone for good
+                if self.saver.file.is_far() {
+                    return error;
+                }
+                Library::corrupt(Place::File, error.to_string())
+            })?;
         }
         let text = match open {
             Open::Text(text) => Some(locked(&self.texts).view(*text)?),

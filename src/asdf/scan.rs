@@ -10,6 +10,7 @@
 
 mod by_index;
 mod chain_end;
+mod foresight;
 mod index_hint;
 mod suspect;
 mod tree_hint;

@@ -14,6 +14,7 @@ use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -39,6 +40,9 @@ const DAEMON: &str = "ASDF_MOUNT_DAEMON";
 /// What the daemon says when the mount can be read.
 const READY: &str = "ready\n";
 
+/// The signals that ask the process to end.
+const SIGNALS: [i32; 3] = [SIGTERM, SIGINT, SIGHUP];
+
 /// How long the first answer of a mount may take.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// What is mounted through.
@@ -46,20 +50,8 @@ const FUSE_DEVICE: &str = "/dev/fuse";
 /// The major and minor number of that device.
 const FUSE_NUMBER: (u32, u32) = (10, 229);
 
-/// Threads that serve requests by default,
+/// Threads that serve requests by default. Those that may wait for servers have others.
 const THREADS: usize = 4;
-/// and where some may have to wait for servers: those of files whose server does not answer leave others for the rest.
-const THREADS_FAR: usize = 32;
-
-/// How many threads serve requests.
-fn threads(options: &Options, mounted: &Sources) -> usize {
-    let usual = if mounted.has_far() {
-        THREADS_FAR
-    } else {
-        THREADS
-    };
-    options.threads.unwrap_or(usual)
-}
 
 /// Whether this process is the one that shall serve in the background.
 pub(super) fn is_daemon() -> bool {
@@ -141,16 +133,23 @@ pub(super) struct Request<'a> {
 
 /// Mounts and serves until the file system is unmounted.
 pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure> {
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
+    let signals = Signals::new(SIGNALS).map_err(|error| no_signals(&error))?;
     let cache = Cache::new(request.options.cache);
-    let mounted = request.sources.find(request.options, &cache)?;
+    let told = give_up_on_signal(&cache)?;
+    let given_up = |failure| {
+        if told.load(Ordering::Relaxed) {
+            return Failure::new(Exit::Other, "ended by a signal, and nothing is mounted");
+        }
+        failure
+    };
+    let mounted = request.sources.find(request.options, &cache);
+    let mounted = mounted.map_err(given_up)?;
     let members = match &mounted {
         Sources::One(..) => 0,
         // a descriptor for the file, and one for its directory
         Sources::Many(..) => request.options.open.saturating_mul(2),
     };
-    let threads = threads(request.options, &mounted);
+    let threads = request.options.threads.unwrap_or(THREADS);
     limits::check_room(threads.saturating_add(members))?;
     let mountpoint = Mountpoint::prepare(request.mountpoint, &mounted, request.options)?;
     check_remote_cache(request.options, &mountpoint.path)?;
@@ -160,7 +159,7 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
         ..request.options.clone()
     };
     let name = mounted.name().to_owned();
-    let (files, summary) = open(mounted, &options, &cache)?;
+    let (files, summary) = open(mounted, &options, &cache).map_err(given_up)?;
     let files = Arc::new(files);
     let mount = mount(&files, &name, &mountpoint.path, &options)?;
     let message = format!(
@@ -343,6 +342,24 @@ fn prepare_from_thread(vfs: &Arc<Vfs>) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Exit::Other, format!("reading the tree: {error}")))
 }
 
+/// The failure to hear of signals.
+fn no_signals(error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Other, format!("signals: {error}"))
+}
+
+/// Has threads that wait for a server give up when the process is asked to end, until there is a mount that can be unmounted instead.
+/// What tells that it was asked.
+fn give_up_on_signal(cache: &Cache) -> Result<Arc<AtomicBool>, Failure> {
+    let told = Arc::new(AtomicBool::new(false));
+    for signal in SIGNALS {
+        signal_hook::flag::register(signal, Arc::clone(&told))
+            .map_err(|error| no_signals(&error))?;
+    }
+    let asked = Arc::clone(&told);
+    cache.decode_while(move || !asked.load(Ordering::Relaxed));
+    Ok(told)
+}
+
 /// Unmounts when the process is asked to end. Files that are still open are served until they are closed.
 fn unmount_on_signal(mut signals: Signals, mountpoint: PathBuf) -> Result<(), Failure> {
     std::thread::Builder::new()
@@ -355,7 +372,7 @@ fn unmount_on_signal(mut signals: Signals, mountpoint: PathBuf) -> Result<(), Fa
                 }
             }
         })
-        .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
+        .map_err(|error| no_signals(&error))?;
     Ok(())
 }
 

@@ -44,14 +44,6 @@ impl Sources {
         }
     }
 
-    /// Whether any of it lies far away.
-    pub(super) fn has_far(&self) -> bool {
-        match self {
-            Self::One(file, _) => file.is_far(),
-            Self::Many(contents, _) => contents.has_far(),
-        }
-    }
-
     /// The directory that is mounted on if none is given: the file's name without its extension, in the working directory.
     pub(super) fn directory_name(&self) -> Result<PathBuf, Failure> {
         let why = match self {

@@ -97,8 +97,7 @@ impl Contents {
     }
 
     /// Whether any of it does.
-    #[must_use]
-    pub fn has_far(&self) -> bool {
+    pub(super) fn has_far(&self) -> bool {
         match self {
             Self::List(files) => files.values().any(FilePath::is_far),
             _ => self.is_far(),
@@ -144,7 +143,7 @@ impl Contents {
                 let stat = file.stat().map_err(absent)?;
                 stat.is_regular().then_some((ItemKind::Member, stat))
             }
-            Self::Listing(listing) => listing.look_at(relative)?,
+            Self::Listing(listing) => listing.look_at(relative),
         };
         found.ok_or_else(no_such_file)
     }
@@ -199,6 +198,14 @@ impl Contents {
         const WANTED: usize = 4;
         let opened: io::Result<Vec<_>> = (0..WANTED).map(|_| File::open("/")).collect();
         opened.map(drop)
+    }
+
+    /// The names of files that can't be shown under them.
+    pub(super) fn left_out(&self) -> Vec<String> {
+        match self {
+            Self::Listing(listing) => listing.left_out(),
+            _ => Vec::new(),
+        }
     }
 
     /// A directory of the file system that it is on, of a list that of its first file; nothing of what lies far away.

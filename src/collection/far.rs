@@ -5,20 +5,19 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use log::warn;
 
 use super::listing::{Bucket, Listed};
+use super::renewed::Renewed;
 use crate::error::{Error, Result};
 use crate::remote::{Identity, Location, Remote};
 use crate::save::{FarFile, FilePath, OpenFile};
 use crate::source::Stat;
 
-/// A server is asked after so long at the earliest whether a file has changed,
-const INTERVAL: Duration = Duration::from_secs(10);
-/// and after so many times the time that it took.
+/// A server is asked whether a file has changed after so many times the time that its answer took.
 const PAUSE: u32 = 2;
 /// Files far away are on no device of this machine.
 const DEVICE: u64 = u64::MAX;
@@ -33,7 +32,7 @@ pub fn file(remote: &Remote, at: Location, name: &Path) -> FilePath {
         Arc::new(Far {
             remote: remote.clone(),
             at,
-            known: Mutex::default(),
+            known: Renewed::new(PAUSE),
         }),
     )
 }
@@ -51,24 +50,8 @@ pub fn bucket(remote: &Remote, prefix: Location) -> Box<dyn Bucket> {
 struct Far {
     remote: Remote,
     at: Location,
-    /// One thread asks; others wait for it, as they would for an answer of their own.
-    known: Mutex<Option<KnownStat>>,
-}
-
-struct KnownStat {
-    /// When it is to be asked again.
-    until: Instant,
-    /// What it said: also that it does not answer, which would take as long again.
-    stat: Result<Stat>,
-}
-
-impl KnownStat {
-    /// What a server has just said that was asked then.
-    fn since(begun: Instant, stat: Result<Stat>) -> Self {
-        let pause = begun.elapsed().saturating_mul(PAUSE).max(INTERVAL);
-        let until = Instant::now().checked_add(pause).unwrap_or(begun);
-        Self { until, stat }
-    }
+    /// Also that it does not answer, which would take as long again.
+    known: Renewed<Result<Stat>>,
 }
 
 impl fmt::Debug for Far {
@@ -77,35 +60,21 @@ impl fmt::Debug for Far {
     }
 }
 
-impl Far {
-    fn lock(&self) -> MutexGuard<'_, Option<KnownStat>> {
-        // a thread that panicked with it left the value itself whole
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl FarFile for Far {
     fn stat(&self) -> io::Result<Stat> {
-        let mut known = self.lock();
-        if let Some(known) = known.as_ref().filter(|known| Instant::now() < known.until) {
-            return known.stat.clone().map_err(|error| error.to_system());
-        }
-        let begun = Instant::now();
-        let found = self.remote.probe(&self.at).map_err(Error::from);
-        let before = known.as_ref().and_then(|known| known.stat.as_ref().ok());
-        let before = before.map(|stat| stat.size);
-        let stat = found.map(|identity| Stat {
-            // it was counted when the file was opened
-            size: before
-                .filter(|_| !identity.says_size())
-                .unwrap_or(identity.size()),
-            ..stat_of(&identity)
+        let found = self.known.get(|last| {
+            let found = self.remote.probe(&self.at).map_err(Error::from);
+            let before = last.and_then(Result::ok).map(|stat| stat.size);
+            let stat = found.map(|identity| Stat {
+                // it was counted when the file was opened
+                size: before
+                    .filter(|_| !identity.says_size())
+                    .unwrap_or(identity.size()),
+                ..stat_of(&identity)
+            });
+            stat.inspect_err(|error| warn!("{error}"))
         });
-        if let Err(error) = &stat {
-            warn!("{error}");
-        }
-        let known = known.insert(KnownStat::since(begun, stat));
-        known.stat.clone().map_err(|error| error.to_system())
+        found.map_err(|error| error.to_system())
     }
 
     fn open(&self) -> Result<OpenFile> {
@@ -119,7 +88,7 @@ impl FarFile for Far {
             );
         }
         let stat = stat_of(identity);
-        *self.lock() = Some(KnownStat::since(begun, Ok(stat)));
+        self.known.learn(begun, Ok(stat));
         Ok(OpenFile {
             local: None,
             bytes: object,
@@ -128,7 +97,7 @@ impl FarFile for Far {
     }
 
     fn forget(&self) {
-        *self.lock() = None;
+        self.known.forget();
     }
 }
 
@@ -150,12 +119,18 @@ impl Bucket for Prefix {
     }
 
     fn list(&self) -> Result<Vec<Listed>> {
-        let entries = self.remote.list(&self.at)?.into_iter();
-        let listed = entries.map(|entry| Listed {
-            stat: stat((&entry.name, &entry.etag), entry.size, Some(entry.modified)),
+        let found = self.remote.list(&self.at)?;
+        let entries = found.entries.into_iter().map(|entry| Listed {
+            stat: Some(stat(
+                (&entry.name, &entry.etag),
+                entry.size,
+                Some(entry.modified),
+            )),
             name: entry.name,
         });
-        Ok(listed.collect())
+        let unreadable = found.unreadable.into_iter();
+        let unreadable = unreadable.map(|name| Listed { name, stat: None });
+        Ok(entries.chain(unreadable).collect())
     }
 
     fn file(&self, name: &str) -> Result<FilePath> {
@@ -194,6 +169,7 @@ fn stat(id: impl Hash, size: u64, modified: Option<SystemTime>) -> Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn attributes_tell_states_of_a_file_apart() {

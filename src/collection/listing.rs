@@ -5,21 +5,20 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use log::warn;
 
 use super::contents::{DirEntry, Match};
 use super::item::ItemKind;
-use crate::error::Result;
+use super::renewed::Renewed;
+use crate::error::{Result, printable};
 use crate::save::FilePath;
 use crate::source::Stat;
 use crate::vfs::check_name;
 
-/// A listing is asked for anew after so long at the earliest,
-const INTERVAL: Duration = Duration::from_secs(10);
-/// and after so many times the time that it took.
+/// A listing is asked for anew after so many times the time that it took.
 const PAUSE: u32 = 20;
 /// What is listed is in no directory of this machine: this is the device number of its directories.
 const DEVICE: u64 = u64::MAX;
@@ -31,8 +30,8 @@ const DIRECTORY: u32 = 0o040_555;
 pub struct Listed {
     /// Its name below what is listed, with slashes.
     pub name: String,
-    /// Its attributes, as far as the listing tells them.
-    pub stat: Stat,
+    /// Its attributes, as far as the listing tells them; none of one that can't be read by its name.
+    pub stat: Option<Stat>,
 }
 
 /// Something whose files can be listed.
@@ -60,21 +59,17 @@ pub struct Listing {
     names: Match,
     /// What all directories have, but the number.
     directory: Stat,
-    /// One thread lists; others wait for it, as they would for an answer of their own.
-    known: Mutex<Option<KnownListing>>,
+    known: Renewed<Arc<Names>>,
 }
 
-/// What is known of a bucket.
-#[derive(Debug)]
-struct KnownListing {
-    /// When it is to be listed again.
-    until: Instant,
-    listed: Result<Arc<Names>>,
-}
-
-/// What is in each directory; the first has an empty path.
+/// What is in a bucket.
 #[derive(Debug, Default)]
-struct Names(HashMap<PathBuf, BTreeMap<String, Found>>);
+struct Names {
+    /// By directory; the first has an empty path.
+    shown: HashMap<PathBuf, BTreeMap<String, Found>>,
+    /// Names of files that can't be shown.
+    left_out: Vec<String>,
+}
 
 /// What is at a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,9 +99,12 @@ impl Listing {
                 gid: rustix::process::getegid().as_raw(),
                 mode: DIRECTORY,
             },
-            known: Mutex::default(),
+            known: Renewed::new(PAUSE),
         };
-        listing.names()?;
+        let begun = Instant::now();
+        let listed = listing.bucket.list()?;
+        let names = listing.told(Names::of(listed, &listing.names), None);
+        listing.known.learn(begun, names);
         Ok(listing)
     }
 
@@ -115,46 +113,49 @@ impl Listing {
         self.bucket.name()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<KnownListing>> {
-        // a thread that panicked with it left the value itself whole
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The names as they are now, or were some seconds ago. A bucket that can't be listed for a while has those that it had.
+    fn names(&self) -> Arc<Names> {
+        self.known.get(|last| match self.bucket.list() {
+            Ok(listed) => self.told(Names::of(listed, &self.names), last.as_deref()),
+            Err(error) => {
+                warn!("{}: shown as it was: {error}", self.name().display());
+                last.unwrap_or_default()
+            }
+        })
     }
 
-    /// The names as they are now, or were some seconds ago. A bucket that can't be listed for a while has those that it had.
-    fn names(&self) -> Result<Arc<Names>> {
-        let mut known = self.lock();
-        if let Some(known) = known.as_ref().filter(|known| Instant::now() < known.until) {
-            return known.listed.clone();
+    /// Says in the log what of these is not shown, if that was not so of the names before.
+    fn told(&self, names: Names, before: Option<&Names>) -> Arc<Names> {
+        let known = before.map_or(&[][..], |before| &before.left_out);
+        if let Some(first) = names.left_out.first()
+            && names.left_out != known
+        {
+            warn!(
+                "{}: {} files are left out, because no file can be called so: {} …",
+                self.name().display(),
+                names.left_out.len(),
+                printable(first)
+            );
         }
-        let begun = Instant::now();
-        let listed = self.bucket.list();
-        let listed = listed.map(|files| Arc::new(Names::of(files, &self.names)));
-        let before = known.take().and_then(|known| known.listed.ok());
-        let listed = match (listed, before) {
-            (Err(error), Some(before)) => {
-                warn!("{}: shown as it was: {error}", self.name().display());
-                Ok(before)
-            }
-            (listed, _) => listed,
-        };
-        let pause = begun.elapsed().saturating_mul(PAUSE).max(INTERVAL);
-        let until = Instant::now().checked_add(pause).unwrap_or(begun);
-        known.insert(KnownListing { until, listed }).listed.clone()
+        Arc::new(names)
+    }
+
+    /// The names of files that can't be shown, because no file of a directory can have them.
+    pub(super) fn left_out(&self) -> Vec<String> {
+        self.names().left_out.clone()
     }
 
     /// The attributes of a directory or a file, and which of the two it is.
-    pub(super) fn look_at(&self, relative: &Path) -> io::Result<Option<(ItemKind, Stat)>> {
-        let names = self.names().map_err(|error| error.to_system())?;
-        let found = names.find(relative);
-        Ok(found.map(|found| match found {
+    pub(super) fn look_at(&self, relative: &Path) -> Option<(ItemKind, Stat)> {
+        Some(match self.names().find(relative)? {
             Found::File(stat) => (ItemKind::Member, stat),
             Found::Directory => (ItemKind::Directory, self.directory),
-        }))
+        })
     }
 
     /// What is in a directory.
     pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<DirEntry>> {
-        let names = self.names().map_err(|error| error.to_system())?;
+        let names = self.names();
         let entries = names.entries(relative).ok_or(io::ErrorKind::NotFound)?;
         let entries = entries.map(|(name, kind)| DirEntry {
             name: name.into(),
@@ -172,10 +173,10 @@ impl Listing {
 
 impl Names {
     /// The files whose names match, and the directories that lead to them. What no file can be called here is left out: a part of a
-    /// name that is empty, `.`, `..` or longer than 255 bytes, and what lies below something that is a file with bytes, too.
+    /// name that is empty, `.`, `..` or longer than 255 bytes, and what lies below something that is a file with bytes.
     fn of(files: Vec<Listed>, matching: &Match) -> Self {
         let mut names = Self::default();
-        names.0.insert(PathBuf::new(), BTreeMap::new());
+        names.shown.insert(PathBuf::new(), BTreeMap::new());
         for Listed { name, stat } in files {
             let parts: Vec<&str> = name.split('/').collect();
             let Some((last, above)) = parts.split_last() else {
@@ -185,27 +186,33 @@ impl Names {
                 let special = matches!(*part, "" | "." | "..") || part.contains('\0');
                 !special && check_name(OsStr::new(part)).is_ok()
             };
-            if parts.iter().all(sound) && matching.has(OsStr::new(last)) {
-                names.insert(above, last, stat);
+            let stat = stat.filter(|_| parts.iter().all(sound));
+            if !matching.has(OsStr::new(last)) {
+                continue;
+            }
+            if !stat.is_some_and(|stat| names.insert(above, last, stat)) {
+                names.left_out.push(name);
             }
         }
         names
     }
 
-    fn insert(&mut self, above: &[&str], last: &str, stat: Stat) {
+    /// Takes in a file, unless what should be one of its directories is a file, too.
+    fn insert(&mut self, above: &[&str], last: &str, stat: Stat) -> bool {
         let mut directory = PathBuf::new();
         for part in above {
-            let entries = self.0.entry(directory.clone()).or_default();
+            let entries = self.shown.entry(directory.clone()).or_default();
             // a file of no bytes marks a folder
             if matches!(entries.get(*part), Some(Found::File(stat)) if stat.size > 0) {
-                return;
+                return false;
             }
             entries.insert((*part).to_owned(), Found::Directory);
             directory.push(part);
         }
         // a directory of that name came first, if there is one
-        let entries = self.0.entry(directory).or_default();
-        entries.entry(last.to_owned()).or_insert(Found::File(stat));
+        let entries = self.shown.entry(directory).or_default();
+        let found = entries.entry(last.to_owned());
+        *found.or_insert(Found::File(stat)) != Found::Directory || stat.size == 0
     }
 
     /// What is at a path, if anything is.
@@ -214,12 +221,12 @@ impl Names {
             return Some(Found::Directory);
         };
         let directory = relative.parent().unwrap_or(Path::new(""));
-        self.0.get(directory)?.get(name.to_str()?).copied()
+        self.shown.get(directory)?.get(name.to_str()?).copied()
     }
 
     /// What is in a directory.
     fn entries(&self, relative: &Path) -> Option<impl Iterator<Item = (&str, ItemKind)>> {
-        let entries = self.0.get(relative)?.iter();
+        let entries = self.shown.get(relative)?.iter();
         Some(entries.map(|(name, found)| {
             let kind = match found {
                 Found::Directory => ItemKind::Directory,
@@ -252,7 +259,7 @@ mod tests {
     fn listed(name: &str, size: u64) -> Listed {
         Listed {
             name: name.to_owned(),
-            stat: stat(size),
+            stat: Some(stat(size)),
         }
     }
 
@@ -312,6 +319,15 @@ mod tests {
             &Match::default(),
         );
         assert_eq!(seen(&names, ""), Some(Vec::new()));
+        // what does not match is no loss
+        let want = ["a//b.asdf", "./b.asdf", "../b.asdf", "a\0.asdf", &long];
+        assert_eq!(names.left_out, want);
+        let unreadable = ["x//a.asdf", "x//note.txt"].map(|name| Listed {
+            name: name.to_owned(),
+            stat: None,
+        });
+        let names = Names::of(unreadable.into(), &Match::default());
+        assert_eq!(names.left_out, ["x//a.asdf"]);
     }
 
     #[test]
@@ -328,6 +344,7 @@ mod tests {
                 ItemKind::Directory
             };
             assert_eq!(shown, [("a.asdf".to_owned(), kind)]);
+            assert_eq!(names.left_out, files[1..]);
         }
     }
 
@@ -377,14 +394,13 @@ mod tests {
         assert!(Listing::new(failing(0), Match::default()).is_err());
         let listing = Listing::new(failing(2), Match::default()).unwrap();
         let size = || {
-            let found = listing.look_at(Path::new("a.asdf")).unwrap();
+            let found = listing.look_at(Path::new("a.asdf"));
             found.map(|(_, stat)| stat.size)
         };
         assert_eq!(size(), Some(2), "listed when it was made");
-        let expire = || listing.lock().as_mut().unwrap().until = Instant::now();
-        expire();
+        listing.known.expire();
         assert_eq!(size(), Some(1), "listed again");
-        expire();
+        listing.known.expire();
         assert_eq!(size(), Some(1), "as it was");
     }
 }

@@ -25,6 +25,8 @@ const REPORT: [(&str, Node); 2] = [("status", STATUS), ("files.tsv", FILES)];
 /// What is in a member that can't be read, and in its `info/`.
 const UNREADABLE: [(&str, Node); 1] = [("info", Node::Info)];
 const INFO: [(&str, Node); 1] = [("status", Node::Status)];
+/// What is said of a file of a bucket whose name can't be shown.
+const LEFT_OUT: &str = "left out, because no file can be called so";
 /// The most lines of a kind in the status.
 const MAX_LINES: usize = 100;
 
@@ -172,6 +174,9 @@ impl Many {
                 "problem",
                 &format_args!("no more files can be opened: {error}; ulimit -n raises the limit"),
             );
+        }
+        for name in self.contents.left_out().iter().take(MAX_LINES) {
+            line("problem", &format_args!("{name}: {LEFT_OUT}"));
         }
         for unsaved in self.unsaved().iter().take(MAX_LINES) {
             line("save", &format_args!("NOT SAVED: {unsaved}"));

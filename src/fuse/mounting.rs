@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
-use super::handles::Handles;
 use super::options::MountOptions;
+use super::waiters::Waiters;
 use super::{Shim, invalidate};
 use crate::collection::Collection;
 use crate::vfs::{Answers, Mounted};
@@ -57,8 +57,9 @@ impl Mount {
         let requests = Requests::default();
         let shim = Shim {
             files: Arc::clone(files),
-            handles: Handles::default(),
+            handles: Arc::default(),
             requests: requests.clone(),
+            waiters: files.has_far().then(Waiters::default),
         };
         let (session, made) = begin(shim, mountpoint, options)?;
         let device = session.as_fd().try_clone_to_owned()?;

@@ -12,21 +12,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, resolve_bucket_region};
-use object_store::azure::MicrosoftAzureBuilder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
-    HttpResponseBody, HttpService, ReqwestConnector,
+    HttpResponseBody, HttpService,
 };
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
 use object_store::path::Path;
-use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
+use object_store::{
+    ClientConfigKey, ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig,
+};
 use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, RANGE, USER_AGENT};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, RANGE};
 
 use super::RemoteOptions;
 use super::credentials::{Profile, Variables};
 use super::error::RemoteError;
+use super::listing::LeftOut;
 use super::location::{Address, Cloud, Location, Login};
 
 /// How long a connection may take to come about.
@@ -49,6 +53,10 @@ const AGENT: &str = concat!("asdf-mount/", env!("CARGO_PKG_VERSION"));
 pub(super) struct StoredObject {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) path: Path,
+    /// What lists the bucket; nothing for an `http` URL.
+    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
+    /// Which of the buckets of that name it is in, where that is not for the URL to say: endpoint, region, account.
+    pub(super) origin: String,
     /// Whether the only credentials there may be are those of a machine in the cloud.
     pub(super) guesses: bool,
 }
@@ -66,7 +74,22 @@ pub(super) struct Clients {
 #[derive(Clone)]
 struct Bucket {
     store: Arc<dyn ObjectStore>,
+    pages: Arc<dyn PaginatedListStore>,
+    origin: String,
     guesses: bool,
+}
+
+impl Bucket {
+    fn new<T: ObjectStore + PaginatedListStore>(store: T, origin: String, guesses: bool) -> Self {
+        let store = Arc::new(store);
+        let pages: Arc<T> = Arc::clone(&store);
+        Self {
+            store,
+            pages,
+            origin,
+            guesses,
+        }
+    }
 }
 
 impl Clients {
@@ -98,6 +121,8 @@ impl Clients {
                 Ok(StoredObject {
                     store: Arc::new(store),
                     path: Path::default(),
+                    pages: None,
+                    origin: String::new(),
                     guesses: false,
                 })
             }
@@ -105,16 +130,18 @@ impl Clients {
                 let path = Path::parse(key).map_err(|error| failed(error.into()))?;
                 let known = (*cloud, bucket.clone());
                 let found = locked(&self.buckets).get(&known).cloned();
-                let Bucket { store, guesses } = if let Some(found) = found {
+                let found = if let Some(found) = found {
                     found
                 } else {
                     let made = self.bucket(*cloud, bucket).await.map_err(failed)?;
                     locked(&self.buckets).entry(known).or_insert(made).clone()
                 };
                 Ok(StoredObject {
-                    store,
+                    store: found.store,
                     path,
-                    guesses,
+                    pages: Some(found.pages),
+                    origin: found.origin,
+                    guesses: found.guesses,
                 })
             }
         }
@@ -135,7 +162,6 @@ impl Clients {
             why: innermost(&error.without_url()),
         };
         let mut headers = HeaderMap::new();
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         if let Some(Login { user, password }) = login {
             let request = reqwest::Client::new().get(url.clone());
             let request = request.basic_auth(user, Some(password)).build();
@@ -144,54 +170,73 @@ impl Clients {
                 headers.insert(AUTHORIZATION, value.clone());
             }
         }
-        let client = reqwest::Client::builder()
-            .default_headers(headers)
-            .connect_timeout(self.connect)
-            .http1_only()
-            // to where it redirects, no server tells the URL that it was asked for
-            .referer(false)
-            // a redirect must not lead to where the bytes can be changed on the way
-            .https_only(url.scheme() == "https")
-            .build()
-            .map_err(failed)?;
+        // a redirect must not lead to where the bytes can be changed on the way
+        let client = plain_client(self.connect, url.scheme() == "https");
+        let client = client.default_headers(headers).build().map_err(failed)?;
         Ok(locked(&self.web).entry(known).or_insert(client).clone())
     }
 
     async fn bucket(&self, cloud: Cloud, name: &str) -> object_store::Result<Bucket> {
         let connector = Connector::New(self.connect);
         let retries = no_retries();
-        let (store, guesses): (Arc<dyn ObjectStore>, bool) = match cloud {
+        match cloud {
             Cloud::Amazon => {
                 let (builder, guesses) = self.amazon(name).await?;
+                let keys = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::Region];
+                let origin = keys.map(|key| builder.get_config_value(&key));
                 let builder = builder.with_http_connector(connector).with_retry(retries);
-                (Arc::new(builder.build()?), guesses)
+                Ok(Bucket::new(
+                    builder.build()?,
+                    format!("{origin:?}"),
+                    guesses,
+                ))
             }
             Cloud::Google => {
                 let builder = GoogleCloudStorageBuilder::from_env()
                     .with_bucket_name(name)
                     .with_http_connector(connector)
                     .with_retry(retries);
+                let keys = [
+                    GoogleConfigKey::BaseUrl,
+                    // it may name another endpoint
+                    GoogleConfigKey::ServiceAccount,
+                    GoogleConfigKey::ApplicationCredentials,
+                ];
+                let origin = keys.map(|key| builder.get_config_value(&key));
                 let builder = if self.sign {
                     builder
                 } else {
                     builder.with_skip_signature(true)
                 };
-                (Arc::new(builder.build()?), self.sign)
+                Ok(Bucket::new(
+                    builder.build()?,
+                    format!("{origin:?}"),
+                    self.sign,
+                ))
             }
             Cloud::Azure => {
                 let builder = MicrosoftAzureBuilder::from_env()
                     .with_container_name(name)
                     .with_http_connector(connector)
                     .with_retry(retries);
+                let keys = [
+                    AzureConfigKey::AccountName,
+                    AzureConfigKey::Endpoint,
+                    AzureConfigKey::UseEmulator,
+                ];
+                let origin = keys.map(|key| builder.get_config_value(&key));
                 let builder = if self.sign {
                     builder
                 } else {
                     builder.with_skip_signature(true)
                 };
-                (Arc::new(builder.build()?), self.sign)
+                Ok(Bucket::new(
+                    builder.build()?,
+                    format!("{origin:?}"),
+                    self.sign,
+                ))
             }
-        };
-        Ok(Bucket { store, guesses })
+        }
     }
 
     /// A bucket of S3 with what environment and profile say, and whether credentials have to be guessed.
@@ -255,33 +300,44 @@ fn no_retries() -> RetryConfig {
     }
 }
 
+/// What all clients have in common. Of one that is `secure` no request goes through a connection that others can change.
+fn plain_client(connect: Duration, secure: bool) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .user_agent(AGENT)
+        .connect_timeout(connect)
+        .http1_only()
+        // to where it redirects, no server tells the URL that it was asked for
+        .referer(false)
+        .https_only(secure)
+}
+
 /// Gives a store its client.
 #[derive(Debug)]
 enum Connector {
     /// This one.
     Made(reqwest::Client),
-    /// A new one, as the store wants it, in which connecting takes no longer than this.
+    /// A new one, in which connecting takes no longer than this. How long the bytes take is for the reader to judge.
     New(Duration),
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = match self {
-            Self::Made(client) => HttpClient::new(client.clone()),
+            Self::Made(client) => client.clone(),
             Self::New(connect) => {
-                let options = options
-                    .clone()
-                    .with_user_agent(HeaderValue::from_static(AGENT));
-                // how long the bytes take is for the reader to judge
-                let options = options
-                    .with_timeout_disabled()
-                    .with_connect_timeout(*connect);
-                ReqwestConnector::default().connect(&options)?
+                let plain = options.get_config_value(&ClientConfigKey::AllowHttp);
+                let client = plain_client(*connect, plain.as_deref() != Some("true"));
+                client
+                    .build()
+                    .map_err(|error| object_store::Error::Generic {
+                        store: "http",
+                        source: error.without_url().into(),
+                    })?
             }
         };
         let may_be_whole = matches!(self, Self::Made(_));
         Ok(HttpClient::new(Checked {
-            client,
+            client: HttpClient::new(client),
             may_be_whole,
         }))
     }
@@ -311,6 +367,7 @@ impl HttpService for Checked {
 impl Checked {
     async fn execute(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let wants_part = request.headers().contains_key(RANGE);
+        let left_out = request.extensions().get::<LeftOut>().cloned();
         let mut response = self.client.execute(request).await?;
         let status = response.status().as_u16();
         if status == 206 {
@@ -325,7 +382,11 @@ impl Checked {
             return Ok(HttpResponse::from_parts(parts, body));
         }
         if (200..300).contains(&status) && !wants_part {
-            let body = gather(body, BODY_LIMIT).await?;
+            let mut body = gather(body, BODY_LIMIT).await?;
+            if let Some(left_out) = left_out {
+                body = left_out.filter(body);
+                parts.headers.remove(CONTENT_LENGTH);
+            }
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         let len = parts.headers.get(CONTENT_LENGTH);

@@ -2,7 +2,7 @@
 //!
 //! The files are as those of seek indexes (see [`index_store`]): written under another name and
 //! renamed, found by their whole key, with a checksum over all of it, and only in a directory that is the user's alone. The key is
-//! a SHA-256 of URL and identity, so that nothing secret of a URL is written, and the number of the piece.
+//! a SHA-256 of URL, server and identity, so that nothing secret of a URL is written, and the number of the piece.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -78,12 +78,18 @@ impl Disk {
 }
 
 impl Shelf {
-    /// The place of an object; none without a strong tag, because a change might not show.
-    pub(super) fn new(disk: &Arc<Disk>, at: &Location, identity: &Identity) -> Option<Self> {
+    /// The place of an object of that [origin](super::client::StoredObject::origin); none without a strong tag, because a change might not show.
+    pub(super) fn new(
+        disk: &Arc<Disk>,
+        at: &Location,
+        origin: &str,
+        identity: &Identity,
+    ) -> Option<Self> {
         let tag = identity.strong_etag()?;
         let mut hash = Sha256::new();
         for part in [
             at.key().as_bytes(),
+            origin.as_bytes(),
             tag.as_bytes(),
             identity.to_string().as_bytes(),
         ] {

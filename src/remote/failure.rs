@@ -52,10 +52,13 @@ impl AttemptFailure {
         kind
     }
 
-    /// The answer with the whole file to a request for a part of it, if it is one.
+    /// The answer to a request for the first bytes of a file by which it has to be one for all of them: the server sends all in any case,
+    /// or says that there are none.
     pub(super) fn whole(&self) -> Option<&Refused> {
         match self.kind() {
-            FailureKind::Refused(refused) if (200..300).contains(&refused.status) => Some(refused),
+            FailureKind::Refused(refused) if matches!(refused.status, 200..300 | 416) => {
+                Some(refused)
+            }
             _ => None,
         }
     }

@@ -31,9 +31,14 @@ impl Identity {
         }
     }
 
-    /// The same with the length that was counted.
-    pub(super) fn with_size(self, size: u64) -> Self {
-        Self { size, ..self }
+    /// The same with the length that was counted, where the server has `said` one before, or none.
+    pub(super) fn with_size(self, size: u64, said: Option<u64>) -> Self {
+        Self {
+            size,
+            // by zero a store means that nothing was said
+            says_size: self.says_size || size == 0 && said == Some(0),
+            ..self
+        }
     }
 
     #[cfg(test)]
@@ -53,7 +58,7 @@ impl Identity {
         self.size
     }
 
-    /// Whether the server has said the length; of an empty object that can't be told.
+    /// Whether the server has said the length.
     #[must_use]
     pub fn says_size(&self) -> bool {
         self.says_size
@@ -156,9 +161,11 @@ mod tests {
             says_size: false,
             ..identity(Some("\"a\""), Some(1))
         };
-        let counted = unsaid.clone().with_size(9);
+        let counted = unsaid.clone().with_size(9, None);
         assert!(counted.is_same(&unsaid) && counted.number() == unsaid.number());
         assert_eq!(counted.size(), 9);
+        assert!(!unsaid.clone().with_size(0, None).says_size());
+        assert!(unsaid.clone().with_size(0, Some(0)).says_size());
         assert!(!counted.is_same(&identity(Some("\"a\""), Some(1))));
     }
 

@@ -1,19 +1,35 @@
 //! What lies below a prefix.
 
-use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path;
 use tokio::time::timeout_at;
 
-use super::client::StoredObject;
 use super::error::RemoteError;
 use super::failure::{AttemptFailure, Patience};
 use super::location::Location;
-use crate::error::printable;
 
 /// The most objects that are listed.
 const LISTED: usize = 1 << 20;
+
+/// So many objects a page counts for at least: a server may send small ones for ever.
+const PAGE: usize = 500;
+
+/// The elements that an object has in a page, and those with its name in them: of S3 and Google Cloud Storage, and of Azure.
+const ELEMENTS: [(&str, &str); 2] = [("Contents", "Key"), ("Blob", "Name")];
+
+/// What lies below a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ObjectListing {
+    /// The objects.
+    pub entries: Vec<ObjectEntry>,
+    /// The names of those that can't be read, because no URL leads to them: with a part that is empty, `.` or `..`, or with a
+    /// control character.
+    pub unreadable: Vec<String>,
+}
 
 /// An object below a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,88 +45,234 @@ pub struct ObjectEntry {
     pub etag: Option<String>,
 }
 
-/// All objects below the prefix, in the order of the server. A page that can't be had is asked for again.
+/// All objects whose keys begin with `prefix`, in the order of the server. A page that can't be had is asked for again.
 pub(super) async fn list(
     at: &Location,
-    stored: &StoredObject,
+    pages: &dyn PaginatedListStore,
+    prefix: &str,
+    guesses: bool,
     timeout: Duration,
-) -> Result<Vec<ObjectEntry>, RemoteError> {
-    let prefix = stored.path.as_ref().to_owned();
-    let mut so_far = SoFar::default();
+) -> Result<ObjectListing, RemoteError> {
+    let mut listing = ObjectListing::default();
+    let mut seen = 0_usize;
     let mut patience = Patience::new(timeout);
+    let mut token = None;
     loop {
-        let failure = match more(at, stored, &prefix, &mut so_far, &mut patience).await {
-            Ok(()) => return Ok(so_far.found),
-            Err(failure) => failure,
+        let left_out = LeftOut::default();
+        let failure = match page(pages, prefix, token.clone(), &left_out, &patience).await {
+            Ok(page) => {
+                patience.renew();
+                let count = page.result.objects.len();
+                seen = seen.saturating_add(count.max(PAGE));
+                listing.take(page.result.objects, &left_out.take(), prefix);
+                token = page.page_token;
+                None
+            }
+            Err(failure) => Some(failure),
         };
-        let wait = if failure.may_pass(stored.guesses) {
-            patience.again()
-        } else {
-            None
-        };
-        match wait {
-            Some(wait) => tokio::time::sleep(wait).await,
-            None => return Err(failure.told(at, stored.guesses, timeout)),
-        }
-        if so_far.seen >= LISTED {
-            return Err(RemoteError::Failed {
-                url: at.to_string(),
-                why: format!("more than {LISTED} objects; name a longer prefix"),
-            });
+        match failure {
+            None if token.is_none() => return Ok(listing),
+            None if seen >= LISTED => {
+                return Err(RemoteError::Failed {
+                    url: at.to_string(),
+                    why: format!("more than {LISTED} objects; name a longer prefix"),
+                });
+            }
+            None => {}
+            Some(failure) => {
+                let wait = failure
+                    .may_pass(guesses)
+                    .then(|| patience.again())
+                    .flatten();
+                let Some(wait) = wait else {
+                    return Err(failure.told(at, guesses, timeout));
+                };
+                tokio::time::sleep(wait).await;
+            }
         }
     }
 }
 
-/// What has been listed.
-#[derive(Default)]
-struct SoFar {
-    found: Vec<ObjectEntry>,
-    /// Objects, with those that are left out: a server may list one for ever.
-    seen: usize,
-    last: Option<Path>,
+/// One page.
+async fn page(
+    pages: &dyn PaginatedListStore,
+    prefix: &str,
+    page_token: Option<String>,
+    left_out: &LeftOut,
+    patience: &Patience,
+) -> Result<PaginatedListResult, AttemptFailure> {
+    let mut options = PaginatedListOptions {
+        page_token,
+        ..PaginatedListOptions::default()
+    };
+    options.extensions.insert(left_out.clone());
+    let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
+    let page = timeout_at(patience.until(), pages.list_paginated(prefix, options)).await;
+    page.map_err(|_| AttemptFailure::Stalled)?
+        .map_err(AttemptFailure::Store)
 }
 
-/// Lists what comes behind the last one, until the end or a failure.
-async fn more(
-    at: &Location,
-    stored: &StoredObject,
-    prefix: &str,
-    so_far: &mut SoFar,
-    patience: &mut Patience,
-) -> Result<(), AttemptFailure> {
-    let path = Some(&stored.path).filter(|path| !path.as_ref().is_empty());
-    let mut pages = match &so_far.last {
-        Some(last) => stored.store.list_with_offset(path, last),
-        None => stored.store.list(path),
-    };
-    while so_far.seen < LISTED {
-        let next = poll_fn(|context| pages.as_mut().poll_next(context));
-        let next = timeout_at(patience.until(), next).await;
-        let Some(meta) = next.map_err(|_| AttemptFailure::Stalled)? else {
-            return Ok(());
-        };
-        let meta = meta.map_err(AttemptFailure::Store)?;
-        patience.renew();
-        let key = meta.location.as_ref();
-        let name = key.strip_prefix(prefix).unwrap_or(key);
-        let name = name.strip_prefix('/').unwrap_or(name);
-        so_far.seen = so_far.seen.saturating_add(1);
-        if name.split('/').all(is_name) {
-            so_far.found.push(ObjectEntry {
-                name: name.to_owned(),
+impl ObjectListing {
+    /// Takes in a page, and the keys that are not in it any more.
+    fn take(&mut self, page: Vec<object_store::ObjectMeta>, keys: &[String], prefix: &str) {
+        // what does not begin with the prefix was not asked for
+        let entries = page.into_iter().filter_map(|meta| {
+            Some(ObjectEntry {
+                name: meta.location.as_ref().strip_prefix(prefix)?.to_owned(),
                 size: meta.size,
                 modified: meta.last_modified.into(),
-                etag: meta.e_tag.clone(),
-            });
-        } else if !name.is_empty() {
-            // an empty one marks the folder itself
-            log::warn!("{at}: {} is left out: no name of a file", printable(key));
-        }
-        so_far.last = Some(meta.location);
+                etag: meta.e_tag,
+            })
+        });
+        self.entries.extend(entries);
+        let names = keys.iter().filter_map(|key| key.strip_prefix(prefix));
+        self.unreadable.extend(names.map(str::to_owned));
     }
-    Err(AttemptFailure::Cut)
 }
 
-fn is_name(part: &str) -> bool {
-    !matches!(part, "" | "." | "..") && !part.contains('\0')
+/// The keys that a page has lost on its way to the store, which fails at the first that it does not like: one of them would hide all
+/// other objects. A request for a page takes this along.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LeftOut(Arc<Mutex<Vec<String>>>);
+
+impl LeftOut {
+    /// The page without the objects whose keys the store does not like. Those that end in a slash only mark folders.
+    pub(super) fn filter(&self, page: Vec<u8>) -> Vec<u8> {
+        let Ok(text) = str::from_utf8(&page) else {
+            return page;
+        };
+        let mut kept = String::with_capacity(text.len());
+        let mut keys = Vec::new();
+        let mut rest = text;
+        while let Some((before, key, element, behind)) = next_object(rest) {
+            kept.push_str(before);
+            match Path::parse(&key) {
+                Ok(path) if path.as_ref() == key => kept.push_str(element),
+                Ok(_) if key.ends_with('/') && !key.starts_with('/') => {}
+                _ => keys.push(key),
+            }
+            rest = behind;
+        }
+        kept.push_str(rest);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(keys);
+        kept.into_bytes()
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The next object of a page: what stands in front of it, its key, its whole element, and what stands behind it.
+fn next_object(text: &str) -> Option<(&str, String, &str, &str)> {
+    let found = ELEMENTS.iter().find_map(|&(object, name)| {
+        let start = text.find(&format!("<{object}>"))?;
+        Some((start, format!("</{object}>"), name))
+    });
+    let (start, end, name) = found?;
+    let (before, rest) = text.split_at_checked(start)?;
+    let len = rest.find(&end)?.saturating_add(end.len());
+    let (element, behind) = rest.split_at_checked(len)?;
+    // of Azure's, the name may have an attribute
+    let (_, key) = element.split_once(&format!("<{name}"))?;
+    let (_, key) = key.split_once('>')?;
+    let (key, _) = key.split_once(&format!("</{name}>"))?;
+    Some((before, unescaped(key), element, behind))
+}
+
+/// A text of XML with its references resolved; those that are not known stay.
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('&') {
+        out.push_str(before);
+        let found = behind
+            .split_once(';')
+            .and_then(|(name, behind)| Some((referred(name)?, behind)));
+        if let Some((character, behind)) = found {
+            out.push(character);
+            rest = behind;
+        } else {
+            out.push('&');
+            rest = behind;
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The character that `&NAME;` means.
+fn referred(name: &str) -> Option<char> {
+    match name {
+        "amp" => Some('&'),
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        "quot" => Some('"'),
+        "apos" => Some('\''),
+        _ => {
+            let number = name.strip_prefix('#')?;
+            let number = match number.strip_prefix(['x', 'X']) {
+                Some(hex) => u32::from_str_radix(hex, 16),
+                None => number.parse(),
+            };
+            char::from_u32(number.ok()?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_with_keys_that_no_url_leads_to_are_taken_out_of_a_page() {
+        let object = |key: &str| format!("<Contents><Key>{key}</Key><Size>7</Size></Contents>");
+        let good = [
+            "a.asdf",
+            "b/c &amp; &#100;.asdf",
+            "x &lt;..&gt;",
+            "&unknown;",
+        ]
+        .map(object);
+        let bad = [
+            "a//b", "/a", "./a", "a/..", "b/&#1;c", "a\tb", "&#x0;", "&#x2e;/a",
+        ]
+        .map(object);
+        let marks = ["b/", "b/c/"].map(object);
+        let page = |objects: &[String]| format!("<R><More>no</More>{}</R>", objects.concat());
+        let all = [&good[..2], &bad, &marks, &good[2..]].concat();
+        let left_out = LeftOut::default();
+        let kept = left_out.filter(page(&all).into_bytes());
+        assert_eq!(String::from_utf8(kept).unwrap(), page(&good));
+        let want = ["a//b", "/a", "./a", "a/..", "b/\u{1}c", "a\tb", "\0", "./a"];
+        assert_eq!(left_out.take(), want);
+        assert_eq!(left_out.take(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_page_of_azure_or_of_nonsense_is_understood_as_far_as_it_goes() {
+        let left_out = LeftOut::default();
+        let page = "<Blobs><Blob><Name>a//b</Name></Blob><Blob><Name Encoded=\"true\">c</Name></Blob></Blobs>";
+        let kept = left_out.filter(page.as_bytes().to_vec());
+        let want = "<Blobs><Blob><Name Encoded=\"true\">c</Name></Blob></Blobs>";
+        assert_eq!(String::from_utf8(kept).unwrap(), want);
+        assert_eq!(left_out.take(), ["a//b"]);
+        for page in [
+            "",
+            "<Contents>",
+            "<Contents></Contents><Contents><Key>a//b</Key></Contents>",
+            "</Contents><Contents><Key></Contents>",
+            "<Blob><Name></Blob></Name>",
+        ] {
+            assert_eq!(left_out.filter(page.as_bytes().to_vec()), page.as_bytes());
+        }
+        assert_eq!(
+            left_out.filter(b"<Contents>\xff".to_vec()),
+            b"<Contents>\xff"
+        );
+        assert!(left_out.take().is_empty());
+    }
 }

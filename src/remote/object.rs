@@ -83,4 +83,12 @@ impl Source for Object {
             }
         }
     }
+
+    /// Makes the requests for them, as many at a time as there may be.
+    fn expect(&self, headers: &[u64]) -> bool {
+        match &self.bytes {
+            Bytes::Far(parts) => parts.expect(headers),
+            Bytes::Here(_) => false,
+        }
+    }
 }

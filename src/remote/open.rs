@@ -14,9 +14,12 @@ use super::identity::Identity;
 use super::location::Location;
 use super::object::Object;
 use super::parts::Parts;
-use super::pieces::{PIECE, pieces_of};
+use super::pieces::{PIECE, piece_len, pieces_of};
 use super::{Bytes, Inner};
 use crate::source::{Spool, SpoolFile, len_u64};
+
+/// Pieces at the start that are fetched with the first request: most texts are in them, and the header of the block behind it.
+const HEAD: u64 = 2;
 
 /// Pieces at the end that are fetched when an object is opened: the block index is there.
 const TAIL: u64 = 2;
@@ -24,16 +27,18 @@ const TAIL: u64 = 2;
 /// Opens an object, or downloads it if that is the only way.
 pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object, RemoteError> {
     let stored = inner.clients.find(at).await?;
-    let (identity, first) = match first(inner, at, &stored, 0..PIECE).await? {
+    let (identity, first) = match first(inner, at, &stored, 0..HEAD * PIECE).await? {
         FirstAnswer::Part(identity, bytes) => (identity, bytes),
         FirstAnswer::Whole(len) => return download(inner, at, &stored, len).await,
     };
     let parts = Parts::new(inner, at, stored, identity);
     let end = pieces_of(&(0..parts.identity.size())).end;
-    let mut buffer = inner.cache.fetched(parts.key, first.len());
-    buffer.copy_from_slice(&first);
-    parts.arrive(0, buffer, false);
-    parts.prefetch(end.saturating_sub(TAIL).max(1)..end);
+    for (piece, bytes) in (0..).zip(first.chunks(piece_len(0, PIECE))) {
+        let mut buffer = inner.cache.fetched(parts.key, bytes.len());
+        buffer.copy_from_slice(bytes);
+        parts.arrive(piece, buffer, false);
+    }
+    parts.prefetch(end.saturating_sub(TAIL).max(HEAD)..end);
     let identity = Arc::clone(&parts.identity);
     Ok(Object::new(at, identity, Bytes::Far(parts)))
 }
@@ -43,12 +48,14 @@ pub(super) async fn probe(inner: &Arc<Inner>, at: &Location) -> Result<Identity,
     let stored = inner.clients.find(at).await?;
     match first(inner, at, &stored, 0..1).await? {
         FirstAnswer::Part(identity, _) => Ok(identity),
-        FirstAnswer::Whole(_) => {
-            let mut patience = Patience::new(inner.options.timeout);
-            let whole = whole(&stored, &mut patience).await;
+        FirstAnswer::Whole(len) => {
+            let patience = Patience::new(inner.options.timeout);
+            let whole = whole(&stored, &patience).await;
             let told =
                 |failure: AttemptFailure| failure.told(at, stored.guesses, inner.options.timeout);
-            Ok(Identity::of(&whole.map_err(told)?.meta))
+            let identity = Identity::of(&whole.map_err(told)?.meta);
+            let size = identity.size();
+            Ok(identity.with_size(size, len))
         }
     }
 }
@@ -56,11 +63,11 @@ pub(super) async fn probe(inner: &Arc<Inner>, at: &Location) -> Result<Identity,
 /// The first answer to a request for a part.
 enum FirstAnswer {
     Part(Identity, Vec<u8>),
-    /// The server sends the whole file instead, and may say how long it is.
+    /// The server sends the whole file only, and may say how long it is. It may be empty.
     Whole(Option<u64>),
 }
 
-/// Asks for the first bytes, at most a piece, until there is an answer that is final.
+/// Asks for the first bytes until there is an answer that is final.
 async fn first(
     inner: &Inner,
     at: &Location,
@@ -75,7 +82,12 @@ async fn first(
             Err(failure) => failure,
         };
         if let Some(whole) = failure.whole() {
-            return Ok(FirstAnswer::Whole(whole.len));
+            let len = if whole.status == 416 {
+                Some(0)
+            } else {
+                whole.len
+            };
+            return Ok(FirstAnswer::Whole(len));
         }
         again(at, stored, inner, &failure, &mut patience).await?;
     }
@@ -118,12 +130,9 @@ async fn attempt(
         .map_err(|_| AttemptFailure::Stalled)?
         .map_err(AttemptFailure::Store)?;
     let identity = Identity::of(&answer.meta);
-    // the store has checked that it is the range that was asked for, which is no longer than a piece
-    let len = answer
-        .range
-        .end
-        .saturating_sub(answer.range.start)
-        .min(PIECE);
+    // the store has checked that it is the range that was asked for, which has a few pieces
+    let len = answer.range.end.saturating_sub(answer.range.start);
+    let len = len.min(HEAD * PIECE);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let mut out = Vec::new();
     let mut body = answer.into_stream();
@@ -155,7 +164,10 @@ async fn download(
     loop {
         let mut file = Spool::new(&std::env::temp_dir()).part();
         let failure = match fetch(at, stored, &mut file, limit, &mut patience).await? {
-            Ok(identity) => return Ok(Object::new(at, Arc::new(identity), Bytes::Here(file))),
+            Ok((identity, counted)) => {
+                let identity = identity.with_size(counted, len);
+                return Ok(Object::new(at, Arc::new(identity), Bytes::Here(file)));
+            }
             Err(failure) => failure,
         };
         again(at, stored, inner, &failure, &mut patience).await?;
@@ -170,21 +182,21 @@ fn too_long(at: &Location, len: Option<u64>, limit: u64) -> RemoteError {
     }
 }
 
-/// One attempt of a download. The outer error is one that no further attempt helps against.
+/// One attempt of a download: what the answer says, and how many bytes there were. The outer error is one that no further attempt helps against.
 async fn fetch(
     at: &Location,
     stored: &StoredObject,
     file: &mut SpoolFile,
     limit: u64,
     patience: &mut Patience,
-) -> Result<Result<Identity, AttemptFailure>, RemoteError> {
+) -> Result<Result<(Identity, u64), AttemptFailure>, RemoteError> {
     let answer = match whole(stored, patience).await {
         Ok(answer) => answer,
         Err(failure) => return Ok(Err(failure)),
     };
     let said = Identity::of(&answer.meta);
     let mut body = answer.into_stream();
-    let mut len = 0_u64;
+    let (mut len, mut renewed) = (0_u64, 0_u64);
     loop {
         let bytes = poll_fn(|context| body.as_mut().poll_next(context));
         let bytes = match timeout_at(patience.until(), bytes).await {
@@ -203,20 +215,21 @@ async fn fetch(
                 why: format!("downloading to {}: {cause}", std::env::temp_dir().display()),
             })?;
         len = end;
-        patience.renew();
+        // a few bytes now and then are no progress
+        if len.saturating_sub(renewed) >= PIECE {
+            renewed = len;
+            patience.renew();
+        }
     }
     // a length of zero is one that the server has not said
     if said.size() != 0 && said.size() != len {
         return Ok(Err(AttemptFailure::Cut));
     }
-    Ok(Ok(said.with_size(len)))
+    Ok(Ok((said, len)))
 }
 
 /// The answer to a request for all of the file.
-async fn whole(
-    stored: &StoredObject,
-    patience: &mut Patience,
-) -> Result<GetResult, AttemptFailure> {
+async fn whole(stored: &StoredObject, patience: &Patience) -> Result<GetResult, AttemptFailure> {
     let answer = stored.store.get_opts(&stored.path, GetOptions::default());
     let answer = timeout_at(patience.until(), answer).await;
     answer

@@ -1,10 +1,10 @@
 //! The pieces of an object that are here, under way and waited for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Inner;
 use super::client::StoredObject;
@@ -17,8 +17,8 @@ use super::pieces::{PIECE, REQUEST, Readers, bytes_of, piece_len, pieces_of, run
 use crate::codec::CountedBuf;
 use crate::source::{checked_end, len_u64};
 
-/// The most requests that are under way ahead of the readers of one object. What a reader waits for may be one more, so that it
-/// need not wait for the end of a long one first.
+/// The most requests that are under way for one object. One of them is kept for what a reader waits for, so that it need not wait
+/// for the end of a long one that is ahead of another reader.
 const AT_ONCE: usize = 4;
 
 /// How long a thread waits before it looks whether the mount has ended.
@@ -26,6 +26,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What is asked for at once for one read is at most this part of the budget.
 const READ_SHARE: u64 = 4;
+
+/// Headers are expected where the budget has so many bytes at least.
+const EXPECTING: u64 = 16 << 20;
+
+/// So much is read of a header at once, in bytes.
+const HEADER: u64 = 4096;
 
 /// What is fetched ahead with one request is at most this part of the budget.
 const REQUEST_SHARE: u64 = 16;
@@ -54,6 +60,10 @@ struct PartsState {
     /// Requests under way.
     requests: usize,
     readers: Readers,
+    /// Pieces with headers that are going to be read, and for which no request was made yet.
+    expected: VecDeque<u64>,
+    /// When a request has failed last because nothing came.
+    silent: Option<Instant>,
     /// Why nothing of the object can be read any more.
     changed: Option<RemoteError>,
 }
@@ -78,7 +88,7 @@ impl Parts {
             shelf: inner
                 .disk
                 .as_ref()
-                .and_then(|disk| Shelf::new(disk, at, &identity)),
+                .and_then(|disk| Shelf::new(disk, at, &stored.origin, &identity)),
             inner: Arc::clone(inner),
             at: at.clone(),
             stored,
@@ -133,13 +143,14 @@ impl Parts {
             .checked_div(REQUEST_SHARE.saturating_mul(PIECE))
             .unwrap_or(0);
         let end = pieces_of(&(0..self.identity.size())).end;
-        let mut ahead = state.readers.note(pieces, most);
+        let is_here = pieces.clone().all(|piece| self.is_here(piece));
+        let mut ahead = state.readers.note(pieces, is_here, most);
         ahead.end = ahead.end.min(end);
         let bytes = bytes_of(&ahead, self.identity.size());
         let bytes = bytes.end.saturating_sub(bytes.start);
         let under_way = self.inner.ahead.load(Ordering::Relaxed);
         let room = self.inner.cache.room_ahead().saturating_sub(under_way);
-        if ahead.is_empty() || bytes > room || state.requests >= AT_ONCE {
+        if ahead.is_empty() || bytes > room || state.requests >= AT_ONCE - 1 {
             self.launch(&mut state, pieces.clone(), pieces.end, None);
         } else if ahead.start > pieces.end {
             self.launch(&mut state, pieces.clone(), pieces.end, None);
@@ -157,6 +168,41 @@ impl Parts {
         let mut state = self.lock();
         let start = pieces.start;
         self.launch(&mut state, pieces, start, None);
+    }
+
+    /// Fetches the pieces with these headers, a request each unless they are neighbours. Whether that is of use: what has to go before
+    /// it is read would be fetched twice.
+    pub(super) fn expect(&self, headers: &[u64]) -> bool {
+        let len = self.identity.size();
+        let mut state = self.lock();
+        for &header in headers {
+            let end = header.saturating_add(HEADER).min(len);
+            let pieces = pieces_of(&(header..end));
+            let last = state.expected.back().copied();
+            let new = pieces.filter(|&piece| last.is_none_or(|last| last < piece));
+            state.expected.extend(new);
+        }
+        self.fetch_expected(&mut state);
+        self.inner.cache.budget() >= EXPECTING
+    }
+
+    /// Makes as many requests for expected pieces as there may be now.
+    fn fetch_expected(&self, state: &mut PartsState) {
+        while state.requests < AT_ONCE
+            && let Some(first) = state.expected.pop_front()
+        {
+            let mut run = first..first.saturating_add(1);
+            while state
+                .expected
+                .pop_front_if(|next| *next == run.end)
+                .is_some()
+            {
+                run.end = run.end.saturating_add(1);
+            }
+            // a thread is going to wait for each
+            let end = run.end;
+            self.launch(state, run, end, None);
+        }
     }
 
     /// Sends requests for those of the pieces that are neither here nor under way, as far as there may be more; those from `ahead` on
@@ -180,7 +226,11 @@ impl Parts {
         let most = share.unwrap_or(0).clamp(1, REQUEST.saturating_mul(2));
         let end = wanted.end.min(wanted.start.saturating_add(most));
         for run in runs(wanted.start..end, is_missing) {
-            let most = AT_ONCE.saturating_add(usize::from(run.start < ahead));
+            let most = if run.start < ahead {
+                AT_ONCE
+            } else {
+                AT_ONCE - 1
+            };
             let Some(this) = self.this.upgrade().filter(|_| state.requests < most) else {
                 return run.start;
             };
@@ -229,10 +279,15 @@ impl Parts {
     /// Waits until a piece is here; asks for it if that was not done, or if it came and was dropped again.
     fn wait_for(&self, piece: u64, end: u64) -> Result<Arc<CountedBuf>, RemoteError> {
         let mut state = self.lock();
+        let begun = Instant::now();
         loop {
             state.check()?;
             if let Some(found) = self.inner.cache.get(self.key, piece) {
                 return Ok(found);
+            }
+            if !state.slots.contains_key(&piece) && state.silent.is_some_and(|at| at > begun) {
+                // other readers wait for all the requests that there may be, and this one has waited as long as they
+                return Err(self.timed_out());
             }
             if !state.slots.contains_key(&piece) {
                 // what is on disk may be damaged
@@ -287,6 +342,13 @@ impl Parts {
         }
     }
 
+    fn timed_out(&self) -> RemoteError {
+        RemoteError::TimedOut {
+            url: self.at.to_string(),
+            waited: self.inner.options.timeout,
+        }
+    }
+
     fn wait<'a>(&self, state: MutexGuard<'a, PartsState>) -> MutexGuard<'a, PartsState> {
         let woken = self.moved.wait_timeout(state, LOOK_EVERY);
         woken.unwrap_or_else(PoisonError::into_inner).0
@@ -320,6 +382,9 @@ impl Parts {
         });
         let mut state = self.lock();
         state.requests = state.requests.saturating_sub(1);
+        if matches!(failure, RemoteError::TimedOut { .. }) {
+            state.silent = Some(Instant::now());
+        }
         for piece in missing {
             if let Some(slot) = state.slots.get_mut(&piece)
                 && slot.outcome.is_none()
@@ -330,6 +395,7 @@ impl Parts {
                 }
             }
         }
+        self.fetch_expected(&mut state);
         drop(state);
         self.moved.notify_all();
     }

@@ -73,8 +73,9 @@ struct Reader {
 
 impl Readers {
     /// Records a read, and gives the pieces that are to be asked for ahead of its reader now: at most `most`, often none. They
-    /// lie behind `read`.
-    pub(super) fn note(&mut self, read: &Range<u64>, most: u64) -> Range<u64> {
+    /// lie behind `read`. A reader begins to have some ahead of it when it reads what is not here: what was fetched when the object was
+    /// opened is no reason to fetch more.
+    pub(super) fn note(&mut self, read: &Range<u64>, is_here: bool, most: u64) -> Range<u64> {
         let found = self.0.iter().position(|reader| {
             let nearest = reader.reached.saturating_sub(SLACK).max(reader.from);
             (nearest..=reader.reached).contains(&read.start)
@@ -93,7 +94,8 @@ impl Readers {
         };
         reader.reached = reader.reached.max(read.end);
         reader.asked = reader.asked.max(reader.reached);
-        let ahead = if found.is_some() {
+        let has_begun = !is_here || reader.asked > reader.reached;
+        let ahead = if found.is_some() && has_begun {
             reader.ahead(most)
         } else {
             read.end..read.end
@@ -176,7 +178,7 @@ mod tests {
         ) {
             let mut readers = Readers::default();
             for (start, len) in reads {
-                let ahead = readers.note(&(start..start + len), most);
+                let ahead = readers.note(&(start..start + len), false, most);
                 prop_assert!(ahead.start >= start + len);
                 prop_assert!(ahead.end - ahead.start <= most.min(REQUEST));
                 readers.asked(ahead.end);
@@ -193,7 +195,7 @@ mod tests {
         assert_eq!(piece_len(u64::MAX, u64::MAX), 0);
         let mut readers = Readers::default();
         for _ in 0..3 {
-            readers.note(&(u64::MAX - 1..u64::MAX), u64::MAX);
+            readers.note(&(u64::MAX - 1..u64::MAX), false, u64::MAX);
         }
     }
 
@@ -202,7 +204,7 @@ mod tests {
         let mut readers = Readers::default();
         let mut sizes = Vec::new();
         for piece in 0..600 {
-            let ahead = readers.note(&(piece..piece + 1), u64::MAX);
+            let ahead = readers.note(&(piece..piece + 1), false, u64::MAX);
             if ahead.end > ahead.start {
                 sizes.push(ahead.end - ahead.start);
                 readers.asked(ahead.end);
@@ -220,7 +222,7 @@ mod tests {
         let ahead: Vec<_> = [0..1, 1..4, 4..16]
             .iter()
             .map(|read| {
-                let ahead = readers.note(read, u64::MAX);
+                let ahead = readers.note(read, false, u64::MAX);
                 readers.asked(ahead.end);
                 ahead.end - ahead.start
             })
@@ -229,10 +231,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_here_already_has_nothing_ahead() {
+        let mut readers = Readers::default();
+        for read in [0..1, 0..2, 0..1] {
+            assert!(readers.note(&read, true, u64::MAX).is_empty());
+        }
+        let ahead = readers.note(&(2..3), false, u64::MAX);
+        assert_eq!(ahead, 3..6);
+        readers.asked(ahead.end);
+        assert_eq!(readers.note(&(3..5), true, u64::MAX), 6..11);
+    }
+
+    #[test]
     fn reads_here_and_there_have_nothing_ahead() {
         let mut readers = Readers::default();
         for piece in [700, 300, 90_000, 500, 10_000, 5000, 2500, 1200, 600_000, 1] {
-            assert!(readers.note(&(piece..piece + 1), u64::MAX).is_empty());
+            assert!(
+                readers
+                    .note(&(piece..piece + 1), false, u64::MAX)
+                    .is_empty()
+            );
         }
     }
 }

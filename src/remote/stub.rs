@@ -185,6 +185,8 @@ impl Drop for Stub {
 
 impl Shared {
     fn serve(&self, stream: &TcpStream) {
+        // head and body are written one after the other
+        stream.set_nodelay(true).unwrap();
         let mut reader = BufReader::new(stream);
         while let Some(mut request) = read_request(&mut reader) {
             let mut requests = self.requests.lock().unwrap();

@@ -5,7 +5,7 @@ mod changed;
 mod disk;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -137,6 +137,96 @@ fn reading_on_takes_few_large_requests() {
 }
 
 #[test]
+fn at_most_four_requests_for_an_object_are_under_way() {
+    let bytes = bytes(48 * MIB);
+    let (now, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&most);
+    let stub = server(&bytes, move |_, answer| {
+        let count = now.fetch_add(1, Ordering::Relaxed) + 1;
+        seen.fetch_max(count, Ordering::Relaxed);
+        // so long that all that are sent at once are seen to be
+        thread::sleep(Duration::from_millis(30));
+        now.fetch_sub(1, Ordering::Relaxed);
+        answer
+    });
+    let object = open(&remote_with(256 << 20, options()), &stub).unwrap();
+    thread::scope(|scope| {
+        for reader in 0..6_usize {
+            let (object, bytes) = (&object, &bytes);
+            scope.spawn(move || {
+                let mut buf = vec![0; 256 << 10];
+                for n in 0..30 {
+                    let start = reader * 8 * MIB + n * buf.len();
+                    object.read_exact_at(&mut buf, start as u64).unwrap();
+                    assert!(buf == bytes[start..start + buf.len()]);
+                }
+            });
+        }
+    });
+    assert_eq!(most.load(Ordering::Relaxed), 4);
+}
+
+/// Each cost a round trip, one after the other.
+#[test]
+fn headers_that_are_expected_are_asked_for_at_once() {
+    let bytes = bytes(8 * MIB);
+    let released = Arc::new(AtomicBool::new(false));
+    let (release, waits) = (Arc::clone(&released), AtomicUsize::new(0));
+    let stub = server(&bytes, move |request, answer| {
+        // the fifth comes when one of the four has been answered
+        if request.number >= 2 && waits.fetch_add(1, Ordering::Relaxed) < 4 {
+            while !release.load(Ordering::Relaxed) {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+        }
+        answer
+    });
+    let object = open(&remote(), &stub).unwrap();
+    stub.wait_for(2);
+    let headers: Vec<u64> = (1..7).map(|n| n * MIB as u64).collect();
+    assert!(object.expect(&[]) && object.expect(&headers));
+    stub.wait_for(6);
+    assert_eq!(stub.requests().len(), 6);
+    released.store(true, Ordering::Relaxed);
+    for header in headers {
+        let mut buf = [0; 4096];
+        object.read_exact_at(&mut buf, header).unwrap();
+        assert!(buf == bytes[header as usize..][..4096]);
+    }
+    assert_eq!(stub.requests().len(), 8);
+    let small = open(&remote_with(1 << 20, options()), &stub).unwrap();
+    assert!(!small.expect(&[]));
+}
+
+#[test]
+fn an_object_of_no_bytes_is_empty() {
+    // a server may say so by the status, or by the length of an answer with all bytes
+    for status in [416, 200] {
+        let stub = Stub::new(move |request| match request.header("range") {
+            Some(_) => Answer::new(status, b"").with("ETag", ETAG),
+            None => Answer::new(200, b"").with("ETag", ETAG),
+        });
+        let remote = remote();
+        let object = open(&remote, &stub).unwrap();
+        assert!(object.is_empty() && object.identity().says_size());
+        assert!(object.read_exact_at(&mut [0], 0).is_err());
+        let now = remote.probe(object.location()).unwrap();
+        assert!(now.is_same(object.identity()), "{now}");
+    }
+}
+
+/// Each few bytes of a download gave the server as long again.
+#[test]
+fn a_download_that_trickles_is_given_up() {
+    let stub =
+        Stub::new(|_| Answer::new(200, &bytes(MIB)).how(How::Slow(10, Duration::from_millis(20))));
+    let start = Instant::now();
+    let error = open(&hasty(), &stub).map(drop).unwrap_err();
+    assert_eq!(errno(&error.into()), Some(110));
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
 fn a_small_budget_is_kept_and_all_bytes_come() {
     let bytes = bytes(24 * MIB);
     let stub = server(&bytes, |_, answer| answer);
@@ -260,7 +350,7 @@ fn a_server_that_lies_of_ranges_is_not_believed() {
     }
     // later on, and with a size that no machine has
     let stub = server(&bytes, |request, answer| match request.number {
-        0 => answer.with("Content-Range", "bytes 0-65535/9000000000000000000"),
+        0 => answer.with("Content-Range", "bytes 0-131071/9000000000000000000"),
         _ => answer,
     });
     let object = open(&remote(), &stub).unwrap();
@@ -348,7 +438,7 @@ fn a_server_that_hangs_is_given_up_and_then_asked_again() {
     // the first connection of each piece hangs somewhere
     let stub = server(&bytes, |request, answer| match request.number % 3 {
         0 => answer.how(How::Hang),
-        1 => answer.how(How::HangAfter(100_000)),
+        1 => answer.how(How::HangAfter(140_000)),
         _ => answer,
     });
     let remote = remote_with(
@@ -399,7 +489,7 @@ fn who_waits_for_one_server_does_not_keep_another_waiting() {
         let readers: Vec<_> = (0..8_u64)
             .map(|n| {
                 let stuck = &stuck;
-                scope.spawn(move || stuck.read_exact_at(&mut [0; 9], 100_000 + n * 100_000))
+                scope.spawn(move || stuck.read_exact_at(&mut [0; 9], 200_000 + n * 100_000))
             })
             .collect();
         dead.wait_for(3);

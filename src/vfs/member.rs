@@ -133,6 +133,12 @@ impl Vfs {
         self.saver.check_up_to_date().is_err()
     }
 
+    /// Whether FILE lies far away.
+    #[must_use]
+    pub fn is_far(&self) -> bool {
+        self.saver.file.is_far()
+    }
+
     /// Whether this can be closed, and made again when something is asked of it, of FILE and what it [leaves](Vfs::leave): no block is
     /// being edited, no text waits to be mended, and the kernel has been told of all changes. Files that are open are the caller's to
     /// know.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::common::{
-    Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, mounted_at, run,
+    Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, is_running, mounted_at, run,
 };
 use crate::far_server::Server;
 use crate::sample::{Block, Sample, array, noise};
@@ -130,8 +130,19 @@ fn what_is_open_of_a_changed_file_is_stale_for_good() {
         .collect();
     assert!(buf[..] == want);
     assert_eq!(errno(open.read_at(&mut buf, 8 << 20)), Some(Errno::STALE));
+    // also when it becomes something that can't be shown
+    server.put("/d/a.asdf", b"no such file".to_vec());
+    for file in [&open, &new] {
+        assert_eq!(errno(file.read_at(&mut buf, 4 << 20)), Some(Errno::STALE));
+    }
+    let status = || mount.text("info/status").contains("can't be shown");
+    eventually("the change is told", status);
+    for file in [&open, &new] {
+        assert_eq!(errno(file.read_at(&mut buf, 4 << 20)), Some(Errno::STALE));
+    }
 }
 
+/// More readers than the mount has threads waited, and then nothing else was served.
 #[test]
 fn a_server_that_hangs_keeps_no_other_file_from_being_read() {
     if !can_mount() {
@@ -144,17 +155,24 @@ fn a_server_that_hangs_keeps_no_other_file_from_being_read() {
     let mount = Mount::new(&server.url("/d/b.asdf"), &options);
     assert_eq!(mount.names(""), ["a.asdf", "b.asdf"]);
     assert!(mount.text("b.asdf/tree.yaml").contains("n: 1"));
+    let path = mount.path("b.asdf/blocks/2.bin");
+    let open: Vec<_> = (0..100).map(|_| File::open(&path).unwrap()).collect();
     server.hang(Some("/d/b.asdf"));
+    let asked = server.state().requests.len();
     let begun = Instant::now();
-    let readers: Vec<_> = (0..8)
-        .map(|n| {
-            let path = mount.path("b.asdf/blocks/2.bin");
+    let readers: Vec<_> = (0..)
+        .zip(open)
+        .map(|(n, file)| {
             std::thread::spawn(move || {
-                let file = File::open(path).unwrap();
-                errno(file.read_at(&mut [0; 4096], (n + 1) << 21))
+                let ended = errno(file.read_at(&mut [0; 4096], (4 << 20) + n * (64 << 10)));
+                (ended, begun.elapsed())
             })
         })
         .collect();
+    eventually("the server is asked", || {
+        server.state().requests.len() > asked
+    });
+    assert_eq!(mount.names(""), ["a.asdf", "b.asdf"]);
     assert!(mount.text("a.asdf/tree.yaml").contains("n: 0"));
     assert!(mount.read("a.asdf/blocks/0.bin").unwrap() == noise(1000));
     assert!(
@@ -163,15 +181,137 @@ fn a_server_that_hangs_keeps_no_other_file_from_being_read() {
         begun.elapsed()
     );
     for reader in readers {
-        let ended = reader.join().unwrap();
+        let (ended, after) = reader.join().unwrap();
         assert_eq!(ended, Some(Errno::TIMEDOUT));
+        // also where others have made all the requests that there may be
+        assert!(after < Duration::from_secs(12), "{after:?}");
     }
+    server.hang(None);
+}
+
+#[test]
+fn a_mount_with_readers_of_a_server_that_hangs_can_be_taken_away() {
+    if !can_mount() {
+        return;
+    }
+    let (server, _dir, _) = served();
+    let mount = Mount::new(&server.url("/d/a.asdf"), &["-o", "timeout=60"]);
+    let path = mount.path("blocks/2.bin");
+    let open: Vec<_> = (0..40).map(|_| File::open(&path).unwrap()).collect();
+    server.hang(Some("/d/a.asdf"));
+    let asked = server.state().requests.len();
+    let readers: Vec<_> = (0..)
+        .zip(open)
+        .map(|(n, file)| {
+            std::thread::spawn(move || file.read_at(&mut [0; 4096], (n + 1) << 18).is_err())
+        })
+        .collect();
+    eventually("the server is asked", || {
+        server.state().requests.len() > asked
+    });
+    let daemons = daemons_of(&mount.dir);
+    let begun = Instant::now();
+    let gone = run(Command::new("umount").args(["-f", "-l"]).arg(&mount.dir));
+    assert_eq!(gone.code, 0, "{gone:?}");
+    for reader in readers {
+        assert!(reader.join().unwrap());
+    }
+    eventually("the daemon ends", || {
+        daemons.iter().all(|daemon| !is_running(*daemon))
+    });
     assert!(
         begun.elapsed() < Duration::from_secs(20),
         "{:?}",
         begun.elapsed()
     );
     server.hang(None);
+}
+
+/// Signals were kept for the mount, which did not come about before the server answered.
+#[test]
+fn a_signal_ends_the_opening_of_a_file_whose_server_hangs() {
+    if !can_mount() {
+        return;
+    }
+    let (server, dir, _) = served();
+    server.hang(Some("/d/a.asdf"));
+    let mut daemon = Command::new(PROGRAM)
+        .args(["-f", "-o", "timeout=60"])
+        .arg(server.url("/d/a.asdf"))
+        .current_dir(dir.path())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("the server is asked", || {
+        !server.state().requests.is_empty()
+    });
+    let begun = Instant::now();
+    let id = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let ended = daemon.wait().unwrap();
+    assert_eq!(ended.code(), Some(1));
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut daemon.stderr.take().unwrap(), &mut said).unwrap();
+    assert!(said.contains("ended by a signal"), "{said}");
+    assert!(!dir.path().join("a").exists());
+    server.hang(None);
+}
+
+/// The bytes that were asked for with each request.
+fn asked(server: &Server) -> Vec<usize> {
+    let ranges = server.state().requests.clone().into_iter();
+    let ranges = ranges.filter_map(|request| {
+        let range = request.to_lowercase();
+        let range = range
+            .lines()
+            .find_map(|line| line.strip_prefix("range: bytes="));
+        let (first, last) = range?.split_once('-')?;
+        let number = |text: &str| text.trim().parse::<usize>().unwrap();
+        Some(number(last) + 1 - number(first))
+    });
+    ranges.collect()
+}
+
+/// A request for each header, and three more.
+#[test]
+fn mounting_asks_for_the_text_the_index_and_the_headers_that_are_far_from_them() {
+    if !can_mount() {
+        return;
+    }
+    for (blocks, most) in [(1, 2), (3, 4), (20, 21)] {
+        let tree: String = (0..)
+            .take(blocks)
+            .map(|n| array(&format!("a{n}"), n, "uint8", "[400000]"))
+            .collect();
+        let sample = (0..blocks).fold(Sample::new(&tree), |sample, _| {
+            sample.block(Block::raw(&noise(400_000)))
+        });
+        let server = Server::new();
+        server.put("/a.asdf", sample.bytes());
+        let mount = Mount::new(&server.url("/a.asdf"), &[]);
+        assert!(mount.text("tree.yaml").contains("a0"));
+        assert_eq!(mount.names("blocks").len(), blocks);
+        let asked = asked(&server);
+        assert_eq!(asked.len(), most, "{asked:?}");
+        assert!(asked.iter().sum::<usize>() <= 2 << 20, "{asked:?}");
+    }
+}
+
+#[test]
+fn an_empty_file_is_said_to_be_empty() {
+    let server = Server::new();
+    server.put("/d/a.asdf", Vec::new());
+    let said = asdf_mount([Path::new("--check"), &server.url("/d/a.asdf")]);
+    assert_eq!(said.code, 20, "{said:?}");
+    assert!(
+        (said.stdout + &said.stderr).contains("empty"),
+        "the file is empty"
+    );
 }
 
 #[test]
@@ -333,6 +473,10 @@ fn a_bucket_is_shown_as_directories() {
         let tree = format!("n: {n}\n");
         server.put(&format!("/pub/{name}"), Sample::new(&tree).bytes());
     }
+    // one such made the whole listing fail
+    for name in ["x//d.asdf", "x/y/", "x/../e.asdf", "x//note.txt"] {
+        server.put(&format!("/pub/{name}"), Vec::new());
+    }
     let mut command = Command::new(PROGRAM);
     command
         .env("AWS_ENDPOINT_URL", server.origin())
@@ -342,6 +486,12 @@ fn a_bucket_is_shown_as_directories() {
     let mount = Mount::by(&mut command, Path::new("s3://pub/x/"));
     assert_eq!(mount.names(""), ["a.asdf", "y"]);
     assert_eq!(mount.names("y"), ["b.asdf"]);
+    let status = mount.text(".asdf-mount/status");
+    for name in ["/d.asdf", "../e.asdf"] {
+        let line = format!("problem   {name}: left out");
+        assert!(status.contains(&line), "{status}");
+    }
+    assert!(!status.contains("note.txt"), "{status}");
     let before = server.state().requests.len();
     let meta = fs::metadata(mount.path("y/b.asdf")).unwrap();
     assert_eq!(changed_at(&meta), 1_795_377_600);

@@ -113,6 +113,11 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Option<()> {
             reply(connection, "404 Not Found", "", b"")?;
             continue;
         };
+        if bytes.is_empty() && header(&request, "range").is_some() {
+            drop(state);
+            reply(connection, "416 Range Not Satisfiable", "", b"")?;
+            continue;
+        }
         let range = part(&request, bytes.len());
         let body = &bytes[range.clone()];
         drop(state);
@@ -122,12 +127,16 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Option<()> {
             continue;
         }
         let all = bytes.len();
-        let headers = format!(
-            "ETag: {tag}\r\nLast-Modified: Sun, 22 Nov 2026 20:00:00 GMT\r\nContent-Range: bytes {}-{}/{all}\r\n",
-            range.start,
-            range.end.saturating_sub(1)
-        );
-        reply(connection, "206 Partial Content", &headers, body)?;
+        let last = range.end.saturating_sub(1);
+        let (status, said) = if header(&request, "range").is_some() {
+            let said = format!("Content-Range: bytes {}-{last}/{all}\r\n", range.start);
+            ("206 Partial Content", said)
+        } else {
+            ("200 OK", String::new())
+        };
+        let headers =
+            format!("ETag: {tag}\r\nLast-Modified: Sun, 22 Nov 2026 20:00:00 GMT\r\n{said}");
+        reply(connection, status, &headers, body)?;
     }
 }
 

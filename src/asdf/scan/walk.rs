@@ -1,5 +1,6 @@
 //! Skipping along the blocks, from header to header.
 
+use super::foresight::Foresight;
 use super::tree_hint::blocks_needed;
 use super::{BLOCK_LIMIT, GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::dialect::Dialect;
@@ -20,6 +21,7 @@ pub(super) struct BlockWalk<'a> {
     pub(super) layout: &'a mut Layout,
     text: &'a [u8],
     peek: Peek,
+    foresight: Foresight,
     /// Whether the blocks are those of the block index.
     pub(super) guided: bool,
 }
@@ -41,12 +43,14 @@ impl<'a> BlockWalk<'a> {
             layout,
             text,
             peek: Peek::default(),
+            foresight: Foresight::default(),
             guided: false,
         }
     }
 
     /// Finds blocks and index from `from` on, the end of the text.
     pub(super) fn run(&mut self, from: u64) -> Result<()> {
+        self.foresight = Foresight::of(self.source, from)?;
         let mut next = self.first_block(from)?;
         let mut may_ask = true;
         loop {
@@ -108,6 +112,7 @@ impl<'a> BlockWalk<'a> {
             return Ok(Ended::Complete);
         };
         loop {
+            self.foresight.tell(self.source, at);
             let header = match self.header(at)? {
                 Ok(header) => header,
                 Err(error) => return Ok(Ended::Unreadable(at, error)),

@@ -6,7 +6,7 @@ use super::*;
 type Variable<'a> = (&'a str, &'a str);
 
 /// A remote that finds its buckets at the stub.
-fn bucket_of(stub: &Stub, variables: &[(&str, &str)], options: RemoteOptions) -> Remote {
+pub(super) fn bucket_of(stub: &Stub, variables: &[(&str, &str)], options: RemoteOptions) -> Remote {
     let endpoint = stub.url("");
     let common = [
         ("AWS_ENDPOINT_URL", endpoint.as_str()),
@@ -91,7 +91,7 @@ fn a_prefix_is_listed_page_by_page() {
             2 => Answer::new(500, b""),
             3 => {
                 assert!(
-                    request.target.contains("start-after=visit%2Fdeep%2Fer%2Fb"),
+                    request.target.contains("continuation-token=next"),
                     "{}",
                     request.target
                 );
@@ -102,7 +102,7 @@ fn a_prefix_is_listed_page_by_page() {
     });
     let remote = bucket_of(&stub, &KEYS, options());
     let prefix = at("s3://pub/visit/");
-    let found = remote.list(&prefix).unwrap();
+    let found = remote.list(&prefix).unwrap().entries;
     let names: Vec<_> = found.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["a.asdf", "deep/er/b c.asdf", "x&y.asdf", "z.asdf"]);
     assert!(
@@ -116,6 +116,46 @@ fn a_prefix_is_listed_page_by_page() {
     );
     let web = remote.list(&at("https://h/a/")).unwrap_err();
     assert!(matches!(web, RemoteError::NoListing { .. }));
+}
+
+/// One of them made the whole listing fail.
+#[test]
+fn a_key_that_no_url_leads_to_is_left_out_of_a_listing_and_told() {
+    let stub = Stub::new(|request| match request.number {
+        0 => page(&["visit/a.asdf", "visit//b.asdf", "visit/c/"], true),
+        1 => page(&["visit/../d.asdf", "visit/e&#10;.asdf"], true),
+        _ => page(&["visit/f.asdf", "elsewhere/g.asdf"], false),
+    });
+    let found = bucket_of(&stub, &KEYS, options());
+    let found = found.list(&at("s3://pub/visit/")).unwrap();
+    let names: Vec<_> = found.entries.iter().map(|entry| &*entry.name).collect();
+    assert_eq!(names, ["a.asdf", "f.asdf"]);
+    assert_eq!(found.unreadable, ["/b.asdf", "../d.asdf", "e\n.asdf"]);
+}
+
+/// A server may say again and again that there is more.
+#[test]
+fn a_listing_of_empty_pages_ends() {
+    let stub = Stub::new(|_| page(&[], true));
+    let error = bucket_of(&stub, &KEYS, options()).list(&at("s3://pub/"));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("name a longer prefix"), "{error}");
+}
+
+/// Where a bucket redirects, its URL is nobody's business.
+#[test]
+fn a_bucket_that_redirects_tells_no_url() {
+    let bytes = bytes(100_000);
+    let target = server(&bytes, |request, answer| {
+        assert!(request.header("referer").is_none());
+        assert!(request.header("authorization").is_none());
+        answer
+    });
+    let to = target.url("/elsewhere.asdf");
+    let stub = Stub::new(move |_| Answer::new(307, b"").with("Location", &to));
+    let object = bucket_of(&stub, &KEYS, options());
+    let object = object.open(&at("s3://pub/a.asdf")).unwrap();
+    assert!(read_all(&*object, u64::MAX).unwrap() == bytes);
 }
 
 #[test]

@@ -323,6 +323,11 @@ fn what_is_open_of_a_far_file_that_has_changed_stays_out_of_date() {
     assert_eq!(read(&old), Err(stale));
     assert_eq!(read(&open()).unwrap(), b"xyz");
     assert_eq!(read(&old), Err(stale));
+    // also when it has become something else
+    let new = open();
+    *locked(&far.0) = (b"no ASDF".to_vec(), 2);
+    shown(&vfs);
+    assert_eq!((read(&old), read(&new)), (Err(stale), Err(stale)));
     assert!(vfs.is_read_only() && vfs.statfs().is_ok_and(|statfs| statfs.blocks == 0));
 }
 

@@ -1,0 +1,158 @@
+//! What servers say, asked for now and then.
+
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// A server is asked after so long at the earliest,
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// A value that is asked for again when it is old. One thread asks; others have the last value meanwhile, so that a server that does
+/// not answer keeps none waiting but the one.
+#[derive(Debug)]
+pub(super) struct Renewed<T> {
+    /// and after so many times the time that the answer took.
+    pause: u32,
+    /// Held for moments.
+    state: Mutex<RenewedState<T>>,
+    /// Held by the thread that asks. It takes `state` meanwhile, and what asking takes.
+    asking: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct RenewedState<T> {
+    last: Option<T>,
+    /// Until when that is as good as new.
+    until: Option<Instant>,
+    /// How often it was forgotten.
+    forgotten: u64,
+}
+
+impl<T: Clone> Renewed<T> {
+    /// A value that is not known.
+    pub(super) fn new(pause: u32) -> Self {
+        let state = RenewedState {
+            last: None,
+            until: None,
+            forgotten: 0,
+        };
+        Self {
+            pause,
+            state: Mutex::new(state),
+            asking: Mutex::default(),
+        }
+    }
+
+    /// The value, which `ask` gives anew, of the last one, if that is old. Where none is known a thread waits for the one that asks.
+    pub(super) fn get(&self, ask: impl FnOnce(Option<T>) -> T) -> T {
+        let state = locked(&self.state);
+        if let Some(fresh) = state.fresh() {
+            return fresh;
+        }
+        let last = state.last.clone();
+        drop(state);
+        let _asking = match (self.asking.try_lock(), last) {
+            (Ok(asking), _) => asking,
+            (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
+            (Err(TryLockError::WouldBlock), Some(last)) => return last,
+            (Err(TryLockError::WouldBlock), None) => locked(&self.asking),
+        };
+        // another thread may just have asked
+        let state = locked(&self.state);
+        if let Some(fresh) = state.fresh() {
+            return fresh;
+        }
+        let (last, forgotten) = (state.last.clone(), state.forgotten);
+        drop(state);
+        let begun = Instant::now();
+        let value = ask(last);
+        self.learn(begun, value.clone());
+        let mut state = locked(&self.state);
+        if state.forgotten != forgotten {
+            // the answer may be from before that
+            state.until = None;
+        }
+        value
+    }
+
+    /// Takes a value that a server has just said that was asked then.
+    pub(super) fn learn(&self, begun: Instant, value: T) {
+        let pause = begun.elapsed().saturating_mul(self.pause).max(INTERVAL);
+        let mut state = locked(&self.state);
+        state.last = Some(value);
+        state.until = Instant::now().checked_add(pause);
+    }
+
+    /// Has the next thread ask, and others wait for it: the value is known to be another one.
+    #[cfg(any(test, feature = "remote"))]
+    pub(super) fn forget(&self) {
+        let mut state = locked(&self.state);
+        state.last = None;
+        state.until = None;
+        state.forgotten = state.forgotten.saturating_add(1);
+    }
+
+    /// Has the next thread ask.
+    #[cfg(test)]
+    pub(super) fn expire(&self) {
+        locked(&self.state).until = None;
+    }
+}
+
+impl<T: Clone> RenewedState<T> {
+    /// The value, if it is not old.
+    fn fresh(&self) -> Option<T> {
+        let until = self.until?;
+        self.last.clone().filter(|_| Instant::now() < until)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // a thread that panicked with it left the value itself whole
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    /// A server that does not answer kept every thread that wanted to know of a file.
+    #[test]
+    fn while_one_thread_asks_the_others_have_the_last_value() {
+        let value = Renewed::new(2);
+        assert_eq!(value.get(|_| 1), 1);
+        assert_eq!(value.get(|_| 2), 1, "as good as new");
+        value.expire();
+        let (release, released) = mpsc::channel::<()>();
+        let (ask, asked) = mpsc::channel();
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                value.get(move |last| {
+                    ask.send(last).unwrap();
+                    released.recv().unwrap();
+                    3
+                })
+            });
+            assert_eq!(asked.recv().unwrap(), Some(1));
+            assert_eq!(value.get(|_| 4), 1);
+            release.send(()).unwrap();
+            assert_eq!(asking.join().unwrap(), 3);
+        });
+        assert_eq!(value.get(|_| 5), 3);
+    }
+
+    #[test]
+    fn what_was_forgotten_meanwhile_is_asked_for_again() {
+        let value = Renewed::new(2);
+        value.learn(Instant::now(), 1);
+        value.expire();
+        let asked = value.get(|_| {
+            value.forget();
+            2
+        });
+        assert_eq!((asked, value.get(|_| 3)), (2, 3));
+        value.forget();
+        assert_eq!(value.get(|last| last.map_or(4, |_| 0)), 4);
+    }
+}

@@ -1,0 +1,155 @@
+//! Threads for requests that may wait for a server, so that those that serve the mount never do.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use log::debug;
+
+use super::Shim;
+
+/// The most threads. Of requests that all wait for servers, those beyond wait on the threads of the mount.
+const MOST: usize = 512;
+
+/// A thread that has nothing to do for so long ends.
+const IDLE: Duration = Duration::from_secs(5);
+
+type WaiterJob = Box<dyn FnOnce() + Send>;
+
+/// The threads. They come when all others wait, and go when they have nothing to do.
+#[derive(Clone, Default)]
+pub(super) struct Waiters(Arc<WaiterPool>);
+
+#[derive(Default)]
+struct WaiterPool {
+    /// Held for moments.
+    state: Mutex<WaiterQueue>,
+    /// Signalled when there is a job.
+    come: Condvar,
+}
+
+#[derive(Default)]
+struct WaiterQueue {
+    jobs: VecDeque<WaiterJob>,
+    threads: usize,
+    /// Threads that have no job.
+    idle: usize,
+}
+
+impl Shim {
+    /// Serves a request for which a server may have to be asked.
+    pub(super) fn serve(&self, serve: impl FnOnce(&Self) + Send + 'static) {
+        match &self.waiters {
+            None => serve(self),
+            Some(waiters) => {
+                let shim = self.clone();
+                waiters.run(move || serve(&shim));
+            }
+        }
+    }
+}
+
+impl Waiters {
+    /// Has a thread run a job, or this one if there can be no more.
+    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.0.lock();
+        let has_idle = state.idle > state.jobs.len();
+        if !has_idle && state.threads >= MOST {
+            drop(state);
+            return job();
+        }
+        state.jobs.push_back(Box::new(job));
+        if has_idle {
+            drop(state);
+            return self.0.come.notify_one();
+        }
+        state.threads = state.threads.saturating_add(1);
+        drop(state);
+        let shared = Arc::clone(&self.0);
+        let thread = thread::Builder::new().name("waiter".to_owned());
+        if let Err(error) = thread.spawn(move || shared.work()) {
+            debug!("no more threads: {error}");
+            let mut state = self.0.lock();
+            state.threads = state.threads.saturating_sub(1);
+            // another thread may have taken it
+            let job = state.jobs.pop_back();
+            drop(state);
+            if let Some(job) = job {
+                job();
+            }
+        }
+    }
+}
+
+impl WaiterPool {
+    fn lock(&self) -> MutexGuard<'_, WaiterQueue> {
+        // a thread that panicked with it left the queue itself whole
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            job();
+        }
+    }
+
+    /// The next job; none for so long that the thread is to end.
+    fn next(&self) -> Option<WaiterJob> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            state.idle = state.idle.saturating_add(1);
+            let woken = self.come.wait_timeout(state, IDLE);
+            let (mut now, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
+            now.idle = now.idle.saturating_sub(1);
+            if timeout.timed_out() && now.jobs.is_empty() {
+                now.threads = now.threads.saturating_sub(1);
+                return None;
+            }
+            state = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::mpsc;
+
+    #[test]
+    fn as_many_jobs_as_there_are_wait_at_once_and_beyond_the_limit_the_caller_does() {
+        let waiters = Waiters::default();
+        let all = Arc::new(Barrier::new(MOST + 1));
+        for _ in 0..MOST {
+            let all = Arc::clone(&all);
+            waiters.run(move || {
+                all.wait();
+            });
+        }
+        let here = thread::current().id();
+        let (sender, receiver) = mpsc::channel();
+        waiters.run(move || sender.send(thread::current().id()).unwrap());
+        assert_eq!(receiver.try_recv().unwrap(), here);
+        all.wait();
+    }
+
+    #[test]
+    fn a_thread_that_has_nothing_to_do_takes_the_next_job() {
+        let waiters = Waiters::default();
+        let (sender, receiver) = mpsc::channel();
+        for n in 0..50 {
+            let sender = sender.clone();
+            waiters.run(move || sender.send(n).unwrap());
+            assert_eq!(receiver.recv().unwrap(), n);
+            // it may not have become idle again yet
+            while waiters.0.lock().idle == 0 {
+                thread::yield_now();
+            }
+        }
+        assert_eq!(waiters.0.lock().threads, 1);
+    }
+}
