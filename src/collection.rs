@@ -88,7 +88,7 @@ use crate::vfs::{
 };
 
 pub use contents::{Contents, Match};
-pub use item::{Inode, Item};
+pub use item::{EPOCHS, Inode, Item};
 pub use listing::{Bucket, Listed, Listing};
 pub use report::NAME as REPORT;
 
@@ -145,6 +145,25 @@ impl Handle {
             Self::Member(_, vfs, handle) => Ok((vfs, handle)),
             Self::Names(_) | Self::Text(_) => Err(NOT_OURS),
         }
+    }
+}
+
+impl Opened<Handle> {
+    /// The same, unless it is of another state of a file far away than the inode with this number: the kernel would take its pages for
+    /// those of that state. Told that there is no such inode, it looks the name up again.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn of_state(self, number: u64) -> Result<Self> {
+        let Ok((vfs, handle)) = self.handle.member() else {
+            return Ok(self);
+        };
+        let now = Inode::from_number(number).map(|inode| inode.number_in(vfs.epoch()));
+        if now == Some(number) {
+            return Ok(self);
+        }
+        vfs.release(handle);
+        Err(Error::NotFound)
     }
 }
 
@@ -357,7 +376,7 @@ impl Collection {
     }
 
     /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
-    /// entry, its name, its inode and its kind.
+    /// entry, its name, its inode number and its kind.
     ///
     /// # Errors
     /// [`Error::NotDirectory`].
@@ -365,20 +384,25 @@ impl Collection {
         &self,
         handle: &Handle,
         offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, Inode, FileKind) -> bool,
+        add: &mut dyn FnMut(u64, &OsStr, u64, FileKind) -> bool,
     ) -> Result<()> {
         match handle {
             Handle::Member(item, vfs, handle) => {
-                let item = *item;
+                let (item, epoch) = (*item, vfs.epoch());
                 vfs.list(handle, offset, &mut |at, name, node, kind| {
-                    add(at, name, Inode { item, node }, kind)
+                    let inode = Inode { item, node };
+                    let number = match kind {
+                        FileKind::File => inode.number_in(epoch),
+                        _ => inode.number(),
+                    };
+                    add(at, name, number, kind)
                 })
             }
             Handle::Names(names) => {
                 let first = usize::try_from(offset).unwrap_or(usize::MAX);
                 let rest = names.iter().skip(first);
                 for ((name, inode), at) in rest.zip(offset.saturating_add(1)..) {
-                    if add(at, name, *inode, report::kind(inode.node)) {
+                    if add(at, name, inode.number(), report::kind(inode.node)) {
                         break;
                     }
                 }

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
-    Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use log::debug;
 use rustix::fs::XattrFlags;
@@ -34,7 +34,7 @@ pub use options::MountOptions;
 
 use crate::collection::{Collection, Handle, Inode, Item};
 use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Node, Rename, Vfs, check_name};
-use convert::{access, caller, file_attr, file_type, inode, open_flags};
+use convert::{access, caller, file_attr, file_type, generation, inode, open_flags};
 use handles::Handles;
 use reply::{attr, empty, entry, when_settled, xattr};
 use request::Asked;
@@ -151,8 +151,12 @@ impl Filesystem for Shim {
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         self.serve(move |shim| {
             let asked = shim.asked(Call::Getattr, ino);
-            let found = inode(ino);
-            let found = found.and_then(|inode| Ok((inode.item, shim.files.getattr(inode)?)));
+            let found = inode(ino).and_then(|inode| {
+                let attr = shim.files.getattr(inode)?;
+                // another state of a file far away is another file
+                let is_same = inode.number_in(attr.epoch) == ino.0;
+                is_same.then_some((inode.item, attr)).ok_or(Error::NotFound)
+            });
             attr(reply, asked.done(found));
         });
     }
@@ -310,6 +314,7 @@ impl Filesystem for Shim {
         self.serve(move |shim| {
             let asked = shim.asked(Call::Open, ino);
             let done = inode(ino).and_then(|inode| shim.files.open(inode, access));
+            let done = done.and_then(|opened| opened.of_state(ino.0));
             match asked.done(done) {
                 Ok(opened) => {
                     let flags = open_flags(&opened);
@@ -439,8 +444,8 @@ impl Filesystem for Shim {
         let handle = self.handles.get(fh);
         let listed = handle.and_then(|handle| {
             self.files
-                .list(&handle, offset, &mut |next, name, inode, kind| {
-                    reply.add(INodeNo(inode.number()), next, file_type(kind), name)
+                .list(&handle, offset, &mut |next, name, number, kind| {
+                    reply.add(INodeNo(number), next, file_type(kind), name)
                 })
         });
         match asked.done(listed) {
@@ -464,7 +469,7 @@ impl Filesystem for Shim {
                 .readdir(&handle, offset, &mut |next, name, attr| {
                     let attributes = file_attr(Item::ROOT, attr);
                     let (ino, valid) = (attributes.ino, &attr.valid);
-                    reply.add(ino, next, name, valid, &attributes, Generation(0))
+                    reply.add(ino, next, name, valid, &attributes, generation(attr))
                 })
         });
         match asked.done(listed) {
@@ -569,7 +574,7 @@ impl Filesystem for Shim {
                 let flags = open_flags(&opened);
                 let fh = self.handles.insert(opened.handle);
                 let attributes = file_attr(item, &attr);
-                reply.created(&attr.valid, &attributes, Generation(0), fh, flags);
+                reply.created(&attr.valid, &attributes, generation(&attr), fh, flags);
             }
             Err(errno) => reply.error(errno),
         }

@@ -2,6 +2,8 @@
 //!
 //! An inode number is `item << 40 | node`: 24 bits for the directory or file of the collection, 40 bits for the file in it as
 //! [`Node::ino`] has it. The mount of one file is item 0, so its inode numbers are those of its nodes.
+//!
+//! Of the 40 bits, the upper four are not used by nodes: they tell states of a file far away apart.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,6 +14,10 @@ use crate::vfs::Node;
 
 /// How far the item is shifted in an inode number.
 const SHIFT: u32 = 40;
+/// How far the state of a file far away is shifted,
+const EPOCH_SHIFT: u32 = 36;
+/// and how many states have numbers of their own.
+pub const EPOCHS: u64 = 1 << (SHIFT - EPOCH_SHIFT);
 /// The number of items that there can be.
 const MAX: u32 = 1 << 24;
 
@@ -42,11 +48,17 @@ impl Inode {
         (u64::from(self.item.0) << SHIFT) | self.node.ino()
     }
 
-    /// The inode with that number, whether it exists or not.
+    /// Its number in a state of its file: see [`Attr::epoch`](crate::vfs::Attr::epoch).
+    #[must_use]
+    pub fn number_in(self, epoch: u64) -> u64 {
+        self.number() | ((epoch % EPOCHS) << EPOCH_SHIFT)
+    }
+
+    /// The inode with that number, whether it exists or not, of whatever state.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         let item = Item(u32::try_from(number >> SHIFT).ok()?);
-        let node = Node::from_ino(number & ((1 << SHIFT) - 1))?;
+        let node = Node::from_ino(number & ((1 << EPOCH_SHIFT) - 1))?;
         Some(Self { item, node })
     }
 }
@@ -148,17 +160,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_inode_is_found_by_its_number(item in 0..MAX, n: u32) {
+        fn an_inode_is_found_by_its_number(item in 0..MAX, n: u32, epoch: u64) {
             for node in [Node::Root, Node::Status, Node::Block(n), Node::ArrayDir(n), Node::Text(n)] {
                 let inode = Inode { item: Item(item), node };
-                prop_assert_eq!(Inode::from_number(inode.number()), Some(inode));
+                prop_assert_eq!(Inode::from_number(inode.number_in(epoch)), Some(inode));
+                prop_assert_eq!(inode.number_in(0), inode.number());
+                prop_assert_eq!(epoch % EPOCHS == 0, inode.number_in(epoch) == inode.number());
             }
         }
 
         #[test]
         fn any_number_is_an_inode_or_none(number: u64) {
             if let Some(inode) = Inode::from_number(number) {
-                prop_assert_eq!(inode.number(), number);
+                let epoch = (number >> EPOCH_SHIFT) % EPOCHS;
+                prop_assert_eq!(inode.number_in(epoch), number);
             }
         }
     }

@@ -1,16 +1,16 @@
 //! What the kernel says, in the file system's words, and the other way round.
 
-use fuser::{FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Request};
+use fuser::{FileAttr, FileType, FopenFlags, Generation, INodeNo, OpenAccMode, OpenFlags, Request};
 use rustix::fs::OFlags;
 
-use crate::collection::{Handle, Inode, Item};
+use crate::collection::{EPOCHS, Handle, Inode, Item};
 use crate::vfs::{Access, Attr, Caller, Error, FileKind, Opened};
 
 /// Attributes of a file of an item as the kernel takes them.
 pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
     let node = attr.node;
     FileAttr {
-        ino: INodeNo(Inode { item, node }.number()),
+        ino: INodeNo(Inode { item, node }.number_in(attr.epoch)),
         size: attr.size,
         blocks: attr.size.div_ceil(512),
         atime: attr.mtime,
@@ -26,6 +26,11 @@ pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
         blksize: 128 << 10,
         flags: 0,
     }
+}
+
+/// What tells an inode from one that had its number before. The kernel fails what is done with that one from then on.
+pub(super) fn generation(attr: &Attr) -> Generation {
+    Generation(attr.epoch / EPOCHS)
 }
 
 pub(super) fn file_type(kind: FileKind) -> FileType {

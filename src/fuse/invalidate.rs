@@ -67,11 +67,18 @@ impl Teller {
     fn forget(&mut self, change: &KernelChange, node: Node, offset: i64) {
         let item = change.item;
         let file = Inode { item, node };
-        let told = self.notifier.inval_inode(number(file), offset, 0);
-        let is_unknown = matches!(&told, Err(error) if error.kind() == io::ErrorKind::NotFound);
-        // a rename holds the lock of the root, and is only answered when the kernel has been told of all
         let vfs = self.collection.upgrade();
         let vfs = vfs.and_then(|files| files.open_member(item));
+        let epoch = vfs.as_ref().map_or(0, |vfs| vfs.epoch());
+        if let Some(before) = epoch.checked_sub(1) {
+            // what is open of it can't be read any more
+            let number = INodeNo(file.number_in(before));
+            note(&change.what, self.notifier.inval_inode(number, offset, 0));
+        }
+        let now = INodeNo(file.number_in(epoch));
+        let told = self.notifier.inval_inode(now, offset, 0);
+        let is_unknown = matches!(&told, Err(error) if error.kind() == io::ErrorKind::NotFound);
+        // a rename holds the lock of the root, and is only answered when the kernel has been told of all
         let directory = vfs.and_then(|vfs| vfs.directory_of(node));
         let waits = |directory: &Node| is_unknown || *directory != Node::Root;
         let directory = directory.filter(waits);

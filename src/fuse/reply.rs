@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fuser::{Errno, Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+use fuser::{Errno, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
 
-use super::convert::file_attr;
+use super::convert::{file_attr, generation};
 use crate::collection::Item;
 use crate::vfs::{Attr, Vfs};
 
@@ -20,7 +20,7 @@ pub(super) fn attr(reply: ReplyAttr, found: Result<ItemAttr, Errno>) {
 
 pub(super) fn entry(reply: ReplyEntry, found: Result<ItemAttr, Errno>) {
     match found {
-        Ok((item, attr)) => reply.entry(&attr.valid, &file_attr(item, &attr), Generation(0)),
+        Ok((item, attr)) => reply.entry(&attr.valid, &file_attr(item, &attr), generation(&attr)),
         Err(errno) => reply.error(errno),
     }
 }

@@ -62,6 +62,7 @@ impl BesideFile {
             gid: facts.gid,
             mtime: facts.mtime,
             ctime: facts.mtime,
+            epoch: 0,
             valid: Duration::ZERO,
         }
     }

@@ -139,6 +139,13 @@ impl Vfs {
         self.saver.file.is_far()
     }
 
+    /// How often FILE has changed, if it lies far away: files of another state are other files to the kernel, so that it never has
+    /// pages of two states of one.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        if self.is_far() { self.state().epoch } else { 0 }
+    }
+
     /// Whether this can be closed, and made again when something is asked of it, of FILE and what it [leaves](Vfs::leave): no block is
     /// being edited, no text waits to be mended, and the kernel has been told of all changes. Files that are open are the caller's to
     /// know.

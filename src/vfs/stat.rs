@@ -12,7 +12,9 @@ impl Vfs {
     /// The attributes of a node by which the kernel may know it: those of before, until it has forgotten its pages. It may get them
     /// after that, and so is not to keep them.
     pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
-        let before = self.kernel.before(node);
+        // the files of another state of a file far away are others, of which the kernel has no pages
+        let before = Some(node).filter(|_| !self.is_far());
+        let before = before.and_then(|node| self.kernel.before(node));
         let before = before.and_then(|before| self.attr_now(&before, node).ok());
         match before {
             Some(before) => Ok(Attr {
@@ -25,6 +27,14 @@ impl Vfs {
 
     /// The attributes of a node.
     pub(super) fn attr_now(&self, state: &State, node: Node) -> Result<Attr> {
+        let mut attr = self.attr_in(state, node)?;
+        if self.is_far() && attr.kind == FileKind::File {
+            attr.epoch = state.epoch;
+        }
+        Ok(attr)
+    }
+
+    fn attr_in(&self, state: &State, node: Node) -> Result<Attr> {
         if let Node::Text(number) = node {
             return locked(&self.texts).attr(number);
         }
@@ -45,6 +55,7 @@ impl Vfs {
             gid,
             mtime: state.stat.modified(),
             ctime: state.stat.changed(),
+            epoch: 0,
             valid: VALID,
         })
     }

@@ -150,6 +150,7 @@ impl Texts {
             gid: file.facts.gid,
             mtime: file.facts.mtime,
             ctime: file.facts.mtime,
+            epoch: 0,
             valid,
         })
     }

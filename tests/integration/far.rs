@@ -1,7 +1,7 @@
 //! Files far away: a mount of a URL is that of the file, what changes or hangs there harms nothing else, and nothing secret is shown.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -129,7 +129,16 @@ fn what_is_open_of_a_changed_file_is_stale_for_good() {
         .map(|byte| byte.wrapping_add(1))
         .collect();
     assert!(buf[..] == want);
-    assert_eq!(errno(open.read_at(&mut buf, 8 << 20)), Some(Errno::STALE));
+    // the kernel keeps pages of the new one, which the old one had, too
+    for at in [0, 8 << 20, 20 << 20] {
+        assert_eq!(errno(open.read_at(&mut buf, at)), Some(Errno::STALE));
+    }
+    assert_eq!(errno(open.metadata()), Some(Errno::STALE));
+    let listed = fs::read_dir(mount.path("blocks")).unwrap();
+    let listed = listed.map(|entry| entry.unwrap());
+    let listed = listed.filter(|entry| entry.file_name() == "2.bin");
+    let numbers: Vec<u64> = listed.map(|entry| DirEntryExt::ino(&entry)).collect();
+    assert_eq!(numbers, [new.metadata().unwrap().ino()]);
     // also when it becomes something that can't be shown
     server.put("/d/a.asdf", b"no such file".to_vec());
     for file in [&open, &new] {
@@ -139,6 +148,44 @@ fn what_is_open_of_a_changed_file_is_stale_for_good() {
     eventually("the change is told", status);
     for file in [&open, &new] {
         assert_eq!(errno(file.read_at(&mut buf, 4 << 20)), Some(Errno::STALE));
+    }
+}
+
+/// Sixteen states have inode numbers of their own.
+#[test]
+fn what_is_open_of_a_file_that_changes_again_and_again_never_has_bytes_of_another_state() {
+    if !can_mount() {
+        return;
+    }
+    let (server, _dir, _) = served();
+    let mount = Mount::new(&server.url("/d/a.asdf"), &[]);
+    let path = mount.path("blocks/2.bin");
+    let mut open = Vec::new();
+    for n in 0..20 {
+        server.put("/d/a.asdf", sample(n).bytes());
+        let want = noise(LARGE)[20 << 20].wrapping_add(n);
+        // the change is noticed when something is read from the server
+        let mut byte = [0];
+        let mut read = || {
+            let file = File::open(&path).ok()?;
+            let read = file.read_exact_at(&mut byte, (4 << 20) + (u64::from(n) << 17));
+            read.ok()?;
+            file.read_exact_at(&mut byte, 20 << 20).ok()?;
+            (byte[0] == want).then_some(file)
+        };
+        let mut found = None;
+        eventually("the new state is shown", || {
+            found = read();
+            found.is_some()
+        });
+        open.extend(found);
+    }
+    let newest = open.pop().unwrap();
+    newest.read_exact_at(&mut [0; 4096], 20 << 20).unwrap();
+    for (n, file) in open.iter().enumerate() {
+        let read = errno(file.read_at(&mut [0; 4096], 20 << 20));
+        let fails = matches!(read, Some(Errno::STALE | Errno::IO));
+        assert!(fails, "state {n}: {read:?}");
     }
 }
 
