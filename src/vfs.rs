@@ -26,6 +26,7 @@
 //! | Is a text made of the text that FILE has? | the save of it: `Texts::is_outdated` |
 //! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
 //! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |
+//! | Is an inode of a file far away of the state that is shown? | opens and attributes: [`Attr::epoch`], in its number |
 //!
 //! # Locks and threads
 //!

@@ -124,7 +124,7 @@ fn told(url: String, refused: &Refused, is_bucket: bool) -> RemoteError {
             url,
             why,
             advice: if is_bucket {
-                "set AWS_PROFILE or other credentials, or use -o no-sign-request for public data"
+                "set credentials in the environment, for S3 AWS_PROFILE, or use -o no-sign-request for public data"
             } else {
                 "give user name and password in the URL, or get a new one if it was signed for a time"
             },

@@ -144,7 +144,11 @@ impl LeftOut {
         let mut kept = String::with_capacity(text.len());
         let mut keys = Vec::new();
         let mut rest = text;
-        while let Some((before, key, element, behind)) = next_object(rest) {
+        let is_in = |(object, _): &&(&str, &str)| text.contains(&format!("<{object}>"));
+        let elements = ELEMENTS.iter().find(is_in);
+        while let Some((before, key, element, behind)) =
+            elements.and_then(|elements| next_object(rest, *elements))
+        {
             kept.push_str(before);
             match Path::parse(&key) {
                 Ok(path) if path.as_ref() == key => kept.push_str(element),
@@ -167,13 +171,12 @@ impl LeftOut {
 }
 
 /// The next object of a page: what stands in front of it, its key, its whole element, and what stands behind it.
-fn next_object(text: &str) -> Option<(&str, String, &str, &str)> {
-    let found = ELEMENTS.iter().find_map(|&(object, name)| {
-        let start = text.find(&format!("<{object}>"))?;
-        Some((start, format!("</{object}>"), name))
-    });
-    let (start, end, name) = found?;
-    let (before, rest) = text.split_at_checked(start)?;
+fn next_object<'a>(
+    text: &'a str,
+    (object, name): (&str, &str),
+) -> Option<(&'a str, String, &'a str, &'a str)> {
+    let end = format!("</{object}>");
+    let (before, rest) = text.split_at_checked(text.find(&format!("<{object}>"))?)?;
     let len = rest.find(&end)?.saturating_add(end.len());
     let (element, behind) = rest.split_at_checked(len)?;
     // of Azure's, the name may have an attribute

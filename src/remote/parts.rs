@@ -62,7 +62,7 @@ struct PartsState {
     readers: Readers,
     /// Pieces with headers that are going to be read, and for which no request was made yet.
     expected: VecDeque<u64>,
-    /// When a request has failed last because nothing came.
+    /// When a request has failed last because nothing came, if nothing has come since.
     silent: Option<Instant>,
     /// Why nothing of the object can be read any more.
     changed: Option<RemoteError>,
@@ -285,8 +285,12 @@ impl Parts {
             if let Some(found) = self.inner.cache.get(self.key, piece) {
                 return Ok(found);
             }
-            if !state.slots.contains_key(&piece) && state.silent.is_some_and(|at| at > begun) {
-                // other readers wait for all the requests that there may be, and this one has waited as long as they
+            let half = self.inner.options.timeout.checked_div(2);
+            let half = half.unwrap_or_default();
+            let long = begun.elapsed() >= half;
+            let is_silent = state.silent.is_some_and(|silent| silent > begun);
+            if !state.slots.contains_key(&piece) && long && is_silent {
+                // other readers wait for all the requests that there may be, and this one has waited hardly less than they
                 return Err(self.timed_out());
             }
             if !state.slots.contains_key(&piece) {
@@ -357,6 +361,7 @@ impl Parts {
     /// Keeps a piece that has come, and gives it to those who wait for it.
     pub(super) fn arrive(&self, piece: u64, bytes: CountedBuf, ahead: bool) {
         let mut state = self.lock();
+        state.silent = None;
         let slot = state.slots.remove(&piece);
         let waiting = slot.map_or(0, |slot| slot.waiting);
         let unread = ahead && waiting == 0;
