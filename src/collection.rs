@@ -25,7 +25,8 @@
 //! Mounting and listing open nothing: the attributes of a member are those of its file, and a listing needs only names and types.
 //!
 //! - *Closed*: nothing is kept but its number, what `Past` has, and what it has left that is not in its file: scratch files, and what
-//!   there is to tell of saves (`Remains`). So no descriptor, but one for the bytes of files beside its blocks and arrays.
+//!   there is to tell of saves (`Remains`). So no descriptor: the bytes of files beside blocks and arrays are in one spool for all
+//!   members. The files go when FILE is removed, and no other one has taken its name within some seconds.
 //! - *Opened* by the first request for anything inside of it. The file is read then, as when it is mounted alone, but not locked; what
 //!   an interrupted save has left is finished. It is opened for writing, and locked, by the first request that changes something.
 //! - *Idle*, when no file or directory of it is open, no request is served, no text waits to be mended, and the
@@ -80,6 +81,7 @@ use std::sync::{Arc, Weak};
 use rustix::fs::XattrFlags;
 
 use crate::codec::Cache;
+use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
 use crate::vfs::{
@@ -95,7 +97,21 @@ pub use report::NAME as REPORT;
 use many::{Many, Resolved};
 
 /// Opens the file of a member, or says why it can't be.
-pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, String> + Send + Sync;
+pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, Unopened> + Send + Sync;
+
+/// That the file of a member could not be opened.
+pub struct Unopened {
+    /// Why.
+    pub why: String,
+    /// Whether there were no descriptors left, which says nothing of the file.
+    pub lacking: bool,
+}
+
+/// Whether an error says that there are no descriptors left, for this process or all.
+#[must_use]
+pub fn is_lack(error: &Library) -> bool {
+    matches!(error, Library::Io { cause, .. } if many::is_lack(cause))
+}
 
 /// How many files are mounted.
 pub struct CollectionOptions {

@@ -32,7 +32,7 @@ pub use peek::Peek;
 #[doc(hidden)]
 pub use pooled_buf::{Element, Idle, PooledBuf, free_idle};
 #[doc(hidden)]
-pub use spool::{Spool, SpoolFile};
+pub use spool::{Spool, SpoolFile, unnamed_file};
 #[doc(hidden)]
 pub use stat::Stat;
 

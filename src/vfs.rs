@@ -114,7 +114,7 @@ pub use attr::{
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use kernel::{Answers, Kernel};
-pub use member::Remains;
+pub use member::{Losses, Remains};
 pub use mounts::Mounted;
 pub use node::Node;
 pub use saver::{Reading, Writing};
@@ -197,14 +197,13 @@ impl Vfs {
         let facts = state.facts(&options);
         let room = Arc::clone(&options.scratch);
         let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, room);
-        let whole = path.whole();
-        let edits = BlockEdits::new(whole.parent().unwrap_or(whole));
+        let spool = Arc::clone(&options.spool);
         Self {
             options,
             state: RwLock::new(Arc::new(state)),
             texts: Mutex::new(texts),
-            beside: Beside::new(&edits.spool),
-            edits,
+            beside: Beside::new(&spool),
+            edits: BlockEdits::new(spool),
             saver: Saver::new(path, writing.into()),
             kernel,
             on_refusal: OnceLock::new(),

@@ -201,7 +201,7 @@ fn open(
         }
         Sources::Many(contents, _) => {
             let read_only = options.read_only || contents.is_far();
-            let shown = opening::shown(options);
+            let shown = opening::shown(options, &contents.folder());
             let opener = opening::opener(options, &shown, cache);
             let how = CollectionOptions {
                 open: options.open,

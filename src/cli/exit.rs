@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::collection::is_lack;
 use crate::error::Error;
 
 /// How the program ends.
@@ -89,6 +90,8 @@ pub(super) struct Failure {
     pub(super) exit: Exit,
     /// What, where, what to do.
     pub(super) message: String,
+    /// Whether there were no descriptors left.
+    pub(super) lacking: bool,
 }
 
 impl Failure {
@@ -96,6 +99,7 @@ impl Failure {
         Self {
             exit,
             message: message.into(),
+            lacking: false,
         }
     }
 
@@ -118,7 +122,10 @@ impl Failure {
             },
             _ => "",
         };
-        Self::new(exit, format!("{}: {why}{advice}", path.display()))
+        Self {
+            lacking: is_lack(error),
+            ..Self::new(exit, format!("{}: {why}{advice}", path.display()))
+        }
     }
 }
 

@@ -13,10 +13,10 @@ use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
-use crate::collection::Opener;
+use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place};
 use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Reload, Writer};
-use crate::source::{FileSource, Source, Stat};
+use crate::source::{FileSource, Source, Spool, Stat};
 use crate::vfs::{self, Kernel, Mounted, ScratchRoom, Vfs, Writing};
 
 /// FILE, opened one way or the other.
@@ -78,7 +78,9 @@ pub(super) fn alone(
         Writing::Ready(_) | Writing::Later(_) => "rw",
     };
     let summary = format!("({access}, {} blocks)", layout.blocks.len());
-    Ok((how.mount(opened, shown(options), Arc::default()), summary))
+    let folder = path.parent().unwrap_or(path);
+    let shown = shown(options, folder);
+    Ok((how.mount(opened, shown, Arc::default()), summary))
 }
 
 /// What opens the files of a mount of many, with this memory for decoded data, and what is `shown` of each.
@@ -90,18 +92,23 @@ pub(super) fn opener(
     let (options, shown, cache) = (options.clone(), shown.clone(), Arc::clone(cache));
     let sandboxes = Sandboxes::default();
     Box::new(move |path, kernel| {
-        let failed = |error: &Error| error_of(path.whole(), error);
+        let failed = |error: Error| Unopened {
+            why: error_of(path.whole(), &error),
+            lacking: is_lack(&error),
+        };
         let sandbox = || sandboxes.of(path, options.allow_external.as_deref());
         let how = Opening {
             path,
             options: &options,
             cache: &cache,
-            reading: reading(path, &options, sandbox).map_err(|error| failed(&error))?,
+            reading: reading(path, &options, sandbox).map_err(failed)?,
         };
         let opened = how.open_member().map_err(|failure| {
             let place = format!("{}: ", path.whole().display());
             let why = failure.message;
-            why.strip_prefix(&place).map_or(why.clone(), str::to_owned)
+            let lacking = failure.lacking;
+            let why = why.strip_prefix(&place).map_or(why.clone(), str::to_owned);
+            Unopened { why, lacking }
         })?;
         for finding in &opened.snapshot.layout().findings {
             debug!("{}: {}", path.whole().display(), finding.error);
@@ -159,9 +166,10 @@ fn reading(
     })
 }
 
-/// What the user asked of a file that is mounted.
-pub(super) fn shown(options: &Options) -> vfs::VfsOptions {
+/// What the user asked of a file that is mounted. What is not saved yet lies in a temporary file in `folder`, if there can be one.
+pub(super) fn shown(options: &Options, folder: &Path) -> vfs::VfsOptions {
     vfs::VfsOptions {
+        spool: Spool::new(folder),
         uid: options.uid,
         gid: options.gid,
         umask: options.umask,
@@ -227,6 +235,7 @@ impl Opening<'_> {
                 );
                 return Err(Failure::new(Exit::Locked, why));
             }
+            Err(Refusal::Unwritable(error)) if is_lack(&error) => return Err(self.failed(&error)),
             // what prevents reading too is found and told when it is opened for reading
             Err(Refusal::Unwritable(error)) => {
                 return Ok(Err(match error {
@@ -310,10 +319,17 @@ impl Opening<'_> {
                 Err(why) => self.read(opened, Writing::Never(why)),
             };
         }
-        let writable = self.path.check_writable();
-        let writing = match writable {
+        let writing = match self.path.check_writable() {
             Ok(()) => Writing::Later(self.saving()),
-            Err(cause) => Writing::Never(cause.to_string()),
+            Err(cause) => {
+                let why = cause.to_string();
+                let error = Error::io(self.path.whole().display().to_string(), cause);
+                if is_lack(&error) {
+                    // it passes, and says nothing of the file
+                    return Err(self.failed(&error));
+                }
+                Writing::Never(why)
+            }
         };
         let opened = self.read(opened, writing)?;
         // as it is said when it is opened for writing

@@ -86,6 +86,21 @@ impl Contents {
         }
     }
 
+    /// Where temporary files may be: in the directory that is shown, or that of the first file of a list.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        let first = |files: &BTreeMap<_, FilePath>| {
+            let near = files.values().find(|file| !file.is_far())?;
+            near.whole().parent().map(Path::to_owned)
+        };
+        match self {
+            Self::Mirror(root, _) => Some(root.path().to_owned()),
+            Self::List(files) => first(files),
+            Self::Listing(_) => None,
+        }
+        .unwrap_or_else(std::env::temp_dir)
+    }
+
     /// Whether all of it lies far away, and so is only read.
     #[must_use]
     pub fn is_far(&self) -> bool {

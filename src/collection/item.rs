@@ -77,7 +77,8 @@ pub(super) enum ItemKind {
 #[derive(Debug)]
 pub(super) struct Items {
     known: Vec<NamedItem>,
-    numbers: HashMap<(Item, ItemKind, Arc<OsStr>), Item>,
+    /// By directory and kind, then by name.
+    numbers: HashMap<(Item, ItemKind), HashMap<Arc<OsStr>, Item>>,
 }
 
 #[derive(Debug)]
@@ -104,21 +105,21 @@ impl Default for Items {
 impl Items {
     /// The item of that name and kind in a directory; nothing when there are 2^24.
     pub(super) fn of(&mut self, parent: Item, kind: ItemKind, name: &OsStr) -> Option<Item> {
-        let key = (parent, kind, Arc::from(name));
-        if let Some(item) = self.numbers.get(&key) {
+        let names = self.numbers.entry((parent, kind)).or_default();
+        if let Some(item) = names.get(name) {
             return Some(*item);
         }
         let number = u32::try_from(self.known.len()).ok();
         let item = Item(number.filter(|number| *number < MAX)?);
-        let name = Arc::clone(&key.2);
+        let name: Arc<OsStr> = Arc::from(name);
+        names.insert(Arc::clone(&name), item);
         self.known.push(NamedItem { parent, kind, name });
-        self.numbers.insert(key, item);
         Some(item)
     }
 
     /// The item of that name and kind in a directory, if it has been numbered.
     pub(super) fn find(&self, parent: Item, kind: ItemKind, name: &OsStr) -> Option<Item> {
-        self.numbers.get(&(parent, kind, Arc::from(name))).copied()
+        self.numbers.get(&(parent, kind))?.get(name).copied()
     }
 
     /// What an item is; nothing if there is none of that number.

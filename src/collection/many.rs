@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, ItemKind, Items};
-use super::members::{MemberSlot, Members, OpenedMember, Past, Unreadable};
-use super::{CollectionOptions, KernelChange, Opener, connect, report};
+use super::members::{Known, MemberSlot, Members, OpenedMember, Past, Unreadable};
+use super::{CollectionOptions, KernelChange, Opener, Unopened, connect, report};
+use log::warn;
+
 use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::Stat;
-use crate::vfs::{self, Answers, Attr, Error, Kernel, Node, Remains, Result, Statfs, Vfs};
+use crate::vfs::{self, Answers, Attr, Error, Kernel, Losses, Node, Result, Statfs, Vfs};
 
 /// A file that could not be read is tried again after so long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -157,15 +159,17 @@ impl Many {
         let path = self.contents.file(way.clone());
         let path = path.map_err(|error| failed(&way, error))?;
         let mut opened = (self.opener)(&path, Arc::clone(&kernel));
-        if opened.is_err() && Contents::check_descriptors().is_err() {
+        if opened.as_ref().is_err_and(|failed| failed.lacking) {
             self.members.close_idle();
             opened = (self.opener)(&path, kernel);
         }
         let mut vfs = match opened {
             Ok(vfs) => vfs,
-            Err(why) => {
-                let lacking = Contents::check_descriptors();
-                lacking.map_err(|error| Library::io(path.whole().display().to_string(), error))?;
+            Err(Unopened { lacking: true, .. }) => {
+                let place = path.whole().display().to_string();
+                return Err(Library::io(place, rustix::io::Errno::MFILE.into()).into());
+            }
+            Err(Unopened { why, .. }) => {
                 // perhaps because it is gone
                 self.look_at(item)?;
                 let since = Instant::now();
@@ -261,7 +265,7 @@ impl Many {
                 let known = self.items().find(item, ItemKind::Member, name);
                 // so that the space of a file that was removed becomes free
                 if let Some(known) = known {
-                    self.members.close(known);
+                    self.note_gone(known);
                 }
                 Err(failed(&way, error))
             }
@@ -301,7 +305,7 @@ impl Many {
         let entries = entries.collect();
         drop(items);
         for gone in missing {
-            self.members.close(gone);
+            self.note_gone(gone);
         }
         Ok(entries)
     }
@@ -310,8 +314,20 @@ impl Many {
     pub(super) fn close_missing(&self) {
         for item in self.members.items() {
             if let Err(Error::NotFound) = self.look_at(item) {
-                self.members.close(item);
+                self.note_gone(item);
             }
+        }
+    }
+
+    /// Closes a member whose file is gone, and says what goes with it.
+    fn note_gone(&self, item: Item) {
+        let lost = self.members.note_gone(item);
+        let Ok(way) = self.way(item) else { return };
+        for file in lost {
+            warn!(
+                "{}: removed, and with it went what was in its memory only: {file}",
+                way.display()
+            );
         }
     }
 
@@ -364,29 +380,31 @@ impl Many {
 
     /// What is not saved of each member.
     pub(super) fn unsaved(&self) -> Vec<String> {
-        self.of_members(Vfs::unsaved, Remains::unsaved)
+        self.of_members(Vfs::unsaved, |_, losses| losses.unsaved)
     }
 
     /// The files of each member that are in memory only.
     pub(super) fn scratch(&self) -> Vec<String> {
-        self.of_members(Vfs::scratch, Remains::scratch)
+        self.of_members(Vfs::scratch, |item, losses| {
+            losses.scratch(|| self.look_at(item).ok())
+        })
     }
 
     /// Lines of each member, with its name: of those that are open, and of those that have left something.
     fn of_members(
         &self,
         lines: impl Fn(&Vfs) -> Vec<String>,
-        left: impl Fn(&Remains) -> Vec<String>,
+        left: impl Fn(Item, Losses) -> Vec<String>,
     ) -> Vec<String> {
-        // one that is closed meanwhile is asked twice rather than not at all
-        let open = self.open_by_path().into_iter();
-        let mut all: BTreeMap<_, _> = open.map(|(path, vfs)| (path, lines(&vfs))).collect();
-        let closed = self.members.of_remains(left);
-        let items = self.items();
-        for (item, lines) in closed {
-            all.extend(items.path(item).map(|path| (path, lines)));
-        }
-        drop(items);
+        let known = self.members.known().into_iter();
+        let known = known.filter_map(|(item, known)| {
+            let lines = match known {
+                Known::Open(vfs) => lines(&vfs),
+                Known::Left(losses) => left(item, losses),
+            };
+            Some((self.items().path(item)?, lines))
+        });
+        let all: BTreeMap<_, _> = known.collect();
         let lines = all.into_iter().flat_map(|(path, lines)| {
             let lines = lines.into_iter();
             lines
@@ -412,10 +430,10 @@ impl Many {
         let open = self.open_by_path().into_iter().map(|(_, vfs)| vfs.end());
         let closed = self.members.take_remains().into_iter();
         let closed = closed.filter_map(|(item, remains)| {
-            let way = self.items().path(item)?;
+            let way = self.way(item).ok()?;
             let file = self.contents.file(way.clone()).ok();
             let path = file.as_ref().map_or(&*way, FilePath::whole);
-            Some(remains.end(&path.display()))
+            Some(remains.end(&path.display(), || self.look_at(item).ok()))
         });
         open.chain(closed).filter(|saved| !saved).count() == 0
     }

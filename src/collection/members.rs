@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::item::Item;
 use crate::source::{Stat, len_u64};
-use crate::vfs::{Remains, Result, Vfs};
+use crate::vfs::{Losses, Remains, Result, Vfs};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
 /// So many times its text a tree takes that has been read.
 const TREE_PER_TEXT: u64 = 8;
+
+/// So long a file may be gone until another one takes its name: programs that replace one may remove it first.
+const REPLACED_WITHIN: Duration = Duration::from_secs(2);
 
 /// After so many uses it is looked whether members that were in use when others came can be closed.
 const USES_PER_LOOK: u64 = 64;
@@ -62,6 +65,8 @@ struct MemberTable {
     past: HashMap<Item, Past>,
     /// What members that are closed have left.
     remains: HashMap<Item, Remains>,
+    /// Since when the files of members that have left something are known to be gone.
+    gone: HashMap<Item, Instant>,
     /// Counts the uses.
     clock: u64,
 }
@@ -70,6 +75,17 @@ struct TableEntry {
     slot: Arc<MemberSlot>,
     /// When it was used last.
     used: u64,
+    /// What was lost of it if the mount ended while it is being opened: its `Vfs`, which is not in the slot yet, has taken up what it
+    /// had left.
+    left: Option<Losses>,
+}
+
+/// What can be said of a member.
+pub(super) enum Known {
+    /// It is open: it says so itself.
+    Open(Arc<Vfs>),
+    /// It is closed, or is being opened, and has left something.
+    Left(Losses),
 }
 
 impl TableEntry {
@@ -182,6 +198,7 @@ impl Members {
         let entry = TableEntry {
             slot: Arc::clone(&slot),
             used,
+            left: None,
         };
         table.open.insert(item, entry);
         drop(table);
@@ -209,6 +226,26 @@ impl Members {
     pub(super) fn close(&self, item: Item) {
         let entry = self.lock().take(item);
         drop(entry);
+    }
+
+    /// Closes a member whose file is gone, if it is idle. Its files in memory go, too, unless another file has taken the name by the
+    /// next time after a while that this is noticed: the lines that say so.
+    pub(super) fn note_gone(&self, item: Item) -> Vec<String> {
+        let mut table = self.lock();
+        let entry = table.take(item);
+        let mut lost = Vec::new();
+        if table.remains.get(&item).is_some_and(Remains::has_files) {
+            let since = *table.gone.entry(item).or_insert_with(Instant::now);
+            if since.elapsed() > REPLACED_WITHIN {
+                table.gone.remove(&item);
+                let remains = table.remains.get_mut(&item);
+                lost = remains.map_or_else(Vec::new, Remains::drop_files);
+            }
+        }
+        drop(table);
+        // its file is closed with the lock released
+        drop(entry);
+        lost
     }
 
     /// Closes idle members that have the file with these attributes open by another name: one may hold its lock.
@@ -248,9 +285,15 @@ impl Members {
         opened.collect()
     }
 
-    /// Those that are open, or are being opened.
+    /// Those that are open, are being opened, or have left something.
     pub(super) fn items(&self) -> Vec<Item> {
-        self.lock().open.keys().copied().collect()
+        let table = self.lock();
+        table
+            .open
+            .keys()
+            .chain(table.remains.keys())
+            .copied()
+            .collect()
     }
 
     /// What is remembered of a member.
@@ -262,7 +305,12 @@ impl Members {
     pub(super) fn remember(&self, item: Item, past: Past) -> Option<Remains> {
         let mut table = self.lock();
         table.past.insert(item, past);
-        table.remains.remove(&item)
+        table.gone.remove(&item);
+        let remains = table.remains.remove(&item)?;
+        if let Some(entry) = table.open.get_mut(&item) {
+            entry.left = Some(remains.losses());
+        }
+        Some(remains)
     }
 
     /// What all closed members have left, when the mount has ended.
@@ -270,11 +318,25 @@ impl Members {
         std::mem::take(&mut self.lock().remains)
     }
 
-    /// Something of what each closed member has left.
-    pub(super) fn of_remains<T>(&self, found: impl Fn(&Remains) -> T) -> Vec<(Item, T)> {
+    /// All members of which there may be something to say, as they are at one moment: none is missed that is opened or closed meanwhile.
+    pub(super) fn known(&self) -> Vec<(Item, Known)> {
         let table = self.lock();
-        let each = table.remains.iter();
-        each.map(|(item, remains)| (*item, found(remains)))
-            .collect()
+        let open = table.open.iter().filter_map(|(item, entry)| {
+            let known = match entry.slot.get() {
+                Some(Ok(OpenedMember::Vfs(vfs))) => Known::Open(Arc::clone(vfs)),
+                Some(_) => return None,
+                None => Known::Left(entry.left.clone()?),
+            };
+            Some((*item, known))
+        });
+        let closed = table.remains.iter();
+        let closed = closed.map(|(item, remains)| (*item, Known::Left(remains.losses())));
+        open.chain(closed).collect()
+    }
+
+    /// What a member that is closed has written and not saved.
+    pub(super) fn unsaved(&self, item: Item) -> Vec<String> {
+        let remains = self.lock().remains.get(&item).map(Remains::losses);
+        remains.map_or_else(Vec::new, |losses| losses.unsaved)
     }
 }

@@ -107,7 +107,10 @@ impl Many {
             (Item::ROOT, Some("cache_used")) => self.cache().used().to_string(),
             (Item::ROOT, Some(_)) if !is_owner(user) => String::new(),
             (Item::ROOT, Some("unsaved")) => self.unsaved().join("\n"),
-            (Item::ROOT, Some("scratch")) => self.scratch().join(", "),
+            (Item::ROOT, Some("scratch")) => {
+                self.close_missing();
+                self.scratch().join(", ")
+            }
             (Item::ROOT, Some("unkept")) => self.unkept().join(", "),
             (_, Some(_)) if kind == Some(ItemKind::Member) => return None,
             _ => String::new(),
@@ -236,7 +239,16 @@ impl Many {
         let size = self.contents.look_at(path);
         let size = size.map_or_else(|_| unknown(), |(_, stat)| stat.size.to_string());
         let [state, blocks, arrays, problem] = match self.members.open(item) {
-            None => ["closed".to_owned(), unknown(), unknown(), String::new()],
+            None => {
+                let unsaved = self.members.unsaved(item).into_iter().next();
+                let state = if unsaved.is_some() {
+                    "unsaved"
+                } else {
+                    "closed"
+                };
+                let problem = unsaved.unwrap_or_default();
+                [state.to_owned(), unknown(), unknown(), problem]
+            }
             Some(OpenedMember::Unreadable(unreadable)) => {
                 let why = unreadable.why.clone();
                 ["unreadable".to_owned(), unknown(), unknown(), why]

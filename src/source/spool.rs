@@ -1,8 +1,8 @@
-//! One temporary file for all bytes that are written and not saved yet.
+//! One temporary file for all bytes of a mount that are written and not saved yet.
 //!
 //! A [`SpoolFile`] is a sparse file of its own inside it: the space behind a part's offsets is taken, in grains, when they are written
-//! to, and goes back to the others when the part is cut or dropped. So a thousand edits have one descriptor, and the disk gets
-//! back what an edit took when it is over.
+//! to, and goes back to the others when the part is cut or dropped. So a thousand edits, of however many files, have one
+//! descriptor, and the disk gets back what an edit took when it is over.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -70,19 +70,11 @@ impl Spool {
         }
     }
 
-    /// A temporary file of its own, at the same place.
-    ///
-    /// # Errors
-    /// If neither directory has room for it.
-    pub fn unnamed(&self) -> io::Result<File> {
-        tempfile::tempfile_in(&self.beside).or_else(|_| tempfile::tempfile())
-    }
-
     fn file(&self) -> io::Result<&File> {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let made = self.unnamed()?;
+        let made = unnamed_file(&self.beside)?;
         Ok(self.file.get_or_init(|| made))
     }
 
@@ -111,6 +103,14 @@ impl Spool {
             let _ = file.set_len(0);
         }
     }
+}
+
+/// A temporary file without a name, in this directory if possible, else in the one for temporary files.
+///
+/// # Errors
+/// If neither directory has room for it.
+pub fn unnamed_file(beside: &Path) -> io::Result<File> {
+    tempfile::tempfile_in(beside).or_else(|_| tempfile::tempfile())
 }
 
 /// Gives the disk back what `len` bytes at `start` take, if the file system can.

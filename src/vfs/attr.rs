@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::asdf::check::Validate;
 use crate::asdf::picture::Style;
 use crate::error::Error as Library;
-use crate::source::{Loan, PooledBuf, Stat, len_u64};
+use crate::source::{Loan, PooledBuf, Spool, Stat, len_u64};
 
 use super::{Handle, Node, Reading, Result, ScratchRoom};
 
@@ -240,6 +240,8 @@ pub struct VfsOptions {
     pub umask: u32,
     /// The memory of scratch files, of all files that are mounted.
     pub scratch: Arc<ScratchRoom>,
+    /// What is written and not saved yet, of all files that are mounted.
+    pub spool: Arc<Spool>,
     /// What is asked of a tree that is to be saved.
     pub validate: Validate,
     /// The options of the command line, for people: empty, or with `, ` in front.

@@ -109,11 +109,6 @@ impl Beside {
         })
     }
 
-    /// What their bytes are in.
-    pub(super) fn spool(&self) -> &Arc<Spool> {
-        &self.spool
-    }
-
     /// The directories that have some.
     pub(super) fn directories(&self) -> BTreeSet<Node> {
         let table = locked(&self.table);
@@ -124,11 +119,19 @@ impl Beside {
             .collect()
     }
 
-    /// Drops those of a directory. Their names.
-    pub(super) fn drop_all_in(&self, directory: Node) -> Vec<OsString> {
+    /// Has those of these directories stand in others, or drops them where there is none: these are given back, by the directory and
+    /// name that they had.
+    pub(super) fn move_all(&self, now: &HashMap<Node, Option<Node>>) -> Vec<(Node, OsString)> {
         let mut table = locked(&self.table);
-        let all = table.names.extract_if(.., |(of, _), _| *of == directory);
-        all.map(|((_, name), _)| name).collect()
+        let mut gone = Vec::new();
+        for ((directory, name), file) in std::mem::take(&mut table.names) {
+            match now.get(&directory) {
+                None => drop(table.names.insert((directory, name), file)),
+                Some(Some(directory)) => drop(table.names.insert((*directory, name), file)),
+                Some(None) => gone.push((directory, name)),
+            }
+        }
+        gone
     }
 
     /// Makes an empty file.

@@ -1,7 +1,6 @@
 //! Blocks with edits that are not saved yet, and which of them handles have open for writing.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -161,13 +160,13 @@ impl BlockSlot {
 }
 
 impl BlockEdits {
-    /// What is written goes into a temporary file in this folder, if there can be one.
-    pub(super) fn new(folder: &Path) -> Self {
+    /// What is written goes into this spool.
+    pub(super) fn new(spool: Arc<Spool>) -> Self {
         Self {
             by_block: Mutex::default(),
             slots: AtomicU64::default(),
             generation: AtomicU64::default(),
-            spool: Spool::new(folder),
+            spool,
             news: Mutex::default(),
         }
     }

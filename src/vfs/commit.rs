@@ -27,7 +27,7 @@ use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::save::{RawFailure, RawWrite, Writer};
-use crate::source::{FileSource, Source, Window};
+use crate::source::{FileSource, Source, Window, unnamed_file};
 
 /// How much of an edited block is copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -266,7 +266,8 @@ impl Vfs {
     /// A temporary file of what `write` writes.
     fn spooled(&self, write: impl FnOnce(&mut dyn Write) -> Result<(), Library>) -> Result<File> {
         let fail = |error| Library::io("the temporary file of a block", error);
-        let mut out = BufWriter::with_capacity(CHUNK, self.edits.spool.unnamed().map_err(fail)?);
+        let folder = self.saver.path.parent().unwrap_or(&self.saver.path);
+        let mut out = BufWriter::with_capacity(CHUNK, unnamed_file(folder).map_err(fail)?);
         write(&mut out)?;
         out.flush().map_err(fail)?;
         let mut file = out

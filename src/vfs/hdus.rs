@@ -88,6 +88,7 @@ mod tests {
             gid: None,
             umask: 0,
             scratch: crate::vfs::ScratchRoom::new(0),
+            spool: crate::source::Spool::new(&std::env::temp_dir()),
             validate: crate::asdf::check::Validate::Warn,
             given: String::new(),
             fits: false,

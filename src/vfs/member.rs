@@ -10,7 +10,7 @@ use super::news::News;
 use super::refresh::everything;
 use super::texts::{LeftTexts, TREE_NAME};
 use super::unsaved::say_what_is_lost;
-use super::{Vfs, locked};
+use super::{Node, State, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::Stat;
 
@@ -19,29 +19,71 @@ use crate::source::Stat;
 pub struct Remains {
     texts: Option<LeftTexts>,
     beside: Option<Beside>,
+    /// The directories under `arrays/` that these are in, with their paths: if FILE has changed, they have other numbers.
+    directories: Vec<(Node, String)>,
     news: News,
     last_save: Option<(SystemTime, String)>,
     older_text: Option<PathBuf>,
+    losses: Losses,
+}
+
+/// What the end of the mount loses of a closed FILE, a line each.
+#[derive(Debug, Clone)]
+pub struct Losses {
+    /// What was written and is not saved, as [`Vfs::unsaved`] says.
+    pub unsaved: Vec<String>,
+    /// Files that are in memory only, as [`Vfs::scratch`] says.
+    scratch: Vec<String>,
+    /// Copies of FILE's text.
+    copies: Vec<String>,
+    /// FILE's attributes when it had that text.
+    stat: Option<Stat>,
+}
+
+impl Losses {
+    /// Files that are in memory only, if FILE has these attributes now: copies of its text count once it has another one, or is gone.
+    #[must_use]
+    pub fn scratch(self, now: impl FnOnce() -> Option<Stat>) -> Vec<String> {
+        let mut files = self.scratch;
+        let same = |then: Stat| now().is_some_and(|now| now.has_bytes_of(&then));
+        if !self.copies.is_empty() && !self.stat.is_some_and(same) {
+            files.extend(self.copies);
+        }
+        files
+    }
 }
 
 impl Remains {
-    /// What was written and is not saved, as [`Vfs::unsaved`] says.
+    /// What of it the end of the mount loses.
     #[must_use]
-    pub fn unsaved(&self) -> Vec<String> {
-        self.news.unsaved()
+    pub fn losses(&self) -> Losses {
+        self.losses.clone()
     }
 
-    /// Files that are in memory only, as [`Vfs::scratch`] says.
+    /// Whether it has files that are in memory only, of users or of tools.
     #[must_use]
-    pub fn scratch(&self) -> Vec<String> {
-        let texts = self.texts.as_ref();
-        texts.map_or_else(Vec::new, LeftTexts::described)
+    pub fn has_files(&self) -> bool {
+        let files = |texts: &LeftTexts| texts.has_scratch();
+        self.texts.as_ref().is_some_and(files) || self.beside.is_some()
     }
 
-    /// To be called when the mount has ended, as [`Vfs::end`], with the path of FILE.
+    /// Drops these files, as FILE is gone: those of users, a line each.
+    pub fn drop_files(&mut self) -> Vec<String> {
+        if let Some(texts) = &mut self.texts {
+            texts.drop_scratch();
+        }
+        self.beside = None;
+        let copies = std::mem::take(&mut self.losses.copies);
+        let mut lost = std::mem::take(&mut self.losses.scratch);
+        lost.extend(copies);
+        lost
+    }
+
+    /// To be called when the mount has ended, as [`Vfs::end`], with the path of FILE and the attributes that it has.
     #[must_use]
-    pub fn end(&self, path: &dyn Display) -> bool {
-        say_what_is_lost(path, &self.scratch(), &self.unsaved())
+    pub fn end(self, path: &dyn Display, now: impl FnOnce() -> Option<Stat>) -> bool {
+        let unsaved = self.losses.unsaved.clone();
+        say_what_is_lost(path, &self.losses.scratch(now), &unsaved)
     }
 }
 
@@ -49,12 +91,21 @@ impl Vfs {
     /// Takes out what is left when this is closed, if that is anything. To be called if [`Vfs::is_at_rest`], and nothing after it.
     #[must_use]
     pub fn leave(&self) -> Option<Remains> {
+        let state = self.state();
+        let losses = Losses {
+            unsaved: self.unsaved(),
+            scratch: self.scratch(),
+            copies: locked(&self.texts).copies(),
+            stat: state.timed.then_some(state.stat),
+        };
         let remains = Remains {
             texts: locked(&self.texts).leave(),
+            directories: self.paths_beside(&state),
             beside: self.beside.leave(),
             news: std::mem::take(&mut locked(&self.edits.news)),
             last_save: locked(&self.saver.last).take(),
-            older_text: self.saver.older_text().map(Into::into),
+            older_text: self.saver.noted_text().map(Into::into),
+            losses,
         };
         let anything = remains.texts.is_some()
             || remains.beside.is_some()
@@ -70,14 +121,34 @@ impl Vfs {
             locked(&self.texts).take_up(texts);
         }
         if let Some(beside) = remains.beside {
-            self.edits.spool = Arc::clone(beside.spool());
             self.beside = beside;
-            self.drop_unreachable();
+            self.find_again(&remains.directories);
         }
         *locked(&self.edits.news) = remains.news;
         *locked(&self.saver.last) = remains.last_save;
         if let Some(path) = remains.older_text {
             self.saver.note_older_text(path);
+        }
+    }
+
+    /// The directories under `arrays/` that tools have made files in, with their paths.
+    fn paths_beside(&self, state: &State) -> Vec<(Node, String)> {
+        let directories = self.beside.directories().into_iter();
+        let below = directories.filter(|node| matches!(node, Node::ArrayDir(_)));
+        let named = below.filter_map(|node| Some((node, state.catalogue().path(node)?)));
+        named.collect()
+    }
+
+    /// Has files that tools made in these directories stand in them again.
+    fn find_again(&self, directories: &[(Node, String)]) {
+        let state = self.state();
+        let find = |path: &str| state.catalogue().directory(path);
+        let each = directories.iter();
+        let now = each.map(|(before, path)| (*before, find(path)));
+        for (directory, name) in self.beside.move_all(&now.collect()) {
+            let path = directories.iter().find(|(before, _)| *before == directory);
+            let path = path.map_or("arrays", |(_, path)| path);
+            self.say_is_gone(&format_args!("{path}/{}", name.display()));
         }
     }
 

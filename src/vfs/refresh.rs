@@ -5,6 +5,7 @@
 //! before (`ESTALE`): each state has an epoch, and so has each handle. While a block has edits that are not saved, or FILE can't
 //! be read, the state stays; its places in FILE mean nothing any more, so nothing is read by them.
 
+use std::fmt::Display;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -200,19 +201,22 @@ impl Vfs {
 
     /// Drops files that tools made beside arrays, where the tree has none any more: no name leads to them.
     pub(super) fn drop_unreachable(&self) {
-        for directory in self.beside.directories() {
-            let state = self.state();
-            let Node::ArrayDir(number) = directory else {
-                continue;
-            };
-            if state.catalogue().entries(number).is_some() {
-                continue;
-            }
-            for name in self.beside.drop_all_in(directory) {
-                let (file, name) = (self.saver.path.display(), name.display());
-                warn!("{file}: {name} is gone with its directory, which the tree no longer has");
-            }
+        let state = self.state();
+        let there = |directory: Node| match directory {
+            Node::ArrayDir(number) => state.catalogue().entries(number).map(|_| directory),
+            _ => Some(directory),
+        };
+        let directories = self.beside.directories().into_iter();
+        let now = directories.map(|directory| (directory, there(directory)));
+        for (_, name) in self.beside.move_all(&now.collect()) {
+            self.say_is_gone(&name.display());
         }
+    }
+
+    /// Says that a file beside arrays is gone.
+    pub(super) fn say_is_gone(&self, name: &dyn Display) {
+        let file = self.saver.path.display();
+        warn!("{file}: {name} is gone with its directory, which the tree no longer has");
     }
 
     /// Lets go of a tree so large that two of them would take too much memory, as another one is going to be read.

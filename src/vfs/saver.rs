@@ -216,9 +216,14 @@ impl Saver {
         let _ = self.older_text.set(path);
     }
 
+    /// The text that was noted, whether it is still there or not.
+    pub(super) fn noted_text(&self) -> Option<&Path> {
+        self.older_text.get().map(PathBuf::as_path)
+    }
+
     /// The text beside FILE that an earlier mount refused, while it is there.
     pub(super) fn older_text(&self) -> Option<&Path> {
-        let text = self.older_text.get().map(PathBuf::as_path);
+        let text = self.noted_text();
         text.filter(|path| path.symlink_metadata().is_ok())
     }
 

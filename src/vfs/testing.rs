@@ -38,6 +38,7 @@ pub(super) fn writable_with<S: Source + 'static>(
         gid: None,
         umask: 0,
         scratch: crate::vfs::ScratchRoom::new(1 << 20),
+        spool: crate::source::Spool::new(&std::env::temp_dir()),
         validate: Validate::Warn,
         given: String::new(),
         fits: false,

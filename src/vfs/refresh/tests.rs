@@ -32,6 +32,7 @@ fn options() -> VfsOptions {
         gid: None,
         umask: 0,
         scratch: crate::vfs::ScratchRoom::new(0),
+        spool: crate::source::Spool::new(&std::env::temp_dir()),
         validate: Validate::Warn,
         given: String::new(),
         fits: false,

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::{TREE_NAME, Texts};
-use crate::source::len_u64;
 
 /// What such a name begins and ends with.
 const PATTERNS: [(&str, &str); 14] = [
@@ -36,21 +35,24 @@ const RANDOM: std::ops::RangeInclusive<usize> = 6..=10;
 impl Texts {
     /// The files that hold what is nowhere else and that no editor has made, each with its length.
     pub(in crate::vfs) fn described(&self) -> Vec<String> {
-        let files = self.files_of_users();
-        files
-            .map(|(name, len)| format!("{} ({len} bytes)", name.display()))
-            .collect()
+        self.files_of_users(false)
     }
 
-    fn files_of_users(&self) -> impl Iterator<Item = (&OsStr, u64)> {
+    /// The files that hold what only FILE's text has beside them, likewise.
+    pub(in crate::vfs) fn copies(&self) -> Vec<String> {
+        self.files_of_users(true)
+    }
+
+    fn files_of_users(&self, copies: bool) -> Vec<String> {
         let files = self
             .names()
             .filter(|(name, number)| !self.is_tree(*number) && !is_made_by_editor(name));
-        files.filter_map(|(name, number)| {
+        let files = files.filter_map(|(name, number)| {
             let bytes = self.bytes(number).ok()?;
-            let counts = !bytes.is_empty() && *bytes != self.committed;
-            counts.then(|| (name, len_u64(bytes.len())))
-        })
+            let counts = !bytes.is_empty() && (*bytes == self.committed) == copies;
+            counts.then(|| format!("{} ({} bytes)", name.display(), bytes.len()))
+        });
+        files.collect()
     }
 }
 

@@ -11,8 +11,6 @@ pub(in crate::vfs) struct LeftTexts {
     texts: Texts,
     /// A hash of FILE's text.
     committed: u64,
-    /// The scratch files that are not to be lost without a word.
-    described: Vec<String>,
 }
 
 impl Texts {
@@ -28,18 +26,13 @@ impl Texts {
         if self.next == 1 {
             return None;
         }
-        let described = self.described();
         let (facts, room) = (self.of_file.clone(), Arc::clone(&self.room));
         let next = Self::new(Arc::default(), facts, room);
         let mut texts = std::mem::replace(self, next);
         let committed = hash_of(&*std::mem::take(&mut texts.committed));
         // the file is there: it has just been found
         let _ = texts.show(tree, Arc::default());
-        Some(LeftTexts {
-            texts,
-            committed,
-            described,
-        })
+        Some(LeftTexts { texts, committed })
     }
 
     /// Takes files that were left, with the text and the attributes that FILE has now.
@@ -47,7 +40,6 @@ impl Texts {
         let LeftTexts {
             mut texts,
             committed,
-            ..
         } = left;
         let epoch = texts.epoch;
         texts.of_file = self.of_file.clone();
@@ -62,8 +54,19 @@ impl Texts {
 }
 
 impl LeftTexts {
-    /// The files that hold what is nowhere else and that no editor has made, as [`Texts::described`] has them.
-    pub(in crate::vfs) fn described(&self) -> Vec<String> {
-        self.described.clone()
+    /// Whether there are others than `tree.yaml`.
+    #[must_use]
+    pub(in crate::vfs) fn has_scratch(&self) -> bool {
+        self.texts.names.len() > 1
+    }
+
+    /// Drops all others than `tree.yaml`. Numbers are not given again: the kernel knows files by them.
+    pub(in crate::vfs) fn drop_scratch(&mut self) {
+        let names = &mut self.texts.names;
+        let others = names.extract_if(.., |name, _| name != super::TREE_NAME);
+        let others: Vec<_> = others.map(|(_, number)| number).collect();
+        for number in others {
+            self.texts.drop_name(number);
+        }
     }
 }
