@@ -64,6 +64,7 @@
 mod attr;
 mod beside;
 mod block_edits;
+mod block_names;
 mod catalogue;
 mod commit;
 mod edit;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use super::news::News;
 use super::{Error, Node, Result, locked};
@@ -18,6 +18,8 @@ pub(super) struct BlockDraft {
     /// Whether it has been saved or given up: what is written now belongs in another draft. Held for reading by threads that write, and for
     /// writing by a save, so that a save has all of a write or nothing of it.
     pub(super) saved: RwLock<bool>,
+    /// Why it was given up, if it was: for each handle that has written into it.
+    pub(super) lost: Arc<OnceLock<Error>>,
 }
 
 /// What was written into a draft.
@@ -42,7 +44,13 @@ impl BlockDraft {
             overlay: Arc::new(overlay),
             written: Mutex::default(),
             saved: RwLock::new(false),
+            lost: Arc::default(),
         }
+    }
+
+    /// Whether nothing is lost with it: neither bytes that were written nor a length that `open` has set.
+    fn is_empty(&self) -> bool {
+        !self.is_touched() && self.overlay.keeps_length()
     }
 
     /// Whether something was written.
@@ -157,6 +165,24 @@ impl BlockSlot {
         let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
         block >= count && self.writers == 0 && !touched
     }
+
+    /// Ends the draft of one of `count` blocks if nothing is lost with it; whether there is none now. A thread that is about to write
+    /// finds it ended, and begins another.
+    fn end_empty(&mut self, block: usize, count: usize) -> bool {
+        let Some(draft) = &self.draft else {
+            return true;
+        };
+        let Ok(mut saved) = draft.saved.try_write() else {
+            return false;
+        };
+        *saved |= block < count && draft.is_empty();
+        let ended = *saved;
+        drop(saved);
+        if ended {
+            self.draft = None;
+        }
+        ended
+    }
 }
 
 impl BlockEdits {
@@ -189,13 +215,14 @@ impl BlockEdits {
         locked(&self.by_block).get(&block)?.draft.clone()
     }
 
-    /// Runs `change` if no block, of a file of `count`, is being edited, and lets no edit begin meanwhile; whether it ran.
+    /// Runs `change` if no block, of a file of `count`, is being edited, and lets no edit begin meanwhile; whether it ran. Drafts into
+    /// which nothing was written, as by a descriptor that was refused, are gone then.
     pub(super) fn while_none(&self, count: usize, change: impl FnOnce()) -> bool {
         let mut slots = locked(&self.by_block);
-        let edited = |(&block, slot): (&usize, &BlockSlot)| {
-            slot.draft.is_some() && !slot.is_unopened(block, count)
+        let edited = |(&block, slot): (&usize, &mut BlockSlot)| {
+            !slot.is_unopened(block, count) && !slot.end_empty(block, count)
         };
-        if slots.iter().any(edited) {
+        if slots.iter_mut().any(edited) {
             return false;
         }
         slots.retain(|&block, slot| !slot.is_unopened(block, count));

@@ -371,7 +371,7 @@ impl Vfs {
         )?;
         self.edits.removed(n);
         saved.finished()?;
-        locked(&self.edits.news).block_saved(n);
+        locked(&self.edits.news).removed(n);
         Ok(())
     }
 

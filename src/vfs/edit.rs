@@ -4,10 +4,8 @@
 //! descriptor is closed or synced, and then gone. A file that `open` emptied is not saved until something is written, so that
 //! `cat x > blocks/0.bin` does not first make the block empty.
 
-use std::ffi::OsStr;
-use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::block_edits::BlockDraft;
 use super::format::Format;
@@ -16,13 +14,11 @@ use super::kernel::Announced;
 use super::node::Node;
 use super::publish::Saved;
 use super::rewrite::Rewritten;
-use super::{
-    Error, Invalidation, Open, Reading, Result, State, Vfs, block_name, block_number, index, locked,
-};
+use super::{Error, Invalidation, Open, Reading, Result, State, Vfs, block_name, index, locked};
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec;
 use crate::error::{Error as Library, Place};
-use crate::source::{Memory, Source};
+use crate::source::Source;
 
 /// An open block or array.
 pub(super) struct DataHandle {
@@ -37,6 +33,8 @@ pub(super) struct DataHandle {
     appends: bool,
     /// Of an array that was emptied: how far it has been written since.
     pub(super) rewritten: Mutex<Option<Rewritten>>,
+    /// What becomes of the draft that it has written into: set, if that was given up.
+    lost: Mutex<Arc<OnceLock<Error>>>,
     /// Why a write to that failed, as on a full disk: then the rest is no file either.
     pub(super) failed: Mutex<Option<Box<Error>>>,
 }
@@ -54,6 +52,13 @@ impl DataHandle {
     /// Where a write goes that the kernel takes for one at `offset`; `None` for the end of what is there.
     pub(super) fn place(&self, offset: u64) -> Option<u64> {
         (!self.appends).then_some(offset)
+    }
+
+    /// That what was written through it was not given up. It is told at each flush and write from then on: a program may pass over the
+    /// first, which may be that of a process it has forked.
+    fn check_kept(&self) -> Result<()> {
+        let lost = Arc::clone(&locked(&self.lost));
+        lost.get().cloned().map_or(Ok(()), Err)
     }
 
     /// The block that a write goes to.
@@ -110,6 +115,7 @@ impl Vfs {
             appends: access.append && matches!(node, Node::Block(_)),
             rewritten: Mutex::new(None),
             failed: Mutex::new(None),
+            lost: Mutex::default(),
         };
         if !access.write {
             return Ok(handle);
@@ -259,6 +265,8 @@ impl Vfs {
         self.edit(writes.block, |draft| {
             // from here on, while there is a draft, what another program does to FILE is not shown
             self.check_current(open.node, writes)?;
+            open.check_kept()?;
+            *locked(&open.lost) = Arc::clone(&draft.lost);
             change(draft)
         })
     }
@@ -382,6 +390,11 @@ impl Vfs {
 
     /// Saves what was written, at `close` and `fsync`.
     pub(super) fn save_data(&self, open: &DataHandle) -> Result<()> {
+        open.check_kept()?;
+        self.save_edits(open)
+    }
+
+    fn save_edits(&self, open: &DataHandle) -> Result<()> {
         let writes = open.writes.as_ref();
         let Some(writes) = writes.filter(|it| self.edits.is_of(it.block, it.slot)) else {
             return Ok(());
@@ -400,13 +413,13 @@ impl Vfs {
     pub(super) fn save_block(&self, draft: &Arc<BlockDraft>) -> Result<()> {
         let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
         if *saved {
-            return Ok(());
+            return draft.lost.get().cloned().map_or(Ok(()), Err);
         }
         // if the bytes were changed in place, no thread reads any before `saved` is set
         let outcome = self.commit_block(draft, &saved);
         let announced = match &outcome {
             Ok(_) => {
-                locked(&self.edits.news).block_saved(draft.block);
+                locked(&self.edits.news).saved(draft.block, &draft.files());
                 None
             }
             Err(error @ Error::Library(Library::Stale { .. })) => {
@@ -425,7 +438,9 @@ impl Vfs {
     }
 
     /// Tells that a draft is given up. It is gone when what is given back is dropped.
-    fn give_up(&self, draft: &BlockDraft, why: &dyn Display) -> Announced<'_> {
+    fn give_up(&self, draft: &BlockDraft, why: &Error) -> Announced<'_> {
+        // the first cause is the one that counts
+        let _ = draft.lost.set(why.clone());
         self.note_loss(draft.block, &draft.files(), why);
         self.announce_block(&self.state(), draft.block)
     }
@@ -465,7 +480,7 @@ impl Vfs {
             // elements that lie aside come from no map: the last flush has saved or refused them
             (None, Some(draft)) if open.is_aside() && draft.is_touched() => self.save_block(draft),
             (None, _) if open.is_aside() => Ok(()),
-            (None, _) => self.save_data(open),
+            (None, _) => self.save_edits(open),
         };
         let announced = edited.map(|_| self.announce_block(&self.state(), block));
         let draft = self.edits.remove_writer(block, slot);
@@ -485,68 +500,9 @@ impl Vfs {
     }
 
     /// Has the kernel forget the name of a block.
-    fn tell_block_gone(&self, block: usize) {
+    pub(super) fn tell_block_gone(&self, block: usize) {
         self.kernel
             .tell(Invalidation::Entry(Node::Blocks, block_name(block)));
-    }
-
-    /// A new block at the end, which begins to exist when it is written to.
-    pub(super) fn make_block(&self, name: &OsStr) -> Result<Node> {
-        let state = self.state();
-        let layout = state.snapshot.layout();
-        let count = layout.blocks.len();
-        let n = block_number(name)
-            .filter(|&n| index(n) == count)
-            .ok_or(Error::NotPermitted(
-                "a new block gets the next free number, and nothing else can be made here",
-            ))?;
-        if layout.streamed() {
-            return Err(Error::NotPermitted("nothing can follow a streamed block"));
-        }
-        self.edits
-            .get_or_begin(count, || Some(Arc::new(Memory::new(Vec::new()))));
-        Ok(Node::Block(n))
-    }
-
-    /// Removes the last block, if no array uses it.
-    pub(super) fn remove_block(&self, name: &OsStr) -> Result<()> {
-        let state = self.state();
-        let n = index(block_number(name).ok_or(Error::NotFound)?);
-        let count = state.snapshot.layout().blocks.len();
-        if n == count && self.edits.forget_unopened(count) {
-            return Ok(());
-        }
-        if self.edits.forget_unopened(count) {
-            self.tell_block_gone(count);
-        }
-        self.commit_removal(n)
-    }
-
-    /// That block `n` is the last one, that no array uses it, and that no draft is of it or behind it.
-    pub(super) fn check_removable(&self, state: &State, n: usize) -> Result<()> {
-        let count = state.snapshot.layout().blocks.len();
-        if n >= count {
-            return Err(Error::NotFound);
-        }
-        if n.checked_add(1) != Some(count) {
-            return Err(Error::NotPermitted("only the last block can be removed"));
-        }
-        if state
-            .snapshot
-            .block_users()
-            .get(n)
-            .is_some_and(|users| !users.is_empty())
-        {
-            return Err(Error::Busy(
-                "arrays use this block: take them out of tree.yaml first",
-            ));
-        }
-        if self.edits.any_from(n) {
-            return Err(Error::Busy(
-                "the block, or a new one behind it, is being edited",
-            ));
-        }
-        Ok(())
     }
 }
 

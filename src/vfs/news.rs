@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-/// Edits that are not saved, and why, until their block is.
+use super::node::Node;
+
+/// Edits that are not saved, and why, until what they were written to is.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Why what was written into a block was given up.
@@ -11,28 +13,37 @@ pub(super) struct News {
     refusals: Lines,
 }
 
-/// Lines, each of a block, the oldest first.
+/// Lines, the oldest first.
 #[derive(Debug, Default)]
-struct Lines(VecDeque<(usize, String)>);
+struct Lines(VecDeque<Line>);
+
+/// What is said of a block.
+#[derive(Debug)]
+struct Line {
+    block: usize,
+    /// The files through which it was written, if it was.
+    files: Vec<Node>,
+    text: String,
+}
 
 impl Lines {
     /// How many are kept.
     const MAX: usize = 100;
 
-    fn add(&mut self, block: usize, line: String) {
-        self.0.retain(|(_, said)| *said != line);
-        self.0.push_back((block, line));
+    fn add(&mut self, line: Line) {
+        self.0.retain(|said| said.text != line.text);
+        self.0.push_back(line);
         if self.0.len() > Self::MAX {
             self.0.pop_front();
         }
     }
 
     fn forget(&mut self, block: usize) {
-        self.0.retain(|(of, _)| *of != block);
+        self.0.retain(|said| said.block != block);
     }
 
     fn texts(&self) -> impl Iterator<Item = &String> {
-        self.0.iter().map(|(_, line)| line)
+        self.0.iter().map(|said| &said.text)
     }
 }
 
@@ -60,23 +71,45 @@ impl News {
         self.refusals.texts()
     }
 
-    /// Notes that what was written into a block could not be saved and is gone.
-    pub(super) fn give_up(&mut self, block: usize, why: String) {
+    /// Notes that what was written into a block through these files could not be saved and is gone.
+    pub(super) fn give_up(&mut self, block: usize, files: &[Node], text: String) {
         self.refusals.forget(block);
-        self.given_up.add(block, why);
+        self.given_up.add(Line {
+            block,
+            files: files.to_vec(),
+            text,
+        });
     }
 
     /// Notes that a change of a block was refused: the process that tried knows that, but not why.
-    pub(super) fn refuse(&mut self, block: usize, why: String) {
+    pub(super) fn refuse(&mut self, block: usize, text: String) {
         // what was given up for the same reason says more
-        if !self.given_up.texts().any(|said| said.starts_with(&why)) {
+        if !self.given_up.texts().any(|said| said.starts_with(&text)) {
             self.refusals.forget(block);
-            self.refusals.add(block, why);
+            self.refusals.add(Line {
+                block,
+                files: Vec::new(),
+                text,
+            });
         }
     }
 
-    /// Notes that a block has been saved: what was refused or given up of it before is no news any more.
-    pub(super) fn block_saved(&mut self, block: usize) {
+    /// Notes that a block has been saved with what was written through these files: what was refused of it before is no news any more,
+    /// nor what was given up and has been written through the same files again.
+    pub(super) fn saved(&mut self, block: usize, files: &[Node]) {
+        let again = |said: &Line| said.files.iter().all(|file| files.contains(file));
+        let lines = &mut self.given_up.0;
+        lines.retain(|said| said.block != block || !again(said));
+        self.refusals.forget(block);
+    }
+
+    /// Notes that a block has been encoded anew, with the bytes that it had.
+    pub(super) fn encoded_anew(&mut self, block: usize) {
+        self.refusals.forget(block);
+    }
+
+    /// Notes that a block has been removed.
+    pub(super) fn removed(&mut self, block: usize) {
         self.given_up.forget(block);
         self.refusals.forget(block);
     }

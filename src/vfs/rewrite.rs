@@ -378,7 +378,7 @@ impl Vfs {
                 return Err(Error::Busy("its block is being edited"));
             }
             let done = self.commit_anew(open, writes, header, elements, &saved)?;
-            locked(&self.edits.news).block_saved(draft.block);
+            locked(&self.edits.news).saved(draft.block, &[open.node]);
             *saved = true;
             self.edits.remove(&draft, true);
             return done.finished();

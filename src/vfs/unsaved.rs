@@ -106,7 +106,7 @@ impl Vfs {
         }
         let why = format!("{}: {why}; what was written is given up", paths.join(", "));
         warn!("{why}");
-        locked(&self.edits.news).give_up(block, why);
+        locked(&self.edits.news).give_up(block, files, why);
     }
 
     /// What became of a change of a block, with a note of why it was refused if it was: an errno does not say it.

@@ -80,7 +80,7 @@ impl Vfs {
                     block,
                     choice.and_then(|choice| self.recompress(index(n), choice)),
                 )?;
-                locked(&self.edits.news).block_saved(index(n));
+                locked(&self.edits.news).encoded_anew(index(n));
                 Ok(())
             }
             _ => Err(Error::NotSupported(

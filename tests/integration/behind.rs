@@ -382,7 +382,7 @@ fn a_file_in_the_lower_layer_of_an_overlay_is_shown_as_it_is_saved() {
     let mount = Mount::new(&file.path(), &[]);
     assert_eq!(mount.read("blocks/0.bin").unwrap(), vec![1; LEN]);
     writable(&mount.path("arrays/a.bin"))
-        .write_all_at(&[9; LEN], 0)
+        .write_all_at(&vec![9; LEN], 0)
         .unwrap();
     for name in ["blocks/0.bin", "arrays/a.bin"] {
         assert!(mount.read(name).unwrap() == vec![9; LEN], "{name}");

@@ -286,3 +286,66 @@ fn the_close_of_a_part_fails_after_another_writer_has_saved() {
     assert!(refused.contains("2 bytes written of 3"), "{refused}");
     vfs.release(&part);
 }
+
+/// Another program changes FILE while a block is being edited: the first flush of two writers was told, and the other one that all was
+/// well; and so was the second flush of a single writer, as of numpy, which passes over the first.
+#[test]
+fn each_writer_is_told_at_each_flush_that_an_edit_was_given_up() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc").block(b"def"));
+    let write = Access {
+        write: true,
+        ..Access::default()
+    };
+    let open = |n| vfs.open(Node::Block(n), write).unwrap().handle;
+    let (first, second, idle) = (open(0), open(0), open(0));
+    vfs.write(&first, 0, b"A", false).unwrap();
+    vfs.write(&second, 1, b"B", false).unwrap();
+    let path = dir.path().join("a.asdf");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, [&bytes[..], b"more"].concat()).unwrap();
+    for _ in 0..2 {
+        for handle in [&first, &second] {
+            let told = vfs.flush(handle, 0);
+            let stale = matches!(told, Err(Error::Library(Library::Stale { .. })));
+            assert!(stale, "{told:?}");
+        }
+    }
+    vfs.flush(&idle, 0).unwrap();
+    // as long as the same files are not written again
+    std::fs::write(&path, &bytes).unwrap();
+    vfs.refresh_soon();
+    vfs.refresh();
+    let unsaved = || vfs.unsaved().len();
+    assert_eq!(unsaved(), 1);
+    for (n, left) in [(1, 1), (0, 0)] {
+        let handle = open(n);
+        vfs.write(&handle, 0, b"x", false).unwrap();
+        vfs.flush(&handle, 0).unwrap();
+        assert_eq!(unsaved(), left);
+    }
+    [first, second, idle].iter().for_each(|it| vfs.release(it));
+}
+
+/// It kept what another program had done to FILE from being shown, and all arrays from being read, until it was closed.
+#[test]
+fn a_descriptor_that_has_changed_nothing_keeps_nothing_from_being_shown() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let write = Access {
+        write: true,
+        ..Access::default()
+    };
+    let handle = vfs.open(Node::Block(0), write).unwrap().handle;
+    let size = Attributes {
+        size: Some(3),
+        ..Attributes::default()
+    };
+    vfs.setattr(Node::Block(0), Some(&handle), &size).unwrap();
+    let path = dir.path().join("a.asdf");
+    std::fs::write(&path, Sample::new().block(b"abcdef").bytes()).unwrap();
+    vfs.refresh_soon();
+    vfs.refresh();
+    let reader = vfs.open(Node::Block(0), Access::default()).unwrap().handle;
+    assert_eq!(read(&vfs, &reader), b"abcdef");
+    vfs.write(&handle, 0, b"x", false).unwrap_err();
+    [handle, reader].iter().for_each(|it| vfs.release(it));
+}
