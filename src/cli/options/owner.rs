@@ -5,27 +5,27 @@
 
 /// Where names have their numbers, and what prints the number of a name that is not there.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Names {
+pub(super) struct OwnerNames {
     what: &'static str,
     file: &'static str,
     command: &'static str,
 }
 
 /// The users, passwd(5).
-pub(super) const USERS: Names = Names {
+pub(super) const USERS: OwnerNames = OwnerNames {
     what: "user",
     file: "/etc/passwd",
     command: "id -u",
 };
 
 /// The groups, group(5).
-pub(super) const GROUPS: Names = Names {
+pub(super) const GROUPS: OwnerNames = OwnerNames {
     what: "group",
     file: "/etc/group",
     command: "getent group",
 };
 
-impl Names {
+impl OwnerNames {
     /// The number that is given, or that belongs to the name that is given.
     pub(super) fn number(self, given: &str) -> Result<u32, String> {
         self.number_in(given, || std::fs::read(self.file).unwrap_or_default())
