@@ -75,6 +75,7 @@ mod renewed;
 mod report;
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 
@@ -442,8 +443,12 @@ impl Collection {
     /// The value of an extended attribute, for a user.
     ///
     /// # Errors
-    /// [`Error::NoAttribute`], [`Error::NotFound`].
+    /// [`Error::NoAttribute`], [`Error::NotFound`]; [`Error::NotSupported`] of access lists, labels and the like.
     pub fn getxattr(&self, inode: Inode, name: &OsStr, user: u32) -> Result<Vec<u8>> {
+        if !name.as_bytes().starts_with(b"user.") {
+            // `ls -l` asks for access lists and labels of each file until it is told that there are none on this file system
+            return Err(Error::NotSupported("there are no attributes but user.asdf"));
+        }
         let own = self.own(inode);
         if let Some(value) = own.and_then(|many| many.attribute(inode.item, name, user)) {
             return value;

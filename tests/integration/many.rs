@@ -123,6 +123,27 @@ fn a_directory_is_mirrored_with_its_files_as_directories() {
     );
 }
 
+/// `ls -l` asked for access lists and labels of each of 100,000 files, as it was not told that the file system has none.
+#[test]
+fn access_lists_and_labels_are_not_supported() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf"]);
+    let mount = Mount::new(dir.path(), &[]);
+    for name in ["system.posix_acl_access", "security.selinux"] {
+        for path in ["", "a.asdf", "a.asdf/tree.yaml"] {
+            let found = rustix::fs::getxattr(mount.path(path), name, &mut [0; 64]);
+            assert_eq!(found, Err(Errno::OPNOTSUPP), "{name} of {path:?}");
+        }
+    }
+    assert_eq!(
+        open_files(&mount, dir.path()),
+        1,
+        "only the last was opened"
+    );
+}
+
 #[test]
 fn names_that_match_are_shown_and_only_what_is_asked_for_of_each() {
     if !can_mount() {
