@@ -404,6 +404,34 @@ pub fn decode_indexed(
     Ok((opened.framing, decoded))
 }
 
+/// Whether what is stored goes on behind its decoded bytes: a decoder of one byte more finds one. It begins at the last entry that is
+/// known, so that little is decoded again where a framing has entries.
+///
+/// # Errors
+/// [`Error::Io`] of reading `stored`.
+pub fn goes_on(
+    code: [u8; 4],
+    stored: Arc<dyn Source>,
+    decoded: &Decoded,
+    cache: &Arc<Cache>,
+) -> Result<bool> {
+    let len = decoded.len();
+    let longer = len.saturating_add(1);
+    let look = || {
+        let stream = open(code, stored, longer)?.stream;
+        let mut entries = Vec::new();
+        let known = decoded.stream().export(&mut entries);
+        let known = known.and_then(|()| stream.import(&entries));
+        let piped = Piped::new(known.unwrap_or(stream), longer, cache);
+        piped.read_exact_at(&mut [0], len)
+    };
+    match look() {
+        Ok(()) => Ok(true),
+        Err(error @ Error::Io { .. }) => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
 /// The decoded bytes of what another decoder reads.
 ///
 /// # Errors

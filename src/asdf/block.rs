@@ -89,6 +89,19 @@ impl Snapshot {
         }
     }
 
+    /// Whether what is stored of a compressed block goes on behind the bytes that its header tells of.
+    ///
+    /// # Errors
+    /// As [`Snapshot::block`]; [`Error::Io`] of reading it.
+    pub fn goes_on(&self, n: usize) -> Result<bool> {
+        let block = self.opened_block(n)?;
+        let (code, stored) = (self.header(n)?.compression, self.stored(n)?);
+        let decoded = block.compressed.as_ref();
+        decoded.map_or(Ok(false), |decoded| {
+            codec::goes_on(code, stored, decoded, &self.cache)
+        })
+    }
+
     /// The used bytes of block `n` as they are stored, as far as the file has them.
     ///
     /// # Errors

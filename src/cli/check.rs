@@ -18,7 +18,7 @@ use crate::asdf::checksum::{ChecksumState, md5};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{BlockIndex, Severity};
 use crate::asdf::text_frame::{Oddity, oddities};
-use crate::codec::{Cache, cores};
+use crate::codec::{Cache, code_text, cores};
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
 use crate::save::{self, Recovery, Refusal, Writer};
@@ -444,6 +444,17 @@ fn check_blocks(check: &Check<'_>, snapshot: &Snapshot, findings: &mut Findings<
         {
             let error = error.at(Place::Block(n));
             findings.note(verdict(&error), &error.to_string());
+            continue;
+        }
+        match snapshot.goes_on(n) {
+            Ok(true) => {
+                let (code, len) = (code_text(header.compression), header.data_size);
+                let text = format!("block {n}: the {code} stream goes on behind its {len} bytes");
+                findings.note(Verdict::Suspicious, &text);
+            }
+            Err(error @ Error::Io { .. }) => findings.note(Verdict::Damaged, &error.to_string()),
+            // what else is wrong with it is told already
+            Ok(false) | Err(_) => {}
         }
     }
 }

@@ -158,6 +158,11 @@ impl Decoded {
         first.map(|failure| failure.error.clone())
     }
 
+    /// The stream, with the entries that are known.
+    pub(super) fn stream(&self) -> Arc<dyn Stream> {
+        self.shared.stream(&self.shared.lock())
+    }
+
     /// Stores the seek index under a new key, after a save has changed the file but not this block.
     pub fn store_index_anew(&self) {
         self.shared.store_index_anew();

@@ -1,5 +1,6 @@
 use super::testing::{encoded, image};
 use super::*;
+use crate::source::Memory;
 use crate::source::refusing::Refusing;
 
 /// Decoded bytes of the recorded payloads.
@@ -78,5 +79,23 @@ fn what_the_medium_refused_once_is_forgotten() {
                 break;
             }
         }
+    }
+}
+
+#[test]
+fn what_goes_on_behind_its_length_is_told_of_every_code() {
+    for (codec, stored, len) in payloads() {
+        let code = codec.code();
+        let goes_on_behind = |len| {
+            let cache = Cache::new(32 << 20);
+            let stored: Arc<dyn Source> = Arc::new(Memory::new(stored.clone()));
+            let (_, decoded) = decode(code, Arc::clone(&stored), len, &cache)?;
+            testing::read_all(&decoded)?;
+            goes_on(code, stored, &decoded, &cache)
+        };
+        let name = code_text(code);
+        assert!(!goes_on_behind(len).unwrap(), "{name}");
+        // of some framings a length that is wrong is damage
+        assert!(goes_on_behind(len - 1).unwrap_or(true), "{name}");
     }
 }

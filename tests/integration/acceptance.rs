@@ -135,9 +135,10 @@ const SAYS: &[Typed] = &[
         "asdf-mount g.asdf m; s=0; chmod 600 m/tree.yaml || s=$?; asdf-mount -u m; [ $s != 0 ] || [ $(stat -c %a g.asdf) = 600 ]",
     ),
     (
-        "a check is silent of what is in order",
+        "a check is silent of what is in order, and finds a stream that goes on behind its end",
         "",
-        "[ -z \"$(asdf-mount --check -q g.asdf)\" ]",
+        "[ -z \"$(asdf-mount --check -q g.asdf)\" ]
+        s=0; asdf-mount --check short.asdf || s=$?; [ $s = 1 ]",
     ),
     (
         "a list is for programs too",
@@ -162,6 +163,7 @@ fn accept(typed: &[Typed]) {
         return;
     }
     let long = Sample::new("a: 1\n").block(Block::raw(&noise(64 << 20)));
+    let short = Sample::new("a: 1\n").block(Block::zlib(&noise(50_000)).data_size(49_999));
     let mut wrong = Vec::new();
     for (about, needs, script) in typed {
         if !has(about, needs.split_whitespace()) {
@@ -174,6 +176,9 @@ fn accept(typed: &[Typed]) {
         };
         write("g.asdf", &galaxy(30, 200, 300));
         write("h.asdf", &galaxy(31, 4, 3));
+        if script.contains("short.asdf") {
+            write("short.asdf", &short);
+        }
         if script.contains("big.asdf") {
             write("big.asdf", &long);
         }
