@@ -213,7 +213,7 @@ impl Collection {
         }
     }
 
-    /// Decodes only while `wanted`: a long decode must not keep a file locked when the mount has ended. The first call counts.
+    /// Decodes only while `wanted`: a long decode must not keep a file locked when the mount has ended. The last call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
         match self {
             Self::One(vfs) => vfs.decode_while(wanted),

@@ -220,7 +220,7 @@ impl Vfs {
         }
     }
 
-    /// Decodes only while `wanted`: a long decode must not keep FILE locked when the mount has ended. The first call counts.
+    /// Decodes only while `wanted`: a long decode must not keep FILE locked when the mount has ended. The last call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
         self.state().snapshot.cache().decode_while(wanted);
     }

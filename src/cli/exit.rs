@@ -91,6 +91,10 @@ pub(super) struct Failure {
     /// What, where, what to do.
     pub(super) message: String,
     /// Whether there were no descriptors left.
+    #[cfg_attr(
+        not(feature = "fuse"),
+        expect(dead_code, reason = "only a mount of many files asks")
+    )]
     pub(super) lacking: bool,
 }
 

@@ -86,7 +86,7 @@ impl Cache {
         self.next_key.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Decodes only while `wanted`; it is asked often and must be quick. The first call counts.
+    /// Decodes only while `wanted`; it is asked often and must be quick. The last call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
         self.scheduler.go_on_while(wanted);
     }

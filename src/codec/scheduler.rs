@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::num::NonZero;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub(super) struct Scheduler {
     /// Signalled when a job comes or the scheduler stops.
     called: Condvar,
     /// Tells whether the mount still needs decoded bytes. Called with `state` locked.
-    wanted: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+    wanted: RwLock<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 /// What is admitted, and what the threads that decode ahead have to do.
@@ -98,14 +98,13 @@ impl Scheduler {
             }),
             changed: Condvar::new(),
             called: Condvar::new(),
-            wanted: OnceLock::new(),
+            wanted: RwLock::new(Arc::new(|| true)),
         })
     }
 
-    /// Ends each decode at its next step once `wanted` returns false. Only the first call has an effect.
+    /// Ends each decode at its next step once `wanted` returns false. The last call counts.
     pub(super) fn go_on_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
-        // A second one would be for the same mount.
-        let _ = self.wanted.set(Box::new(wanted));
+        *self.wanted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(wanted);
     }
 
     /// Waits for a run slot for a decoder that needs `need` bytes of memory, with `granted` bytes granted before; `None` if the
@@ -242,7 +241,8 @@ impl Scheduler {
 
     /// Whether the mount still needs decoded bytes.
     fn is_wanted(&self) -> bool {
-        self.wanted.get().is_none_or(|wanted| wanted())
+        let wanted = Arc::clone(&self.wanted.read().unwrap_or_else(PoisonError::into_inner));
+        wanted()
     }
 
     /// Checks that a decoder may go on that needs so much memory.

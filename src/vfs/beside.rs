@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -46,6 +47,8 @@ pub(super) struct BesideFile {
     number: u32,
     pub(super) bytes: Arc<Overlay>,
     facts: Mutex<FileFacts>,
+    /// Whether a block or array has got its bytes, or is getting them.
+    pub(super) taken: AtomicBool,
 }
 
 impl BesideFile {
@@ -70,20 +73,47 @@ impl BesideFile {
     /// Writes bytes; a hole before them reads as zeros.
     ///
     /// # Errors
-    /// [`Error::Library`].
+    /// [`Error::Library`]; [`Library::Stale`] if a block or array has got its bytes.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_not_taken()?;
         self.bytes.write(offset, data)?;
         locked(&self.facts).mtime = SystemTime::now();
         Ok(())
     }
 
-    /// Sets what is to be changed.
-    pub(super) fn set(&self, changes: &Attributes) {
-        if let Some(size) = changes.size {
-            self.bytes.resize(size);
-        }
-        locked(&self.facts).set(changes);
+    /// Makes it as long as that.
+    ///
+    /// # Errors
+    /// [`Library::Stale`] if a block or array has got its bytes.
+    pub(super) fn resize(&self, size: u64) -> Result<()> {
+        self.check_not_taken()?;
+        self.bytes.resize(size);
+        Ok(())
     }
+
+    /// Sets what is to be changed.
+    ///
+    /// # Errors
+    /// As [`BesideFile::resize`].
+    pub(super) fn set(&self, changes: &Attributes) -> Result<()> {
+        changes.size.map_or(Ok(()), |size| self.resize(size))?;
+        locked(&self.facts).set(changes);
+        Ok(())
+    }
+
+    fn check_not_taken(&self) -> Result<()> {
+        if self.taken.load(Ordering::Relaxed) {
+            return Err(taken());
+        }
+        Ok(())
+    }
+}
+
+/// Why nothing more is written to a file that was renamed over a block or array.
+pub(super) fn taken() -> Error {
+    let why = "it was renamed over a block or array, which has the bytes that it had then: open that to write to it";
+    let why = why.to_owned();
+    Library::Stale { why }.into()
 }
 
 impl Beside {
@@ -157,6 +187,7 @@ impl Beside {
             number,
             bytes: Arc::new(Overlay::new(nothing, self.spool.part())),
             facts: Mutex::new(facts),
+            taken: AtomicBool::new(false),
         });
         table.next = next;
         table.files.insert(number, Arc::downgrade(&file));

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::edit::block_of;
 use super::node::Node;
@@ -105,19 +106,15 @@ impl Vfs {
             Rename::NoReplace if there.is_some() => return Err(Error::Exists),
             Rename::Replace | Rename::NoReplace => {}
         }
-        let bytes: Arc<dyn Source> = match file {
-            Node::Beside(number) => self.beside.file(number)?.bytes.clone(),
-            Node::Text(number) if !locked(&self.texts).is_tree(number) => Arc::new(Memory::shared(
-                Arc::clone(locked(&self.texts).bytes(number)?),
-            )),
-            _ => return Err(Error::NotPermitted("blocks and arrays keep their names")),
-        };
+        if !self.is_scratch(file) {
+            return Err(Error::NotPermitted("blocks and arrays keep their names"));
+        }
         match (taken, file) {
             (Some(node @ (Node::Block(_) | Node::Array(..))), _) => {
                 if there.is_none() {
                     self.make_block(to.1)?;
                 }
-                self.replace_data(node, &*bytes, thread)?;
+                self.take_over(node, file, thread)?;
             }
             (Some(Node::Beside(_)) | None, Node::Beside(_))
                 if matches!(to.0, Node::Blocks | Node::ArrayDir(_)) =>
@@ -134,6 +131,49 @@ impl Vfs {
             Node::Beside(_) => self.beside.unlink(from.0, from.1),
             _ => locked(&self.texts).unlink(from.1, process(thread)),
         }
+    }
+
+    /// Whether it is a file that a user or tool has made.
+    fn is_scratch(&self, file: Node) -> bool {
+        match file {
+            Node::Beside(_) => true,
+            Node::Text(number) => !locked(&self.texts).is_tree(number),
+            _ => false,
+        }
+    }
+
+    /// Has a block or array get the bytes of a file, to which nothing can be written then.
+    fn take_over(&self, node: Node, file: Node, thread: u32) -> Result<()> {
+        self.take_in_maps(file);
+        self.set_taken(file, true)?;
+        let bytes: Arc<dyn Source> = match file {
+            Node::Beside(number) => self.beside.file(number)?.bytes.clone(),
+            Node::Text(number) => {
+                let bytes = Arc::clone(locked(&self.texts).bytes(number)?);
+                Arc::new(Memory::shared(bytes))
+            }
+            _ => return Err(Error::NotFound),
+        };
+        let replaced = self.replace_data(node, &*bytes, thread);
+        replaced.or_else(|error| self.set_taken(file, false).and(Err(error)))
+    }
+
+    fn set_taken(&self, file: Node, taken: bool) -> Result<()> {
+        match file {
+            Node::Beside(number) => {
+                let file = self.beside.file(number)?;
+                file.taken.store(taken, Ordering::Relaxed);
+                Ok(())
+            }
+            Node::Text(number) => locked(&self.texts).set_taken(number, taken),
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    /// Has the kernel write what maps of a file have changed, before its bytes are read: it tells of that when it forgets its pages.
+    fn take_in_maps(&self, file: Node) {
+        self.kernel.tell(Invalidation::Pages(file));
+        self.kernel.wait_for(file);
     }
 
     /// Writes all of a block or array anew, and saves it.
@@ -188,6 +228,9 @@ impl Vfs {
         number: Number,
         named: impl FnOnce(&mut Texts) -> Result<()>,
     ) -> Result<()> {
+        if locked(&self.texts).is_open(number) {
+            self.take_in_maps(Node::Text(number));
+        }
         let mut texts = locked(&self.texts);
         match texts.to_become_tree(number)? {
             None => named(&mut texts)?,

@@ -358,6 +358,15 @@ impl Texts {
         Ok(())
     }
 
+    /// Notes whether a block or array has got the bytes of a file, or is getting them: then nothing is written to it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn set_taken(&mut self, number: Number, taken: bool) -> Result<(), Error> {
+        self.file_mut(number)?.taken = taken;
+        Ok(())
+    }
+
     /// Notes owner, mode and times that FILE has now.
     pub(super) fn note_file(&mut self, facts: FileFacts) {
         self.of_file = facts;

@@ -50,7 +50,7 @@ impl Vfs {
         let open = handle.map(|handle| &handle.open);
         if let Node::Beside(number) = node {
             let file = self.beside.file(number)?;
-            file.set(changes);
+            file.set(changes)?;
             return Ok(file.attr());
         }
         let may_change = |number| {
@@ -353,10 +353,7 @@ impl Vfs {
         }
         match &handle.open {
             Open::Text(text) => locked(&self.texts).extend(*text, end),
-            Open::Beside(file) => {
-                file.bytes.resize(file.bytes.len().max(end));
-                Ok(())
-            }
+            Open::Beside(file) => file.resize(file.bytes.len().max(end)),
             Open::Data(open) => self.noted(open.node, self.extend_data(open, end)),
             Open::Fixed(_) => Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => Err(Error::IsDirectory),

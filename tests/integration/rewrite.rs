@@ -429,3 +429,38 @@ chattr -i full";
     assert_eq!(said.stdout, "1\nabc8388608\n", "{}", said.stderr);
     assert_eq!(fs::read(&file).unwrap(), sample.bytes());
 }
+
+/// The bytes of before the map were taken, as the kernel had not been asked for its pages.
+#[test]
+fn what_a_map_has_changed_counts_when_its_file_is_renamed_over_another() {
+    const PROGRAM: &str = r"
+import mmap, os, sys
+def replace(name, data):
+    temporary = os.path.join(os.path.dirname(name), '.made.tmp')
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, len(data))
+    stored = mmap.mmap(fd, len(data))
+    os.close(fd)
+    stored[:] = data
+    os.replace(temporary, name)
+    assert stored[:] == data
+mount = sys.argv[1]
+replace(mount + '/arrays/x.bin', b'WXYZ')
+tree = open(mount + '/tree.yaml', 'rb').read()
+replace(mount + '/tree.yaml', tree.replace(b'y:', b'z:'))
+";
+    let Some(python) = python().filter(|_| can_mount()) else {
+        return;
+    };
+    let tree = [array("x", 0, "uint8", "[4]"), array("y", 1, "uint8", "[4]")];
+    let sample = Sample::new(&tree.concat());
+    let sample = sample.block(Block::raw(b"abcd")).block(Block::raw(b"efgh"));
+    let (_dir, file, mount) = writable(&sample);
+    let mut command = Command::new(&python);
+    let said = run(command.args(["-c", PROGRAM]).arg(&mount.dir));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert_eq!(mount.read("arrays/x.bin").unwrap(), b"WXYZ");
+    assert_eq!(mount.read("arrays/z.bin").unwrap(), b"efgh");
+    mount.unmount();
+    assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
+}

@@ -30,6 +30,8 @@ pub(super) struct RootFile {
     pub(super) epoch: u64,
     /// Whether it was `tree.yaml`, and open, when another program changed FILE: what its handles write is a text that is refused.
     pub(super) superseded: bool,
+    /// Whether a block or array has got its bytes, or is getting them.
+    pub(super) taken: bool,
 }
 
 impl RootFile {
@@ -43,6 +45,7 @@ impl RootFile {
             backup: false,
             epoch,
             superseded: false,
+            taken: false,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use super::{FileContent, Number, Texts};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::source::len_u64;
+use crate::vfs::beside::taken;
 use crate::vfs::{Access, Error};
 
 /// Names an open file of the root.
@@ -213,6 +214,9 @@ impl Texts {
     ) -> Result<(), Error> {
         let number = handle.number;
         let is_text = self.is_text(number);
+        if self.file(number)?.taken {
+            return Err(taken());
+        }
         let mut bytes = Arc::clone(self.own(handle)?);
         self.check_room(number, len_u64(len))?;
         self.set_draft(handle, None);
@@ -352,10 +356,26 @@ impl Texts {
                 self.set_draft(handle, None);
             }
         }
+        if unsaved.through.is_none() && !whole {
+            self.keep_as_written(unsaved);
+        }
         let shown = self.bytes(unsaved.number);
         if shown.is_ok_and(|shown| !Arc::ptr_eq(shown, text) && !self.is_unsaved(shown)) {
             // the file is there: `bytes` has just found it
             let _ = self.show(unsaved.number, Arc::clone(text));
+        }
+    }
+
+    /// Has the handles of a file that has become `tree.yaml`, with something put back in its text, go on writing to what they know.
+    fn keep_as_written(&mut self, unsaved: &Unsaved) {
+        let handles = self.open.iter_mut();
+        for (_, open) in handles.filter(|(handle, _)| handle.number == unsaved.number) {
+            open.draft = Some(TextDraft {
+                bytes: Arc::clone(&unsaved.text),
+                touched: false,
+                mapped: false,
+                refused: None,
+            });
         }
     }
 

@@ -287,3 +287,48 @@ fn a_sync_saves_what_a_map_wrote_through_another_descriptor() {
     vfs.fsync(&first).unwrap();
     assert!(!status(&vfs).contains("NOT SAVED"));
 }
+
+/// A tool renames what it has begun to write, and writes on: in FILE its text has head lines more than in the tool's file, and the rest
+/// came to lie at other places.
+#[test]
+fn what_is_written_behind_a_rename_comes_where_the_tool_has_it() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let tree = tree_with("which: first\n");
+    let begins = tree.windows(5).position(|part| part == b"%YAML").unwrap();
+    let dump = tree[begins..].to_vec();
+    let caller = Caller { uid: 0, gid: 0 };
+    let (_, next) = vfs
+        .create(Node::Root, "next".as_ref(), 0o600, caller, WRITE)
+        .unwrap();
+    vfs.write(&next.handle, 0, &dump, false).unwrap();
+    let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
+    vfs.rename(names[0], names[1], Rename::Replace, 0).unwrap();
+    assert_eq!(texts(&vfs), [tree.clone(), tree]);
+    let at = dump.windows(5).position(|part| part == b"first").unwrap();
+    vfs.write(&next.handle, at as u64, b"third", false).unwrap();
+    vfs.flush(&next.handle, 0).unwrap();
+    let third = tree_with("which: third\n");
+    assert_eq!(texts(&vfs), [third.clone(), third]);
+}
+
+/// What was written to it then went nowhere, and its close said that all was well.
+#[test]
+fn nothing_is_written_to_a_file_whose_bytes_a_block_has_got() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let caller = Caller { uid: 0, gid: 0 };
+    for (directory, name, bytes) in [(Node::Blocks, ".tmp", b"123"), (Node::Root, "x", b"456")] {
+        let made = vfs.create(directory, name.as_ref(), 0o600, caller, WRITE);
+        let handle = made.unwrap().1.handle;
+        vfs.write(&handle, 0, bytes, false).unwrap();
+        let name = (directory, name.as_ref());
+        let block = (Node::Blocks, "0.bin".as_ref());
+        vfs.rename(name, block, Rename::Replace, 0).unwrap();
+        vfs.flush(&handle, 0).unwrap();
+        let told = vfs.write(&handle, 3, b"more", false);
+        let stale = matches!(told, Err(Error::Library(Library::Stale { .. })));
+        assert!(stale, "{told:?}");
+        let open = vfs.open(Node::Block(0), Access::default()).unwrap().handle;
+        assert_eq!(read(&vfs, &open), bytes);
+        [handle, open].iter().for_each(|it| vfs.release(it));
+    }
+}
