@@ -26,15 +26,13 @@ pub(super) struct DataHandle {
     /// The epoch of what was shown when it was opened.
     epoch: u64,
     /// What it writes to, if it is open for writing.
-    pub(super) writes: Option<Writes>,
+    pub(super) writes: Option<Box<Writes>>,
     /// What it reads from, with the generation of the edits that it was made at.
     source: Mutex<Option<(u64, Arc<dyn Source>)>>,
     /// Whether it writes behind what is there, where the kernel need not know the end of.
     appends: bool,
     /// Of an array that was emptied: how far it has been written since.
     pub(super) rewritten: Mutex<Option<Rewritten>>,
-    /// What becomes of the draft that it has written into: set, if that was given up.
-    lost: Mutex<Arc<OnceLock<Error>>>,
     /// Why a write to that failed, as on a full disk: then the rest is no file either.
     pub(super) failed: Mutex<Option<Box<Error>>>,
 }
@@ -46,6 +44,8 @@ pub(super) struct Writes {
     slot: u64,
     /// What was shown when it was opened.
     opened: Arc<State>,
+    /// What becomes of the draft that it has written into: set, if that was given up.
+    lost: Mutex<Arc<OnceLock<Error>>>,
 }
 
 impl DataHandle {
@@ -57,13 +57,16 @@ impl DataHandle {
     /// That what was written through it was not given up. It is told at each flush and write from then on: a program may pass over the
     /// first, which may be that of a process it has forked.
     fn check_kept(&self) -> Result<()> {
-        let lost = Arc::clone(&locked(&self.lost));
+        let Some(writes) = &self.writes else {
+            return Ok(());
+        };
+        let lost = Arc::clone(&locked(&writes.lost));
         lost.get().cloned().map_or(Ok(()), Err)
     }
 
     /// The block that a write goes to.
     fn writes(&self) -> Result<&Writes> {
-        self.writes.as_ref().ok_or(Error::ReadOnly(
+        self.writes.as_deref().ok_or(Error::ReadOnly(
             "inline and external arrays: edit tree.yaml, or the other file",
         ))
     }
@@ -105,17 +108,19 @@ impl Vfs {
         let handle = DataHandle {
             node,
             epoch: state.epoch,
-            writes: block.map(|block| Writes {
-                block,
-                // from here on, `forget_unopened` leaves a new block alone
-                slot: self.edits.add_writer(block),
-                opened: Arc::clone(state),
+            writes: block.map(|block| {
+                Box::new(Writes {
+                    block,
+                    // from here on, `forget_unopened` leaves a new block alone
+                    slot: self.edits.add_writer(block),
+                    opened: Arc::clone(state),
+                    lost: Mutex::default(),
+                })
             }),
             source: Mutex::default(),
             appends: access.append && matches!(node, Node::Block(_)),
             rewritten: Mutex::new(None),
             failed: Mutex::new(None),
-            lost: Mutex::default(),
         };
         if !access.write {
             return Ok(handle);
@@ -266,7 +271,7 @@ impl Vfs {
             // from here on, while there is a draft, what another program does to FILE is not shown
             self.check_current(open.node, writes)?;
             open.check_kept()?;
-            *locked(&open.lost) = Arc::clone(&draft.lost);
+            *locked(&writes.lost) = Arc::clone(&draft.lost);
             change(draft)
         })
     }
@@ -395,7 +400,7 @@ impl Vfs {
     }
 
     fn save_edits(&self, open: &DataHandle) -> Result<()> {
-        let writes = open.writes.as_ref();
+        let writes = open.writes.as_deref();
         let Some(writes) = writes.filter(|it| self.edits.is_of(it.block, it.slot)) else {
             return Ok(());
         };
@@ -463,7 +468,7 @@ impl Vfs {
     /// The end of a handle. That of the last writer of a block saves what a map wrote, and gives up what can't be saved; before that,
     /// a draft may hold what another writer has not finished.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
-        let Some(Writes { block, slot, .. }) = open.writes else {
+        let Some(&Writes { block, slot, .. }) = open.writes.as_deref() else {
             return Ok(());
         };
         if self.edits.leave_to_others(block, slot) {

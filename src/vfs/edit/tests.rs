@@ -323,7 +323,9 @@ fn each_writer_is_told_at_each_flush_that_an_edit_was_given_up() {
         vfs.flush(&handle, 0).unwrap();
         assert_eq!(unsaved(), left);
     }
-    [first, second, idle].iter().for_each(|it| vfs.release(it));
+    for handle in [first, second, idle] {
+        vfs.release(&handle);
+    }
 }
 
 /// It kept what another program had done to FILE from being shown, and all arrays from being read, until it was closed.
@@ -347,5 +349,7 @@ fn a_descriptor_that_has_changed_nothing_keeps_nothing_from_being_shown() {
     let reader = vfs.open(Node::Block(0), Access::default()).unwrap().handle;
     assert_eq!(read(&vfs, &reader), b"abcdef");
     vfs.write(&handle, 0, b"x", false).unwrap_err();
-    [handle, reader].iter().for_each(|it| vfs.release(it));
+    for handle in [handle, reader] {
+        vfs.release(&handle);
+    }
 }

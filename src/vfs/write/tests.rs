@@ -329,6 +329,8 @@ fn nothing_is_written_to_a_file_whose_bytes_a_block_has_got() {
         assert!(stale, "{told:?}");
         let open = vfs.open(Node::Block(0), Access::default()).unwrap().handle;
         assert_eq!(read(&vfs, &open), bytes);
-        [handle, open].iter().for_each(|it| vfs.release(it));
+        for handle in [handle, open] {
+            vfs.release(&handle);
+        }
     }
 }
