@@ -276,7 +276,6 @@ fn mount(
         allow_other: options.allow_other,
         allow_root: options.allow_root,
         auto_unmount: options.auto_unmount,
-        kernel: options.kernel.clone(),
         threads: options.threads.unwrap_or(THREADS),
     };
     check_device()?;

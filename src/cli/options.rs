@@ -194,8 +194,6 @@ pub(crate) struct Options {
     pub(crate) fsname: Option<String>,
     /// `subtype=`
     pub(crate) subtype: String,
-    /// Options for the kernel.
-    pub(crate) kernel: Vec<String>,
     /// All of them as they were given, for people: empty, or with `, ` in front.
     pub(crate) given: String,
 }
@@ -239,7 +237,6 @@ impl Default for Options {
             on_refuse: None,
             fsname: None,
             subtype: "asdf-mount".to_owned(),
-            kernel: Vec::new(),
             given: String::new(),
         }
     }
@@ -339,7 +336,8 @@ impl Options {
             ("on-refuse", Some(text)) if !text.is_empty() => self.on_refuse = Some(text.to_owned()),
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
-            ("sync" | "async" | "dirsync", None) => self.kernel.push(name.to_owned()),
+            // a save is on disk when it returns; the kernel would sync, and so save, each write of a file by itself
+            ("sync" | "async" | "dirsync", None) => {}
             (name, value) if is_ignored(name, value) => {}
             _ => return Err(table::unknown(name, value)),
         }

@@ -167,9 +167,6 @@ fn mount(
     let mut flags =
         MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::NOATIME;
     flags.set(MountFlags::RDONLY, options.read_only);
-    let asked = |wanted: &str| options.kernel.iter().any(|option| option == wanted);
-    flags.set(MountFlags::SYNCHRONOUS, asked("sync"));
-    flags.set(MountFlags::DIRSYNC, asked("dirsync"));
     let kind = format!("fuse.{}", options.subtype);
     match rustix::mount::mount(
         options.fsname.as_str(),

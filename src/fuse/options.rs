@@ -21,8 +21,6 @@ pub struct MountOptions {
     pub allow_root: bool,
     /// Unmount when the daemon dies.
     pub auto_unmount: bool,
-    /// Options of the kernel that are passed on as they are.
-    pub kernel: Vec<String>,
     /// Threads that serve requests.
     pub threads: usize,
 }
@@ -58,12 +56,6 @@ impl MountOptions {
         if self.auto_unmount {
             out.push(MountOption::AutoUnmount);
         }
-        out.extend(self.kernel.iter().map(|option| match option.as_str() {
-            "sync" => MountOption::Sync,
-            "async" => MountOption::Async,
-            "dirsync" => MountOption::DirSync,
-            _ => MountOption::CUSTOM(option.clone()),
-        }));
         out
     }
 }
