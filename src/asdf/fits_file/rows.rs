@@ -515,7 +515,7 @@ mod tests {
             for row in 0..rows {
                 for byte in 0..bytes {
                     let within = byte % u64::from(size);
-                    let from = if swap { byte - 2 * within + u64::from(size) - 1 } else { byte };
+                    let from = if swap { byte + u64::from(size) - 1 - 2 * within } else { byte };
                     let mut value = numbers[(row * record + before + from) as usize];
                     if flip && within == 0 {
                         value ^= SIGN;
