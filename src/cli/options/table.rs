@@ -160,10 +160,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
     flag("auto_unmount", "unmount when the daemon dies"),
     option("fsname", "NAME", "x", "source in /proc/mounts [FILE]"),
     option("subtype", "NAME", "x", "type in /proc/mounts [asdf-mount]"),
-    flag(
-        "sync",
-        "changes nothing, as async and dirsync: what is closed is on disk",
-    ),
+    flag("sync", "changes nothing, as async and dirsync"),
 ];
 
 const fn flag(name: &'static str, text: &'static str) -> MountOption {
