@@ -208,6 +208,14 @@ class Reference:
     def text_saved(self, text):
         self.committed, self.pending, self.rejected = text, None, []
 
+    def show_saved(self, file, text):
+        """The file shows FILE's text now, unless it shows what another descriptor has written and not saved."""
+        by = file.shown_by
+        unsaved = by in file.handles and by.touched and by.draft is not None
+        if not unsaved and file.data != text:
+            file.data, file.shown_by = text, None
+            file.muddled = time.monotonic() + KEPT
+
     def text_refused(self, text, shown, stale=False):
         self.rejected = [text]
         if shown and not stale:
@@ -228,6 +236,7 @@ class Reference:
         if want == OK:
             self.text_saved(text)
             handle.draft = None
+            self.show_saved(handle.file, text)
         else:
             self.text_refused(text, True, want == errno.ESTALE)
             handle.refused = (text, self.committed, want)
