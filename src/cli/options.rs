@@ -336,8 +336,6 @@ impl Options {
             ("on-refuse", Some(text)) if !text.is_empty() => self.on_refuse = Some(text.to_owned()),
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
-            // a save is on disk when it returns; the kernel would sync, and so save, each write of a file by itself
-            ("sync" | "async" | "dirsync", None) => {}
             (name, value) if is_ignored(name, value) => {}
             _ => return Err(table::unknown(name, value)),
         }
@@ -387,7 +385,11 @@ impl Options {
 
 /// Options that fstab, `mount(8)` and libfuse's helper give to everybody, or that are always on.
 fn is_ignored(name: &str, value: Option<&str>) -> bool {
-    const FLAGS: [&str; 21] = [
+    const FLAGS: [&str; 24] = [
+        // a save is on disk when it returns; the kernel would sync, and so save, each write of a file by itself
+        "sync",
+        "async",
+        "dirsync",
         "_netdev",
         "nofail",
         "noauto",
