@@ -35,7 +35,7 @@
 //! | Lock | Guards |
 //! |---|---|
 //! | `Saver::compared` (try) | when FILE was last compared with the state; one thread compares |
-//! | `BlockDraft::saved` | read: a change of the draft; write: its save, after which it counts no more |
+//! | `BlockDraft::saved` (try under `by_block`) | read: a change of the draft; write: its save or end, after which it counts no more |
 //! | `Saver::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
 //! | `Saver::stored` | read: stored bytes are read by the places of a state; write: a save changes some in place. Not reentrant |
 //! | `DataHandle::rewritten`, `DataHandle::source` | how far an emptied array is written again; the source that a handle reads |
@@ -45,7 +45,7 @@
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files something was written into a draft, and why it was refused |
-//! | `Beside::table`, `BesideFile::facts`, `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
 //! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most |
 //!
 //! Threads of a mount:
