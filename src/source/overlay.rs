@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Source, SpoolFile, checked_end, len_u64};
+use super::{Source, SpoolFile, checked_end, each_piece, len_u64};
 use crate::error::{Error, Place, Result};
+
+/// Bytes that are copied at a time from one overlay to another.
+const COPIED: usize = 1 << 20;
 
 /// A source with edits. Memory grows with the number of separate pieces that were written, never with their bytes.
 pub struct Overlay {
@@ -72,6 +75,33 @@ impl Overlay {
             .map_err(|cause| Error::io("writing to the temporary file of an edit", cause))?;
         edits.add(offset, end);
         edits.len = edits.len.max(end);
+        Ok(())
+    }
+
+    /// Takes over what was written into `other`, at the same offsets: by renaming it if nothing has been written here, else by copying,
+    /// and after an error only some of it may be here. `other` is of no use then.
+    ///
+    /// # Errors
+    /// As [`Overlay::write`]; [`Error::Io`] of reading.
+    pub fn take(&self, other: &Self) -> Result<()> {
+        let mut edits = self.write_edits();
+        if edits.pieces.is_empty() {
+            let mut from = other.write_edits();
+            std::mem::swap(&mut edits.pieces, &mut from.pieces);
+            std::mem::swap(&mut edits.written, &mut from.written);
+            let end = edits.pieces.last_key_value().map_or(0, |(_, &end)| end);
+            edits.len = edits.len.max(end);
+            return Ok(());
+        }
+        drop(edits);
+        let pieces = other.read_edits().pieces.clone();
+        for (mut at, end) in pieces {
+            each_piece(other, at..end, COPIED, |piece| {
+                self.write(at, piece)?;
+                at = at.saturating_add(len_u64(piece.len()));
+                Ok(())
+            })?;
+        }
         Ok(())
     }
 
@@ -267,6 +297,32 @@ mod tests {
                 rebuilt[range.clone()].copy_from_slice(&model[range]);
             }
             prop_assert_eq!(rebuilt, model);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_over_lies_on_top(
+            base in prop::collection::vec(1u8.., 0..50),
+            first in prop::collection::vec((0usize..60, prop::collection::vec(1u8.., 0..20)), 0..6),
+            second in prop::collection::vec((0usize..60, prop::collection::vec(1u8.., 0..20)), 0..6),
+        ) {
+            let mut model = base.clone();
+            let spool = Spool::new(&std::env::temp_dir());
+            let overlay = Overlay::new(Arc::new(Memory::new(base)), spool.part());
+            let other = Overlay::new(Arc::new(Memory::new(Vec::new())), spool.part());
+            other.resize(overlay.len());
+            let pieces = first.iter().map(|it| (it, &overlay)).chain(second.iter().map(|it| (it, &other)));
+            for ((at, data), to) in pieces {
+                to.write(*at as u64, data).unwrap();
+                if !data.is_empty() {
+                    model.resize(model.len().max(at + data.len()), 0);
+                    model[*at..at + data.len()].copy_from_slice(data);
+                }
+            }
+            overlay.take(&other).unwrap();
+            model.resize(model.len().max(overlay.len() as usize), 0);
+            prop_assert_eq!(read_all(&overlay, 1000).unwrap(), model);
         }
     }
 

@@ -27,14 +27,8 @@ pub(super) struct BlockDraft {
 struct Written {
     /// The files that it was written through; none while only `open` has emptied the block.
     files: HashSet<Node>,
-    /// How many times a file that was emptied has begun to be written again.
-    parts: usize,
-    /// Whether anything else was written.
-    others: bool,
     /// Why it could not be saved, if nothing was written since: the process that asked was told.
     refused: Option<Error>,
-    /// Files of which only a part was written, and why that was refused: it is not to be saved with what others write.
-    spoilt: HashMap<Node, Error>,
 }
 
 impl BlockDraft {
@@ -58,19 +52,15 @@ impl BlockDraft {
         !locked(&self.written).files.is_empty()
     }
 
+    /// Whether something was written through a file.
+    pub(super) fn is_written_through(&self, file: Node) -> bool {
+        locked(&self.written).files.contains(&file)
+    }
+
     /// Notes that something was written through a file.
     pub(super) fn touch(&self, file: Node) {
         let mut written = locked(&self.written);
         written.files.insert(file);
-        written.others = true;
-        written.refused = None;
-    }
-
-    /// The same of a file that was emptied and is being written again; whether these are its `first` bytes.
-    pub(super) fn touch_part(&self, file: Node, first: bool) {
-        let mut written = locked(&self.written);
-        written.files.insert(file);
-        written.parts = written.parts.saturating_add(first.into());
         written.refused = None;
     }
 
@@ -90,27 +80,6 @@ impl BlockDraft {
     /// Why it could not be saved, if nothing was written since.
     pub(super) fn refusal(&self) -> Option<Error> {
         locked(&self.written).refused.clone()
-    }
-
-    /// Notes that a part of a file was written and refused: the draft can't be saved until all of the file is written.
-    pub(super) fn spoil(&self, file: Node, why: &Error) {
-        locked(&self.written).spoilt.insert(file, why.clone());
-    }
-
-    /// Notes that all of a file has been written.
-    pub(super) fn mend(&self, file: Node) {
-        locked(&self.written).spoilt.remove(&file);
-    }
-
-    /// Why it can't be saved, if a part of a file was written into it and refused.
-    pub(super) fn spoilt(&self) -> Option<Error> {
-        locked(&self.written).spoilt.values().next().cloned()
-    }
-
-    /// Whether it holds nothing but one such part: no edit of another writer is lost with it.
-    pub(super) fn is_refused_part(&self) -> bool {
-        let written = locked(&self.written);
-        !written.spoilt.is_empty() && written.parts == 1 && !written.others
     }
 
     /// The files that it was written through.

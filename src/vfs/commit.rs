@@ -129,7 +129,6 @@ impl Vfs {
         draft: &BlockDraft,
         _saved: &RwLockWriteGuard<'_, bool>,
     ) -> Result<Saved<'_>> {
-        draft.spoilt().map_or(Ok(()), Err)?;
         let (mut writer, state) = self.begin_save()?;
         let n = draft.block;
         let len = draft.overlay.len();

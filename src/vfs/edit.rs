@@ -5,7 +5,7 @@
 //! `cat x > blocks/0.bin` does not first make the block empty.
 
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockWriteGuard};
 
 use super::block_edits::BlockDraft;
 use super::format::Format;
@@ -33,8 +33,6 @@ pub(super) struct DataHandle {
     appends: bool,
     /// Of an array that was emptied: how far it has been written since.
     pub(super) rewritten: Mutex<Option<Rewritten>>,
-    /// Why a write to that failed, as on a full disk: then the rest is no file either.
-    pub(super) failed: Mutex<Option<Box<Error>>>,
 }
 
 /// What a handle writes to.
@@ -45,7 +43,7 @@ pub(super) struct Writes {
     /// What was shown when it was opened.
     opened: Arc<State>,
     /// What becomes of the draft that it has written into: set, if that was given up.
-    lost: Mutex<Arc<OnceLock<Error>>>,
+    pub(super) lost: Mutex<Arc<OnceLock<Error>>>,
 }
 
 impl DataHandle {
@@ -65,7 +63,7 @@ impl DataHandle {
     }
 
     /// The block that a write goes to.
-    fn writes(&self) -> Result<&Writes> {
+    pub(super) fn writes(&self) -> Result<&Writes> {
         self.writes.as_deref().ok_or(Error::ReadOnly(
             "inline and external arrays: edit tree.yaml, or the other file",
         ))
@@ -120,7 +118,6 @@ impl Vfs {
             source: Mutex::default(),
             appends: access.append && matches!(node, Node::Block(_)),
             rewritten: Mutex::new(None),
-            failed: Mutex::new(None),
         };
         if !access.write {
             return Ok(handle);
@@ -131,7 +128,7 @@ impl Vfs {
             // made, not written to, and closed meanwhile
             Err(Error::NotFound)
         } else if access.truncate {
-            self.empty_data(&handle)
+            self.empty_data(state, &handle)
         } else {
             Ok(())
         };
@@ -143,9 +140,9 @@ impl Vfs {
     }
 
     /// What `open` with `O_TRUNC` does: a block is empty until it is written to, an array is to be written anew.
-    fn empty_data(&self, handle: &DataHandle) -> Result<()> {
-        if let Node::Array(_, format) = handle.node {
-            *locked(&handle.rewritten) = Some(Rewritten::nothing(format));
+    fn empty_data(&self, state: &State, handle: &DataHandle) -> Result<()> {
+        if let Some(nothing) = self.nothing_of(state, handle.node)? {
+            *locked(&handle.rewritten) = Some(nothing);
             return Ok(());
         }
         self.change(handle, |draft| {
@@ -223,6 +220,9 @@ impl Vfs {
         open: &DataHandle,
         reading: &Reading<'_>,
     ) -> Result<Arc<dyn Source>> {
+        if let Some(rewritten) = self.rewritten_source(open)? {
+            return Ok(rewritten);
+        }
         let mut current = locked(&open.source);
         // before the state: what is made of a state that is about to change is made anew
         let generation = self.edits.generation();
@@ -322,7 +322,14 @@ impl Vfs {
         open: &DataHandle,
         offset: Option<u64>,
         data: &[u8],
+        mapped: bool,
     ) -> Result<()> {
+        let writes = open.writes()?;
+        if let Some(at) = offset
+            && let Some(written) = self.rewrite(open, writes, at, data, mapped)
+        {
+            return written;
+        }
         self.change(open, |draft| {
             let offset = offset.unwrap_or_else(|| draft.overlay.len());
             match open.node {
@@ -343,9 +350,7 @@ impl Vfs {
                 draft.resize(node, size);
                 Ok(())
             }),
-            (_, Some(Open::Data(open))) => {
-                self.change(open, |draft| self.resize_array(open, draft, size))
-            }
+            (_, Some(Open::Data(open))) => self.resize_array(open, size),
             (Node::Block(n), _) => self.resize_by_path(index(n), size),
             _ => self.check_size(node, size..=size),
         }
@@ -404,13 +409,13 @@ impl Vfs {
         let Some(writes) = writes.filter(|it| self.edits.is_of(it.block, it.slot)) else {
             return Ok(());
         };
-        if let Some(saved) = self.save_aside(open, writes) {
+        if let Some(saved) = self.save_rewritten(open, writes) {
             return self.noted(open.node, saved);
         }
         let draft = self.edits.get(writes.block);
-        let draft = draft.filter(|draft| draft.is_touched() || open.failure().is_some());
-        let whole = self.check_part(open, draft.as_deref());
-        let saved = whole.and_then(|()| draft.map_or(Ok(()), |draft| self.save_block(&draft)));
+        // not what others write through other files, who may be half-way; what maps of this one change comes through any of its handles
+        let draft = draft.filter(|draft| draft.is_written_through(open.node));
+        let saved = draft.map_or(Ok(()), |draft| self.save_block(&draft));
         self.noted(open.node, saved)
     }
 
@@ -420,26 +425,57 @@ impl Vfs {
         if *saved {
             return draft.lost.get().cloned().map_or(Ok(()), Err);
         }
+        self.save_held(draft, &mut saved)
+    }
+
+    /// The same with the lock of the draft.
+    pub(super) fn save_held(
+        &self,
+        draft: &Arc<BlockDraft>,
+        saved: &mut RwLockWriteGuard<'_, bool>,
+    ) -> Result<()> {
         // if the bytes were changed in place, no thread reads any before `saved` is set
-        let outcome = self.commit_block(draft, &saved);
-        let announced = match &outcome {
+        let outcome = self.commit_block(draft, saved);
+        match &outcome {
             Ok(_) => {
                 locked(&self.edits.news).saved(draft.block, &draft.files());
-                None
+                self.end_draft(draft, saved, None);
             }
             Err(error @ Error::Library(Library::Stale { .. })) => {
                 self.refresh_soon();
-                Some(self.give_up(draft, error))
+                self.end_draft(draft, saved, Some(error));
             }
-            Err(error) => {
-                draft.refuse(error.clone());
-                return outcome.and_then(Saved::finished);
+            Err(error) => draft.refuse(error.clone()),
+        }
+        outcome.and_then(Saved::finished)
+    }
+
+    /// Runs `change` with the draft of a block, begun if there is none, while no other thread changes it.
+    pub(super) fn alone<T>(
+        &self,
+        block: usize,
+        change: impl FnOnce(&Arc<BlockDraft>, &mut RwLockWriteGuard<'_, bool>) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let draft = self.draft(block)?;
+            let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
+            if !*saved {
+                return change(&draft, &mut saved);
             }
-        };
-        *saved = true;
+        }
+    }
+
+    /// Ends a draft, which was saved or, for a reason, given up.
+    pub(super) fn end_draft(
+        &self,
+        draft: &Arc<BlockDraft>,
+        saved: &mut RwLockWriteGuard<'_, bool>,
+        given_up: Option<&Error>,
+    ) {
+        let announced = given_up.map(|why| self.give_up(draft, why));
+        **saved = true;
         self.edits.remove(draft, true);
         drop(announced);
-        outcome.and_then(Saved::finished)
     }
 
     /// Tells that a draft is given up. It is gone when what is given back is dropped.
@@ -450,21 +486,6 @@ impl Vfs {
         self.announce_block(&self.state(), draft.block)
     }
 
-    /// Gives up what was written through a handle of which the writer is told that it has failed.
-    pub(super) fn abandon(&self, open: &DataHandle, why: &Error) {
-        let block = open.writes.as_ref().map(|writes| writes.block);
-        let Some(draft) = block.and_then(|block| self.edits.get(block)) else {
-            return;
-        };
-        let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
-        if !*saved {
-            let announced = self.give_up(&draft, why);
-            *saved = true;
-            self.edits.remove(&draft, true);
-            drop(announced);
-        }
-    }
-
     /// The end of a handle. That of the last writer of a block saves what a map wrote, and gives up what can't be saved; before that,
     /// a draft may hold what another writer has not finished.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
@@ -472,7 +493,6 @@ impl Vfs {
             return Ok(());
         };
         if self.edits.leave_to_others(block, slot) {
-            self.abandon_parts(open, block);
             self.kernel.tell(Invalidation::Pages(open.node));
             return Ok(());
         }
@@ -480,12 +500,15 @@ impl Vfs {
         let edited = self.edits.get(block);
         // what was refused is not saved later, when its writer takes it for lost
         let refused = edited.as_ref().and_then(|draft| draft.refusal());
-        let saved = match (refused, edited.as_ref()) {
+        // nor are elements that the last flush has refused
+        let touched = edited.as_ref().filter(|draft| draft.is_touched());
+        let saved = match (refused, touched) {
             (Some(error), _) => Err(error),
-            // elements that lie aside come from no map: the last flush has saved or refused them
-            (None, Some(draft)) if open.is_aside() && draft.is_touched() => self.save_block(draft),
-            (None, _) if open.is_aside() => Ok(()),
-            (None, _) => self.save_edits(open),
+            (None, Some(draft)) => {
+                let saved = self.save_block(draft);
+                self.noted(open.node, saved)
+            }
+            (None, None) => Ok(()),
         };
         let announced = edited.map(|_| self.announce_block(&self.state(), block));
         let draft = self.edits.remove_writer(block, slot);

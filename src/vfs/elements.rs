@@ -9,10 +9,10 @@ use super::block_edits::BlockDraft;
 use super::edit::{DataHandle, fixed_size};
 use super::format::Format;
 use super::node::Node;
-use super::{Error, Result, State, Vfs, locked};
+use super::{Error, Result, State, Vfs};
 use crate::asdf::scatter::scatter;
 use crate::error::Place;
-use crate::source::{Source, len_u64};
+use crate::source::{Overlay, Source, len_u64};
 
 /// Zeros that are written at a time over what was emptied.
 const ZEROS: usize = 64 << 10;
@@ -28,10 +28,6 @@ impl Vfs {
         let Node::Array(number, format) = open.node else {
             return Err(Error::NotFound);
         };
-        if let Some(rewritten) = locked(&open.rewritten).as_mut() {
-            let written = self.rewrite(rewritten, (number, format), draft, offset, data);
-            return written.inspect_err(|error| open.note_failure(error));
-        }
         let state = self.state();
         let header = format.header_len(&state.snapshot, state.array_index(number)?)?;
         let data = self.skip_header(open, header, offset, data)?;
@@ -41,7 +37,11 @@ impl Vfs {
         if end.is_none_or(|end| end > len) {
             return Err(fixed_size());
         }
-        put(&state, number, format, draft, at, data)?;
+        let put = put(&state, number, format, &draft.overlay, at, data);
+        if put.is_err() && !draft.overlay.keeps_length() {
+            return Err(Error::Busy("its block is being given another length"));
+        }
+        put?;
         draft.touch(open.node);
         Ok(())
     }
@@ -73,17 +73,16 @@ impl Vfs {
     }
 }
 
-/// Puts bytes where the elements of an array are, from byte `at` of them on.
+/// Puts bytes where the elements of an array are in its block, from byte `at` of them on.
 pub(super) fn put(
     state: &State,
     number: u32,
     format: Format,
-    draft: &BlockDraft,
+    overlay: &Overlay,
     at: u64,
     data: &[u8],
 ) -> Result<()> {
     let array = state.array(number)?;
-    let overlay = &draft.overlay;
     let i = state.array_index(number)?;
     let view = state.snapshot.array_view(i, overlay.len())?;
     if format.is_fortran(array) {
@@ -100,7 +99,7 @@ pub(super) fn put_zeros(
     state: &State,
     number: u32,
     format: Format,
-    draft: &BlockDraft,
+    overlay: &Overlay,
     range: Range<u64>,
 ) -> Result<()> {
     let zeros = vec![0; ZEROS];
@@ -108,7 +107,7 @@ pub(super) fn put_zeros(
     while at < range.end {
         let len = usize::try_from(range.end.saturating_sub(at)).map_or(ZEROS, |n| n.min(ZEROS));
         let zeros = zeros.get(..len).unwrap_or_default();
-        put(state, number, format, draft, at, zeros)?;
+        put(state, number, format, overlay, at, zeros)?;
         at = at.saturating_add(len_u64(len));
     }
     Ok(())

@@ -8,9 +8,9 @@ use super::edit::block_of;
 use super::node::Node;
 use super::process::process;
 use super::texts::{Number, TREE_NAME, Texts};
-use super::write::{CHUNK, check_root_name};
-use super::{Access, Attr, Error, Invalidation, Open, Rename, Result, Vfs, locked};
-use crate::source::{Memory, Source, len_u64};
+use super::write::{check_root_name, copy};
+use super::{Access, Attr, Error, Invalidation, Rename, Result, Vfs, locked};
+use crate::source::{Memory, Source};
 
 impl Vfs {
     /// Gives a file of the root another name there.
@@ -184,41 +184,42 @@ impl Vfs {
         let block = block_of(&self.state(), node);
         if let Some(block) = block {
             self.check_room_for(block, bytes.len())?;
-            if self
-                .edits
-                .get(block)
-                .is_some_and(|draft| draft.is_touched())
-            {
-                return Err(Error::Busy("its block is being edited"));
-            }
         }
         let access = Access {
             write: true,
-            truncate: true,
+            truncate: matches!(node, Node::Array(..)),
             append: false,
             pid: thread,
         };
         let handle = self.open_node(node, access)?.handle;
-        let copy = || {
-            let mut buffer = vec![0; CHUNK];
-            let mut at = 0;
-            while at < bytes.len() {
-                let left = usize::try_from(bytes.len().saturating_sub(at));
-                let len = left.map_or(CHUNK, |left| left.min(CHUNK));
-                let chunk = buffer.get_mut(..len).unwrap_or_default();
-                bytes.read_exact_at(chunk, at)?;
-                self.write(&handle, at, chunk, false)?;
-                at = at.saturating_add(len_u64(len));
-            }
-            self.fsync(&handle)
+        let replaced = match (node, block) {
+            (Node::Block(_), Some(block)) => self.replace_block(node, block, bytes),
+            _ => copy(bytes, |at, chunk| {
+                self.write(&handle, at, chunk, false).map(drop)
+            })
+            .and_then(|()| self.fsync(&handle)),
         };
-        let copied = copy();
-        if let (Err(error), Open::Data(open)) = (&copied, &handle.open) {
-            // or the end of the handle saves as much as was copied
-            self.abandon(open, error);
-        }
         self.release(&handle);
-        copied
+        replaced
+    }
+
+    /// The same of a block, which no other thread changes meanwhile.
+    fn replace_block(&self, node: Node, block: usize, bytes: &dyn Source) -> Result<()> {
+        let replaced = self.alone(block, |draft, saved| {
+            if draft.is_touched() {
+                return Err(Error::Busy("it is being edited"));
+            }
+            draft.overlay.resize(0);
+            let copied = copy(bytes, |at, chunk| Ok(draft.overlay.write(at, chunk)?));
+            draft.touch(node);
+            let saved_now = copied.and_then(|()| self.save_held(draft, saved));
+            if saved_now.is_err() && !**saved {
+                // no other has written into it, and the name of the file that was to be renamed stays
+                self.end_draft(draft, saved, None);
+            }
+            saved_now
+        });
+        self.noted(node, replaced)
     }
 
     /// Saves the bytes of a file, and has it `named` `tree.yaml`: at one moment for all other saves, as one of the text that had the

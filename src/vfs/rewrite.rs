@@ -1,24 +1,25 @@
 //! Files of arrays that are emptied and written anew, as `numpy.save` and `cp` do.
 //!
-//! What an NPY header says decides, as soon as it is whole, where the elements behind it go:
+//! What is written is kept aside, in the spool, until all of the file is there: a part of it is in no draft that another descriptor
+//! saves, and if it is refused, nothing of any other is given up. What an NPY header says decides, as soon as it is whole, how the elements
+//! behind it are kept:
 //!
-//! | Header | Elements | At the close |
+//! | Header | Elements | Once they are whole, at a close or sync |
 //! |---|---|---|
-//! | that of the array | where the array has them, in the draft of its block | the draft is saved |
-//! | the other order of axes | aside, in the spool | they are put where the array has them |
-//! | another datatype or shape | aside, in the spool | the tree gets the new values, and the block the elements, in one save |
+//! | that of the array | where the array has them in its block | they go into the draft of the block, which is saved |
+//! | the other order of axes | in order | they are put where the array has them, and then as above |
+//! | another datatype or shape | in order | the tree gets the new values, and the block the elements, in one save |
 //!
 //! A file without a header, `.bin`, is one of the first kind.
 
-use std::cell::Cell;
-use std::sync::{Arc, PoisonError, RwLockWriteGuard};
+use std::sync::{Arc, RwLockWriteGuard};
 
-use super::block_edits::BlockDraft;
 use super::commit::Sum;
-use super::edit::{DataHandle, Writes, fixed_size};
+use super::edit::{DataHandle, Writes, block_of, fixed_size};
 use super::format::Format;
 use super::node::Node;
 use super::publish::{Precomputed, Saved};
+use super::write::copy;
 use super::{Error, Result, State, Vfs, locked};
 use crate::asdf::check::check_text;
 use crate::asdf::npy::Header;
@@ -26,76 +27,37 @@ use crate::error::{Error as Library, Place};
 use crate::save::edit::{BlockEdit, Edit};
 use crate::source::{Memory, Overlay, Source, len_u64};
 
-/// How much is copied at a time.
-const CHUNK: usize = 1 << 20;
-
 /// How far a file is that was emptied.
 pub(super) enum Rewritten {
     /// So much of its NPY header, which is not whole.
     Head(Vec<u8>),
-    /// The header, and how many bytes of elements have been written where the array has them.
-    InPlace { head: Vec<u8>, done: u64 },
-    /// The header, and the elements aside.
-    Aside {
-        head: Vec<u8>,
-        header: Header,
-        elements: Arc<Overlay>,
-    },
-    /// A write was refused that went beyond the array of the header.
-    TooLong,
-    /// All of it has been saved.
-    Saved,
+    /// Its header, if it has one, and elements.
+    Elements(Elements),
+    /// Why a write has failed, after which the rest is no whole file either: bytes are missing, or were too many.
+    Failed(Error),
 }
 
 impl Rewritten {
-    /// Of a file of which nothing has been written.
-    pub(super) fn nothing(format: Format) -> Self {
-        match format {
-            Format::Bin => Self::InPlace {
-                head: Vec::new(),
-                done: 0,
-            },
-            Format::Npy => Self::Head(Vec::new()),
-        }
-    }
-
-    /// The bytes in front of the elements.
-    fn head(&self) -> &[u8] {
+    /// Whether there are no elements.
+    fn is_empty(&self) -> bool {
         match self {
-            Self::Head(head) | Self::InPlace { head, .. } | Self::Aside { head, .. } => head,
-            Self::TooLong | Self::Saved => &[],
+            Self::Head(_) => true,
+            Self::Elements(elements) => elements.done == 0,
+            Self::Failed(_) => false,
         }
     }
 }
 
-impl DataHandle {
-    /// Whether what was written through it so far is not in the draft of its block.
-    pub(super) fn is_aside(&self) -> bool {
-        matches!(
-            &*locked(&self.rewritten),
-            Some(Rewritten::Head(_) | Rewritten::Aside { .. } | Rewritten::TooLong)
-        )
-    }
-
-    /// Whether elements of an array that was emptied were written through it into the draft of its block.
-    fn is_part(&self) -> bool {
-        let rewritten = locked(&self.rewritten);
-        let part = matches!(&*rewritten, Some(Rewritten::InPlace { done, .. }) if *done > 0);
-        drop(rewritten);
-        part || self.failure().is_some() && !self.is_aside()
-    }
-
-    /// Notes that a write to an array that was emptied has failed; not a refusal, after which another write may be right.
-    pub(super) fn note_failure(&self, error: &Error) {
-        if let Error::Library(Library::Io { .. } | Library::NoRoom { .. }) = error {
-            locked(&self.failed).get_or_insert_with(|| Box::new(error.clone()));
-        }
-    }
-
-    /// Why a write to an array that was emptied has failed.
-    pub(super) fn failure(&self) -> Option<Error> {
-        locked(&self.failed).as_deref().cloned()
-    }
+/// What was written of a file behind its header.
+pub(super) struct Elements {
+    /// The header, which may not change any more.
+    head: Vec<u8>,
+    /// What it says, unless that is the datatype, shape and order that the array has.
+    header: Option<Header>,
+    /// The elements: of such a header in order, else where the array has them in its block.
+    bytes: Arc<Overlay>,
+    /// How many bytes of elements there are, counted in order.
+    done: u64,
 }
 
 /// The file of an array in a state.
@@ -106,31 +68,78 @@ struct ArrayFile<'a> {
     format: Format,
 }
 
+impl<'a> ArrayFile<'a> {
+    /// The one that a handle has open.
+    fn of(state: &'a State, open: &DataHandle) -> Result<Self> {
+        let Node::Array(number, format) = open.node else {
+            return Err(Error::NotFound);
+        };
+        Ok(Self {
+            state,
+            number,
+            format,
+        })
+    }
+
+    /// Bytes of elements that a file with this header has.
+    fn full(self, header: Option<&Header>) -> Result<u64> {
+        header.map_or_else(
+            || Ok(self.state.array(self.number)?.bin_len()),
+            |header| Ok(header.data_len()),
+        )
+    }
+}
+
 impl Vfs {
-    /// Writes into the file of an array that was emptied.
+    /// Writes into the file of an array that was emptied; `None` if this one was not.
     pub(super) fn rewrite(
         &self,
-        rewritten: &mut Rewritten,
-        (number, format): (u32, Format),
-        draft: &BlockDraft,
+        open: &DataHandle,
+        writes: &Writes,
+        offset: u64,
+        data: &[u8],
+        mapped: bool,
+    ) -> Option<Result<()>> {
+        let is_mapped = |so_far: &mut Rewritten| mapped && so_far.is_empty();
+        // a map is one of the file as long as it is shown: of the array as it is, if nothing has been written
+        locked(&open.rewritten).take_if(is_mapped);
+        locked(&open.rewritten).as_ref()?;
+        self.refresh();
+        if let Err(stale) = self.check_current(open.node, writes) {
+            return Some(Err(stale));
+        }
+        let state = self.state();
+        let mut rewritten = locked(&open.rewritten);
+        let so_far = rewritten.as_mut()?;
+        let written = ArrayFile::of(&state, open)
+            .and_then(|file| self.write_elements(file, so_far, offset, data));
+        if let Err(error @ Error::Library(Library::Io { .. } | Library::NoRoom { .. })) = &written {
+            // not a refusal, after which another write may be right
+            *so_far = Rewritten::Failed(error.clone());
+        }
+        Some(written)
+    }
+
+    fn write_elements(
+        &self,
+        file: ArrayFile<'_>,
+        so_far: &mut Rewritten,
         offset: u64,
         data: &[u8],
     ) -> Result<()> {
-        let state = self.state();
-        let file = ArrayFile {
-            state: &state,
-            number,
-            format,
+        let elements = match so_far {
+            Rewritten::Failed(why) => return Err(why.clone()),
+            Rewritten::Elements(elements) => elements,
+            Rewritten::Head(head) => {
+                let Some((header, rest)) = collect(file, head, offset, data)? else {
+                    return Ok(());
+                };
+                let head = std::mem::take(head);
+                *so_far = Rewritten::Elements(self.begin(file, head, header)?);
+                return put(file, so_far, 0, &rest);
+            }
         };
-        if let Rewritten::Head(head) = rewritten {
-            let Some((header, rest)) = collect(file, head, offset, data)? else {
-                return Ok(());
-            };
-            let head = std::mem::take(head);
-            *rewritten = self.begin(file, head, header)?;
-            return put(file, rewritten, draft, 0, &rest);
-        }
-        let head = rewritten.head();
+        let head = &elements.head;
         let before = usize::try_from(offset)
             .unwrap_or(usize::MAX)
             .min(head.len());
@@ -145,218 +154,199 @@ impl Vfs {
             ));
         }
         let at = offset.saturating_sub(len_u64(head.len()));
-        put(file, rewritten, draft, at, data)
+        put(file, so_far, at, data)
+    }
+
+    /// Of a file of which nothing has been written.
+    pub(super) fn nothing_of(&self, state: &State, node: Node) -> Result<Option<Rewritten>> {
+        Ok(match node {
+            Node::Array(_, Format::Npy) => Some(Rewritten::Head(Vec::new())),
+            Node::Array(..) => Some(Rewritten::Elements(Elements {
+                head: Vec::new(),
+                header: None,
+                bytes: self.nothing_in_block(state, node)?,
+                done: 0,
+            })),
+            _ => None,
+        })
+    }
+
+    /// Nothing, in order.
+    fn nothing(&self) -> Arc<Overlay> {
+        let empty = Arc::new(Memory::new(Vec::new()));
+        Arc::new(Overlay::new(empty, self.edits.spool.part()))
+    }
+
+    /// Nothing where an array has elements in its block.
+    fn nothing_in_block(&self, state: &State, array: Node) -> Result<Arc<Overlay>> {
+        let block = block_of(state, array).ok_or(Error::NotFound)?;
+        let bytes = self.nothing();
+        let len = state.snapshot.block_len(block);
+        bytes.resize(len.ok_or(Error::NotFound)?);
+        Ok(bytes)
     }
 
     /// Where elements go behind that header.
-    fn begin(&self, file: ArrayFile<'_>, head: Vec<u8>, header: Header) -> Result<Rewritten> {
+    fn begin(&self, file: ArrayFile<'_>, head: Vec<u8>, header: Header) -> Result<Elements> {
         let array = file.state.array(file.number)?;
         let is_same = is_of(file, &header)?;
         let fortran_order = header.fortran_order && !header.view()?.is_dense();
-        if is_same && fortran_order == file.format.is_fortran(array) {
-            return Ok(Rewritten::InPlace { head, done: 0 });
-        }
+        let in_place = is_same && fortran_order == file.format.is_fortran(array);
         let i = file.state.array_index(file.number)?;
         if let Some(why) = file.state.snapshot.bound(i).filter(|_| !is_same) {
             return Err(Error::NotPermitted(why));
         }
-        let nothing = Arc::new(Memory::new(Vec::new()));
-        let elements = Overlay::new(nothing, self.edits.spool.part());
-        Ok(Rewritten::Aside {
+        let bytes = if in_place {
+            self.nothing_in_block(file.state, Node::Array(file.number, file.format))?
+        } else {
+            self.nothing()
+        };
+        Ok(Elements {
             head,
-            header,
-            elements: Arc::new(elements),
+            header: (!in_place).then_some(header),
+            bytes,
+            done: 0,
         })
+    }
+
+    /// What a handle reads of a file that it has emptied and written where the array has its elements.
+    pub(super) fn rewritten_source(
+        &self,
+        open: &DataHandle,
+    ) -> Result<Option<Arc<dyn Source>>, Library> {
+        let rewritten = locked(&open.rewritten);
+        let Some(Rewritten::Elements(elements)) = &*rewritten else {
+            return Ok(None);
+        };
+        let state = self.state();
+        let file = ArrayFile::of(&state, open).ok();
+        let i = file.and_then(|file| state.array_index(file.number).ok().zip(Some(file.format)));
+        let Some((i, format)) = i.filter(|_| elements.header.is_none() && elements.done > 0) else {
+            return Ok(None);
+        };
+        let bytes = Arc::clone(&elements.bytes);
+        format.over(&state.snapshot, i, bytes).map(Some)
     }
 
     /// Sets the length of the file of an array. One that is emptied is written anew; one that is being written is filled up with
     /// zeros.
-    pub(super) fn resize_array(
-        &self,
-        open: &DataHandle,
-        draft: &BlockDraft,
-        size: u64,
-    ) -> Result<()> {
-        let Node::Array(number, format) = open.node else {
-            return Err(Error::NotFound);
-        };
+    pub(super) fn resize_array(&self, open: &DataHandle, size: u64) -> Result<()> {
+        let writes = open.writes()?;
+        self.refresh();
+        self.check_current(open.node, writes)?;
         let state = self.state();
-        let file = ArrayFile {
-            state: &state,
-            number,
-            format,
-        };
+        let file = ArrayFile::of(&state, open)?;
         let mut rewritten = locked(&open.rewritten);
-        if size == 0 {
-            *locked(&open.failed) = None;
+        if size == 0 && (rewritten.is_some() || self.size(&state, open.node)? != 0) {
+            *rewritten = self.nothing_of(&state, open.node)?;
+            return Ok(());
         }
         let Some(so_far) = rewritten.as_mut() else {
-            if size != 0 || self.size(&state, open.node)? == 0 {
-                return self.check_size(open.node, size..=size);
-            }
-            *rewritten = Some(Rewritten::nothing(format));
-            return Ok(());
+            return self.check_size(open.node, size..=size);
         };
-        if size == 0 && !matches!(so_far, Rewritten::Saved) {
-            *so_far = Rewritten::nothing(format);
-            return Ok(());
-        }
-        let Some(len) = size.checked_sub(len_u64(so_far.head().len())) else {
+        let Rewritten::Elements(elements) = so_far else {
             return Err(fixed_size());
         };
-        let (full, done) = match so_far {
-            Rewritten::InPlace { done, .. } => (state.array(number)?.bin_len(), *done),
-            Rewritten::Aside {
-                header, elements, ..
-            } => (header.data_len(), elements.len()),
-            Rewritten::Head(_) | Rewritten::TooLong | Rewritten::Saved => return Err(fixed_size()),
-        };
-        if len != full {
+        let full = file.full(elements.header.as_ref())?;
+        if size.checked_sub(len_u64(elements.head.len())) != Some(full) {
             return Err(fixed_size());
         }
-        match so_far {
-            Rewritten::Aside { elements, .. } => elements.resize(full),
-            _ if done < full => {
-                // a byte at the end: what is passed over becomes zeros
-                let last = full.saturating_sub(1);
-                put(file, so_far, draft, last, &[0])?;
-            }
-            _ => {}
+        if elements.done < full {
+            // a byte at the end: what is passed over becomes zeros
+            put(file, so_far, full.saturating_sub(1), &[0])?;
         }
         Ok(())
     }
 
-    /// That a file that was emptied has been written to its end, if it was written to.
-    pub(super) fn check_rewritten(&self, open: &DataHandle) -> Result<()> {
-        let Node::Array(number, _) = open.node else {
-            return Ok(());
-        };
-        if matches!(&*locked(&open.rewritten), None | Some(Rewritten::Saved)) {
-            return Ok(());
-        }
-        if let Some(failed) = open.failure() {
-            return Err(failed);
-        }
-        if let Some(writes) = &open.writes {
-            // the array of now may be another one than that which was being written
-            self.check_current(open.node, writes)?;
-        }
+    /// That all of a file that was emptied has been written, if anything has; whether it has.
+    fn check_whole(&self, open: &DataHandle, writes: &Writes) -> Result<bool> {
+        // the array of now may be another one than that which was being written
+        self.check_current(open.node, writes)?;
         let state = self.state();
+        let file = ArrayFile::of(&state, open)?;
         let (done, full) = match &*locked(&open.rewritten) {
-            Some(Rewritten::InPlace { done, .. }) => (*done, state.array(number)?.bin_len()),
-            Some(Rewritten::Aside {
-                header, elements, ..
-            }) => (elements.len(), header.data_len()),
+            Some(Rewritten::Failed(why)) => return Err(why.clone()),
             Some(Rewritten::Head(head)) if !head.is_empty() => {
                 let why = format!("{} bytes written, which is no whole NPY header", head.len());
-                return Err(refused(&state, number, why, "write all of the file"));
+                return Err(refused(file, why, "write all of the file"));
             }
-            Some(Rewritten::TooLong) => return Err(too_long()),
-            _ => return Ok(()),
+            Some(Rewritten::Elements(it)) if it.done > 0 || it.header.is_some() => {
+                (it.done, file.full(it.header.as_ref())?)
+            }
+            _ => return Ok(false),
         };
         if done >= full {
-            return Ok(());
+            return Ok(true);
         }
         let why = format!("{done} bytes written of {full}");
         let advice = "write all of it, or change the shape in tree.yaml first";
-        Err(refused(&state, number, why, advice))
+        Err(refused(file, why, advice))
     }
 
-    /// The same, before the draft is saved that it was written into. A part of a file, which is refused, spoils the draft. There is no
-    /// draft any more if the close of another writer has saved the part, or the draft was given up.
-    pub(super) fn check_part(&self, open: &DataHandle, draft: Option<&BlockDraft>) -> Result<()> {
-        let is_part = open.is_part();
-        if draft.is_none() && !is_part {
-            return Ok(());
-        }
-        let whole = self.check_rewritten(open);
-        match (draft.filter(|_| is_part), &whole) {
-            // what another handle wrote says nothing of the part
-            (Some(draft), Ok(())) => draft.mend(open.node),
-            (Some(draft), Err(error)) => draft.spoil(open.node, error),
-            (None, _) => {}
-        }
-        whole
-    }
-
-    /// Gives up a draft that holds nothing but a part of a file that was refused, as the handle that wrote it is closed.
-    pub(super) fn abandon_parts(&self, open: &DataHandle, block: usize) {
-        let draft = self.edits.get(block);
-        let parts = draft.filter(|draft| draft.is_refused_part());
-        if let Some(error) = parts.and_then(|draft| draft.spoilt()) {
-            self.abandon(open, &error);
+    /// Saves a file that was emptied, once all of it is there; `None` if this one was not. What can't be saved now may be at the next sync.
+    pub(super) fn save_rewritten(&self, open: &DataHandle, writes: &Writes) -> Option<Result<()>> {
+        locked(&open.rewritten).as_ref()?;
+        match self.check_whole(open, writes) {
+            Ok(true) => Some(self.save_elements(open, writes)),
+            Ok(false) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
         }
     }
 
-    /// Saves a file whose elements lie aside; nothing of any other.
-    pub(super) fn save_aside(&self, open: &DataHandle, writes: &Writes) -> Option<Result<()>> {
-        let (header, elements) = match &*locked(&open.rewritten) {
-            Some(Rewritten::Head(head)) if !head.is_empty() => (None, None),
-            Some(Rewritten::TooLong) => (None, None),
-            Some(Rewritten::Aside {
-                header, elements, ..
-            }) => (Some(header.clone()), Some(Arc::clone(elements))),
-            _ => return None,
-        };
-        let whole = self.check_rewritten(open);
-        let (Ok(()), Some((header, elements))) = (&whole, header.zip(elements)) else {
-            return Some(whole);
-        };
-        let Node::Array(number, format) = open.node else {
-            return None;
+    fn save_elements(&self, open: &DataHandle, writes: &Writes) -> Result<()> {
+        let (header, bytes) = match &*locked(&open.rewritten) {
+            Some(Rewritten::Elements(it)) => (it.header.clone(), Arc::clone(&it.bytes)),
+            _ => return Ok(()),
         };
         let state = self.state();
-        let file = ArrayFile {
-            state: &state,
-            number,
-            format,
-        };
-        let saved = match is_of(file, &header) {
-            Ok(true) => self.put_in_order(open, number, &header, &elements),
-            Ok(false) => self.save_anew(open, writes, &header, &elements),
-            Err(error) => Err(error),
-        };
-        if matches!(saved, Ok(()) | Err(Error::Unfinished(..))) {
-            *locked(&open.rewritten) = Some(Rewritten::Saved);
+        let file = ArrayFile::of(&state, open)?;
+        match header {
+            None => self.save_in_block(open, writes, &bytes),
+            Some(header) if is_of(file, &header)? => {
+                let placed = self.placed(file, &header, bytes)?;
+                self.save_in_block(open, writes, &placed)
+            }
+            Some(header) => self.save_anew(open, writes, &header, &bytes),
         }
-        Some(saved)
     }
 
-    /// Saves elements that came in another order than that of the array.
-    fn put_in_order(
+    /// Elements that came in another order than that of the array, where it has them in its block.
+    fn placed(
         &self,
-        open: &DataHandle,
-        number: u32,
+        file: ArrayFile<'_>,
         header: &Header,
-        elements: &Arc<Overlay>,
-    ) -> Result<()> {
-        let begun = Cell::new(false);
-        let put = self.change(open, |draft| {
-            if draft.is_touched() {
-                return Err(Error::Busy("its block is being edited"));
+        elements: Arc<Overlay>,
+    ) -> Result<Arc<Overlay>> {
+        let placed = self.nothing_in_block(file.state, Node::Array(file.number, file.format))?;
+        let elements = file.state.snapshot.in_c_order(header, elements)?;
+        copy(&*elements, |at, piece| {
+            super::elements::put(file.state, file.number, Format::Bin, &placed, at, piece)
+        })?;
+        Ok(placed)
+    }
+
+    /// Saves elements that lie where the array has them in its block, with what others have written into that.
+    fn save_in_block(&self, open: &DataHandle, writes: &Writes, bytes: &Overlay) -> Result<()> {
+        self.alone(writes.block, |draft, saved| {
+            if locked(&open.rewritten).is_none() {
+                // by another thread, meanwhile
+                return Ok(());
             }
-            begun.set(true);
-            let state = self.state();
-            let elements = state.snapshot.in_c_order(header, elements.clone())?;
-            let mut buffer = vec![0; CHUNK];
-            let mut at = 0;
-            while at < elements.len() {
-                let left = usize::try_from(elements.len().saturating_sub(at));
-                let len = left.map_or(CHUNK, |left| left.min(CHUNK));
-                let chunk = buffer.get_mut(..len).unwrap_or_default();
-                elements.read_exact_at(chunk, at)?;
-                super::elements::put(&state, number, Format::Bin, draft, at, chunk)?;
-                at = at.saturating_add(len_u64(len));
+            self.check_current(open.node, writes)?;
+            if draft.overlay.len() < bytes.len() {
+                return Err(Error::Busy("its block is being made shorter"));
             }
+            *locked(&writes.lost) = Arc::clone(&draft.lost);
+            if let Err(error) = draft.overlay.take(bytes) {
+                // some of them may be in the draft, and what others wrote is not to be saved with that
+                let error = error.into();
+                self.end_draft(draft, saved, Some(&error));
+                return Err(error);
+            }
+            *locked(&open.rewritten) = None;
             draft.touch(open.node);
-            Ok(draft.block)
-        });
-        if let (Err(error), true) = (&put, begun.get()) {
-            // nothing may be built on half of it
-            self.abandon(open, error);
-        }
-        let draft = self.edits.get(put?);
-        draft.map_or(Ok(()), |draft| self.save_block(&draft))
+            self.save_held(draft, saved)
+        })
     }
 
     /// Makes an array another one, with the whole of its block.
@@ -367,22 +357,17 @@ impl Vfs {
         header: &Header,
         elements: &Arc<Overlay>,
     ) -> Result<()> {
-        loop {
-            // with the draft of the block in hand no other is begun, on bytes that this replaces
-            let draft = self.draft(writes.block)?;
-            let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
-            if *saved {
-                continue;
-            }
+        // with the draft of the block in hand no other is begun, on bytes that this replaces
+        self.alone(writes.block, |draft, saved| {
             if draft.is_touched() {
                 return Err(Error::Busy("its block is being edited"));
             }
-            let done = self.commit_anew(open, writes, header, elements, &saved)?;
+            let done = self.commit_anew(open, writes, header, elements, saved)?;
+            *locked(&open.rewritten) = None;
             locked(&self.edits.news).saved(draft.block, &[open.node]);
-            *saved = true;
-            self.edits.remove(&draft, true);
-            return done.finished();
-        }
+            self.end_draft(draft, saved, None);
+            done.finished()
+        })
     }
 
     /// Saves the text that declares an array anew, and its block.
@@ -451,7 +436,7 @@ fn collect(
                 return Err(error.into());
             };
             let advice = "write what numpy.save does";
-            Err(refused(file.state, file.number, why, advice))
+            Err(refused(file, why, advice))
         }
     }
 }
@@ -464,56 +449,41 @@ fn is_of(file: ArrayFile<'_>, header: &Header) -> Result<bool> {
 }
 
 /// Puts elements where they go, from byte `at` of them on.
-fn put(
-    ArrayFile {
+fn put(file: ArrayFile<'_>, so_far: &mut Rewritten, at: u64, data: &[u8]) -> Result<()> {
+    let Rewritten::Elements(elements) = so_far else {
+        return Ok(());
+    };
+    let ArrayFile {
         state,
         number,
         format,
-    }: ArrayFile<'_>,
-    rewritten: &mut Rewritten,
-    draft: &BlockDraft,
-    at: u64,
-    data: &[u8],
-) -> Result<()> {
+    } = file;
     let end = at.saturating_add(len_u64(data.len()));
-    match rewritten {
-        Rewritten::InPlace { done, .. } => {
-            if end > state.array(number)?.bin_len() {
-                return Err(fixed_size());
-            }
-            super::elements::put_zeros(state, number, format, draft, *done..at)?;
-            super::elements::put(state, number, format, draft, at, data)?;
-            draft.touch_part(Node::Array(number, format), *done == 0);
-            *done = (*done).max(end);
-            Ok(())
-        }
-        Rewritten::Aside {
-            header, elements, ..
-        } => {
-            if end > header.data_len() {
-                *rewritten = Rewritten::TooLong;
-                return Err(too_long());
-            }
-            Ok(elements.write(at, data)?)
-        }
-        Rewritten::TooLong => Err(too_long()),
-        Rewritten::Head(_) | Rewritten::Saved => {
-            let why = "the array has been saved; open it again to write to it".to_owned();
-            Err(Library::Stale { why }.into())
-        }
+    if end > file.full(elements.header.as_ref())? {
+        let why = match &elements.header {
+            Some(_) => Error::NotPermitted("more bytes than the NPY header says"),
+            None => fixed_size(),
+        };
+        *so_far = Rewritten::Failed(why.clone());
+        return Err(why);
     }
-}
-
-/// Why a file is not saved that goes on behind its array.
-fn too_long() -> Error {
-    Error::NotPermitted("more bytes than the NPY header says")
+    let bytes = &elements.bytes;
+    if elements.header.is_some() {
+        bytes.write(at, data)?;
+    } else {
+        // where all of a block is written it is sparse, but another array may lie in between
+        super::elements::put_zeros(state, number, format, bytes, elements.done..at)?;
+        super::elements::put(state, number, format, bytes, at, data)?;
+    }
+    elements.done = elements.done.max(end);
+    Ok(())
 }
 
 /// Why what was written is not saved.
-fn refused(state: &State, number: u32, why: String, advice: &str) -> Error {
-    let path = state.array(number).map(crate::asdf::Array::path);
+fn refused(file: ArrayFile<'_>, why: String, advice: &str) -> Error {
+    let array = file.state.array(file.number);
     Error::Library(Library::Rejected {
-        at: path.map_or(Place::File, Place::Array),
+        at: array.map_or(Place::File, |array| Place::Array(array.path())),
         why,
         advice: advice.to_owned(),
     })

@@ -16,7 +16,7 @@ use super::{
     ROOT_DIRECTORIES, Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
-use crate::source::Source as _;
+use crate::source::{Source, at_most, len_u64};
 
 /// `fallocate(2)`: do not change the size.
 const KEEP_SIZE: i32 = 1;
@@ -24,7 +24,7 @@ const KEEP_SIZE: i32 = 1;
 const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 /// How much is copied at a time.
-pub(super) const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 /// The permission bits of a mode, with set-id and sticky bits.
 const MODE_MASK: u32 = 0o7777;
 /// Of them, those by which a file is a program.
@@ -262,7 +262,7 @@ impl Vfs {
             Open::Text(text) => locked(&self.texts).write(*text, offset, data, mapped)?,
             Open::Beside(file) => file.write(offset, data)?,
             Open::Data(open) if mapped => {
-                let done = self.write_data(open, Some(offset), data);
+                let done = self.write_data(open, Some(offset), data, true);
                 // no call tells the process that has stored in the map
                 if let (Err(why), Some(writes)) = (&done, &open.writes) {
                     self.note_loss(writes.block, &[open.node], why);
@@ -270,7 +270,7 @@ impl Vfs {
                 done?;
             }
             Open::Data(open) => {
-                let done = self.write_data(open, open.place(offset), data);
+                let done = self.write_data(open, open.place(offset), data, false);
                 self.noted(open.node, done)?;
             }
             Open::Fixed(_) => return Err(Error::ReadOnly("info/ describes the mount")),
@@ -398,6 +398,20 @@ fn new_facts(mode: u32, caller: Caller) -> FileFacts {
         gid: caller.gid,
         mtime: SystemTime::now(),
     }
+}
+
+/// Gives all bytes, in pieces with the offset of each.
+pub(super) fn copy(bytes: &dyn Source, mut to: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    while at < bytes.len() {
+        let len = at_most(bytes.len().saturating_sub(at), CHUNK);
+        let piece = buffer.get_mut(..len).unwrap_or_default();
+        bytes.read_exact_at(piece, at)?;
+        to(at, piece)?;
+        at = at.saturating_add(len_u64(len));
+    }
+    Ok(())
 }
 
 /// The names of our directories are not for files, and a name has a limit.

@@ -3,8 +3,9 @@
 use crate::asdf::sample::Sample;
 use crate::error::Error as Library;
 use crate::vfs::node::Node;
+use crate::vfs::rewrite::Rewritten;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Attributes, Bytes, Caller, Error, Format, Handle, Open, Vfs};
+use crate::vfs::{Access, Attributes, Bytes, Caller, Error, Format, Handle, Open, Vfs, locked};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
     x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
@@ -126,67 +127,93 @@ fn nothing_is_saved_behind_a_close_that_has_failed() {
 
 /// Elements in another order went into the draft in which another program was writing, and half of them with its next save.
 #[test]
-fn elements_in_another_order_are_not_put_into_the_draft_of_another_writer() {
+fn elements_in_another_order_are_saved_with_what_another_writer_has_written() {
     let text = String::from_utf8_lossy(TEXT).replace("[3]", "[2, 3]");
-    let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(b"abcdef"));
+    let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(b"abcdefg"));
     let turned = npy("True", "(2, 3)", b"142536");
     let (array, block) = array_beside_block(&vfs, &turned);
-    let refused = vfs.flush(&array, 0);
-    assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
-    vfs.flush(&block, 0).unwrap();
-    assert_eq!(stored(&vfs), b"Bbcdef");
-    // once the other is done, it may be tried again
+    vfs.write(&block, 6, b"G", false).unwrap();
+    assert_eq!(stored(&vfs), b"abcdefg");
     vfs.flush(&array, 0).unwrap();
-    assert_eq!(stored(&vfs), b"123456");
+    assert_eq!(stored(&vfs), b"123456G");
+    vfs.flush(&block, 0).unwrap();
     vfs.release(&block);
     vfs.release(&array);
+    assert_eq!(stored(&vfs), b"123456G");
 }
 
-/// What one writer had written of an array before its close was refused, the close of another one saved.
+/// A write to an array was an input/output error, and its close an invalid argument, while another program wrote its block anew.
 #[test]
-fn a_part_of_an_array_that_was_refused_is_not_saved_by_another_writer() {
-    for other_first in [true, false] {
-        let (dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-        let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
-        let open = |node: Node, truncate| {
-            let access = Access {
-                write: true,
-                truncate,
-                ..Access::default()
-            };
-            vfs.open(node, access).unwrap().handle
-        };
-        let array = Node::Array(number, Format::Bin);
-        let saved = || std::fs::read(dir.path().join("a.asdf")).unwrap();
-        let before = saved();
-        let (block, part) = (open(Node::Block(0), false), open(array, true));
-        if other_first {
-            vfs.write(&block, 3, b"D", false).unwrap();
-        }
-        vfs.write(&part, 0, b"AB", false).unwrap();
-        assert!(vfs.flush(&part, 0).is_err());
-        if other_first {
-            let refused = vfs.flush(&block, 0).unwrap_err();
-            assert!(refused.to_string().contains("2 bytes written of 3"));
-        }
-        vfs.release(&part);
-        if other_first {
-            assert!(vfs.flush(&block, 0).is_err());
-            // all of the array is written after all
-            let whole = open(array, true);
-            vfs.write(&whole, 0, b"123", false).unwrap();
-            vfs.flush(&whole, 0).unwrap();
-            vfs.release(&whole);
-            assert!(saved().windows(4).any(|bytes| bytes == b"123D"));
-        } else {
-            // nothing else was written, and what comes now is built on what is saved
-            assert_eq!(saved(), before);
-            vfs.write(&block, 3, b"D", false).unwrap();
-            vfs.flush(&block, 0).unwrap();
-            assert!(saved().windows(4).any(|bytes| bytes == b"abcD"));
-        }
-        vfs.release(&block);
+fn an_array_is_busy_while_its_block_is_too_short_for_it() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let array = opened_for_writing(&vfs, Node::Array(number, Format::Bin), false);
+    let block = opened_for_writing(&vfs, Node::Block(0), true);
+    vfs.write(&block, 0, b"1", false).unwrap();
+    let refused = vfs.write(&array, 0, b"A", false);
+    assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
+    // the half of the block is not its writer's to save
+    vfs.flush(&array, 0).unwrap();
+    vfs.release(&array);
+    vfs.write(&block, 1, b"23", false).unwrap();
+    vfs.flush(&block, 0).unwrap();
+    assert_eq!(stored(&vfs), b"123");
+    vfs.release(&block);
+}
+
+/// It was saved with what another writer had written, or that was given up with it.
+#[test]
+fn a_part_of_an_array_has_no_part_in_what_others_write() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let array = Node::Array(number, Format::Bin);
+    let block = opened_for_writing(&vfs, Node::Block(0), false);
+    let same = opened_for_writing(&vfs, array, false);
+    let part = opened_for_writing(&vfs, array, true);
+    vfs.write(&block, 3, b"D", false).unwrap();
+    vfs.write(&part, 0, b"AB", false).unwrap();
+    vfs.write(&same, 2, b"C", false).unwrap();
+    vfs.flush(&block, 0).unwrap();
+    assert_eq!(stored(&vfs), b"abCD");
+    for _ in 0..2 {
+        let refused = vfs.flush(&part, 0).unwrap_err().to_string();
+        assert!(refused.contains("2 bytes written of 3"), "{refused}");
+        vfs.write(&same, 1, b"B", false).unwrap();
+        vfs.flush(&same, 0).unwrap();
+        assert_eq!(stored(&vfs), b"aBCD");
     }
+    // a handle shows what has been written through it, and zeros behind that
+    assert_eq!(read(&vfs, &part), b"AB\0");
+    assert_eq!(read(&vfs, &same), b"aBCD"[..3]);
+    vfs.write(&part, 3, b"x", false).unwrap_err();
+    vfs.write(&part, 2, b"c", false).unwrap_err();
+    // more than the array holds: no part of that is right
+    vfs.flush(&part, 0).unwrap_err();
+    for handle in [part, same, block] {
+        vfs.release(&handle);
+    }
+    assert_eq!(stored(&vfs), b"aBCD");
+}
+
+/// A descriptor that has emptied an array and written all of it may go on, as `numpy.memmap` does with mode `w+`.
+#[test]
+fn a_file_that_is_whole_is_written_as_any_other() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let handle = opened_for_writing(&vfs, Node::Array(number, Format::Bin), true);
+    vfs.write(&handle, 2, b"C", false).unwrap();
+    assert_eq!(read(&vfs, &handle), b"\0\0C");
+    vfs.flush(&handle, 0).unwrap();
+    assert_eq!(stored(&vfs), b"\0\0Cd");
+    vfs.write(&handle, 0, b"A", true).unwrap();
+    vfs.release(&handle);
+    assert_eq!(stored(&vfs), b"A\0Cd");
+    // a map of a file to which nothing was written is one of the array as it is
+    let handle = opened_for_writing(&vfs, Node::Array(number, Format::Bin), true);
+    vfs.flush(&handle, 0).unwrap();
+    vfs.write(&handle, 1, b"B", true).unwrap();
+    vfs.release(&handle);
+    assert_eq!(stored(&vfs), b"ABCd");
 }
 
 /// A close after a write that had failed said that the array was not whole, or nothing at all.
@@ -206,8 +233,9 @@ fn a_close_says_why_a_write_of_an_array_has_failed() {
     };
     vfs.write(&handle, 0, b"A", false).unwrap();
     let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-    open.note_failure(&Library::io("the spool", full).into());
-    vfs.write(&handle, 1, b"BC", false).unwrap();
+    let failed = Library::io("the spool", full).into();
+    *locked(&open.rewritten) = Some(Rewritten::Failed(failed));
+    vfs.write(&handle, 1, b"BC", false).unwrap_err();
     let failed = vfs.flush(&handle, 0);
     assert!(matches!(failed, Err(Error::Library(Library::Io { .. }))));
     let truncated = Attributes {
@@ -227,48 +255,6 @@ fn opened_for_writing(vfs: &Vfs, node: Node, truncate: bool) -> Handle {
         ..Access::default()
     };
     vfs.open(node, access).unwrap().handle
-}
-
-/// What another handle of the same file had written was given up with the part, and its close said that all was well.
-#[test]
-fn an_edit_beside_a_part_that_was_refused_is_not_lost_without_a_word() {
-    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
-    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
-    let array = Node::Array(number, Format::Bin);
-    let other = opened_for_writing(&vfs, array, false);
-    vfs.write(&other, 2, b"C", false).unwrap();
-    let part = opened_for_writing(&vfs, array, true);
-    vfs.write(&part, 0, b"AB", false).unwrap();
-    assert!(vfs.flush(&part, 0).is_err());
-    vfs.release(&part);
-    assert!(vfs.flush(&other, 0).is_err());
-    // all of it is written after all, with what the other wrote
-    let whole = opened_for_writing(&vfs, array, true);
-    vfs.write(&whole, 0, b"123", false).unwrap();
-    vfs.flush(&whole, 0).unwrap();
-    vfs.release(&whole);
-    vfs.flush(&other, 0).unwrap();
-    vfs.release(&other);
-    assert_eq!(stored(&vfs), b"123");
-}
-
-/// The close of a handle through which nothing was written took the part of another one for a whole file.
-#[test]
-fn a_handle_that_wrote_nothing_makes_no_part_whole() {
-    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
-    let array = Node::Array(number, Format::Bin);
-    let block = opened_for_writing(&vfs, Node::Block(0), false);
-    vfs.write(&block, 3, b"D", false).unwrap();
-    let idle = opened_for_writing(&vfs, array, false);
-    let part = opened_for_writing(&vfs, array, true);
-    vfs.write(&part, 0, b"AB", false).unwrap();
-    assert!(vfs.flush(&part, 0).is_err());
-    vfs.release(&part);
-    assert!(vfs.flush(&idle, 0).is_err());
-    vfs.release(&idle);
-    vfs.release(&block);
-    assert_eq!(stored(&vfs), b"abcd");
 }
 
 /// A close said that all was well of a part that the close of another writer had saved.
