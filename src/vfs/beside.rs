@@ -38,8 +38,16 @@ struct BesideTable {
     /// Those with a name, and those that are open.
     files: HashMap<u32, Weak<BesideFile>>,
     next: u32,
-    /// The array file that a process has taken away to make it anew.
-    vacancy: Option<((Node, OsString), u32, Instant)>,
+    /// The files of arrays that a process has taken away to make them anew, and when.
+    vacancies: HashMap<(Node, OsString), (u32, Instant)>,
+}
+
+impl BesideTable {
+    /// Ends those of which the time is over.
+    fn end_vacancies(&mut self) {
+        self.vacancies
+            .retain(|_, (_, since)| since.elapsed() < FREE_FOR);
+    }
 }
 
 /// One of these files.
@@ -128,9 +136,8 @@ impl Beside {
     /// Takes the files out, if there are any, or a name is free to a process. No handle has any of them open.
     pub(super) fn leave(&self) -> Option<Self> {
         let mut table = locked(&self.table);
-        let vacancy = table.vacancy.as_ref();
-        if table.names.is_empty() && vacancy.is_none_or(|(_, _, since)| since.elapsed() > FREE_FOR)
-        {
+        table.end_vacancies();
+        if table.names.is_empty() && table.vacancies.is_empty() {
             return None;
         }
         Some(Self {
@@ -257,7 +264,9 @@ impl Beside {
     /// make.
     pub(super) fn vacate(&self, directory: Node, name: &OsStr, process: u32) {
         let key = (directory, name.to_owned());
-        locked(&self.table).vacancy = Some((key, process, Instant::now()));
+        let mut table = locked(&self.table);
+        table.end_vacancies();
+        table.vacancies.insert(key, (process, Instant::now()));
     }
 
     /// Whether a process finds a name free that is not.
@@ -268,18 +277,18 @@ impl Beside {
         process: impl Fn() -> u32,
     ) -> bool {
         let table = locked(&self.table);
-        let vacancy = table.vacancy.as_ref();
-        vacancy.is_some_and(|(key, by, since)| {
-            (key.0, &*key.1) == (directory, name) && since.elapsed() < FREE_FOR && *by == process()
-        })
+        if table.vacancies.is_empty() {
+            return false;
+        }
+        let vacancy = table.vacancies.get(&(directory, name.to_owned()));
+        vacancy.is_some_and(|(by, since)| since.elapsed() < FREE_FOR && *by == process())
     }
 
     /// Ends that; whether the name was free to any process.
     pub(super) fn end_vacancy(&self, directory: Node, name: &OsStr) -> bool {
-        let vacancy = locked(&self.table).vacancy.take();
-        vacancy.is_some_and(|(key, _, since)| {
-            (key.0, &*key.1) == (directory, name) && since.elapsed() < FREE_FOR
-        })
+        let key = (directory, name.to_owned());
+        let vacancy = locked(&self.table).vacancies.remove(&key);
+        vacancy.is_some_and(|(_, since)| since.elapsed() < FREE_FOR)
     }
 }
 

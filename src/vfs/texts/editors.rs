@@ -29,6 +29,8 @@ const PATTERNS: [(&str, &str); 14] = [
 ];
 /// What mkstemp(3) and its like put behind these: characters that are chosen at random.
 const BEFORE_RANDOM: [&str; 2] = ["sed", "tmp"];
+/// How many random characters Python's `tempfile` has behind `tmp`.
+const AFTER_TMP: usize = 8;
 /// How many of them there are, at least and at most.
 const RANDOM: std::ops::RangeInclusive<usize> = 6..=10;
 
@@ -71,6 +73,7 @@ pub(in crate::vfs) fn is_made_by_editor(name: &OsStr) -> bool {
         || PATTERNS.iter().any(fits)
         || of_tree.is_some_and(is_random)
         || before.any(|start| name.strip_prefix(start.as_bytes()).is_some_and(is_random))
+        || name.strip_prefix(b"tmp").is_some_and(is_of_tempfile)
 }
 
 /// Whether characters were chosen at random, rather than a word by people.
@@ -80,6 +83,14 @@ fn is_random(characters: &[u8]) -> bool {
             .iter()
             .all(|c| c.is_ascii_alphanumeric() || *c == b'_')
         && characters.iter().any(|c| !c.is_ascii_lowercase())
+}
+
+/// Whether they are as many as Python's `tempfile` has behind `tmp`, where all may be small letters.
+fn is_of_tempfile(characters: &[u8]) -> bool {
+    characters.len() == AFTER_TMP
+        && characters
+            .iter()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == b'_')
 }
 
 #[cfg(test)]
@@ -103,6 +114,7 @@ mod tests {
             ".tree.yaml.Xq12Ab",
             "sedA8xYkQ",
             "tmp_k3x9q1a",
+            "tmpqwertyui",
             "tree.yaml.bak",
             "tree.yaml.orig",
             "tree.yaml.rej",
