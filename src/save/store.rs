@@ -99,6 +99,10 @@ pub trait Store: Send + Sync + 'static {
     {
         Ok(None)
     }
+    /// The path of this directory, where it is no longer that by which it was found.
+    fn path_elsewhere(&self) -> Option<PathBuf> {
+        None
+    }
     /// The user that this process acts as.
     fn user(&self) -> u32;
 }
@@ -501,6 +505,14 @@ impl Store for Disk {
                 _ => Err(error),
             },
         }
+    }
+
+    fn path_elsewhere(&self) -> Option<PathBuf> {
+        if matches!(self.moved(), Ok(None)) {
+            return None;
+        }
+        let link = format!("/proc/self/fd/{}", self.dir.as_raw_fd());
+        std::fs::read_link(link).ok()
     }
 
     fn user(&self) -> u32 {

@@ -451,7 +451,9 @@ impl<S: Store> Writer<S> {
     /// # Errors
     /// [`Error::Io`] if it can't be kept anywhere.
     pub fn keep_rejected(&mut self, text: &[u8]) -> Result<PathBuf> {
-        self.rejected.keep(&self.store, &self.name, text)
+        let name = self.rejected.keep(&self.store, &self.name, text)?;
+        let elsewhere = self.store.path_elsewhere();
+        Ok(elsewhere.map_or(name.clone(), |directory| directory.join(name)))
     }
 
     /// Removes the refused text that was kept, if any, after a save has succeeded.

@@ -338,6 +338,10 @@ fn what_takes_the_place_of_the_directory_of_the_file_is_shown_and_saved() {
     fs::rename(at("d"), at("old")).unwrap();
     let lost = save("n: 10", "n: 11").unwrap_err();
     assert_eq!(lost.raw_os_error(), ESTALE);
+    let kept = at("old").join(format!("{name}.rejected.yaml"));
+    assert!(kept.exists());
+    let status = mount.text("info/status");
+    assert!(status.contains(kept.to_str().unwrap()), "{status}");
     fs::rename(at("next"), at("d")).unwrap();
     shown(&mount, "n: 2");
     save("n: 2", "n: 20").unwrap();
