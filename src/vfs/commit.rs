@@ -69,12 +69,12 @@ impl Vfs {
         let healed = heal(text, &committed);
         let saved = Arc::clone(healed.as_ref().map_or(text, |healed| &healed.text));
         let mut done = Saved::default();
+        self.saver.check_up_to_date()?;
         if saved != committed {
             if outdated {
                 let why = "the tree has been changed since this was opened".to_owned();
                 return Err(Library::Stale { why }.into());
             }
-            self.saver.check_up_to_date()?;
             self.let_go_of_tree();
             let state = self.state();
             let snapshot = &state.snapshot;
@@ -102,11 +102,14 @@ impl Vfs {
         let _announced = self.kernel.announce(pages.into_iter().collect(), None);
         let finished = done.finished();
         let mut texts = locked(&self.texts);
-        texts.saved(unsaved, &saved);
+        let tree = texts.saved(unsaved, &saved);
         if finished.is_ok() {
             named(&mut texts);
         }
         drop(texts);
+        if let Some(tree) = tree {
+            self.tell_tree(tree);
+        }
         if let Err(error) = writer.clear_rejected() {
             warn!("the refused text that was kept is out of date, but can't be removed: {error}");
         }
@@ -188,6 +191,7 @@ impl Vfs {
         what: &str,
     ) -> Result<Saved<'_>> {
         let n = draft.block;
+        let before = self.before_writing();
         let written = writer.write_raw(&RawWrite {
             n,
             data: &*draft.overlay,
@@ -195,10 +199,14 @@ impl Vfs {
             md5: &|| sum.over(&*draft.overlay),
         });
         match written {
-            Ok(committed) => Ok(Saved {
-                _stirring: None,
-                unfinished: self.publish(writer, committed, what, &[], sum.known(n)),
-            }),
+            Ok(committed) => {
+                let unfinished = self.publish(writer, committed, what, &[], sum.known(n));
+                self.show_data_of_others(&before, writer);
+                Ok(Saved {
+                    _stirring: None,
+                    unfinished,
+                })
+            }
             Err(RawFailure { error, begun }) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");

@@ -44,6 +44,7 @@ impl Vfs {
         what: &str,
         known: Precomputed,
     ) -> Result<Saved<'_>> {
+        let before = self.before_writing();
         let mut stirring = None;
         let committed = writer.commit(edit, &mut || {
             stirring.get_or_insert_with(|| self.saver.stirring());
@@ -51,6 +52,7 @@ impl Vfs {
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
         let unfinished = self.publish(writer, committed, what, &replaced, known);
+        self.show_data_of_others(&before, writer);
         if stirring.is_some() {
             self.edits.rebase(&self.state().snapshot);
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 
 use super::node::Node;
+use super::saver::WritesFile;
 use super::texts::{Number, TREE_NAME};
 use super::{Error as Refused, Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
@@ -20,6 +21,8 @@ use crate::source::Stat;
 
 /// How often FILE is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// How long a save takes at the most, in which no other program is expected to write data.
+const UNSEEN: Duration = Duration::from_millis(100);
 
 impl Vfs {
     /// Shows FILE as it is now, if another program has changed it. Whether that was so.
@@ -30,14 +33,31 @@ impl Vfs {
         if compared.is_some_and(|at| at.elapsed() < INTERVAL) {
             return false;
         }
-        // the save that is going on looks for itself, and this one after it
         let Ok(mut writer) = self.saver.idle_writer() else {
+            // the save that is going on looks for itself before it writes
+            *compared = Some(Instant::now());
+            self.look_beside_a_save();
             return false;
         };
         *compared = Some(Instant::now());
         let before = self.state();
         self.catch_up(writer.as_deref_mut());
         !Arc::ptr_eq(&before, &self.state())
+    }
+
+    /// Has nothing read from a FILE that another program has changed while a save of ours encodes, before it writes FILE.
+    fn look_beside_a_save(&self) {
+        let Some(moment) = self.saver.between_writes() else {
+            return;
+        };
+        let state = self.state();
+        let changed = self
+            .stat_now(&state)
+            .is_some_and(|stat| !is_of(&state, &stat));
+        if changed && state.timed && self.saver.between_writes() == Some(moment) {
+            self.saver
+                .note_out_of_date(Some("a save is under way, which will find that out"));
+        }
     }
 
     /// The same at once, for a save: what follows publishes new times of FILE, which would hide what another program has changed.
@@ -160,6 +180,35 @@ impl Vfs {
         Ok(())
     }
 
+    /// What is known of FILE as a save begins to write it.
+    pub(super) fn before_writing(&self) -> BeforeWriting<'_> {
+        let state = self.state();
+        let stat = self.stat_now(&state);
+        BeforeWriting {
+            touched: state.timed && !stat.is_some_and(|stat| is_of(&state, &stat)),
+            since: Instant::now(),
+            _writing: self.saver.writing(),
+        }
+    }
+
+    /// Shows all data as they are in FILE, if another program may have written some before or during a save that is shown now: the
+    /// times that FILE has after it tell nothing of that.
+    pub(super) fn show_data_of_others(&self, before: &BeforeWriting<'_>, writer: &Writer) {
+        if !before.touched && before.since.elapsed() < UNSEEN {
+            return;
+        }
+        let state = self.state();
+        let file = Arc::clone(writer.file());
+        match state.snapshot.with_data_anew(file) {
+            Ok(snapshot) => {
+                let new = state.next(Arc::new(snapshot), state.timed.then_some(state.stat));
+                self.show(new, |old, new| everything(old, new).collect());
+                self.edits.rebase(&self.state().snapshot);
+            }
+            Err(error) => warn!("{}: {error}", self.saver.path.display()),
+        }
+    }
+
     /// Has the kernel told that `tree.yaml` shows another text, perhaps in another file.
     pub(super) fn tell_tree(&self, number: Number) {
         self.kernel.tell(Invalidation::Pages(Node::Text(number)));
@@ -270,6 +319,14 @@ impl Vfs {
             (!is_of(state, &open)).then_some(open)
         })
     }
+}
+
+/// FILE as a save began to write it.
+pub(super) struct BeforeWriting<'a> {
+    /// Whether its times were others than those of the state: the headers and the text were not, or there would be no save.
+    touched: bool,
+    since: Instant,
+    _writing: WritesFile<'a>,
 }
 
 /// The pages of every file that shows bytes of FILE, of arrays if the kernel may know them.

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{
     Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
     TryLockError,
@@ -55,10 +56,21 @@ pub(super) struct Saver {
     out_of_date: Mutex<Option<String>>,
     /// When FILE was last compared with what is shown. One thread compares: it holds this meanwhile.
     pub(super) compared: Mutex<Option<Instant>>,
+    /// Odd while a save writes FILE, and another number for each.
+    writes: AtomicU64,
     /// When the last save was, and what it did.
     pub(super) last: Mutex<Option<(SystemTime, String)>>,
     /// The text beside FILE that an earlier mount refused, if there was one when FILE was opened for writing.
     older_text: OnceLock<PathBuf>,
+}
+
+/// A save writes FILE.
+pub(super) struct WritesFile<'a>(&'a AtomicU64);
+
+impl Drop for WritesFile<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 impl Saver {
@@ -78,6 +90,7 @@ impl Saver {
             broken: OnceLock::new(),
             out_of_date: Mutex::default(),
             compared: Mutex::default(),
+            writes: AtomicU64::new(0),
             last: Mutex::default(),
         };
         if let Some(writer) = writer {
@@ -141,6 +154,19 @@ impl Saver {
     /// where it is, as its draft is shown meanwhile.
     pub(super) fn stirring(&self) -> RwLockWriteGuard<'_, ()> {
         self.stored.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a save writes FILE, until what is given back is dropped: its times are not compared meanwhile. There is one at a time,
+    /// as it has the writer.
+    pub(super) fn writing(&self) -> WritesFile<'_> {
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        WritesFile(&self.writes)
+    }
+
+    /// Between which writes of FILE this is; `None` during one.
+    pub(super) fn between_writes(&self) -> Option<u64> {
+        let writes = self.writes.load(Ordering::Acquire);
+        writes.is_multiple_of(2).then_some(writes)
     }
 
     /// That something may be changed: what is written now may be saved later.

@@ -94,6 +94,47 @@ fn what_a_save_that_failed_finds_is_shown() {
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
 }
 
+/// FILE was not looked at while a save encoded: for so long, arrays were read at places that meant nothing any more.
+#[test]
+fn nothing_is_read_of_a_file_that_is_changed_while_a_save_encodes() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let look = || {
+        vfs.refresh_soon();
+        vfs.refresh();
+        vfs.saver.check_up_to_date().is_ok()
+    };
+    let encoding = vfs.saver.writer().unwrap();
+    assert!(look());
+    let writing = vfs.saver.writing();
+    overwrite(&dir.path().join("a.asdf"), b"#ASDF 1.0.1", 1000);
+    // these times may be those of the save
+    assert!(look());
+    drop(writing);
+    assert!(!look());
+    drop(encoding);
+    assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
+    assert!(look());
+}
+
+/// Data that another program wrote just before a save, or during a long one, were never shown: the save's times were later.
+#[test]
+fn data_that_another_program_writes_beside_a_save_are_shown() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let path = dir.path().join("a.asdf");
+    let writer = vfs.saver.writer().unwrap();
+    let is_shown_anew = |before: BeforeWriting<'_>| {
+        let state = vfs.state();
+        vfs.show_data_of_others(&before, &writer);
+        !Arc::ptr_eq(&state, &vfs.state())
+    };
+    assert!(!is_shown_anew(vfs.before_writing()));
+    let mut long = vfs.before_writing();
+    long.since = long.since.checked_sub(UNSEEN).unwrap();
+    assert!(is_shown_anew(long));
+    overwrite(&path, b"#ASDF", 1000);
+    assert!(is_shown_anew(vfs.before_writing()));
+}
+
 /// The file system of a file with this tree, over a block of three bytes.
 fn with_tree(body: &str) -> (tempfile::TempDir, Vfs) {
     let text = tree(body);

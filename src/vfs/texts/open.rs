@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{FileContent, Number, Texts};
+use super::{FileContent, Number, TREE_NAME, Texts};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::source::len_u64;
 use crate::vfs::beside::taken;
@@ -345,8 +345,12 @@ impl Texts {
 
     /// Notes that `text` is FILE's now: what was written, perhaps with something put back. Then the file shows that, unless it shows
     /// what was written through another handle and is not saved; the handle goes on writing to what it knows, at the places that
-    /// things have there.
-    pub(in crate::vfs) fn saved(&mut self, unsaved: &Unsaved, text: &Arc<Vec<u8>>) {
+    /// things have there. So does `tree.yaml`, if that is another file meanwhile: its number, then.
+    pub(in crate::vfs) fn saved(
+        &mut self,
+        unsaved: &Unsaved,
+        text: &Arc<Vec<u8>>,
+    ) -> Option<Number> {
         self.committed = Arc::clone(text);
         self.refused = None;
         let whole = unsaved.text == *text;
@@ -359,11 +363,17 @@ impl Texts {
         if unsaved.through.is_none() && !whole {
             self.keep_as_written(unsaved);
         }
-        let shown = self.bytes(unsaved.number);
-        if shown.is_ok_and(|shown| !Arc::ptr_eq(shown, text) && !self.is_unsaved(shown)) {
-            // the file is there: `bytes` has just found it
-            let _ = self.show(unsaved.number, Arc::clone(text));
-        }
+        self.show_saved(unsaved.number, text);
+        let tree = self.lookup(TREE_NAME.as_ref());
+        let another = tree.filter(|tree| unsaved.through.is_some() && *tree != unsaved.number);
+        another.filter(|tree| self.show_saved(*tree, text))
+    }
+
+    /// Has a file show a text that was saved, unless it shows one that is not; whether it has shown another one.
+    fn show_saved(&mut self, number: Number, text: &Arc<Vec<u8>>) -> bool {
+        let shown = self.bytes(number);
+        shown.is_ok_and(|shown| !Arc::ptr_eq(shown, text) && !self.is_unsaved(shown))
+            && self.show(number, Arc::clone(text)).is_ok()
     }
 
     /// Has the handles of a file that has become `tree.yaml`, with something put back in its text, go on writing to what they know.

@@ -113,9 +113,9 @@ impl Texts {
         }
     }
 
-    /// Lets go of the text that was refused: `tree.yaml` shows FILE's again. The number of the file that shows it now.
+    /// Lets go of the text that was refused, if there is one: `tree.yaml` shows FILE's again. The number of the file that shows it now.
     pub(in crate::vfs) fn revert(&mut self) -> Option<Number> {
-        self.refused = None;
+        self.refused.take()?;
         self.show_current()
     }
 

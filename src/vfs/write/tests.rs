@@ -334,3 +334,60 @@ fn nothing_is_written_to_a_file_whose_bytes_a_block_has_got() {
         }
     }
 }
+
+/// Processes that each replace an array by `mv` from another file system took each other's free name away.
+#[test]
+fn each_array_that_is_taken_away_has_a_free_name() {
+    let array = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}";
+    let head = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n";
+    let text = format!("{head}x: {array}\ny: {array}\n...\n");
+    let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(b"abc"));
+    for (thread, name) in [(1, "x.npy"), (2, "y.npy")] {
+        vfs.unlink(Node::ARRAYS, name.as_ref(), thread).unwrap();
+    }
+    for name in ["x.npy", "y.npy"] {
+        let caller = Caller { uid: 0, gid: 0 };
+        let made = vfs.create(Node::ARRAYS, name.as_ref(), 0o644, caller, WRITE);
+        vfs.release(&made.unwrap().1.handle);
+        let again = vfs.create(Node::ARRAYS, name.as_ref(), 0o644, caller, WRITE);
+        assert!(matches!(again, Err(Error::Exists)));
+    }
+}
+
+/// `--revert` where nothing had been refused left the tree that was saved next, through an older descriptor, unseen.
+#[test]
+fn a_tree_that_is_saved_after_a_revert_is_shown() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let [first, second] = two_trees();
+    let handle = written(&vfs, &first);
+    vfs.revert(false).unwrap();
+    vfs.flush(&handle, 0).unwrap();
+    assert_eq!(texts(&vfs), [first.clone(), first.clone()]);
+    // and where one had been
+    let bad = written(&vfs, b"#ASDF 1.0.0\n--- [\n...\n");
+    vfs.flush(&bad, 0).unwrap_err();
+    vfs.revert(false).unwrap();
+    vfs.write(&handle, 0, &second, false).unwrap();
+    vfs.flush(&handle, 0).unwrap();
+    assert_eq!(texts(&vfs), [second.clone(), second]);
+    for handle in [handle, bad] {
+        vfs.release(&handle);
+    }
+}
+
+/// A text that was the tree of the mount, but no longer FILE's, was said to be saved.
+#[test]
+fn a_text_that_is_no_longer_that_of_the_file_is_not_said_to_be_saved() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let handle = written(&vfs, vfs.state().snapshot.text());
+    // while a block is being edited, what another program has made of FILE is not shown
+    let block = vfs.open(Node::Block(0), WRITE).unwrap().handle;
+    vfs.write(&block, 0, b"A", false).unwrap();
+    std::fs::write(dir.path().join("a.asdf"), Sample::new().bytes()).unwrap();
+    let refused = vfs.flush(&handle, 0);
+    let stale = matches!(refused, Err(Error::Library(Library::Stale { .. })));
+    assert!(stale, "{refused:?}");
+    for handle in [handle, block] {
+        vfs.release(&handle);
+    }
+}
