@@ -489,9 +489,10 @@ impl Vfs {
     /// The end of a handle. That of the last writer of a block saves what a map wrote, and gives up what can't be saved; before that,
     /// a draft may hold what another writer has not finished.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
-        let Some(&Writes { block, slot, .. }) = open.writes.as_deref() else {
+        let Some(writes @ &Writes { block, slot, .. }) = open.writes.as_deref() else {
             return Ok(());
         };
+        self.note_lost_elements(open, writes);
         if self.edits.leave_to_others(block, slot) {
             self.kernel.tell(Invalidation::Pages(open.node));
             return Ok(());
@@ -500,7 +501,6 @@ impl Vfs {
         let edited = self.edits.get(block);
         // what was refused is not saved later, when its writer takes it for lost
         let refused = edited.as_ref().and_then(|draft| draft.refusal());
-        // nor are elements that the last flush has refused
         let touched = edited.as_ref().filter(|draft| draft.is_touched());
         let saved = match (refused, touched) {
             (Some(error), _) => Err(error),

@@ -38,6 +38,15 @@ pub(super) enum Rewritten {
 }
 
 impl Rewritten {
+    /// Whether nothing that a save would have to be made of has been written: the header that the array has says nothing.
+    fn is_nothing(&self) -> bool {
+        match self {
+            Self::Head(head) => head.is_empty(),
+            Self::Elements(elements) => elements.done == 0 && elements.header.is_none(),
+            Self::Failed(_) => false,
+        }
+    }
+
     /// Whether there are no elements.
     fn is_empty(&self) -> bool {
         match self {
@@ -260,20 +269,24 @@ impl Vfs {
 
     /// That all of a file that was emptied has been written, if anything has; whether it has.
     fn check_whole(&self, open: &DataHandle, writes: &Writes) -> Result<bool> {
+        if locked(&open.rewritten)
+            .as_ref()
+            .is_none_or(Rewritten::is_nothing)
+        {
+            return Ok(false);
+        }
         // the array of now may be another one than that which was being written
         self.check_current(open.node, writes)?;
         let state = self.state();
         let file = ArrayFile::of(&state, open)?;
         let (done, full) = match &*locked(&open.rewritten) {
             Some(Rewritten::Failed(why)) => return Err(why.clone()),
-            Some(Rewritten::Head(head)) if !head.is_empty() => {
+            Some(Rewritten::Head(head)) => {
                 let why = format!("{} bytes written, which is no whole NPY header", head.len());
                 return Err(refused(file, why, "write all of the file"));
             }
-            Some(Rewritten::Elements(it)) if it.done > 0 || it.header.is_some() => {
-                (it.done, file.full(it.header.as_ref())?)
-            }
-            _ => return Ok(false),
+            Some(Rewritten::Elements(it)) => (it.done, file.full(it.header.as_ref())?),
+            None => return Ok(false),
         };
         if done >= full {
             return Ok(true);
@@ -307,6 +320,15 @@ impl Vfs {
                 self.save_in_block(open, writes, &placed)
             }
             Some(header) => self.save_anew(open, writes, &header, &bytes),
+        }
+    }
+
+    /// Notes what is lost of a file that was emptied, as its handle ends: the last sync has refused it.
+    pub(super) fn note_lost_elements(&self, open: &DataHandle, writes: &Writes) {
+        match self.check_whole(open, writes) {
+            Ok(false) => {}
+            Ok(true) => self.note_loss(writes.block, &[open.node], &"it was not saved"),
+            Err(why) => self.note_loss(writes.block, &[open.node], &why),
         }
     }
 

@@ -69,7 +69,8 @@ class Data:
     removals: int = 0
     array: texts.Array = None
     length: int = 0                          # of what was saved of its block when it was opened
-    rewritten: int = None                    # how far an emptied array has been written again
+    rewritten: bytearray = None              # the elements of an array that was emptied, as far as they are written again
+    failed: int = OK                         # why a write of these was refused
     readable: bool = True
 
 
@@ -345,7 +346,7 @@ class Reference:
                 self.draft(number).data[:] = b""
                 self.drafts[number].by.add((kind, name))
             elif truncate:
-                handle.rewritten = 0
+                handle.rewritten = bytearray()
         return handle
 
     def draft(self, number):
@@ -382,22 +383,35 @@ class Reference:
             draft.data.extend(bytes(max(0, at + len(data) - len(draft.data))))
             draft.data[at:at + len(data)] = data
         else:
+            if handle.rewritten is not None:
+                return self.rewrite(handle, offset, data)
             array, shown = handle.array, self.block_data(handle.block)
             cut = None in array.shape and len(shown) < len(self.blocks[handle.block].data)
             if cut or array.places(len(shown)) is None:
-                return errno.EIO             # somebody has cut the block, and not saved that
+                return errno.EBUSY           # somebody has cut the block, and not saved that
             header = len(array.header(shown)) if handle.kind == "npy" else 0
             # one that goes to the end of its block has the length of what is saved
             length = min(len(shown), len(self.blocks[handle.block].data)) if None in array.shape else len(shown)
             if offset < header or offset + len(data) > header + len(array.elements(shown[:length])):
                 return errno.EPERM
             draft = self.draft(handle.block)
-            if handle.rewritten is not None:
-                self.put(draft, array, handle.rewritten, bytes(max(0, offset - header - handle.rewritten)))
-                handle.rewritten = max(handle.rewritten, offset - header + len(data))
             self.put(draft, array, offset - header, data)
         draft.touched = True
         draft.by.add((handle.kind, handle.name))
+        return OK
+
+    def rewrite(self, handle, offset, data):
+        """A write into an array that was emptied, which is kept aside."""
+        saved = self.blocks[handle.block].data
+        header = len(handle.array.header(saved)) if handle.kind == "npy" else 0
+        if handle.failed:
+            return handle.failed
+        if offset + len(data) > header + len(handle.array.elements(saved)):
+            handle.failed = errno.EPERM
+            return errno.EPERM
+        at, written = offset - header, handle.rewritten
+        written.extend(bytes(max(0, at + len(data) - len(written))))
+        written[at:at + len(data)] = data
         return OK
 
     @staticmethod
@@ -437,6 +451,7 @@ class Reference:
             draft = self.draft(number)
             self.set_length(draft, length)
             draft.touched = True
+            draft.by.add(("block", number))
         return self.commit_draft(number)
 
     def breaks_an_array(self, number, length):
@@ -445,13 +460,30 @@ class Reference:
 
     def flush_data(self, handle):
         """close or fsync."""
+        if handle.rewritten is not None:
+            return self.flush_rewritten(handle)
         draft = self.drafts.get(handle.block) if handle.write else None
-        if draft is None or not draft.touched:
+        if draft is None or not draft.touched or (handle.kind, handle.name) not in draft.by:
             return OK
-        if handle.rewritten is not None and handle.name in self.arrays():
-            array = self.arrays()[handle.name]
-            if handle.rewritten < len(array.elements(draft.data)):
-                return errno.EINVAL
+        return self.commit_draft(handle.block)
+
+    def flush_rewritten(self, handle):
+        """The same of an array that was emptied: all of it becomes an edit, or nothing."""
+        if not handle.rewritten and not handle.failed:
+            return OK
+        if self.is_stale(handle):
+            return errno.ESTALE
+        if handle.failed:
+            return handle.failed
+        saved = self.blocks[handle.block].data
+        if len(handle.rewritten) < len(handle.array.elements(saved)):
+            return errno.EINVAL
+        draft = self.draft(handle.block)
+        if len(draft.data) < len(saved):
+            return errno.EBUSY
+        self.put(draft, handle.array, 0, handle.rewritten)
+        draft.touched, handle.rewritten = True, None
+        draft.by.add((handle.kind, handle.name))
         return self.commit_draft(handle.block)
 
     def commit_draft(self, number):
@@ -470,10 +502,12 @@ class Reference:
     def release_data(self, handle):
         if not handle.write:
             return
-        self.flush_data(handle)
         self.writers[handle.block] -= 1
         if not self.writers[handle.block]:
             del self.writers[handle.block]
+            draft = self.drafts.get(handle.block)
+            if draft and draft.touched:
+                self.commit_draft(handle.block)
             self.drafts.pop(handle.block, None)
 
     def remove_block(self, number):

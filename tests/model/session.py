@@ -476,7 +476,7 @@ class Session:
         else:
             number = ref.arrays()[name].block(len(ref.blocks))
         for _, handle in self.handles.values():
-            if isinstance(handle, Data) and handle.block == number and handle.rewritten is not None:
+            if isinstance(handle, Data) and (handle.kind, handle.name) == (kind, name) and handle.rewritten is not None:
                 return None
         draft = ref.drafts.get(number)
         if draft is None:

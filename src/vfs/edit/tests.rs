@@ -192,6 +192,7 @@ fn a_part_of_an_array_has_no_part_in_what_others_write() {
     for handle in [part, same, block] {
         vfs.release(&handle);
     }
+    assert_eq!(vfs.unsaved().len(), 1);
     assert_eq!(stored(&vfs), b"aBCD");
 }
 
