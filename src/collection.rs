@@ -74,7 +74,7 @@ mod members;
 mod renewed;
 mod report;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
@@ -147,7 +147,9 @@ pub enum Handle {
     /// Of a member.
     Member(Item, Arc<Vfs>, vfs::Handle),
     /// A directory of the collection: what was in it when it was opened.
-    Names(Vec<(OsString, Inode)>),
+    Items(Vec<Item>),
+    /// A directory with texts of the collection.
+    Texts(Vec<(&'static str, Inode)>),
     /// A text of the collection.
     Text(Vec<u8>),
 }
@@ -160,7 +162,7 @@ impl Handle {
     pub fn member(&self) -> Result<(&Arc<Vfs>, &vfs::Handle)> {
         match self {
             Self::Member(_, vfs, handle) => Ok((vfs, handle)),
-            Self::Names(_) | Self::Text(_) => Err(NOT_OURS),
+            Self::Items(_) | Self::Texts(_) | Self::Text(_) => Err(NOT_OURS),
         }
     }
 }
@@ -239,10 +241,16 @@ impl Collection {
         }
     }
 
-    /// Whether a listing comes without attributes: of many members, they are looked up when they are asked for.
+    /// Whether there are many files.
+    #[must_use]
+    pub fn is_many(&self) -> bool {
+        matches!(self, Self::Many(_))
+    }
+
+    /// Whether a listing comes without attributes: a server would have to be asked for those of each file.
     #[must_use]
     pub fn lists_names_only(&self) -> bool {
-        matches!(self, Self::Many(_))
+        matches!(self, Self::Many(many) if many.contents.asks_for_each())
     }
 
     /// The member that an inode is of, opened if it is not.
@@ -351,7 +359,7 @@ impl Collection {
                 let handle = vfs.opendir(inode.node)?;
                 Ok(Handle::Member(inode.item, vfs, handle))
             }
-            (part, Self::Many(many)) => Ok(Handle::Names(many.names(&part, inode)?)),
+            (part, Self::Many(many)) => many.opendir(&part, inode),
             (_, Self::One(_)) => Err(Error::NotFound),
         }
     }
@@ -363,7 +371,7 @@ impl Collection {
     pub fn read<'a>(&self, handle: &'a Handle, offset: u64, len: u32) -> Result<Bytes<'a>> {
         match handle {
             Handle::Member(_, vfs, handle) => vfs.read(handle, offset, len),
-            Handle::Names(_) => Err(Error::IsDirectory),
+            Handle::Items(_) | Handle::Texts(_) => Err(Error::IsDirectory),
             Handle::Text(text) => {
                 let start = usize::try_from(offset)
                     .unwrap_or(usize::MAX)
@@ -378,18 +386,35 @@ impl Collection {
         }
     }
 
-    /// Lists a directory of a mount of one file with attributes, as [`Vfs::readdir`] does.
+    /// Lists a directory as [`Collection::list`] does, but `add` gets the item and the attributes of each name. Of many members, the
+    /// kernel is to ask for what takes long to find out.
     ///
     /// # Errors
-    /// As there.
+    /// [`Error::NotDirectory`].
     pub fn readdir(
         &self,
         handle: &Handle,
         offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
+        add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) -> Result<()> {
-        let (vfs, handle) = handle.member()?;
-        vfs.readdir(handle, offset, add)
+        match (self, handle) {
+            (Self::One(_), Handle::Member(item, vfs, handle)) => {
+                vfs.readdir(handle, offset, &mut |at, name, attr| {
+                    add(at, name, *item, attr)
+                })
+            }
+            (Self::Many(_), Handle::Member(item, vfs, handle)) => {
+                vfs.readdir_quickly(handle, offset, &mut |at, name, attr| {
+                    add(at, name, *item, attr)
+                })
+            }
+            (Self::Many(many), Handle::Items(listed)) => {
+                many.list_attrs(listed, offset, add);
+                Ok(())
+            }
+            (Self::Many(many), Handle::Texts(names)) => many.list_texts(names, offset, add),
+            _ => Err(Error::NotDirectory),
+        }
     }
 
     /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
@@ -403,8 +428,8 @@ impl Collection {
         offset: u64,
         add: &mut dyn FnMut(u64, &OsStr, u64, FileKind) -> bool,
     ) -> Result<()> {
-        match handle {
-            Handle::Member(item, vfs, handle) => {
+        match (self, handle) {
+            (_, Handle::Member(item, vfs, handle)) => {
                 let (item, epoch) = (*item, vfs.epoch());
                 vfs.list(handle, offset, &mut |at, name, node, kind| {
                     let inode = Inode { item, node };
@@ -415,17 +440,20 @@ impl Collection {
                     add(at, name, number, kind)
                 })
             }
-            Handle::Names(names) => {
-                let first = usize::try_from(offset).unwrap_or(usize::MAX);
-                let rest = names.iter().skip(first);
-                for ((name, inode), at) in rest.zip(offset.saturating_add(1)..) {
-                    if add(at, name, inode.number(), report::kind(inode.node)) {
+            (Self::Many(many), Handle::Items(listed)) => {
+                many.list(listed, offset, add);
+                Ok(())
+            }
+            (_, Handle::Texts(names)) => {
+                for ((name, inode), at) in many::behind(names, offset) {
+                    let kind = report::kind(inode.node);
+                    if add(at, OsStr::new(name), inode.number(), kind) {
                         break;
                     }
                 }
                 Ok(())
             }
-            Handle::Text(_) => Err(Error::NotDirectory),
+            _ => Err(Error::NotDirectory),
         }
     }
 

@@ -32,7 +32,7 @@ use crate::source::Loan;
 pub use mounting::{Mount, Requests};
 pub use options::MountOptions;
 
-use crate::collection::{Collection, Handle, Inode, Item};
+use crate::collection::{Collection, Handle, Inode};
 use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Node, Rename, Vfs, check_name};
 use convert::{access, caller, file_attr, file_type, generation, inode, open_flags};
 use handles::Handles;
@@ -115,17 +115,16 @@ fn release(handle: &Handle) {
 
 impl Filesystem for Shim {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_PARALLEL_DIROPS;
+        let lists_attributes = !self.files.lists_names_only();
+        wanted.set(InitFlags::FUSE_DO_READDIRPLUS, lists_attributes);
+        // of many, the kernel is to ask for attributes only where they are looked at
+        wanted.set(InitFlags::FUSE_READDIRPLUS_AUTO, self.files.is_many());
         // each of these is only an improvement: a kernel that lacks it is served without
-        for wanted in [
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-        ] {
-            if wanted == InitFlags::FUSE_DO_READDIRPLUS && self.files.lists_names_only() {
-                continue;
-            }
-            if let Err(missing) = config.add_capabilities(wanted) {
+        for flag in wanted.iter() {
+            if let Err(missing) = config.add_capabilities(flag) {
                 debug!("the kernel lacks {missing:?}");
             }
         }
@@ -462,20 +461,22 @@ impl Filesystem for Shim {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let asked = self.asked(Call::Readdir, ino);
-        let handle = self.handles.get(fh);
-        let listed = handle.and_then(|handle| {
-            self.files
-                .readdir(&handle, offset, &mut |next, name, attr| {
-                    let attributes = file_attr(Item::ROOT, attr);
-                    let (ino, valid) = (attributes.ino, &attr.valid);
-                    reply.add(ino, next, name, valid, &attributes, generation(attr))
-                })
+        // the attributes of what a server has listed may be asked for anew
+        self.serve(move |shim| {
+            let asked = shim.asked(Call::Readdir, ino);
+            let listed = shim.handles.get(fh).and_then(|handle| {
+                shim.files
+                    .readdir(&handle, offset, &mut |next, name, item, attr| {
+                        let attributes = file_attr(item, attr);
+                        let (ino, valid) = (attributes.ino, &attr.valid);
+                        reply.add(ino, next, name, valid, &attributes, generation(attr))
+                    })
+            });
+            match asked.done(listed) {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(errno),
+            }
         });
-        match asked.done(listed) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
     }
 
     fn releasedir(

@@ -4,22 +4,57 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use glob::Pattern;
-use rustix::fs::{Dir, FileType, OFlags};
+use glob::{Pattern, PatternError};
+use rustix::fs::{FileType, OFlags, RawDir};
 
 use super::item::ItemKind;
 use super::listing::Listing;
 use crate::save::{Beneath, FilePath};
 use crate::source::Stat;
 
+/// Bytes that are read of a directory at once.
+const DIRECTORY_BUFFER: usize = 64 << 10;
+
 /// Which names are those of members.
 #[derive(Debug, Clone)]
-pub struct Match(Vec<Pattern>);
+pub struct Match(Vec<NamePattern>);
+
+/// One of its patterns.
+#[derive(Debug, Clone)]
+struct NamePattern {
+    pattern: Pattern,
+    /// What names end with, if the pattern is a star and this. Compared as it is, that takes a tenth of the time: directories may hold a
+    /// hundred thousand names.
+    ending: Option<String>,
+}
+
+impl NamePattern {
+    fn new(pattern: &str) -> Result<Self, PatternError> {
+        let ending = pattern.strip_prefix('*');
+        let ending = ending.filter(|ending| !ending.contains(['*', '?', '[', ']']));
+        Ok(Self {
+            pattern: Pattern::new(pattern)?,
+            ending: ending.map(str::to_owned),
+        })
+    }
+
+    fn has(&self, name: &OsStr) -> bool {
+        let name = name.as_bytes();
+        if name.starts_with(b".") && !self.pattern.as_str().starts_with('.') {
+            return false;
+        }
+        match &self.ending {
+            Some(ending) => name.ends_with(ending.as_bytes()),
+            None => self.pattern.matches(&String::from_utf8_lossy(name)),
+        }
+    }
+}
 
 impl Match {
     /// The names that match any of these patterns, which a colon separates: `*`, `?` and `[a-z]` as in a shell.
@@ -27,16 +62,14 @@ impl Match {
     /// # Errors
     /// What is wrong with a pattern.
     pub fn new(patterns: &str) -> Result<Self, String> {
-        let patterns = patterns.split(':').map(Pattern::new);
+        let patterns = patterns.split(':').map(NamePattern::new);
         let patterns: Result<Vec<_>, _> = patterns.collect();
         let patterns = patterns.map_err(|error| error.to_string())?;
-        if patterns
-            .iter()
-            .any(|pattern| pattern.as_str().contains('/'))
-        {
+        let mut texts = patterns.iter().map(|one| one.pattern.as_str());
+        if texts.clone().any(|text| text.contains('/')) {
             return Err("a pattern is for names, which hold no slash".to_owned());
         }
-        if patterns.iter().any(|pattern| pattern.as_str().is_empty()) {
+        if texts.any(str::is_empty) {
             return Err("a pattern such as *.asdf is needed".to_owned());
         }
         Ok(Self(patterns))
@@ -45,16 +78,13 @@ impl Match {
     /// Whether a file of that name is a member. As in a shell, a pattern must begin with a dot to match a name that does.
     #[must_use]
     pub fn has(&self, name: &OsStr) -> bool {
-        let name = String::from_utf8_lossy(name.as_bytes());
-        let dotted = |text: &str| text.starts_with('.');
-        let mut patterns = self.0.iter();
-        patterns.any(|pattern| dotted(&name) <= dotted(pattern.as_str()) && pattern.matches(&name))
+        self.0.iter().any(|pattern| pattern.has(name))
     }
 }
 
 impl Default for Match {
     fn default() -> Self {
-        Self(Pattern::new("*.asdf").into_iter().collect())
+        Self(NamePattern::new("*.asdf").into_iter().collect())
     }
 }
 
@@ -70,10 +100,30 @@ pub enum Contents {
     Listing(Listing),
 }
 
-/// A name in a directory of a collection.
-pub(super) struct DirEntry {
-    pub(super) name: OsString,
-    pub(super) kind: ItemKind,
+/// The names in a directory of a collection, each with what it is. They are kept one behind the other, as there may be a hundred thousand.
+#[derive(Debug, Default)]
+pub(super) struct DirEntries {
+    names: Vec<u8>,
+    /// Where each name ends.
+    ends: Vec<(usize, ItemKind)>,
+}
+
+impl DirEntries {
+    /// Adds a name.
+    pub(super) fn push(&mut self, name: &OsStr, kind: ItemKind) {
+        self.names.extend_from_slice(name.as_bytes());
+        self.ends.push((self.names.len(), kind));
+    }
+
+    /// The names in the order in which they were added.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&OsStr, ItemKind)> {
+        let mut start = 0;
+        self.ends.iter().map(move |&(end, kind)| {
+            let name = self.names.get(start..end).unwrap_or_default();
+            start = end;
+            (OsStr::from_bytes(name), kind)
+        })
+    }
 }
 
 impl Contents {
@@ -167,22 +217,22 @@ impl Contents {
     ///
     /// # Errors
     /// Of the system.
-    pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<DirEntry>> {
+    pub(super) fn entries(&self, relative: &Path) -> io::Result<DirEntries> {
+        let mut out = DirEntries::default();
         let (root, names) = match self {
             Self::Mirror(root, names) => (root, names),
             Self::List(files) => {
-                let entry = |name: &OsString| DirEntry {
-                    name: name.clone(),
-                    kind: ItemKind::Member,
-                };
-                return Ok(files.keys().map(entry).collect());
+                for name in files.keys() {
+                    out.push(name, ItemKind::Member);
+                }
+                return Ok(out);
             }
             Self::Listing(listing) => return listing.entries(relative),
         };
         let directory = root.open(relative, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut out = Vec::new();
-        for entry in Dir::new(directory)? {
-            let entry = entry?;
+        let mut buffer = vec![MaybeUninit::uninit(); DIRECTORY_BUFFER];
+        let mut read = RawDir::new(directory, &mut buffer);
+        while let Some(entry) = read.next().transpose()? {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
                 continue;
@@ -196,12 +246,16 @@ impl Contents {
                 }
                 _ => None,
             };
-            out.extend(kind.map(|kind| DirEntry {
-                name: name.to_owned(),
-                kind,
-            }));
+            if let Some(kind) = kind {
+                out.push(name, kind);
+            }
         }
         Ok(out)
+    }
+
+    /// Whether the attributes of each file are asked of a server by a request of its own.
+    pub(super) fn asks_for_each(&self) -> bool {
+        matches!(self, Self::List(files) if files.values().any(FilePath::is_far))
     }
 
     /// That there are as many descriptors left as opening a member takes.
@@ -266,6 +320,15 @@ mod tests {
         ] {
             assert_eq!(names.has(name.as_ref()), want, "{name}");
         }
+        let hidden = Match::new(".*:*a?").unwrap();
+        for (name, want) in [
+            (".a.asdf", true),
+            ("ba?", true),
+            ("bax", true),
+            ("xa", false),
+        ] {
+            assert_eq!(hidden.has(name.as_ref()), want, "{name}");
+        }
         assert!(names.has(OsStr::from_bytes(b"\xff.asdf")));
         assert!(Match::default().has("x.asdf".as_ref()));
         for wrong in ["", "*.asdf:", "a[", "sub/*.asdf"] {
@@ -285,12 +348,9 @@ mod tests {
         std::os::unix::fs::symlink("sub", root.join("link")).unwrap();
         let beneath = Arc::new(Beneath::new(root, false).unwrap());
         let contents = Contents::Mirror(beneath, Match::default());
-        let mut names: Vec<_> = contents.entries(Path::new("")).unwrap();
-        names.sort_by(|a, b| a.name.cmp(&b.name));
-        let names: Vec<_> = names
-            .iter()
-            .map(|entry| (&*entry.name, entry.kind))
-            .collect();
+        let entries = contents.entries(Path::new("")).unwrap();
+        let mut names: Vec<_> = entries.iter().collect();
+        names.sort_by_key(|entry| entry.0);
         let want = [("a.asdf", ItemKind::Member), ("sub", ItemKind::Directory)];
         assert_eq!(names, want.map(|(name, kind)| (OsStr::new(name), kind)));
         let kind = |path: &str| contents.look_at(Path::new(path)).ok().map(|found| found.0);

@@ -121,6 +121,27 @@ impl Items {
         Some(item)
     }
 
+    /// The items of these names in a directory; none of those for which there is no number left.
+    pub(super) fn of_all<'a>(
+        &mut self,
+        parent: Item,
+        entries: impl Iterator<Item = (&'a OsStr, ItemKind)>,
+    ) -> Vec<Item> {
+        let mut out: Vec<Item> = Vec::with_capacity(entries.size_hint().0);
+        for (name, kind) in entries {
+            // most directories are read in the order in which they were numbered
+            let next = out.last().map(|last| Item(last.0.saturating_add(1)));
+            let next = next.filter(|next| {
+                let known = self.get(*next);
+                known.is_some_and(|known| {
+                    known.parent == parent && known.kind == kind && *known.name == *name
+                })
+            });
+            out.extend(next.or_else(|| self.of(parent, kind, name)));
+        }
+        out
+    }
+
     /// The item of that name and kind in a directory, if it has been numbered.
     pub(super) fn find(&self, parent: Item, kind: ItemKind, name: &OsStr) -> Option<Item> {
         self.numbers.get(&(parent, kind))?.get(name).copied()
@@ -134,6 +155,11 @@ impl Items {
     /// The directory that an item is in.
     pub(super) fn parent(&self, item: Item) -> Option<Item> {
         Some(self.get(item)?.parent)
+    }
+
+    /// The name of an item in its directory.
+    pub(super) fn name(&self, item: Item) -> Option<&OsStr> {
+        Some(&self.get(item)?.name)
     }
 
     /// The way to an item from the root.
@@ -218,5 +244,21 @@ mod tests {
         assert_eq!(items.path(Item::ROOT), Some(PathBuf::new()));
         assert_eq!(items.kind(sub), Some(ItemKind::Directory));
         assert_eq!(items.path(Item(99)), None);
+        let name = |name: &'static str| (OsStr::new(name), ItemKind::Member);
+        let known = items.len();
+        let again = ["a.asdf", "b.asdf", "c.asdf"].map(name);
+        let first = items.of_all(sub, again.into_iter());
+        assert_eq!((first[0], items.len()), (file, known + 2));
+        // the number behind that of "c" is that of "d" in another directory
+        let other = items.of(Item::ROOT, ItemKind::Member, OsStr::new("d.asdf"));
+        assert_eq!(other, Some(Item(first[2].0 + 1)));
+        let changed = ["c.asdf", "d.asdf", "b.asdf", "a.asdf"].map(name);
+        let second = items.of_all(sub, changed.into_iter());
+        assert_eq!(
+            [second[0], second[2], second[3]],
+            [first[2], first[1], first[0]]
+        );
+        assert_eq!(items.path(second[1]), Some(PathBuf::from("sub/d.asdf")));
+        assert_eq!(items.name(second[1]), Some(OsStr::new("d.asdf")));
     }
 }

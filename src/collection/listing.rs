@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use log::warn;
 
-use super::contents::{DirEntry, Match};
+use super::contents::{DirEntries, Match};
 use super::item::ItemKind;
 use super::renewed::Renewed;
 use crate::error::{Result, printable};
@@ -154,14 +154,14 @@ impl Listing {
     }
 
     /// What is in a directory.
-    pub(super) fn entries(&self, relative: &Path) -> io::Result<Vec<DirEntry>> {
+    pub(super) fn entries(&self, relative: &Path) -> io::Result<DirEntries> {
         let names = self.names();
         let entries = names.entries(relative).ok_or(io::ErrorKind::NotFound)?;
-        let entries = entries.map(|(name, kind)| DirEntry {
-            name: name.into(),
-            kind,
-        });
-        Ok(entries.collect())
+        let mut out = DirEntries::default();
+        for (name, kind) in entries {
+            out.push(OsStr::new(name), kind);
+        }
+        Ok(out)
     }
 
     /// The file at a path, whether it is there or not.

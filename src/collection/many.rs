@@ -1,25 +1,25 @@
 //! Many files: looking names up, and opening members.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, ItemKind, Items};
 use super::members::{Known, MemberSlot, Members, OpenedMember, Past, Unreadable};
-use super::{CollectionOptions, KernelChange, Opener, Unopened, connect, report};
+use super::{CollectionOptions, Handle, KernelChange, Opener, Unopened, connect, report};
 use log::warn;
 
 use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::Stat;
-use crate::vfs::{self, Answers, Attr, Error, Kernel, Losses, Node, Result, Statfs, Vfs};
+use crate::vfs::{Answers, Attr, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs};
 
 /// A file that could not be read is tried again after so long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -204,16 +204,24 @@ impl Many {
         self.items().path(item).ok_or(Error::NotFound)
     }
 
+    /// The way to an item from the root, and what it is.
+    fn known(&self, item: Item) -> Result<(PathBuf, ItemKind)> {
+        let items = self.items();
+        let known = items.path(item).zip(items.kind(item));
+        known.ok_or(Error::NotFound)
+    }
+
     /// The attributes that the file or directory of an item has now.
     fn look_at(&self, item: Item) -> Result<Stat> {
-        let (way, kind) = {
-            let items = self.items();
-            (items.path(item), items.kind(item))
-        };
-        let way = way.ok_or(Error::NotFound)?;
-        let looked = self.with_descriptors(|| self.contents.look_at(&way));
-        let (found, stat) = looked.map_err(|error| failed(&way, error))?;
-        (Some(found) == kind).then_some(stat).ok_or(Error::NotFound)
+        let (way, kind) = self.known(item)?;
+        self.look_there(&way, kind)
+    }
+
+    /// The attributes of what is there now, if it is of that kind.
+    fn look_there(&self, way: &Path, kind: ItemKind) -> Result<Stat> {
+        let looked = self.with_descriptors(|| self.contents.look_at(way));
+        let (found, stat) = looked.map_err(|error| failed(way, error))?;
+        (found == kind).then_some(stat).ok_or(Error::NotFound)
     }
 
     /// The attributes of an item.
@@ -231,7 +239,7 @@ impl Many {
     /// then a directory has one name.
     fn item_attr(&self, kind: ItemKind, stat: &Stat) -> Attr {
         let options = &self.how.options;
-        let mut attr = Attr::of_file(Node::Root, vfs::FileKind::Directory, 0, stat, options);
+        let mut attr = Attr::of_file(Node::Root, FileKind::Directory, 0, stat, options);
         if kind == ItemKind::Directory {
             let perm = stat.mode & 0o555 & !options.umask;
             attr.perm = u16::try_from(perm).unwrap_or(0);
@@ -272,42 +280,96 @@ impl Many {
         }
     }
 
-    /// The names in a directory that is no member, or in one that can't be read.
-    pub(super) fn names(&self, part: &Resolved, inode: Inode) -> Result<Vec<(OsString, Inode)>> {
+    /// Opens a directory that is no member, or is in one that can't be read.
+    pub(super) fn opendir(&self, part: &Resolved, inode: Inode) -> Result<Handle> {
         let Inode { item, node } = inode;
         if !matches!(part, Resolved::Directory) {
-            let names = report::names(part, node)?;
-            let names = names.into_iter();
-            return Ok(names
-                .map(|(name, node)| (name.into(), Inode { item, node }))
-                .collect());
+            let names = report::names(part, node)?.into_iter();
+            let names = names.map(|(name, node)| (name, Inode { item, node }));
+            return Ok(Handle::Texts(names.collect()));
         }
         let way = self.way(item)?;
         let entries = self.with_descriptors(|| self.contents.entries(&way));
         let entries = entries.map_err(|error| failed(&way, error))?;
         let open = self.members.items();
+        // the report has that name, where it is looked up
+        let shown = entries.iter().filter(|entry| !report::takes(item, entry.0));
         let mut items = self.items();
+        let listed = items.of_all(item, shown);
         let mut missing: HashSet<Item> = open
             .into_iter()
             .filter(|member| items.parent(*member) == Some(item))
             .collect();
-        // the report has that name, where it is looked up
-        let entries = entries.into_iter();
-        let entries = entries.filter(|entry| !report::takes(item, &entry.name));
-        let entries = entries.filter_map(|entry| {
-            let inode = Inode {
-                item: items.of(item, entry.kind, &entry.name)?,
-                node: Node::Root,
-            };
-            missing.remove(&inode.item);
-            Some((entry.name, inode))
-        });
-        let entries = entries.collect();
         drop(items);
+        for found in &listed {
+            if missing.is_empty() {
+                break;
+            }
+            missing.remove(found);
+        }
         for gone in missing {
             self.note_gone(gone);
         }
-        Ok(entries)
+        Ok(Handle::Items(listed))
+    }
+
+    /// Lists items from a position on by their names and inode numbers.
+    pub(super) fn list(
+        &self,
+        listed: &[Item],
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, u64, FileKind) -> bool,
+    ) {
+        let items = self.items();
+        for (item, at) in behind(listed, offset) {
+            let node = Node::Root;
+            let number = Inode { item: *item, node }.number();
+            if let Some(name) = items.name(*item)
+                && add(at, name, number, FileKind::Directory)
+            {
+                break;
+            }
+        }
+    }
+
+    /// The same with the attributes that they have now. What is gone is passed over; of what can't be looked at, the kernel is to ask.
+    pub(super) fn list_attrs(
+        &self,
+        listed: &[Item],
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
+    ) {
+        for (item, at) in behind(listed, offset) {
+            let Ok((way, kind)) = self.known(*item) else {
+                continue;
+            };
+            let attr = match self.look_there(&way, kind) {
+                Ok(stat) => self.item_attr(kind, &stat),
+                Err(Error::NotFound) => continue,
+                Err(_) => unknown(),
+            };
+            if let Some(name) = way.file_name()
+                && add(at, name, *item, &attr)
+            {
+                break;
+            }
+        }
+    }
+
+    /// Lists texts of the collection with their attributes.
+    pub(super) fn list_texts(
+        &self,
+        names: &[(&'static str, Inode)],
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
+    ) -> Result<()> {
+        for ((name, Inode { item, node }), at) in behind(names, offset) {
+            let attr = self.attr(&self.part(*item)?, *node);
+            if attr.is_ok_and(|attr| add(at, OsStr::new(name), *item, &attr)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Closes idle members whose files are gone, so that the space of these becomes free.
@@ -361,7 +423,7 @@ impl Many {
             _ => self.look_at(Item::ROOT)?,
         };
         let size = match kind {
-            vfs::FileKind::Directory => 0,
+            FileKind::Directory => 0,
             _ => self.text_len(part, node)?,
         };
         let mut attr = Attr::of_file(node, kind, size, &stat, &self.how.options);
@@ -371,7 +433,7 @@ impl Many {
             attr.gid = rustix::process::getegid().as_raw();
             attr.perm = match kind {
                 // so that its owner may set an attribute, as the root is not to be written
-                vfs::FileKind::Directory => 0o700,
+                FileKind::Directory => 0o700,
                 _ => 0o400,
             };
         }
@@ -458,6 +520,30 @@ impl Many {
     }
 }
 
+/// The attributes of an item that can't be looked at: nobody may use it until the kernel has asked, which it does at once, and been told
+/// why not.
+fn unknown() -> Attr {
+    Attr {
+        node: Node::Root,
+        kind: FileKind::Directory,
+        size: 0,
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        mtime: SystemTime::UNIX_EPOCH,
+        ctime: SystemTime::UNIX_EPOCH,
+        epoch: 0,
+        valid: Duration::ZERO,
+    }
+}
+
+/// What is listed from a position on, each with the position behind it.
+pub(super) fn behind<T>(listed: &[T], offset: u64) -> impl Iterator<Item = (&T, u64)> {
+    let first = usize::try_from(offset).unwrap_or(usize::MAX);
+    listed.iter().skip(first).zip(offset.saturating_add(1)..)
+}
+
 /// Whether a user has mounted this, or is root.
 pub(super) fn is_owner(user: u32) -> bool {
     [0, rustix::process::geteuid().as_raw()].contains(&user)
@@ -473,7 +559,7 @@ pub(super) fn is_lack(error: &io::Error) -> bool {
 }
 
 /// Why a file of the collection can't be had.
-pub(super) fn failed(way: &std::path::Path, error: io::Error) -> Error {
+pub(super) fn failed(way: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::NotFound,
         _ => Library::io(way.display().to_string(), error).into(),

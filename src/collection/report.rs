@@ -211,19 +211,20 @@ impl Many {
         let mut text = tsv_row(header);
         let mut directories = vec![(Item::ROOT, PathBuf::new())];
         while let Some((directory, way)) = directories.pop() {
-            let mut entries = match self.with_descriptors(|| self.contents.entries(&way)) {
+            let entries = match self.with_descriptors(|| self.contents.entries(&way)) {
                 Ok(entries) => entries,
                 Err(error) if is_lack(&error) => return Err(failed(&way, error)),
                 // it is gone, or closed to us
                 Err(_) => continue,
             };
-            entries.retain(|entry| !takes(directory, &entry.name));
-            entries.sort_by(|a, b| a.name.cmp(&b.name));
+            let entries = entries.iter();
+            let mut entries: Vec<_> = entries.filter(|entry| !takes(directory, entry.0)).collect();
+            entries.sort_by_key(|entry| entry.0);
             let mut below = Vec::new();
-            for entry in entries {
-                let path = way.join(&entry.name);
-                let item = self.items().of(directory, entry.kind, &entry.name);
-                match (entry.kind, item) {
+            for (name, kind) in entries {
+                let path = way.join(name);
+                let item = self.items().of(directory, kind, name);
+                match (kind, item) {
                     (ItemKind::Directory, Some(item)) => below.push((item, path)),
                     (ItemKind::Member, Some(item)) => text.push_str(&self.row(item, &path)),
                     (_, None) => {}

@@ -79,6 +79,24 @@ impl Vfs {
         })
     }
 
+    /// The same of one of many files, of which most are listed to go on to the next: what takes the whole tree to tell is left out, as
+    /// [`Vfs::unmeasured`] says.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`].
+    pub fn readdir_quickly(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
+    ) -> Result<()> {
+        self.each_name(handle, offset, &mut |at, name, state, node| {
+            let quick = self.unmeasured(state, node);
+            let attr = quick.map_or_else(|| self.attr(state, node), Ok);
+            attr.is_ok_and(|attr| add(at, name, &attr))
+        })
+    }
+
     /// The same without attributes, which can be slow to find out: `add` gets the file and its kind instead.
     ///
     /// # Errors

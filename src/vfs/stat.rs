@@ -27,11 +27,15 @@ impl Vfs {
 
     /// The attributes of a node.
     pub(super) fn attr_now(&self, state: &State, node: Node) -> Result<Attr> {
-        let mut attr = self.attr_in(state, node)?;
+        Ok(self.of_epoch(state, self.attr_in(state, node)?))
+    }
+
+    /// The same, as those of the state that a file far away has.
+    fn of_epoch(&self, state: &State, mut attr: Attr) -> Attr {
         if self.is_far() && attr.kind == FileKind::File {
             attr.epoch = state.epoch;
         }
-        Ok(attr)
+        attr
     }
 
     fn attr_in(&self, state: &State, node: Node) -> Result<Attr> {
@@ -41,23 +45,47 @@ impl Vfs {
         if let Node::Beside(number) = node {
             return Ok(self.beside.file(number)?.attr());
         }
-        let kind = kind(node);
         let size = self.size(state, node)?;
+        let names = self.names(state, node)?;
+        Ok(self.described(state, node, size, names))
+    }
+
+    /// The attributes of something with that size and so many names.
+    fn described(&self, state: &State, node: Node, size: u64, names: u32) -> Attr {
+        let kind = kind(node);
         let (uid, gid) = state.owner(&self.options);
-        Ok(Attr {
+        Attr {
             node,
             kind,
             // the kernel's file sizes are signed
             size: size.min(i64::MAX.unsigned_abs()),
             perm: self.perm(state, node, kind),
-            nlink: self.names(state, node)?,
+            nlink: names,
             uid,
             gid,
             mtime: state.stat.modified(),
             ctime: state.stat.changed(),
             epoch: 0,
             valid: VALID,
-        })
+        }
+    }
+
+    /// The attributes of what takes the whole tree to measure, without that. A directory whose names have not been made has one name,
+    /// which says that those in it are not counted. A text under `info/` has the length of when it was made last, if it was, and the
+    /// kernel asks again before it tells that: it keeps no pages of these texts, which would be cut there.
+    pub(super) fn unmeasured(&self, state: &State, node: Node) -> Option<Attr> {
+        let made = match node {
+            Node::ARRAYS => state.is_named(),
+            Node::ViewDir(view, _) => state.views.made(view).is_some(),
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
+                let known = locked(&state.info_lens).get(&node).copied();
+                let attr = self.described(state, node, known.unwrap_or(0), 1);
+                let valid = Duration::ZERO;
+                return Some(self.of_epoch(state, Attr { valid, ..attr }));
+            }
+            _ => true,
+        };
+        (!made).then(|| self.described(state, node, 0, 1))
     }
 
     /// The bytes of a node.

@@ -123,6 +123,110 @@ fn a_directory_is_mirrored_with_its_files_as_directories() {
     );
 }
 
+/// A listing of 100,000 files with their attributes took a minute: four requests for each.
+#[test]
+fn a_listing_with_attributes_asks_for_few_files_one_by_one() {
+    const COUNT: usize = 1500;
+    if !can_mount() {
+        return;
+    }
+    let names: Vec<_> = (0..COUNT).map(|n| format!("{n:04}.asdf")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let dir = files(&names);
+    let place = TempDir::new().unwrap();
+    let mnt = fs::canonicalize(place.path()).unwrap().join("mnt");
+    let log = place.path().join("log");
+    let mut daemon = Command::new(PROGRAM)
+        .args(["-d", "--log-file"])
+        .args([&log, dir.path(), &mnt])
+        .spawn()
+        .unwrap();
+    eventually("it is mounted", || mounted_at(&mnt).is_some());
+    let listed = run(Command::new("ls").arg("-l").arg(&mnt));
+    let opened = fs::read_to_string(&log).unwrap().contains("tree.yaml");
+    let gone = asdf_mount([Path::new("-u"), &mnt]);
+    assert!(daemon.wait().unwrap().success());
+    assert_eq!((listed.code, listed.stderr.as_str()), (0, ""));
+    assert_eq!((gone.code, opened), (0, false));
+    assert_eq!(listed.stdout.lines().count(), COUNT + 1);
+    let said = fs::read_to_string(log).unwrap();
+    let asked = |call: &str| said.lines().filter(|line| line.contains(call)).count();
+    assert!(asked("Readdir ") > 0, "{said}");
+    let (lookups, attributes) = (asked("Lookup "), asked("Xattr "));
+    assert!(attributes < 10, "{attributes} questions for attributes");
+    assert!(lookups < COUNT / 2, "{lookups} names looked up");
+}
+
+/// What a listing says of a file is so when it says it, and no longer than until something changes.
+#[test]
+fn a_listing_with_attributes_is_of_the_files_as_they_are() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf", "c.asdf", "d.asdf"]);
+    let root = dir.path();
+    let mount = Mount::new(root, &[]);
+    mount.read("d.asdf/tree.yaml").unwrap();
+    // its names are read when the directory is opened, and what they stand for when the first one is asked for
+    let listing = fs::read_dir(&mount.dir).unwrap();
+    fs::remove_file(root.join("a.asdf")).unwrap();
+    fs::remove_file(root.join("b.asdf")).unwrap();
+    fs::create_dir(root.join("b.asdf")).unwrap();
+    fs::set_permissions(root.join("c.asdf"), Permissions::from_mode(0o600)).unwrap();
+    // a name behind the last that is still there may come without attributes, which says nothing of it
+    let names: Vec<_> = listing.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        ["c.asdf", "d.asdf"]
+            .iter()
+            .all(|name| names.contains(&name.into()))
+    );
+    let mode = |name: &str| fs::metadata(mount.path(name)).unwrap().mode() & 0o777;
+    assert_eq!(mode("c.asdf"), 0o700);
+    assert_eq!(mode("b.asdf"), 0o555, "a directory now");
+    assert!(!mount.path("a.asdf").exists());
+    // what takes the whole tree is told when it is asked for
+    let size = |name: &str| fs::metadata(mount.path(name)).unwrap().len();
+    for name in ["arrays.tsv", "blocks.tsv", "status"] {
+        let path = format!("d.asdf/info/{name}");
+        assert_eq!(mount.names("d.asdf/info").len(), 5);
+        assert_eq!(size(&path), mount.text(&path).len() as u64, "{name}");
+    }
+}
+
+/// Of a directory whose files can't be looked at, the names are shown all the same.
+#[test]
+fn names_of_files_that_cannot_be_looked_at_are_listed() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["sub/a.asdf", "sub/b.asdf"]);
+    let sub = dir.path().join("sub");
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&sub, Permissions::from_mode(0o744)).unwrap();
+    let place = TempDir::new().unwrap();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
+    let mnt = fs::canonicalize(place.path()).unwrap().join("mnt");
+    if !is_root() {
+        return;
+    }
+    let nobody = |command: &mut Command| run(command.uid(65534).gid(65534));
+    let mounted = nobody(Command::new(PROGRAM).args([dir.path(), &mnt]));
+    if mounted.code != 0 {
+        println!("skipped: users can't mount here: {}", mounted.stderr);
+        return;
+    }
+    let listed = nobody(Command::new("ls").arg("-1").arg(mnt.join("sub")));
+    let looked = nobody(Command::new("ls").arg("-l").arg(mnt.join("sub")));
+    let gone = nobody(Command::new(PROGRAM).arg("-u").arg(&mnt));
+    assert_eq!(
+        (listed.code, listed.stdout.as_str()),
+        (0, "a.asdf\nb.asdf\n")
+    );
+    assert_ne!(looked.code, 0);
+    assert!(looked.stderr.contains("a.asdf"), "{}", looked.stderr);
+    assert_eq!(gone.code, 0);
+}
+
 /// `ls -l` asked for access lists and labels of each of 100,000 files, as it was not told that the file system has none.
 #[test]
 fn access_lists_and_labels_are_not_supported() {
