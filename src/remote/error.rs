@@ -45,8 +45,8 @@ pub enum RemoteError {
         /// What is different.
         why: String,
     },
-    /// Nothing came for too long.
-    #[error("{url}: no answer within {waited:?}; -o timeout= gives it longer")]
+    /// Nothing came for too long, or the whole file took too long to come.
+    #[error("{url}: no full answer within {waited:?}; -o timeout= gives it longer")]
     TimedOut {
         /// The URL.
         url: String,

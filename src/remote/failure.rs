@@ -15,6 +15,9 @@ const RETRIES: u32 = 5;
 /// How long is waited before the first of them; before each other, twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
+/// A download of a whole file takes so many times as long at most as the timeout, however many attempts it takes.
+const DOWNLOAD: u32 = 20;
+
 /// Why an attempt gave less than was asked for. It has no `Debug`, in which the URL would be whole.
 pub(super) enum AttemptFailure {
     /// Nothing came for too long.
@@ -152,6 +155,8 @@ pub(super) struct Patience {
     timeout: Duration,
     deadline: Instant,
     retries: u32,
+    /// When it ends whatever has come until then.
+    end: Option<Instant>,
 }
 
 impl Patience {
@@ -160,24 +165,43 @@ impl Patience {
             timeout,
             deadline: after(timeout),
             retries: 0,
+            end: None,
+        }
+    }
+
+    /// The same for a download of a whole file, which a server that sends little by little could draw out for hours.
+    pub(super) fn of_download(timeout: Duration) -> Self {
+        Self {
+            end: Some(after(timeout.saturating_mul(DOWNLOAD))),
+            ..Self::new(timeout)
         }
     }
 
     /// Starts anew, because something has come.
     pub(super) fn renew(&mut self) {
-        *self = Self::new(self.timeout);
+        self.deadline = after(self.timeout);
+        self.retries = 0;
+    }
+
+    /// How long it has lasted, if that is as long as it may last whatever comes.
+    pub(super) fn ended(&self) -> Option<Duration> {
+        let waited = self.timeout.saturating_mul(DOWNLOAD);
+        let is_over = self.end.is_some_and(|end| end <= Instant::now());
+        is_over.then_some(waited)
     }
 
     /// Until when the next byte must have come, for this attempt to go on. The first attempt that stalls leaves time for another.
     pub(super) fn until(&self) -> Instant {
-        self.deadline
-            .min(after(self.timeout.checked_div(2).unwrap_or_default()))
+        let stalled = after(self.timeout.checked_div(2).unwrap_or_default());
+        let until = self.deadline.min(stalled);
+        self.end.map_or(until, |end| until.min(end))
     }
 
     /// How long to wait before the next attempt, if there is to be one.
     pub(super) fn again(&mut self) -> Option<Duration> {
         let wait = FIRST_WAIT.saturating_mul(1 << self.retries.min(RETRIES));
-        let in_time = after(wait) < self.deadline && self.retries < RETRIES;
+        let until = self.end.unwrap_or(self.deadline).min(self.deadline);
+        let in_time = after(wait) < until && self.retries < RETRIES;
         self.retries = self.retries.saturating_add(1);
         in_time.then_some(wait)
     }
@@ -190,4 +214,27 @@ fn after(wait: Duration) -> Instant {
     now.checked_add(wait)
         .or_else(|| now.checked_add(DAY))
         .unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_download_ends_whatever_has_come() {
+        let timeout = Duration::from_secs(30);
+        let mut patience = Patience::of_download(timeout);
+        assert!(patience.end.unwrap() > after(timeout * (DOWNLOAD - 1)));
+        assert!(patience.until() > Instant::now());
+        assert!(patience.ended().is_none() && patience.again().is_some());
+        // as if so much time had passed
+        patience.end = Some(Instant::now());
+        patience.renew();
+        assert!(patience.until() <= Instant::now());
+        assert_eq!(patience.again(), None);
+        assert_eq!(patience.ended(), Some(timeout * DOWNLOAD));
+        let mut reading = Patience::new(timeout);
+        reading.renew();
+        assert!(reading.ended().is_none() && reading.again().is_some());
+    }
 }

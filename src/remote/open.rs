@@ -106,7 +106,8 @@ async fn again(
     } else {
         None
     };
-    let told = failure.told(at, stored.guesses, inner.options.timeout);
+    let waited = patience.ended().unwrap_or(inner.options.timeout);
+    let told = failure.told(at, stored.guesses, waited);
     let Some(wait) = wait else {
         return Err(told);
     };
@@ -160,7 +161,7 @@ async fn download(
     if let Some(len) = len.filter(|&len| len > limit) {
         return Err(too_long(at, Some(len), limit));
     }
-    let mut patience = Patience::new(inner.options.timeout);
+    let mut patience = Patience::of_download(inner.options.timeout);
     loop {
         let mut file = Spool::new(&std::env::temp_dir()).part();
         let failure = match fetch(at, stored, &mut file, limit, &mut patience).await? {

@@ -427,6 +427,25 @@ fn without_ranges_a_file_is_downloaded_once_or_refused() {
     }
 }
 
+/// A server that sent a little now and then kept a lookup for hours.
+#[test]
+fn a_download_takes_no_longer_than_a_multiple_of_the_timeout() {
+    let start = Instant::now();
+    let body = bytes(32 * MIB);
+    let little = How::Slow(128 << 10, Duration::from_millis(40));
+    let stub = Stub::new(move |_| Answer::new(200, &body).how(little.clone()));
+    let timeout = Duration::from_millis(100);
+    let options = RemoteOptions {
+        timeout,
+        ..options()
+    };
+    let error = open(&remote_with(1 << 20, options), &stub).map(drop);
+    let error = error.unwrap_err();
+    assert!(error.to_string().contains("-o timeout="), "{error}");
+    assert_eq!(errno(&error.into()), Some(110));
+    assert!(start.elapsed() < Duration::from_secs(8), "of 10 s and more");
+}
+
 #[test]
 fn a_server_that_hangs_is_given_up_and_then_asked_again() {
     let bytes = bytes(MIB);
