@@ -1,6 +1,7 @@
 //! Opening FILE to be mounted: alone, or as one of many.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -306,6 +307,25 @@ impl Opening<'_> {
         }
     }
 
+    /// That it is opened for writing later, if its permissions allow that. Where no file has the name for a moment, as another one is
+    /// about to take it, that is found out later, too.
+    fn later(&self) -> Result<Writing, Failure> {
+        let cause = match self.path.check_writable() {
+            Ok(()) => return Ok(Writing::Later(self.saving())),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                return Ok(Writing::Later(self.saving()));
+            }
+            Err(cause) => cause,
+        };
+        let why = cause.to_string();
+        let error = Error::io(self.path.whole().display().to_string(), cause);
+        if is_lack(&error) {
+            // it passes, and says nothing of the file
+            return Err(self.failed(&error));
+        }
+        Ok(Writing::Never(why))
+    }
+
     /// Opens it as one of many: for reading, and not locked. What an interrupted save has left is finished; then it is open for
     /// writing, too.
     fn open_member(&self) -> Result<OpenedFile, Failure> {
@@ -319,18 +339,7 @@ impl Opening<'_> {
                 Err(why) => self.read(opened, Writing::Never(why)),
             };
         }
-        let writing = match self.path.check_writable() {
-            Ok(()) => Writing::Later(self.saving()),
-            Err(cause) => {
-                let why = cause.to_string();
-                let error = Error::io(self.path.whole().display().to_string(), cause);
-                if is_lack(&error) {
-                    // it passes, and says nothing of the file
-                    return Err(self.failed(&error));
-                }
-                Writing::Never(why)
-            }
-        };
+        let writing = self.later()?;
         let opened = self.read(opened, writing)?;
         // as it is said when it is opened for writing
         match save::writable(opened.snapshot.layout()) {
@@ -355,5 +364,31 @@ fn tell_recovery(path: &Path, recovery: &Recovery) {
         Recovery::Foreign(why) => {
             warn!("{path}: a save had been interrupted, and the file changed since: {why}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FILE without its name for the moment between two steps of a program that replaces it was read-only until it was closed.
+    #[test]
+    fn a_member_whose_file_is_gone_for_a_moment_can_be_written_later() {
+        let place = tempfile::TempDir::new().unwrap();
+        let (cache, options) = (Cache::new(1 << 20), Options::default());
+        let path = FilePath::from(&place.path().join("a.asdf"));
+        let how = Opening {
+            path: &path,
+            options: &options,
+            cache: &cache,
+            reading: OpenOptions::default(),
+        };
+        let later = |how: &Opening<'_>| how.later().ok();
+        assert!(matches!(later(&how), Some(Writing::Later(_))));
+        std::fs::write(path.whole(), "").unwrap();
+        assert!(matches!(later(&how), Some(Writing::Later(_))));
+        let way = FilePath::from(&path.whole().join("in a file"));
+        let below = Opening { path: &way, ..how };
+        assert!(matches!(later(&below), Some(Writing::Never(_))));
     }
 }
