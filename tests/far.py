@@ -3,12 +3,16 @@
 
     far.py --bin PROGRAM [-v] CORPUS...
 
-nginx (Debian) serves plain HTTP, a redirect and TLS with a certificate authority of its own. moto (PyPI) is S3, and checks the
-signatures of requests. What is not installed is skipped, with a note.
+nginx (Debian) serves plain HTTP, a redirect and TLS with a certificate authority of its own. moto (PyPI) and s3s-fs (crates.io) are
+S3, and check the signatures of requests; moto heeds If-Match, s3s-fs does not. fake-gcs-server is Google's storage, azurite (npm) that
+of Azure, which checks signatures, too. What is not installed is skipped, with a note: `scripts/setup far` installs what it can.
 """
 import argparse
+import base64
 import contextlib
+import email.utils
 import hashlib
+import hmac
 import os
 import pathlib
 import shutil
@@ -23,6 +27,10 @@ import mounting
 
 PATIENCE = 30
 BUCKET = "corpus"
+TOOLS = pathlib.Path(__file__).resolve().parents[1] / "target/tools/bin"
+# of which azurite makes no secret
+ACCOUNT = "devstoreaccount1"
+ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 # an empty directory to look for external files in, because beside a file far away none are looked for
 NO_OTHERS = ["-o"]
 results = {"passed": 0, "failed": 0, "verbose": False}
@@ -34,6 +42,13 @@ def check(name, good, why=""):
         print(f"FAIL {name}: {why}", flush=True)
     elif results["verbose"]:
         print(f"ok   {name}", flush=True)
+
+
+def tool(name, what):
+    found = shutil.which(name, path=f"{TOOLS}:{os.environ['PATH']}")
+    if not found:
+        print(f"NOTE {name} is not installed: {what}")
+    return found
 
 
 def free_port():
@@ -234,6 +249,74 @@ def with_s3(program, directory, corpus, files, near):
             check(name, code == 11 and "403" in said and secret not in said and "wrong" not in said, f"{code} {said}")
 
 
+def with_s3s(program, directory, corpus, files, near):
+    server = tool("s3s-fs", "S3 without If-Match is not tried")
+    if not server:
+        return
+    port = free_port()
+    keys = {"AWS_ACCESS_KEY_ID": "AKTEST", "AWS_SECRET_ACCESS_KEY": "SKTEST"}
+    common = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", "HOME": str(directory)}
+    command = [server, "--host", "127.0.0.1", "--port", str(port), "--access-key", "AKTEST", "--secret-key", "SKTEST", corpus.parent]
+    with serving(command, port):
+        url = f"s3://{corpus.name}/"
+        compare("s3s", program, url, [], {**common, **keys}, near, files)
+        wrong = {**keys, "AWS_SECRET_ACCESS_KEY": "wrong"}
+        code, _, said = run(program, "--tree", url + files[0], **common, **wrong)
+        check("s3s: a wrong secret", code == 11 and "403" in said and "wrong" not in said, f"{code} {said}")
+
+
+def with_google(program, directory, corpus, files, near):
+    server = tool("fake-gcs-server", "gs:// is not tried")
+    if not server:
+        return
+    port = free_port()
+    host = f"127.0.0.1:{port}"
+    # it takes each directory in there for a bucket
+    data = directory / "google"
+    shutil.copytree(corpus, data / BUCKET / "visit")
+    command = [server, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", host, "-backend", "memory", "-data", data]
+    environment = {"GOOGLE_BASE_URL": f"http://{host}", "GOOGLE_ALLOW_HTTP": "true", "HOME": str(directory)}
+    with serving(command, port):
+        compare("google", program, f"gs://{BUCKET}/visit/", ["no-sign-request"], environment, near, files)
+
+
+def put_in_azure(endpoint, path, query="", data=b"", **headers):
+    """Puts a container or a blob there, signed with the key of the account."""
+    headers = {"Content-Type": "application/octet-stream", "x-ms-date": email.utils.formatdate(usegmt=True),
+               "x-ms-version": "2021-08-06", **headers}
+    own = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers) if name.startswith("x-ms-"))
+    asked = "".join(f"\n{name}:{value}" for name, value in sorted(urllib.parse.parse_qsl(query)))
+    length = len(data) or ""
+    signed = f"PUT\n\n\n{length}\n\n{headers['Content-Type']}" + 7 * "\n" + f"{own}/{ACCOUNT}/{ACCOUNT}{path}{asked}"
+    signature = hmac.new(base64.b64decode(ACCOUNT_KEY), signed.encode(), hashlib.sha256).digest()
+    headers["Authorization"] = f"SharedKey {ACCOUNT}:{base64.b64encode(signature).decode()}"
+    made = urllib.request.Request(f"{endpoint}/{ACCOUNT}{path}?{query}", data, headers, method="PUT")
+    with urllib.request.urlopen(made, timeout=PATIENCE):
+        pass
+
+
+def with_azure(program, directory, corpus, files, near):
+    server = tool("azurite-blob", "az:// is not tried")
+    if not server:
+        return
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [server, "--silent", "--disableTelemetry", "--skipApiVersionCheck", "--location", directory / "azure",
+               "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    environment = {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": endpoint, "AZURE_ALLOW_HTTP": "true",
+                   "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY, "HOME": str(directory)}
+    with serving(command, port):
+        put_in_azure(endpoint, f"/{BUCKET}", "restype=container")
+        for file in files:
+            path = f"/{BUCKET}/visit/{urllib.parse.quote(file)}"
+            put_in_azure(endpoint, path, data=(corpus / file).read_bytes(), **{"x-ms-blob-type": "BlockBlob"})
+        url = f"az://{BUCKET}/visit/"
+        compare("azure", program, url, [], environment, near, files)
+        wrong = {"AZURE_STORAGE_ACCOUNT_KEY": base64.b64encode(b"wrong").decode()}
+        code, _, said = run(program, "--tree", url + files[0], **{**environment, **wrong})
+        check("azure: a wrong key", code == 11 and "403" in said and ACCOUNT_KEY not in said, f"{code} {said}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True)
@@ -255,6 +338,9 @@ def main():
             near = {file: shown(mount.dir / file) for file in files}
         with_nginx(program, directory, corpus, files, near)
         with_s3(program, directory, corpus, files, near)
+        with_s3s(program, directory, corpus, files, near)
+        with_google(program, directory, corpus, files, near)
+        with_azure(program, directory, corpus, files, near)
     print(f"{results['passed']} passed, {results['failed']} failed")
     return results["failed"] > 0
 
