@@ -24,28 +24,28 @@
 //! | `Shared::index_loaded` | loading the index of a block, once | all below; waits for a run slot. Other readers of the block wait |
 //! | `Shared::state` (in `decoded`) | running decodes, known damage, readers, queued jobs, checksums and loaded index of a block | all below; asks streams for entries, never decodes a segment |
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
-//! | `Cache::ledger` | segments, parked decoders, what streams hold | `POOL` |
-//! | `Scheduler::state` | the `Gate`, jobs | may start a thread; calls `wanted`, which takes no lock |
+//! | `Cache::ledger` | segments, parked decoders, what streams hold, the `Gate` | `POOL`; calls `wanted`, which takes no lock |
+//! | `Jobs::state` | queued jobs, the threads that run them | may start a thread |
 //! | `POOL` (in `source::pooled_buf`) | idle buffers | nothing else |
 //!
-//! `Scheduler::state` and `Cache::ledger` are never held together. What counts in the cache is one atomic number: a thread adds
-//! to it with the ledger locked, and a [`MemoryPermit`] that is dropped subtracts from it without. A stream has one lock, but for two codecs: Blosc takes
-//! `BloscStream::walk` before `Cframe::piece`, and Zstandard `Turns`, then `ZstdStream::snapshots`, then `frames`; it takes
-//! `ZstdStream::slot` alone. A stream finds entries under its lock, which takes reads of stored headers, for LZ4 frames the
+//! `Jobs::state` and `Cache::ledger` are never held together. What counts in the cache is one atomic number: a thread adds
+//! to it with the ledger locked, and a `MemoryPermit` that is dropped subtracts from it without. A stream has one lock, but for
+//! two codecs: Blosc takes `BloscStream::walk` before `Cframe::piece`, and Zstandard `Turns`, then `ZstdStream::snapshots`, then
+//! `frames`; it takes `ZstdStream::slot` alone. A stream finds entries under its lock, which takes reads of stored headers, for LZ4 frames the
 //! decoding of one LZ4 block per frame, and for the offsets of a Blosc2 frame that of one Blosc block. A Zstandard decoder that
 //! several cursors use is locked (`Turns`) while one of them decodes.
 //!
 //! A thread waits for another in these places:
 //!
-//! - On `Shared::moved`, for a running decode of the same block. It has no run slot and has given back its [`MemoryPermit`].
+//! - On `Shared::moved`, for a running decode of the same block. It has no run slot and has given back its `Grant`.
 //!   The thread that decodes never waits for the one that waits: its `DecodeGuard` signals at each segment, and when it is
 //!   dropped.
-//! - On `Scheduler::changed`, for a run slot or memory, with no lock but `Shared::index_loaded`. A thread with a run slot does
+//! - On `Cache::changed`, for a run slot or memory, with no lock but `Shared::index_loaded`. A thread with a run slot does
 //!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see
 //!   whether the mount has ended. The rule is that of `Gate`, of which a test tries every order.
 //! - For a server, in the source of an object that lies far away (`Cache::while_waiting`): it has given back its run slot, not
-//!   its memory, and waits on `Scheduler::changed` for a slot afterwards. Locks of this page that it holds are those of one block.
-//! - On `Scheduler::called`, a thread `asdf-ahead` without a job, with nothing.
+//!   its memory, and waits on `Cache::changed` for a slot afterwards. Locks of this page that it holds are those of one block.
+//! - On `Jobs::called`, a thread `asdf-ahead` without a job, with nothing.
 //! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
 //!   chain, but only for threads that wait for no run slot (`Buffers::beneath_decoders`).
 //! - When it drops the last reference to a cache: for the jobs that run. It must hold none of these locks.
@@ -66,16 +66,17 @@ mod decoded;
 mod deflate;
 mod entries;
 mod gate;
+mod grant;
 pub(crate) mod index_store;
 mod inflate;
 mod input;
+mod jobs;
 mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
 mod memory_permit;
 mod piped;
 mod readers;
-mod scheduler;
 mod splice;
 #[cfg(test)]
 mod testing;
@@ -99,8 +100,8 @@ pub use decoded::Decoded;
 pub(crate) use index_store::fnv1a;
 #[doc(hidden)]
 pub use index_store::{IndexSlot, check_index_dir};
-pub use memory_permit::{CountedBuf, MemoryPermit};
-pub(crate) use scheduler::cores;
+pub(crate) use jobs::cores;
+pub use memory_permit::CountedBuf;
 #[doc(hidden)]
 pub use splice::Edited;
 #[doc(hidden)]

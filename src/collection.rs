@@ -12,7 +12,7 @@
 //! # Who owns what
 //!
 //! A member is a [`Vfs`] and knows of no other. What it needs of the mount is handed to it: the budget of memory, the cache and
-//! the decoder's scheduler ([`Cache`]), and its [`Kernel`], by which changes go to the one thread that tells the kernel and the one
+//! the gate that admits decodes ([`Cache`]), and its [`Kernel`], by which changes go to the one thread that tells the kernel and the one
 //! that gives delayed answers. Requests are served by the threads of the mount. So threads and memory do not grow with the number of
 //! members, and descriptors only with those that are open.
 //!

@@ -3,7 +3,7 @@
 //! Five kinds of memory count, each by a [`MemoryPermit`]: segments that may be asked for again, buffers that are being filled,
 //! decoders that are parked or running, what streams hold beside them (checkpoints, chunk tables), and gathered rows of arrays
 //! (see [`Cache::buffer`]). When room is needed the least recently used segment or parked decoder is dropped. No thread waits
-//! for room: the [`Scheduler`] bounds what running decoders need. What streams hold is slow to make again, and may take a part
+//! for room: the [`Gate`](super::gate::Gate) bounds what running decoders need. What streams hold is slow to make again, and may take a part
 //! of the budget; beyond that, streams drop entries.
 //!
 //! The cache knows blocks only by their key, and nothing of how segments are decoded; that is [`Decoded`](super::Decoded)'s.
@@ -11,11 +11,12 @@
 mod ledger;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
-use self::ledger::{CachedSegment, Holder, Ledger, Parked, cost};
+pub(super) use self::ledger::Ledger;
+use self::ledger::{CachedSegment, Holder, Parked, cost};
+use super::jobs::Jobs;
 use super::memory_permit::{CountedBuf, MemoryPermit};
-use super::scheduler::Scheduler;
 use super::{Cursor, Stream};
 use crate::source::len_u64;
 
@@ -30,13 +31,19 @@ const PARKED_PER_BLOCK: usize = 4;
 /// What all streams hold together may take this part of the budget.
 const HELD_SHARE: u64 = 4;
 
-/// Decoded segments and parked decoders of all blocks.
+/// Decoded segments and parked decoders of all blocks, and the gate that admits decodes.
 pub struct Cache {
     budget: u64,
     next_key: AtomicU64,
-    /// Guards all that is kept and counted. Not held while a decoder runs or is freed; under it no other lock is taken.
+    /// Bytes that count, see [`MemoryPermit`].
+    used: Arc<AtomicU64>,
+    /// Guards all that is kept, counted and admitted. Not held while a decoder runs or is freed.
     ledger: Mutex<Ledger>,
-    scheduler: Arc<Scheduler>,
+    /// Signalled when a decode ends or memory is given back, if a thread waits for that.
+    pub(super) changed: Condvar,
+    /// Tells whether the mount still needs decoded bytes. Called with `ledger` locked.
+    pub(super) wanted: RwLock<Arc<dyn Fn() -> bool + Send + Sync>>,
+    jobs: Arc<Jobs>,
 }
 
 /// For which block room is made.
@@ -50,7 +57,7 @@ pub(super) struct For {
 
 impl For {
     /// For no block of the cache.
-    const NONE: Self = Self {
+    pub(super) const NONE: Self = Self {
         key: u64::MAX,
         streaming: false,
     };
@@ -63,8 +70,11 @@ impl Cache {
         Arc::new(Self {
             budget,
             next_key: AtomicU64::new(0),
-            ledger: Mutex::new(Ledger::new()),
-            scheduler: Scheduler::new(budget),
+            used: Arc::default(),
+            ledger: Mutex::new(Ledger::new(super::grant::gate(budget))),
+            changed: Condvar::new(),
+            wanted: RwLock::new(Arc::new(|| true)),
+            jobs: Arc::default(),
         })
     }
 
@@ -77,26 +87,13 @@ impl Cache {
     /// Bytes in use: segments, decoders, buffers, what streams hold.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.scheduler.used.load(Ordering::Relaxed)
+        self.used.load(Ordering::Relaxed)
     }
 
     /// A number for a block that no other block of this cache has.
     #[must_use]
     pub fn new_key(&self) -> u64 {
         self.next_key.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Decodes only while `wanted`; it is asked often and must be quick. The last call counts.
-    pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
-        self.scheduler.go_on_while(wanted);
-    }
-
-    /// That what takes long is to go on.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::error::Error::Io) if [`Cache::decode_while`] says that nothing is wanted any more.
-    pub(crate) fn check_wanted(&self) -> crate::error::Result<()> {
-        self.scheduler.check(0)
     }
 
     /// Drops all segments and decoders of a block, and counts nothing for its stream.
@@ -122,9 +119,9 @@ impl Cache {
         drop(gone);
     }
 
-    /// Decides how many decode at once, and runs what is decoded ahead.
-    pub(super) fn scheduler(&self) -> &Arc<Scheduler> {
-        &self.scheduler
+    /// What is decoded ahead.
+    pub(super) fn jobs(&self) -> &Arc<Jobs> {
+        &self.jobs
     }
 
     /// A segment, if it is here. It counts as used now, and as asked for by its reader.
@@ -163,15 +160,6 @@ impl Cache {
             }
         }
         CountedBuf::new(len, self.permit(cost(len), whose))
-    }
-
-    /// Waits for what is no work of this process. A thread that decodes gives its run slot back meanwhile, so that others decode.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::error::Error::Io) if the mount ends before the thread has a run slot again.
-    #[cfg(feature = "remote")]
-    pub(crate) fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> crate::error::Result<T> {
-        self.scheduler.while_waiting(wait)
     }
 
     /// A buffer of `len` bytes of any value that counts until it is dropped.
@@ -218,16 +206,16 @@ impl Cache {
     }
 
     /// Keeps a decoder at its position, with `memory` for what it holds.
-    pub(super) fn park(&self, cursor: Box<dyn Cursor>, memory: &mut MemoryPermit, whose: For) {
+    pub(super) fn park(&self, cursor: Box<dyn Cursor>, mut memory: MemoryPermit, whose: For) {
         let key = whose.key;
-        self.count(memory, cursor.held(), whose);
-        let memory = memory.at_rest();
         let gone = {
             let ledger = &mut *self.lock();
+            let mut gone = ledger.resize(self, &mut memory, cursor.held(), whose);
             let siblings = ledger.parked.iter().filter(|parked| parked.key == key);
             let most = siblings.count() >= PARKED_PER_BLOCK;
             let oldest = ledger.parked.iter().position(|parked| parked.key == key);
-            let gone = oldest.filter(|_| most).map(|at| ledger.parked.remove(at));
+            let oldest = oldest.filter(|_| most);
+            gone.extend(oldest.map(|at| ledger.parked.remove(at).cursor));
             let used_at = ledger.tick();
             ledger.parked.push(Parked {
                 key,
@@ -260,22 +248,10 @@ impl Cache {
 
     /// A permit that counts `bytes`, for which room is made.
     pub(super) fn permit(&self, bytes: u64, whose: For) -> MemoryPermit {
-        let mut permit = MemoryPermit::new(&self.scheduler);
-        self.count(&mut permit, bytes, whose);
-        permit
-    }
-
-    /// Counts `bytes` for a permit in place of those before, and makes room for them.
-    pub(super) fn count(&self, permit: &mut MemoryPermit, bytes: u64, whose: For) {
-        let gone = {
-            let ledger = &mut *self.lock();
-            permit.count(permit.counted().min(bytes));
-            let more = bytes.saturating_sub(permit.counted());
-            let gone = ledger.make_room(self, more, whose);
-            permit.count(bytes);
-            gone
-        };
+        let mut permit = MemoryPermit::new(&self.used);
+        let gone = self.lock().resize(self, &mut permit, bytes, whose);
         drop(gone);
+        permit
     }
 
     /// Whether streams may hold so many bytes more.
@@ -319,14 +295,14 @@ impl Cache {
         self.budget.checked_div(HELD_SHARE).unwrap_or(0)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ledger> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        self.scheduler.stop();
+        self.jobs.stop();
     }
 }
 

@@ -18,9 +18,10 @@ use self::decode::{Decode, DecodeGuard};
 use self::segment_sums::SegmentSums;
 use super::cache::{For, SEGMENT};
 use super::deflate::crc32;
+use super::grant::Grant;
 use super::index_store::IndexSlot;
 use super::readers::Readers;
-use super::{Cache, CountedBuf, Cursor, MemoryPermit, Stream, misplaced};
+use super::{Cache, CountedBuf, Cursor, Stream, misplaced};
 use crate::error::{Error, Place, Result};
 use crate::source::{Borrower, Loan, PooledBuf, Source, at_most, checked_end, len_u64};
 
@@ -244,7 +245,7 @@ impl Shared {
         index: u64,
         demand: Demand,
     ) -> Result<Arc<CountedBuf>> {
-        let mut memory = MemoryPermit::new(self.cache.scheduler());
+        let mut grant = Grant::new(&self.cache);
         loop {
             if let Some(found) = self.cache.get(self.key, index) {
                 return Ok(found);
@@ -254,7 +255,7 @@ impl Shared {
             }
             let same = |decode: &&Arc<Decode>| decode.segment == Some(index);
             if let Some(decode) = state.decodes.iter().find(same).map(Arc::clone) {
-                memory.give_back();
+                grant.give_back();
                 while decode.outcome.get().is_none() && decode.is_running(&state) {
                     state = self.wait(state);
                 }
@@ -271,17 +272,17 @@ impl Shared {
                 return outcome;
             }
             let Some((guard, cursor)) = self.begin(&mut state, index) else {
-                memory.give_back();
+                grant.give_back();
                 state = self.wait(state);
                 continue;
             };
             let decode = Arc::clone(&guard.decode);
             drop(state);
-            match self.run(guard, cursor, index, demand, &mut memory) {
+            match self.run(guard, cursor, index, demand, &mut grant) {
                 Ok(Outcome::Done(bytes)) => return Ok(bytes),
                 Ok(Outcome::Short(_)) if !demand.urgent => return Err(no_memory()),
                 Ok(Outcome::Short(need)) => {
-                    memory.wait_for(need)?;
+                    grant.wait_for(need)?;
                     state = self.lock();
                 }
                 Err(error) => {
@@ -322,13 +323,13 @@ impl Shared {
         cursor: Option<Box<dyn Cursor>>,
         index: u64,
         demand: Demand,
-        memory: &mut MemoryPermit,
+        grant: &mut Grant<'_>,
     ) -> Result<Outcome> {
         let start = start_of(index);
         let imported = guard.decode.imported;
         let mut cursor = match cursor {
             Some(cursor) => cursor,
-            None => self.open(start, demand, memory).inspect_err(|error| {
+            None => self.open(start, demand, grant).inspect_err(|error| {
                 self.remember(index, guard.decode.from, error, imported);
             })?,
         };
@@ -343,17 +344,17 @@ impl Shared {
                 streaming: demand.streaming || segment < index,
                 ..demand
             };
-            match self.step(cursor.as_mut(), segment, demand, imported, memory) {
+            match self.step(cursor.as_mut(), segment, demand, imported, grant) {
                 Ok(Outcome::Done(bytes)) => {
                     guard.arrive(Ok(Arc::clone(&bytes)));
                     if segment == index {
-                        self.finish(guard, cursor, segment, demand, memory);
+                        self.finish(guard, cursor, segment, demand, grant);
                         return Ok(Outcome::Done(bytes));
                     }
                 }
                 Ok(Outcome::Short(need)) => {
                     if cursor.position() <= start_of(segment) {
-                        self.park(&guard, cursor, demand, memory);
+                        self.park(&guard, cursor, demand, grant);
                     }
                     return Ok(Outcome::Short(need));
                 }
@@ -374,7 +375,7 @@ impl Shared {
         mut cursor: Box<dyn Cursor>,
         segment: u64,
         demand: Demand,
-        memory: &mut MemoryPermit,
+        grant: &mut Grant<'_>,
     ) {
         let demand = Demand {
             unread: true,
@@ -389,7 +390,7 @@ impl Shared {
             && !self.cache.contains(self.key, next)
         {
             guard.move_on(next, cursor.as_ref());
-            match self.step(cursor.as_mut(), next, demand, imported, memory) {
+            match self.step(cursor.as_mut(), next, demand, imported, grant) {
                 Ok(Outcome::Done(bytes)) => guard.arrive(Ok(bytes)),
                 Ok(Outcome::Short(_)) if cursor.position() > start_of(next) => return,
                 Ok(Outcome::Short(_)) => break,
@@ -403,7 +404,7 @@ impl Shared {
             }
             next = next.saturating_add(1);
         }
-        self.park(&guard, cursor, demand, memory);
+        self.park(&guard, cursor, demand, grant);
     }
 
     /// Parks a decoder where it stands; drops it if its index has proved wrong.
@@ -412,22 +413,17 @@ impl Shared {
         guard: &DecodeGuard<'_>,
         cursor: Box<dyn Cursor>,
         demand: Demand,
-        memory: &mut MemoryPermit,
+        grant: &mut Grant<'_>,
     ) {
         let state = self.lock();
         if !guard.decode.was_misled(&state) {
-            self.cache.park(cursor, memory, self.whose(demand));
+            self.cache.park(cursor, grant.at_rest(), self.whose(demand));
         }
     }
 
     /// Opens a decoder at the last entry at or before `start`, once a run slot is free: that may read and decode a little.
-    fn open(
-        &self,
-        start: u64,
-        demand: Demand,
-        memory: &mut MemoryPermit,
-    ) -> Result<Box<dyn Cursor>> {
-        let _slot = memory.proceed(&self.cache, 0, demand.urgent, self.whose(demand))?;
+    fn open(&self, start: u64, demand: Demand, grant: &mut Grant<'_>) -> Result<Box<dyn Cursor>> {
+        let _slot = grant.admit(0, demand.urgent, self.whose(demand))?;
         let stream = self.stream(&self.lock());
         stream.cursor(start)
     }
@@ -439,7 +435,7 @@ impl Shared {
         segment: u64,
         demand: Demand,
         imported: bool,
-        memory: &mut MemoryPermit,
+        grant: &mut Grant<'_>,
     ) -> Result<Outcome> {
         let whose = self.whose(demand);
         let mut buffer = self.cache.segment(self.segment_len(segment), whose);
@@ -450,7 +446,7 @@ impl Shared {
             let need = cursor.held().saturating_add(cursor.scratch());
             if admitted.is_none_or(|admitted| need > admitted) {
                 drop(slot.take());
-                slot = memory.proceed(&self.cache, need, demand.urgent, whose)?;
+                slot = grant.admit(need, demand.urgent, whose)?;
                 if slot.is_none() {
                     return Ok(Outcome::Short(need));
                 }

@@ -1,11 +1,14 @@
 //! The rule that admits decodes: how many run at once, and how much memory they are granted together.
 //!
-//! Nothing here waits. A thread that is not admitted asks again when something has changed (see
-//! [`Scheduler`](super::scheduler::Scheduler)), so that a test can try every order in which threads may ask.
+//! Nothing here waits. A thread that is not admitted asks again when something has changed (see [`Grant`](super::grant::Grant)),
+//! so that a test can try every order in which threads may ask.
 //!
 //! A thread asks for memory first and for a run slot then. It never waits for memory while it has a run slot or memory, and one
 //! that has a run slot waits for nothing: so the threads that are admitted always come to their end. Before a thread waits for
 //! a server it gives its run slot back, and asks for one again afterwards; it keeps its memory.
+//!
+//! All calls name memory by the bytes that a decoder holds in all, which is the one number that the thread keeps. A decoder that
+//! holds little takes nothing of what the gate has to grant: one for each reader is bearable.
 
 /// What is admitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -14,6 +17,8 @@ pub(super) struct Gate {
     pub(super) slots: usize,
     /// Bytes of memory that may be granted together.
     pub(super) memory: u64,
+    /// A decoder that holds no more bytes than this is granted them always.
+    pub(super) small: u64,
     /// Decodes running.
     pub(super) running: usize,
     /// Bytes of memory granted, to decoders between two steps too.
@@ -26,16 +31,21 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Grants `need` bytes in all to a thread that has `held`, unless they are not free or another thread waits for memory.
-    pub(super) fn grant(&mut self, held: &mut u64, need: u64) -> bool {
-        let more = need.saturating_sub(*held);
+    /// Grants `need` bytes in all to a thread that has `held`, unless they are not free or another thread waits for memory. It has
+    /// the larger of both then.
+    pub(super) fn grant(&mut self, held: u64, need: u64) -> bool {
+        let more = self.share(need).saturating_sub(self.share(held));
         let granted = self.granted.saturating_add(more);
         let free = more == 0 || (!self.queued && granted <= self.memory);
         if free {
             self.granted = granted;
-            *held = need.max(*held);
         }
         free
+    }
+
+    /// What `bytes` of one decoder take of the memory that may be granted.
+    fn share(&self, bytes: u64) -> u64 {
+        if bytes > self.small { bytes } else { 0 }
     }
 
     /// Makes a thread without memory the one that waits for it.
@@ -45,7 +55,7 @@ impl Gate {
 
     /// Grants `need` bytes to the thread that waits for memory, if they are free; it waits no more then.
     pub(super) fn grant_queued(&mut self, need: u64) -> bool {
-        let granted = self.granted.saturating_add(need);
+        let granted = self.granted.saturating_add(self.share(need));
         let free = granted <= self.memory;
         if free {
             self.granted = granted;
@@ -54,9 +64,9 @@ impl Gate {
         free
     }
 
-    /// Takes memory back.
-    pub(super) fn give_back(&mut self, granted: u64) {
-        self.granted = self.granted.saturating_sub(granted);
+    /// Takes back the memory of a thread that had `held` bytes.
+    pub(super) fn give_back(&mut self, held: u64) {
+        self.granted = self.granted.saturating_sub(self.share(held));
     }
 
     /// Gives a run slot, if one is free; to a thread that `yields`, not while a reader waits for one.
@@ -133,7 +143,8 @@ mod tests {
             let (at, step, held) = &mut next.threads[n];
             let need = program.needs.get(*step).copied().unwrap_or_default();
             match *at {
-                At::Asking if gate.grant(held, need) => {
+                At::Asking if gate.grant(*held, need) => {
+                    *held = need.max(*held);
                     gate.urgent += usize::from(program.urgent);
                     *at = At::Granted;
                 }
@@ -198,7 +209,8 @@ mod tests {
         fn check(&self) {
             let runs = |thread: &&(At, usize, u64)| matches!(thread.0, At::Running | At::Resumed);
             let running = self.threads.iter().filter(runs).count();
-            let held: u64 = self.threads.iter().map(|t| t.2).sum();
+            let counts = |held: &u64| *held > self.gate.small;
+            let held: u64 = self.threads.iter().map(|t| t.2).filter(counts).sum();
             assert!(running == self.gate.running && running <= self.gate.slots);
             assert!(held == self.gate.granted && held <= self.gate.memory);
             let waiting = self.threads.iter().filter(|t| t.0 == At::Queued);
@@ -207,11 +219,12 @@ mod tests {
     }
 
     /// Goes through all orders in which the threads may move, and checks that each leads to the end of all.
-    fn explore(slots: usize, memory: u64, programs: &[Program]) -> usize {
+    fn explore(slots: usize, small: u64, programs: &[Program]) -> usize {
         let start = World {
             gate: Gate {
                 slots,
-                memory,
+                memory: 5,
+                small,
                 ..Gate::default()
             },
             threads: vec![(At::Asking, 0, 0); programs.len()],
@@ -272,8 +285,9 @@ mod tests {
             for second in &programs {
                 for third in &programs {
                     let threads = [first.clone(), second.clone(), third.clone()];
-                    states += explore(1, 5, &threads);
-                    states += explore(2, 5, &threads);
+                    states += explore(1, 0, &threads);
+                    states += explore(2, 0, &threads);
+                    states += explore(1, 2, &threads);
                 }
             }
         }
@@ -287,15 +301,32 @@ mod tests {
             memory: 10,
             ..Gate::default()
         };
-        let mut first = 0;
-        assert!(gate.grant(&mut first, 6));
+        assert!(gate.grant(0, 6));
         assert!(gate.queue() && !gate.queue());
         assert!(!gate.grant_queued(10));
-        assert!(!gate.grant(&mut 0, 1), "it would keep out the other one");
-        assert!(gate.grant(&mut first, 6), "it has its memory already");
-        gate.give_back(first);
+        assert!(!gate.grant(0, 1), "it would keep out the other one");
+        assert!(gate.grant(6, 6), "it has its memory already");
+        gate.give_back(6);
         assert!(gate.grant_queued(10));
-        assert!(!gate.grant(&mut 0, 1) && gate.queue());
+        assert!(!gate.grant(0, 1) && gate.queue());
+    }
+
+    #[test]
+    fn a_small_decoder_is_granted_its_memory_always_and_all_of_it_once_it_grows() {
+        let mut gate = Gate {
+            memory: 10,
+            small: 3,
+            ..Gate::default()
+        };
+        assert!(gate.grant(0, 9) && gate.queue());
+        assert!(gate.grant(0, 3) && gate.granted == 9);
+        assert!(!gate.grant(3, 4), "it counts now, and another one waits");
+        gate.give_back(9);
+        assert!(gate.grant_queued(2) && gate.granted == 0);
+        assert!(gate.grant(3, 4) && gate.granted == 4, "all four, not one");
+        assert!(gate.grant(4, 2) && gate.granted == 4);
+        gate.give_back(4);
+        assert_eq!(gate.granted, 0);
     }
 
     #[test]

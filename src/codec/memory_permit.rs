@@ -1,98 +1,53 @@
-//! Memory under the budget of the cache: a permit to use it, and buffers that have one.
+//! Memory that counts under the budget of the cache: a permit for it, and buffers that have one.
 
-use std::mem::take;
+use std::mem::replace;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cache::{Cache, For};
-use super::scheduler::{RunSlot, Scheduler};
-use crate::error::Result;
 use crate::source::PooledBuf;
 
-/// Memory that its holder may use until this is dropped: granted by the scheduler, which makes decoders wait for it, and
-/// counted in the [`Cache`], which makes room for it.
+/// Memory that counts in a [`Cache`](super::Cache) until this is dropped.
 ///
-/// A thread must give it back before it waits for another decoder, because that one may be waiting for this memory.
-pub struct MemoryPermit {
-    scheduler: Arc<Scheduler>,
-    /// Bytes granted by the scheduler.
-    granted: u64,
-    /// Bytes counted in the cache.
-    counted: u64,
+/// Dropping it takes no lock: replies of a mount hold permits for longer than the cache lives, and the cache itself drops some
+/// while its ledger is locked.
+pub(super) struct MemoryPermit {
+    /// Bytes that count in the cache.
+    used: Arc<AtomicU64>,
+    bytes: u64,
 }
 
 impl MemoryPermit {
-    /// No memory yet.
-    pub(super) fn new(scheduler: &Arc<Scheduler>) -> Self {
+    /// For no memory yet, of what counts as `used`.
+    pub(super) fn new(used: &Arc<AtomicU64>) -> Self {
         Self {
-            scheduler: Arc::clone(scheduler),
-            granted: 0,
-            counted: 0,
+            used: Arc::clone(used),
+            bytes: 0,
         }
     }
 
-    /// Waits until a decoder that needs `need` bytes in all may run; `None` if there is not that much memory now.
-    ///
-    /// # Errors
-    /// As of [`Scheduler::proceed`].
-    pub(super) fn proceed<'a>(
-        &mut self,
-        cache: &'a Cache,
-        need: u64,
-        urgent: bool,
-        whose: For,
-    ) -> Result<Option<RunSlot<'a>>> {
-        let slot = cache.scheduler().proceed(&mut self.granted, urgent, need)?;
-        if slot.is_some() && need > self.counted {
-            cache.count(self, need, whose);
-        }
-        Ok(slot)
-    }
-
-    /// Gives back all, then waits until `need` bytes are granted.
-    ///
-    /// # Errors
-    /// As of [`Scheduler::proceed`].
-    pub(super) fn wait_for(&mut self, need: u64) -> Result<()> {
-        self.give_back();
-        self.granted = self.scheduler.wait_for(need)?;
-        Ok(())
-    }
-
-    /// Bytes counted.
-    pub(super) fn counted(&self) -> u64 {
-        self.counted
+    /// Bytes that count.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Counts so many bytes in place of those before. The cache has made room for them.
     pub(super) fn count(&mut self, bytes: u64) {
-        let before = std::mem::replace(&mut self.counted, bytes);
-        let used = &self.scheduler.used;
-        used.fetch_add(bytes, Ordering::Relaxed);
-        used.fetch_sub(before, Ordering::Relaxed);
+        let before = replace(&mut self.bytes, bytes);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        self.used.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Gives back what was granted, and leaves a permit for what is counted.
-    pub(super) fn at_rest(&mut self) -> Self {
-        self.scheduler.give_back(take(&mut self.granted));
-        Self {
-            scheduler: Arc::clone(&self.scheduler),
-            granted: 0,
-            counted: take(&mut self.counted),
-        }
-    }
-
-    /// Gives back all.
-    pub(super) fn give_back(&mut self) {
-        self.count(0);
-        self.scheduler.give_back(take(&mut self.granted));
+    /// The permit for what counts, and one for nothing in its place.
+    pub(super) fn take(&mut self) -> Self {
+        let none = Self::new(&self.used);
+        replace(self, none)
     }
 }
 
 impl Drop for MemoryPermit {
     fn drop(&mut self) {
-        self.give_back();
+        self.count(0);
     }
 }
 

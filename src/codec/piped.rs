@@ -1,6 +1,6 @@
 //! The decoded bytes of a stream, as the source of another decoder.
 //!
-//! A thread that has a run slot must not wait for another one (see [`Scheduler::proceed`](super::scheduler::Scheduler::proceed)). So
+//! A thread that has a run slot must not wait for another one (see [`Grant::admit`](super::grant::Grant::admit)). So
 //! of decoders that read from each other only the last, which readers see, is a [`Decoded`](super::Decoded). Here a thread
 //! waits for no other thread: it takes the decoder parked nearest before the offset, or a new one, and parks it
 //! behind what it has read. No bytes are kept, because the decoder above reads them in order, once.
@@ -60,9 +60,9 @@ impl Source for Piped {
             streaming: false,
         };
         let mut cursor = self.cursor(offset)?;
-        let mut memory = self.cache.permit(cursor.held(), whose);
+        let memory = self.cache.permit(cursor.held(), whose);
         while cursor.position() < offset {
-            self.cache.scheduler().check(0)?;
+            self.cache.check_wanted()?;
             let left = offset.saturating_sub(cursor.position()).min(SKIP);
             cursor.fill(&mut vec![0; usize::try_from(left).unwrap_or(0)])?;
         }
@@ -71,7 +71,7 @@ impl Source for Piped {
         }
         cursor.fill(buf)?;
         if offset.saturating_add(len_u64(buf.len())) < self.len {
-            self.cache.park(cursor, &mut memory, whose);
+            self.cache.park(cursor, memory, whose);
         }
         self.cache.recount(&self.stream, 0, whose);
         Ok(())

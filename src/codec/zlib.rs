@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::index::{Point, PointIndex, WINDOW, Window};
 use self::wrapper::Wrapper;
+use super::cache::For;
+use super::grant::Grant;
 use super::inflate::{Inflate, Stop};
 use super::input::{Input, PIECE, keep_last};
 use super::{Cache, Codec, Cursor, Edited, Framed, SEGMENT, Stream};
@@ -103,8 +105,9 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut input = Input::new(0);
     let mut output = vec![0; PIECE];
     let mut decoded = 0_u64;
+    let mut grant = Grant::new(cache);
     loop {
-        let _slot = cache.scheduler().proceed(&mut 0, true, 0)?;
+        let _slot = grant.admit(0, true, For::NONE)?;
         let turn = inflate.run(input.fill(stored, stored.len())?, &mut output, false)?;
         input.take(turn.used);
         decoded = decoded.saturating_add(len_u64(turn.filled));

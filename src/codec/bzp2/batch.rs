@@ -7,7 +7,7 @@ use super::bits::{BitFault, Finder, Mark};
 use super::block::{Pointers, follow};
 use super::runs::{Span, measure, span};
 use super::{block_len, damaged};
-use crate::codec::scheduler::cores;
+use crate::codec::jobs::cores;
 use crate::error::{Error, Place, Result};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use bzip2::Compression;
 use bzip2::write::BzEncoder;
 
-use super::super::scheduler::{cores, on_all_cores};
+use super::super::jobs::{cores, on_all_cores};
 use super::super::splice::{Edited, write};
 use super::bits::END_MARK;
 use super::find::{FoundBlock, find};

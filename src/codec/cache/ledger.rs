@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use lru::LruCache;
 
 use super::{Cache, For, SEGMENT};
+use crate::codec::gate::Gate;
 use crate::codec::memory_permit::{CountedBuf, MemoryPermit};
 use crate::codec::{Cursor, Stream};
 use crate::source::len_u64;
@@ -25,8 +26,11 @@ pub(super) const SEQUENTIAL_WINDOW: u64 = 8 << 20;
 /// What was decoded ahead of readers and not read yet may take this part of the budget.
 const AHEAD_SHARE: u64 = 4;
 
-/// What is kept, and what it counts.
-pub(super) struct Ledger {
+/// What is kept, what it counts, and what the gate has admitted.
+pub(in crate::codec) struct Ledger {
+    pub(in crate::codec) gate: Gate,
+    /// Threads that wait to be admitted.
+    pub(in crate::codec) waiting: usize,
     pub(super) segments: LruCache<(u64, u64), CachedSegment>,
     /// Decoders at rest, the least recently parked first.
     pub(super) parked: Vec<Parked>,
@@ -70,14 +74,16 @@ pub(super) struct Holder {
 
 impl Holder {
     pub(super) fn bytes(&self) -> u64 {
-        self.memory.counted()
+        self.memory.bytes()
     }
 }
 
 impl Ledger {
     /// Nothing yet.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(gate: Gate) -> Self {
         Self {
+            gate,
+            waiting: 0,
             segments: LruCache::unbounded(),
             parked: Vec::new(),
             shares: HashMap::new(),
@@ -157,22 +163,27 @@ impl Ledger {
         }
     }
 
-    /// Drops the oldest until `bytes` more fit or nothing is left; gives the decoders dropped, to be freed without the lock.
-    pub(super) fn make_room(
+    /// Counts `bytes` for a permit in place of those before. Drops the oldest until they fit or nothing is left; gives the decoders
+    /// dropped, to be freed without the lock.
+    pub(in crate::codec) fn resize(
         &mut self,
         cache: &Cache,
+        permit: &mut MemoryPermit,
         bytes: u64,
         whose: For,
     ) -> Vec<Box<dyn Cursor>> {
+        permit.count(permit.bytes().min(bytes));
+        let more = bytes.saturating_sub(permit.bytes());
         let mut gone = Vec::new();
         let share = cache.budget().checked_div(SEQUENTIAL_SHARE).unwrap_or(0);
-        while cache.used().saturating_add(bytes) > cache.budget() {
+        while cache.used().saturating_add(more) > cache.budget() {
             if let Some(own) = self.own_oldest(whose, share) {
                 self.remove(own);
             } else if !self.evict(&mut gone) {
                 break;
             }
         }
+        permit.count(bytes);
         gone
     }
 

@@ -1,7 +1,8 @@
 //! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of the
-//! [`Scheduler`](super::super::scheduler::Scheduler).
+//! [`Jobs`](super::super::jobs::Jobs).
 
 use super::{DecodedState, Demand, Shared, start_of};
+use crate::codec::grant::Grant;
 
 /// Threads that may decode ahead in one block, if its stream can use several.
 pub(super) const JOBS: usize = 2;
@@ -29,7 +30,7 @@ impl Shared {
     /// Queues a job that decodes ahead. The job holds no reference to the block, which may be dropped before its turn.
     fn queue_ahead(&self, state: &mut DecodedState, job: usize) {
         let shared = self.this.clone();
-        let queued = self.cache.scheduler().later(Box::new(move || {
+        let queued = self.cache.jobs().later(Box::new(move || {
             if let Some(shared) = shared.upgrade() {
                 shared.decode_ahead(job);
             }
@@ -53,7 +54,7 @@ impl Shared {
                 // The reader gets the error when it reads the segment.
                 state.readers.discourage();
             }
-            if self.cache.scheduler().is_asked_for() {
+            if self.cache.jobs().is_asked_for() {
                 return self.queue_ahead(&mut state, job);
             }
         }
@@ -93,7 +94,7 @@ impl Shared {
         let untidy = || whether_untidy && self.stream(state).is_untidy();
         if !state.tidying && (self.has_index_to_store(state) || untidy()) {
             let shared = self.this.clone();
-            state.tidying = self.cache.scheduler().later(Box::new(move || {
+            state.tidying = self.cache.jobs().later(Box::new(move || {
                 if let Some(shared) = shared.upgrade() {
                     shared.tidy();
                 }
@@ -105,8 +106,9 @@ impl Shared {
     fn tidy(&self) {
         loop {
             let stream = self.stream(&self.lock());
+            let mut grant = Grant::new(&self.cache);
             while stream.is_untidy()
-                && let Ok(_slot) = self.cache.scheduler().proceed(&mut 0, false, 0)
+                && let Ok(_slot) = grant.admit(0, false, self.whose(Demand::AHEAD))
             {
                 stream.tidy();
             }

@@ -19,9 +19,9 @@
 
 use std::sync::Arc;
 
-use super::{DecodedState, Demand, MemoryPermit, SEGMENT, Shared, Stream};
+use super::{DecodedState, Demand, SEGMENT, Shared, Stream};
+use crate::codec::grant::{Grant, RunSlot};
 use crate::codec::index_store::IndexSlot;
-use crate::codec::scheduler::RunSlot;
 use crate::error::{Error, Place, Result};
 use crate::source::{Fields, len_u64};
 
@@ -109,8 +109,8 @@ impl Shared {
     fn load_index_from(&self, slot: &IndexSlot, key: &[u8]) -> Option<()> {
         let found = slot.find(key)?;
         let need = found.len().saturating_mul(LOAD_NEED);
-        let mut memory = MemoryPermit::new(self.cache.scheduler());
-        let _slot = self.admit(&mut memory, need, true)?;
+        let mut grant = Grant::new(&self.cache);
+        let _slot = self.admit(&mut grant, need, true)?;
         let bytes = found.read(key)?;
         let Some((stream, sums)) = self.parse(&bytes) else {
             log::warn!("a stored index does not fit its block, and is not used");
@@ -124,13 +124,10 @@ impl Shared {
     }
 
     /// Waits until an index may be made of `need` bytes of memory.
-    fn admit(&self, memory: &mut MemoryPermit, need: u64, urgent: bool) -> Option<RunSlot<'_>> {
-        memory.wait_for(need).ok()?;
+    fn admit<'a>(&self, grant: &mut Grant<'a>, need: u64, urgent: bool) -> Option<RunSlot<'a>> {
+        grant.wait_for(need).ok()?;
         let whose = self.whose(Demand::AHEAD);
-        memory
-            .proceed(&self.cache, need, urgent, whose)
-            .ok()
-            .flatten()
+        grant.admit(need, urgent, whose).ok().flatten()
     }
 
     /// The stream with the entries of an index, and the checksums of its segments.
@@ -193,8 +190,8 @@ impl Shared {
         let count = segments(self.len);
         let held = self.stream(&self.lock()).held();
         let need = sums_len(usize::try_from(count).ok()?).saturating_add(held);
-        let mut memory = MemoryPermit::new(self.cache.scheduler());
-        let _slot = self.admit(&mut memory, need, false)?;
+        let mut grant = Grant::new(&self.cache);
+        let _slot = self.admit(&mut grant, need, false)?;
         let mut index = Vec::with_capacity(usize::try_from(need).ok()?.checked_add(16)?);
         let (stream, key) = {
             let state = &*self.lock();

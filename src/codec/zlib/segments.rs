@@ -11,7 +11,7 @@ use super::super::SEGMENT;
 use super::super::deflate::{ADLER_START, adler32, adler32_combine};
 use super::super::inflate::{Inflate, Stop};
 use super::super::input::{Input, PIECE};
-use super::super::scheduler::{cores, on_all_cores};
+use super::super::jobs::{cores, on_all_cores};
 use super::{HEADER_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
 use crate::source::{Source, at_most};

@@ -138,7 +138,7 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
         assert!(kept(dir.path()) == index, "it is not written again");
         let cache = Arc::clone(&second.shared.cache);
         drop(second);
-        cache.scheduler().stop();
+        cache.jobs().stop();
     }
 }
 
@@ -273,13 +273,7 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
             streaming: false,
             ..Demand::AHEAD
         };
-        shared.finish(
-            guard,
-            cursor,
-            0,
-            demand,
-            &mut MemoryPermit::new(shared.cache.scheduler()),
-        );
+        shared.finish(guard, cursor, 0, demand, &mut Grant::new(&shared.cache));
         let parked = shared.cache.unpark(shared.key, 0, |_| true);
         assert_eq!(parked.is_none(), imported);
     }

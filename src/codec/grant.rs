@@ -1,0 +1,501 @@
+//! What a thread that decodes is admitted with: memory, and a run slot.
+//!
+//! A decode keeps a core busy, so running more decodes than there are cores would only cost memory. The memory of running
+//! decoders is limited as well, because it can't be dropped as cached segments can. [`Grant::admit`] is the one place where a
+//! thread is given either: it asks the [`Gate`], waits for a run slot, and has the cache make room, all under the lock of
+//! the ledger. A reader that waits for bytes goes before decoding ahead.
+
+use std::cell::Cell;
+use std::io;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::cache::{Cache, For, Ledger};
+use super::gate::Gate;
+use super::jobs::cores;
+use super::memory_permit::MemoryPermit;
+use crate::error::{Error, Place, Result};
+use crate::source::free_idle;
+
+/// The least number of decodes that may run at once.
+const LEAST_AT_ONCE: usize = 4;
+
+/// How long a thread waits before it looks whether the mount has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How often a job that decodes ahead lets readers pass; after that a reader may be waiting for the job itself.
+const PATIENCE: u32 = 8;
+
+/// Bytes of memory that decoders may need beyond the budget of the cache.
+const BEYOND: u64 = 32 << 20;
+
+/// A decoder of no more than so many bytes does not wait for memory: one for each reader is bearable.
+const SMALL: u64 = 256 << 10;
+
+/// The gate of a cache of `budget` bytes.
+pub(super) fn gate(budget: u64) -> Gate {
+    Gate {
+        slots: cores().max(LEAST_AT_ONCE),
+        memory: budget.saturating_add(BEYOND),
+        small: SMALL,
+        ..Gate::default()
+    }
+}
+
+/// The memory of a decoder that runs: it counts in the cache as any other, and the [`Gate`] has granted it, until dropped.
+///
+/// A thread must give it back before it waits for another decoder, because that one may be waiting for this memory.
+pub(super) struct Grant<'a> {
+    cache: &'a Cache,
+    memory: MemoryPermit,
+}
+
+/// One of the few decodes that run at once, until dropped. It stays on its thread.
+pub(super) struct RunSlot<'a>(&'a Cache, PhantomData<*const ()>);
+
+thread_local! {
+    /// The address of the cache that has given this thread a run slot; 0 if it has none.
+    static HAS_SLOT_OF: Cell<usize> = const { Cell::new(0) };
+}
+
+impl<'a> Grant<'a> {
+    /// No memory yet.
+    pub(super) fn new(cache: &'a Cache) -> Self {
+        Self {
+            cache,
+            memory: cache.permit(0, For::NONE),
+        }
+    }
+
+    /// Waits for a run slot for a decoder that needs `need` bytes of memory in all, and makes room for them; `None` if that memory
+    /// is not free. `urgent` if a reader waits for the bytes.
+    ///
+    /// A thread that has a run slot must not wait for another one, nor for a thread that does. So the source that a decoder
+    /// reads must not wait for one either: it is a [`Piped`](super::Piped) one if it is decoded.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if the mount has ended.
+    pub(super) fn admit(
+        &mut self,
+        need: u64,
+        urgent: bool,
+        whose: For,
+    ) -> Result<Option<RunSlot<'a>>> {
+        let cache = self.cache;
+        cache.check(need)?;
+        let mut ledger = cache.lock();
+        if !ledger.gate.grant(self.memory.bytes(), need) {
+            return Ok(None);
+        }
+        let patience = if urgent { 0 } else { PATIENCE };
+        let (mut ledger, runs) = cache.wait_to_run(ledger, urgent, patience);
+        let bytes = need.max(self.memory.bytes());
+        let gone = ledger.resize(cache, &mut self.memory, bytes, whose);
+        let short = ledger.gate.granted > cache.budget();
+        if urgent {
+            cache.signal(ledger);
+        } else {
+            drop(ledger);
+        }
+        drop(gone);
+        if !runs {
+            return Err(unwanted());
+        }
+        if short {
+            free_idle();
+        }
+        HAS_SLOT_OF.set(cache.address());
+        Ok(Some(RunSlot(cache, PhantomData)))
+    }
+
+    /// Gives back all, then waits until `need` bytes are granted.
+    ///
+    /// # Errors
+    /// As of [`Grant::admit`].
+    pub(super) fn wait_for(&mut self, need: u64) -> Result<()> {
+        self.give_back();
+        let cache = self.cache;
+        cache.check(need)?;
+        let (mut ledger, mut granted) = cache.wait_until(cache.lock(), Gate::queue);
+        if granted {
+            (ledger, granted) = cache.wait_until(ledger, |gate| gate.grant_queued(need));
+            ledger.gate.queued = false;
+        }
+        if granted {
+            self.memory.count(need);
+        }
+        cache.signal(ledger);
+        if granted { Ok(()) } else { Err(unwanted()) }
+    }
+
+    /// Gives back what was granted, and leaves a permit for what counts: the decoder rests now.
+    pub(super) fn at_rest(&mut self) -> MemoryPermit {
+        let memory = self.memory.take();
+        self.cache.return_memory(memory.bytes());
+        memory
+    }
+
+    /// Gives back all.
+    pub(super) fn give_back(&mut self) {
+        let held = self.memory.bytes();
+        self.memory.count(0);
+        self.cache.return_memory(held);
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl Drop for RunSlot<'_> {
+    fn drop(&mut self) {
+        HAS_SLOT_OF.set(0);
+        self.0.stop_running();
+    }
+}
+
+impl Cache {
+    /// Decodes only while `wanted`: each decode ends at its next step once that returns false. It is asked often and must be
+    /// quick. The last call counts.
+    pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
+        *self.wanted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(wanted);
+    }
+
+    /// That what takes long is to go on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if [`Cache::decode_while`] says that nothing is wanted any more.
+    pub(crate) fn check_wanted(&self) -> Result<()> {
+        self.check(0)
+    }
+
+    /// Runs `wait`, which waits for what is no work of this process, as a server's answer. If the thread has a run slot, it gives
+    /// it back meanwhile, and then waits for one as a reader does; it keeps its memory.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the mount has ended before it has one.
+    #[cfg(any(feature = "remote", test))]
+    pub(crate) fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> Result<T> {
+        if HAS_SLOT_OF.get() != self.address() {
+            return Ok(wait());
+        }
+        HAS_SLOT_OF.set(0);
+        self.stop_running();
+        let outcome = wait();
+        let (mut ledger, runs) = self.wait_to_run(self.lock(), true, 0);
+        if !runs {
+            // the slot that it is going to give back
+            ledger.gate.running = ledger.gate.running.saturating_add(1);
+        }
+        self.signal(ledger);
+        HAS_SLOT_OF.set(self.address());
+        if runs { Ok(outcome) } else { Err(unwanted()) }
+    }
+
+    fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// Gives back the memory of a thread that had `held` bytes.
+    fn return_memory(&self, held: u64) {
+        if held > 0 {
+            let mut ledger = self.lock();
+            ledger.gate.give_back(held);
+            self.signal(ledger);
+        }
+    }
+
+    /// Gives a run slot back.
+    fn stop_running(&self) {
+        let mut ledger = self.lock();
+        ledger.gate.stop();
+        self.signal(ledger);
+    }
+
+    /// Waits for a run slot, and tells whether the thread has one. If it is not `urgent`, it lets those that are go first, as often as
+    /// its `patience` lasts.
+    fn wait_to_run<'a>(
+        &self,
+        mut ledger: MutexGuard<'a, Ledger>,
+        urgent: bool,
+        mut patience: u32,
+    ) -> (MutexGuard<'a, Ledger>, bool) {
+        let reader = usize::from(urgent);
+        ledger.gate.urgent = ledger.gate.urgent.saturating_add(reader);
+        let (mut ledger, runs) = self.wait_until(ledger, |gate| {
+            let yields = patience > 0;
+            patience = patience.saturating_sub(1);
+            gate.run(yields)
+        });
+        ledger.gate.urgent = ledger.gate.urgent.saturating_sub(reader);
+        (ledger, runs)
+    }
+
+    /// Waits until the gate admits the thread, and tells whether it has: the mount may end before.
+    fn wait_until<'a>(
+        &self,
+        mut ledger: MutexGuard<'a, Ledger>,
+        mut admits: impl FnMut(&mut Gate) -> bool,
+    ) -> (MutexGuard<'a, Ledger>, bool) {
+        while !admits(&mut ledger.gate) {
+            ledger.waiting = ledger.waiting.saturating_add(1);
+            let woken = self.changed.wait_timeout(ledger, LOOK_EVERY);
+            (ledger, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            ledger.waiting = ledger.waiting.saturating_sub(1);
+            if !self.is_wanted() {
+                return (ledger, false);
+            }
+        }
+        (ledger, true)
+    }
+
+    /// Wakes the threads that wait to be admitted. There is none as a rule, and waking none costs a system call.
+    fn signal(&self, ledger: MutexGuard<'_, Ledger>) {
+        let waiting = ledger.waiting > 0;
+        drop(ledger);
+        if waiting {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether the mount still needs decoded bytes.
+    fn is_wanted(&self) -> bool {
+        let wanted = Arc::clone(&self.wanted.read().unwrap_or_else(PoisonError::into_inner));
+        wanted()
+    }
+
+    /// Checks that a decoder may go on that needs so much memory.
+    ///
+    /// # Errors
+    /// As of [`Grant::admit`].
+    fn check(&self, need: u64) -> Result<()> {
+        if !self.is_wanted() {
+            return Err(unwanted());
+        }
+        if need <= self.budget().saturating_add(BEYOND) {
+            return Ok(());
+        }
+        let cache = need.saturating_sub(BEYOND).div_ceil(1 << 20);
+        let why = format!(
+            "decoding takes {need} bytes of memory; mount the file with -o cache={cache}M or more"
+        );
+        Err(Error::unsupported(Place::File, why))
+    }
+}
+
+fn unwanted() -> Error {
+    Error::io(
+        "decoding after the mount has ended",
+        io::ErrorKind::Interrupted.into(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    fn slot(cache: &Cache) -> RunSlot<'_> {
+        admit(&mut Grant::new(cache), 0).unwrap().unwrap()
+    }
+
+    fn admit<'a>(grant: &mut Grant<'a>, need: u64) -> Result<Option<RunSlot<'a>>> {
+        grant.admit(need, true, For::NONE)
+    }
+
+    fn state(cache: &Cache) -> (usize, usize, u64, bool, usize) {
+        let ledger = cache.lock();
+        let gate = &ledger.gate;
+        let waiting = ledger.waiting;
+        (
+            gate.running,
+            gate.urgent,
+            gate.granted,
+            gate.queued,
+            waiting,
+        )
+    }
+
+    const NOTHING: (usize, usize, u64, bool, usize) = (0, 0, 0, false, 0);
+
+    #[test]
+    fn no_more_than_allowed_run_at_once() {
+        let cache = Cache::new(0);
+        let most = cache.lock().gate.slots;
+        let slots: Vec<_> = (0..most).map(|_| slot(&cache)).collect();
+        let (sender, receiver) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _slot = slot(&cache);
+                sender.send(()).unwrap();
+            });
+            while cache.lock().waiting == 0 {
+                thread::yield_now();
+            }
+            assert!(receiver.try_recv().is_err());
+            drop(slots);
+            receiver.recv().unwrap();
+        });
+        assert_eq!(state(&cache), NOTHING);
+    }
+
+    /// A server that did not answer kept all files from being decoded.
+    #[test]
+    fn a_thread_that_waits_for_a_server_leaves_its_slot_to_others() {
+        let cache = Cache::new(0);
+        let most = cache.lock().gate.slots;
+        let (sender, answer) = mpsc::channel::<()>();
+        let answer = Mutex::new(answer);
+        thread::scope(|scope| {
+            for _ in 0..most {
+                scope.spawn(|| {
+                    let _slot = slot(&cache);
+                    let waits = || answer.lock().unwrap().recv().unwrap();
+                    cache.while_waiting(waits).unwrap();
+                    assert!(cache.lock().gate.running > 0);
+                });
+            }
+            for _ in 0..2 * most {
+                drop(slot(&cache));
+            }
+            for _ in 0..most {
+                sender.send(()).unwrap();
+            }
+        });
+        assert_eq!(state(&cache), NOTHING);
+        assert_eq!(cache.while_waiting(|| 7).unwrap(), 7, "without a slot");
+        assert_eq!(cache.lock().gate.running, 0);
+    }
+
+    #[test]
+    fn who_holds_memory_goes_on_while_others_wait_for_it() {
+        let cache = Cache::new(0);
+        let proceed = |grant: &mut Grant<'_>, need| admit(grant, need).unwrap().is_some();
+        let mut first = Grant::new(&cache);
+        assert!(proceed(&mut first, BEYOND - SMALL));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let need = BEYOND / 2;
+                let mut grant = Grant::new(&cache);
+                assert!(!proceed(&mut grant, need));
+                grant.wait_for(need).unwrap();
+                assert!(proceed(&mut grant, need));
+            });
+            while !cache.lock().gate.queued {
+                thread::yield_now();
+            }
+            assert!(proceed(&mut first, BEYOND - SMALL));
+            assert!(!proceed(&mut first, BEYOND));
+            let mut small = Grant::new(&cache);
+            assert!(proceed(&mut small, SMALL), "so little is not granted");
+            assert_eq!(cache.used(), BEYOND, "it counts all the same");
+            drop(small);
+            drop(first);
+            waiting.join().unwrap();
+        });
+        assert_eq!((state(&cache), cache.used()), (NOTHING, 0));
+    }
+
+    /// What is granted and what counts were two numbers of a permit once.
+    #[test]
+    fn what_is_granted_counts_until_it_is_given_back_and_longer_at_rest() {
+        let cache = Cache::new(64 << 20);
+        let granted = || cache.lock().gate.granted;
+        let mut grant = Grant::new(&cache);
+        for (need, held) in [(SMALL, 0), (9 << 20, 9 << 20), (1 << 20, 9 << 20)] {
+            drop(admit(&mut grant, need).unwrap().unwrap());
+            assert_eq!(granted(), held);
+            assert_eq!(cache.used(), held.max(need), "the most that it needed");
+        }
+        let rests = grant.at_rest();
+        assert_eq!((granted(), cache.used()), (0, 9 << 20));
+        grant.wait_for(5 << 20).unwrap();
+        assert_eq!((granted(), cache.used()), (5 << 20, 14 << 20));
+        grant.wait_for(3 << 20).unwrap();
+        drop(rests);
+        assert_eq!((granted(), cache.used()), (3 << 20, 3 << 20));
+        drop(grant);
+        assert_eq!((granted(), cache.used()), (0, 0));
+    }
+
+    /// A thread that has waited for memory counts it before room is made for it: that must not be forgotten.
+    #[test]
+    fn room_is_made_for_memory_that_a_thread_has_waited_for() {
+        let cache = Cache::new(8 << 20);
+        let whose = For::NONE;
+        let fill = |index| {
+            let buffer = cache.segment(1 << 20, whose);
+            cache.insert(whose.key, index, buffer, false);
+        };
+        (0..7).for_each(fill);
+        let mut grant = Grant::new(&cache);
+        grant.wait_for(6 << 20).unwrap();
+        assert!(cache.used() > cache.budget());
+        assert!(
+            cache.contains(whose.key, 0),
+            "what is parked may be among it"
+        );
+        let _slot = admit(&mut grant, 6 << 20).unwrap().unwrap();
+        assert!(cache.used() <= cache.budget(), "{} bytes", cache.used());
+    }
+
+    #[test]
+    fn what_never_fits_is_refused_with_what_to_do() {
+        let cache = Cache::new(16 << 20);
+        let mut grant = Grant::new(&cache);
+        assert!(admit(&mut grant, 48 << 20).is_ok());
+        for error in [
+            admit(&mut grant, 130 << 20).err(),
+            grant.wait_for(130 << 20).err(),
+        ] {
+            let text = error.unwrap().to_string();
+            assert!(text.contains("-o cache=98M"), "{text}");
+        }
+        let cache = Cache::new(98 << 20);
+        assert!(admit(&mut Grant::new(&cache), 130 << 20).is_ok());
+    }
+
+    /// Those that waited when the kernel had ended the connection kept the mount from ending.
+    #[test]
+    fn waiting_ends_with_the_mount() {
+        let wanted = Arc::new(AtomicBool::new(true));
+        let cache = Cache::new(0);
+        let asked = Arc::clone(&wanted);
+        cache.decode_while(move || asked.load(Ordering::Relaxed));
+        let mut all = Grant::new(&cache);
+        all.wait_for(BEYOND).unwrap();
+        let most = cache.lock().gate.slots;
+        let slots: Vec<_> = (0..most).map(|_| slot(&cache)).collect();
+        let (sender, outcome) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let outcome = Grant::new(&cache).wait_for(SMALL + 1);
+                    sender.send(outcome).unwrap();
+                });
+            }
+            scope.spawn(|| {
+                let mut small = Grant::new(&cache);
+                let outcome = admit(&mut small, SMALL).map(drop);
+                sender.send(outcome).unwrap();
+            });
+            while cache.lock().waiting < 3 {
+                thread::yield_now();
+            }
+            wanted.store(false, Ordering::Relaxed);
+            for _ in 0..3 {
+                assert!(matches!(outcome.recv().unwrap(), Err(Error::Io { .. })));
+            }
+        });
+        drop(slots);
+        drop(all);
+        assert_eq!((state(&cache), cache.used()), (NOTHING, 0));
+    }
+}

@@ -1,0 +1,165 @@
+//! The threads that decode ahead of readers, and what they have to do.
+//!
+//! They start with the first job, so that a process that forks into the background before it reads has none; they end with the
+//! cache. A job is admitted as every other decode is (see [`Grant`](super::grant::Grant)).
+
+use std::collections::VecDeque;
+use std::mem::take;
+use std::num::NonZero;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::error::{Error, Place, Result};
+
+/// Threads that decode ahead.
+const THREADS: usize = 2;
+
+/// Jobs that may wait; when the queue is full, no more is decoded ahead.
+const QUEUE_LEN: usize = 64;
+
+/// Work for the threads that decode ahead.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// The jobs of a cache, and the threads that run them.
+#[derive(Default)]
+pub(super) struct Jobs {
+    /// Not held while a job runs or a thread is joined.
+    state: Mutex<JobsState>,
+    /// Signalled when a job comes or the threads are to stop.
+    called: Condvar,
+}
+
+/// What the threads have to do.
+#[derive(Default)]
+struct JobsState {
+    queued: VecDeque<Job>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that wait for a job.
+    idle: usize,
+    stopped: bool,
+}
+
+impl Jobs {
+    /// Queues a job; `false` if the queue is full or the threads have stopped.
+    pub(super) fn later(self: &Arc<Self>, job: Job) -> bool {
+        let mut state = self.lock();
+        if state.stopped || state.queued.len() >= QUEUE_LEN {
+            return false;
+        }
+        state.queued.push_back(job);
+        if state.idle < state.queued.len() && state.threads.len() < THREADS {
+            let jobs = Arc::clone(self);
+            let thread = thread::Builder::new()
+                .name("asdf-ahead".to_owned())
+                .spawn(move || jobs.serve());
+            match thread {
+                Ok(thread) => state.threads.push(thread),
+                Err(cause) if state.threads.is_empty() => {
+                    log::warn!("no thread to read ahead with: {cause}");
+                    state.queued.clear();
+                    return false;
+                }
+                Err(_) => {}
+            }
+        }
+        drop(state);
+        self.called.notify_one();
+        true
+    }
+
+    /// Whether other jobs wait: a long one then goes to the end of the queue.
+    pub(super) fn is_asked_for(&self) -> bool {
+        !self.lock().queued.is_empty()
+    }
+
+    /// Drops the queued jobs and waits until the running ones and their threads have ended; a job that calls this runs on.
+    pub(super) fn stop(&self) {
+        let (threads, jobs) = {
+            let mut state = self.lock();
+            state.stopped = true;
+            (take(&mut state.threads), take(&mut state.queued))
+        };
+        self.called.notify_all();
+        drop(jobs);
+        for thread in threads {
+            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+                log::error!("a thread that reads ahead has panicked");
+            }
+        }
+    }
+
+    /// Runs jobs until it is told to stop.
+    fn serve(&self) {
+        let mut state = self.lock();
+        while !state.stopped {
+            if let Some(job) = state.queued.pop_front() {
+                drop(state);
+                job();
+                state = self.lock();
+            } else {
+                state.idle = state.idle.saturating_add(1);
+                let woken = self.called.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
+                state.idle = state.idle.saturating_sub(1);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JobsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Threads that can run at the same moment; one, if the system does not say.
+pub(crate) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// The results of `work` for each item, in order. The calling thread takes the first item, and a new thread each other one.
+pub(super) fn on_all_cores<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Vec<Result<R>> {
+    let Some((first, others)) = items.split_first() else {
+        return Vec::new();
+    };
+    let work = &work;
+    thread::scope(|scope| {
+        let others: Vec<_> = others
+            .iter()
+            .map(|item| scope.spawn(move || work(item)))
+            .collect();
+        let mut results = vec![work(first)];
+        results.extend(others.into_iter().map(|other| {
+            other
+                .join()
+                .unwrap_or_else(|_| Err(Error::corrupt(Place::File, "a codec panicked")))
+        }));
+        results
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn stopping_waits_for_the_job_that_runs_and_drops_the_rest() {
+        let all = Arc::new(Jobs::default());
+        assert!(all.lock().threads.is_empty(), "no thread before a job");
+        let (started, has_started) = mpsc::channel();
+        let (go, may_go) = mpsc::channel::<()>();
+        let (done, is_done) = mpsc::channel();
+        assert!(all.later(Box::new(move || {
+            started.send(()).unwrap();
+            may_go.recv().unwrap();
+            done.send(()).unwrap();
+        })));
+        has_started.recv().unwrap();
+        go.send(()).unwrap();
+        all.stop();
+        is_done.try_recv().unwrap();
+        assert!(!all.later(Box::new(|| ())));
+    }
+}
