@@ -316,7 +316,8 @@ impl Shared {
         Some((DecodeGuard::new(self, state, decode), parked))
     }
 
-    /// Decodes all segments up to `index` and parks the decoder behind it; before it, if memory runs short.
+    /// Decodes all segments up to `index`, and parks the decoder behind it; before it, if memory runs short. If the read is sequential,
+    /// segments that the decoder has decoded already go to the cache first: what fails there is not this reader's.
     fn run(
         &self,
         mut guard: DecodeGuard<'_>,
@@ -325,86 +326,65 @@ impl Shared {
         demand: Demand,
         grant: &mut Grant<'_>,
     ) -> Result<Outcome> {
-        let start = start_of(index);
         let imported = guard.decode.imported;
         let mut cursor = match cursor {
             Some(cursor) => cursor,
-            None => self.open(start, demand, grant).inspect_err(|error| {
-                self.remember(index, guard.decode.from, error, imported);
-            })?,
+            None => self
+                .open(start_of(index), demand, grant)
+                .inspect_err(|error| {
+                    self.remember(index, guard.decode.from, error, imported);
+                })?,
         };
+        let mut found = None;
         loop {
             let from = cursor.position();
             let segment = from.div_ceil(len_u64(SEGMENT));
-            if segment > index {
-                return Err(misplaced(start));
+            if found.is_none() && segment > index {
+                return Err(misplaced(start_of(index)));
+            }
+            if let Some(bytes) = &found
+                && !(demand.streaming && self.is_ready(cursor.as_ref(), segment))
+            {
+                let bytes = Arc::clone(bytes);
+                self.park(&guard, cursor, demand, grant);
+                return Ok(Outcome::Done(bytes));
             }
             guard.move_on(segment, cursor.as_ref());
             let demand = Demand {
                 streaming: demand.streaming || segment < index,
+                unread: demand.unread || segment > index,
                 ..demand
             };
             match self.step(cursor.as_mut(), segment, demand, imported, grant) {
                 Ok(Outcome::Done(bytes)) => {
                     guard.arrive(Ok(Arc::clone(&bytes)));
                     if segment == index {
-                        self.finish(guard, cursor, segment, demand, grant);
-                        return Ok(Outcome::Done(bytes));
+                        found = Some(bytes);
                     }
                 }
                 Ok(Outcome::Short(need)) => {
                     if cursor.position() <= start_of(segment) {
                         self.park(&guard, cursor, demand, grant);
                     }
-                    return Ok(Outcome::Short(need));
+                    return Ok(found.map_or(Outcome::Short(need), Outcome::Done));
                 }
                 Err(error) => {
                     drop(cursor);
                     self.remember(segment, from, &error, imported);
                     guard.arrive(Err(error.clone()));
-                    return Err(error);
+                    return found.map(Outcome::Done).ok_or(error);
                 }
             }
         }
     }
 
-    /// Parks a decoder. If the read is sequential, segments that the decoder has already decoded go to the cache first.
-    fn finish(
-        &self,
-        mut guard: DecodeGuard<'_>,
-        mut cursor: Box<dyn Cursor>,
-        segment: u64,
-        demand: Demand,
-        grant: &mut Grant<'_>,
-    ) {
-        let demand = Demand {
-            unread: true,
-            ..demand
-        };
-        let imported = guard.decode.imported;
-        let mut next = segment.saturating_add(1);
-        while demand.streaming
-            && start_of(next) < self.len
-            && cursor.ready() >= start_of(next.saturating_add(1)).min(self.len)
+    /// Whether a decoder has decoded the segment already that it stands before, and the cache has room for it but not the segment.
+    fn is_ready(&self, cursor: &dyn Cursor, segment: u64) -> bool {
+        let end = start_of(segment.saturating_add(1)).min(self.len);
+        start_of(segment) < end
+            && cursor.ready() >= end
             && self.cache.has_room_ahead()
-            && !self.cache.contains(self.key, next)
-        {
-            guard.move_on(next, cursor.as_ref());
-            match self.step(cursor.as_mut(), next, demand, imported, grant) {
-                Ok(Outcome::Done(bytes)) => guard.arrive(Ok(bytes)),
-                Ok(Outcome::Short(_)) if cursor.position() > start_of(next) => return,
-                Ok(Outcome::Short(_)) => break,
-                Err(error) => {
-                    if imported {
-                        self.remember(next, start_of(next), &error, imported);
-                    }
-                    guard.arrive(Err(error));
-                    return;
-                }
-            }
-            next = next.saturating_add(1);
-        }
-        self.park(&guard, cursor, demand, grant);
+            && !self.cache.contains(self.key, segment)
     }
 
     /// Parks a decoder where it stands; drops it if its index has proved wrong.
@@ -439,21 +419,30 @@ impl Shared {
     ) -> Result<Outcome> {
         let whose = self.whose(demand);
         let mut buffer = self.cache.segment(self.segment_len(segment), whose);
+        let start = start_of(segment);
         let mut filled = 0;
-        let mut admitted = None;
+        let mut admitted = 0;
         let mut slot = None;
         while filled < buffer.len() {
             let need = cursor.held().saturating_add(cursor.scratch());
-            if admitted.is_none_or(|admitted| need > admitted) {
+            if slot.is_none() || need > admitted {
                 drop(slot.take());
                 slot = grant.admit(need, demand.urgent, whose)?;
                 if slot.is_none() {
                     return Ok(Outcome::Short(need));
                 }
-                admitted = Some(need);
+                admitted = need;
             }
             let before = cursor.position();
-            filled = fill(cursor, start_of(segment), &mut buffer, filled)?;
+            if before < start {
+                let left = start.saturating_sub(before);
+                cursor.read(&mut PooledBuf::of(at_most(left, SKIP)))?;
+            } else if before == start.saturating_add(len_u64(filled)) {
+                let given = cursor.read(buffer.get_mut(filled..).unwrap_or_default())?;
+                filled = filled.saturating_add(given);
+            } else {
+                return Err(misplaced(start));
+            }
             let wanted = cursor.held().saturating_add(cursor.scratch());
             if cursor.position() == before && wanted <= need {
                 return Err(misplaced(before));
@@ -553,21 +542,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.cache.forget(self.key);
     }
-}
-
-/// Moves on towards `start`, or fills `buf` from `filled` on, as far as the memory that was granted allows. Returns the new
-/// `filled`.
-fn fill(cursor: &mut dyn Cursor, start: u64, buf: &mut [u8], filled: usize) -> Result<usize> {
-    let left = start.saturating_sub(cursor.position());
-    if left > 0 {
-        cursor.read(&mut PooledBuf::of(at_most(left, SKIP)))?;
-        return Ok(filled);
-    }
-    if cursor.position() != start.saturating_add(len_u64(filled)) {
-        return Err(misplaced(start));
-    }
-    let given = cursor.read(buf.get_mut(filled..).unwrap_or_default())?;
-    Ok(filled.saturating_add(given))
 }
 
 fn no_memory() -> Error {

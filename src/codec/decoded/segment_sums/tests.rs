@@ -273,7 +273,7 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
             streaming: false,
             ..Demand::AHEAD
         };
-        shared.finish(guard, cursor, 0, demand, &mut Grant::new(&shared.cache));
+        shared.park(&guard, cursor, demand, &mut Grant::new(&shared.cache));
         let parked = shared.cache.unpark(shared.key, 0, |_| true);
         assert_eq!(parked.is_none(), imported);
     }
