@@ -102,6 +102,8 @@ pub(crate) use index_store::fnv1a;
 pub use index_store::{IndexSlot, check_index_dir};
 pub(crate) use jobs::cores;
 pub use memory_permit::CountedBuf;
+#[cfg(feature = "remote")]
+pub(crate) use readers::{Reader, Readers};
 #[doc(hidden)]
 pub use splice::Edited;
 #[doc(hidden)]

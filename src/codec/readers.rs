@@ -1,67 +1,99 @@
-//! Recognises sequential readers of a block, and how far ahead of each to decode.
+//! Recognises sequential readers, of a block that is decoded or of an object that lies far away, and tells how far ahead of each to
+//! decode.
+//!
+//! A reader is not told by descriptor, which a source does not know, but by where it reads: a read that begins where an earlier
+//! one ended is taken for the same reader's.
 
-/// Readers of one block that are told apart.
+use std::ops::Range;
+
+/// Readers of one block or object that are told apart.
 const READERS: usize = 8;
 
 /// How far out of order the reads of one reader may arrive, in segments: the kernel sends several at once.
-const SLACK: u64 = 1;
+const SLACK: u64 = 2;
 
 /// The furthest that anything is decoded ahead, in segments.
 const MAX_AHEAD: u64 = 8;
 
-/// The readers of a block, told apart by the segments they read.
+/// The readers of a block or an object, told apart by the segments or pieces they read. The one that read longest ago comes first.
 #[derive(Debug, Default)]
-pub(super) struct Readers {
-    /// The one that read longest ago first.
-    readers: Vec<Reader>,
-}
+pub(crate) struct Readers(Vec<Reader>);
 
 /// A reader that goes on where it ended, as far as the reads tell.
 #[derive(Debug)]
-struct Reader {
-    /// The last segment it has reached.
-    last: u64,
-    /// Segments to be decoded behind that: 0, 1, 2, 4, 8.
-    ahead: u64,
+pub(crate) struct Reader {
+    /// Where it began.
+    pub(crate) from: u64,
+    /// Where it is to go on: behind the last segment or piece that it has read.
+    pub(crate) reached: u64,
+    /// For the caller of [`Readers::follow`], 0 at first. Of a block: segments to be decoded from there on, 0, 1, 2, 4, 8.
+    pub(crate) ahead: u64,
 }
 
 impl Readers {
+    /// Records a read, which may be so far out of order. What `of` makes of its reader, which is the latest now, and of how much
+    /// that had read before, if it is not new.
+    pub(crate) fn follow<T>(
+        &mut self,
+        read: &Range<u64>,
+        slack: u64,
+        of: impl FnOnce(&mut Reader, Option<u64>) -> T,
+    ) -> T {
+        let found = self.0.iter().position(|reader| {
+            let nearest = reader.reached.saturating_sub(slack).max(reader.from);
+            (nearest..=reader.reached).contains(&read.start)
+        });
+        let before = found.map(|found| self.0.remove(found));
+        let had_read = before.as_ref().map(Reader::has_read);
+        if self.0.len() >= READERS {
+            self.0.remove(0);
+        }
+        let mut reader = before.unwrap_or(Reader {
+            from: read.start,
+            reached: read.end,
+            ahead: 0,
+        });
+        reader.reached = reader.reached.max(read.end);
+        let made = of(&mut reader, had_read);
+        self.0.push(reader);
+        made
+    }
+
+    /// The reader of the last read.
+    #[cfg(feature = "remote")]
+    pub(crate) fn latest(&mut self) -> Option<&mut Reader> {
+        self.0.last_mut()
+    }
+
     /// Records a read of the segments `first..=last`; tells whether it goes on where an earlier one ended.
     pub(super) fn note(&mut self, first: u64, last: u64) -> bool {
-        let found = self.readers.iter().position(|reader| {
-            first >= reader.last.saturating_sub(SLACK) && first <= reader.last.saturating_add(1)
-        });
-        let reader = if let Some(found) = found {
-            let mut reader = self.readers.remove(found);
-            if last > reader.last {
-                reader.last = last;
+        let read = first..last.saturating_add(1);
+        self.follow(&read, SLACK, |reader, had_read| {
+            if had_read.is_some_and(|had_read| reader.has_read() > had_read) {
                 reader.ahead = reader.ahead.saturating_mul(2).clamp(1, MAX_AHEAD);
             }
-            reader
-        } else {
-            if self.readers.len() >= READERS {
-                self.readers.remove(0);
-            }
-            Reader { last, ahead: 0 }
-        };
-        let sequential = reader.ahead > 0;
-        self.readers.push(reader);
-        sequential
+            reader.ahead > 0
+        })
     }
 
     /// The segments to be decoded ahead, the most urgent first: those of the latest reader, then those of the others.
     pub(super) fn wanted(&self) -> impl Iterator<Item = u64> {
-        self.readers
-            .iter()
-            .rev()
-            .flat_map(|reader| (1..=reader.ahead).map_while(|next| reader.last.checked_add(next)))
+        let latest_first = self.0.iter().rev();
+        latest_first.flat_map(|reader| reader.reached..reader.reached.saturating_add(reader.ahead))
     }
 
     /// Stops decoding ahead until a reader reads on.
     pub(super) fn discourage(&mut self) {
-        for reader in &mut self.readers {
+        for reader in &mut self.0 {
             reader.ahead = 0;
         }
+    }
+}
+
+impl Reader {
+    /// Segments or pieces from where it began to where it is.
+    fn has_read(&self) -> u64 {
+        self.reached.saturating_sub(self.from)
     }
 }
 
@@ -90,7 +122,7 @@ mod tests {
             assert!(!readers.note(index, index));
         }
         assert_eq!(readers.wanted().count(), 0);
-        assert_eq!(readers.readers.len(), READERS);
+        assert_eq!(readers.0.len(), READERS);
     }
 
     #[test]
@@ -102,7 +134,7 @@ mod tests {
             readers.note(index, index);
         }
         assert!(readers.note(2, 2), "a late request");
-        assert_eq!(readers.readers.len(), 2);
+        assert_eq!(readers.0.len(), 2);
         let wanted: Vec<_> = readers.wanted().collect();
         assert_eq!(wanted, [4, 5, 6, 7, 1004, 1005, 1006, 1007]);
     }

@@ -13,8 +13,8 @@ use super::error::RemoteError;
 use super::flight::Flight;
 use super::identity::Identity;
 use super::location::Location;
-use super::pieces::{PIECE, REQUEST, Readers, bytes_of, piece_len, pieces_of, runs};
-use crate::codec::CountedBuf;
+use super::pieces::{PIECE, REQUEST, ahead_of, bytes_of, note_asked, piece_len, pieces_of, runs};
+use crate::codec::{CountedBuf, Readers};
 use crate::source::{checked_end, len_u64};
 
 /// The most requests that are under way for one object. One of them is kept for what a reader waits for, so that it need not wait
@@ -144,7 +144,7 @@ impl Parts {
             .unwrap_or(0);
         let end = pieces_of(&(0..self.identity.size())).end;
         let is_here = pieces.clone().all(|piece| self.is_here(piece));
-        let mut ahead = state.readers.note(pieces, is_here, most);
+        let mut ahead = ahead_of(&mut state.readers, pieces, is_here, most);
         ahead.end = ahead.end.min(end);
         let bytes = bytes_of(&ahead, self.identity.size());
         let bytes = bytes.end.saturating_sub(bytes.start);
@@ -155,10 +155,10 @@ impl Parts {
         } else if ahead.start > pieces.end {
             self.launch(&mut state, pieces.clone(), pieces.end, None);
             let asked = self.launch(&mut state, ahead.clone(), ahead.start, None);
-            state.readers.asked(asked);
+            note_asked(&mut state.readers, asked);
         } else {
             let asked = self.launch(&mut state, pieces.start..ahead.end, pieces.end, None);
-            state.readers.asked(asked);
+            note_asked(&mut state.readers, asked);
         }
         Ok(())
     }

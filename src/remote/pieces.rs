@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::codec::{Reader, Readers};
+
 /// Length of a piece in bytes.
 pub(super) const PIECE: u64 = 64 << 10;
 
@@ -17,9 +19,6 @@ const TIMID: u64 = 16;
 
 /// Requests ahead of a reader that has gone on for long.
 const AHEAD: u64 = 4;
-
-/// Readers of one object that are told apart.
-const READERS: usize = 8;
 
 /// How far out of order the reads of one reader may arrive, in pieces: the kernel sends several at once.
 const SLACK: u64 = 32;
@@ -56,83 +55,52 @@ pub(super) fn runs(wanted: Range<u64>, is_missing: impl Fn(u64) -> bool) -> Vec<
     out
 }
 
-/// The readers of an object, told apart by the pieces they read.
-#[derive(Debug, Default)]
-pub(super) struct Readers(Vec<Reader>);
-
-/// One that reads on.
-#[derive(Debug)]
-struct Reader {
-    /// Where it began.
-    from: u64,
-    /// The piece behind the last one that it has read.
-    reached: u64,
-    /// The piece behind the last one that was asked for ahead of it.
-    asked: u64,
-}
-
-impl Readers {
-    /// Records a read, and gives the pieces that are to be asked for ahead of its reader now: at most `most`, often none. They
-    /// lie behind `read`. A reader begins to have some ahead of it when it reads what is not here: what was fetched when the object was
-    /// opened is no reason to fetch more.
-    pub(super) fn note(&mut self, read: &Range<u64>, is_here: bool, most: u64) -> Range<u64> {
-        let found = self.0.iter().position(|reader| {
-            let nearest = reader.reached.saturating_sub(SLACK).max(reader.from);
-            (nearest..=reader.reached).contains(&read.start)
-        });
-        let mut reader = if let Some(found) = found {
-            self.0.remove(found)
-        } else {
-            if self.0.len() >= READERS {
-                self.0.remove(0);
-            }
-            Reader {
-                from: read.start,
-                reached: read.end,
-                asked: read.end,
-            }
-        };
-        // one long read, as that of a chunk of a compressed block, does not tell that there will be more
-        let before = reader.reached.saturating_sub(reader.from);
-        reader.reached = reader.reached.max(read.end);
-        reader.asked = reader.asked.max(reader.reached);
-        let has_begun = !is_here || reader.asked > reader.reached;
-        let ahead = if found.is_some() && has_begun {
-            reader.ahead(before, most)
-        } else {
-            read.end..read.end
-        };
-        self.0.push(reader);
-        ahead
-    }
-
-    /// Records that the pieces up to `end` have been asked for ahead of the reader of the last read.
-    pub(super) fn asked(&mut self, end: u64) {
-        if let Some(reader) = self.0.last_mut() {
-            reader.asked = reader.asked.max(end);
+/// Records a read, and gives the pieces that are to be asked for ahead of its reader now: at most `most`, often none. They lie behind
+/// `read`. A reader begins to have some ahead of it when it reads what is not here: what was fetched when the object was
+/// opened is no reason to fetch more.
+///
+/// [`Reader::ahead`] is the piece behind the last one that was asked for ahead of it.
+pub(super) fn ahead_of(
+    readers: &mut Readers,
+    read: &Range<u64>,
+    is_here: bool,
+    most: u64,
+) -> Range<u64> {
+    readers.follow(read, SLACK, |reader, had_read| {
+        reader.ahead = reader.ahead.max(reader.reached);
+        let has_begun = !is_here || reader.ahead > reader.reached;
+        match had_read {
+            // one long read, as that of a chunk of a compressed block, does not tell that there will be more
+            Some(had_read) if has_begun => next_requests(reader, had_read, most),
+            _ => read.end..read.end,
         }
+    })
+}
+
+/// Records that the pieces up to `end` have been asked for ahead of the reader of the last read.
+pub(super) fn note_asked(readers: &mut Readers, end: u64) {
+    if let Some(reader) = readers.latest() {
+        reader.ahead = reader.ahead.max(end);
     }
 }
 
-impl Reader {
-    /// Ever larger requests, each when the one before it is half read; from the largest on there are always some ahead. So many pieces
-    /// were `read` before this read.
-    fn ahead(&self, read: u64, most: u64) -> Range<u64> {
-        let largest = REQUEST.min(most);
-        let size = if read > TIMID {
-            read.saturating_mul(2).min(largest)
-        } else {
-            read.min(TIMID / 2).min(largest)
-        };
-        let enough = if size < largest {
-            size.div_ceil(2)
-        } else {
-            size.saturating_mul(AHEAD)
-        };
-        let there = self.asked.saturating_sub(self.reached);
-        let wanted = if there < enough { size } else { 0 };
-        self.asked..self.asked.saturating_add(wanted)
-    }
+/// Ever larger requests, each when the one before it is half read; from the largest on there are always some ahead. So many pieces
+/// were `read` before this read.
+fn next_requests(reader: &Reader, read: u64, most: u64) -> Range<u64> {
+    let largest = REQUEST.min(most);
+    let size = if read > TIMID {
+        read.saturating_mul(2).min(largest)
+    } else {
+        read.min(TIMID / 2).min(largest)
+    };
+    let enough = if size < largest {
+        size.div_ceil(2)
+    } else {
+        size.saturating_mul(AHEAD)
+    };
+    let there = reader.ahead.saturating_sub(reader.reached);
+    let wanted = if there < enough { size } else { 0 };
+    reader.ahead..reader.ahead.saturating_add(wanted)
 }
 
 #[cfg(test)]
@@ -180,11 +148,10 @@ mod tests {
         ) {
             let mut readers = Readers::default();
             for (start, len) in reads {
-                let ahead = readers.note(&(start..start + len), false, most);
+                let ahead = ahead_of(&mut readers, &(start..start + len), false, most);
                 prop_assert!(ahead.start >= start + len);
                 prop_assert!(ahead.end - ahead.start <= most.min(REQUEST));
-                readers.asked(ahead.end);
-                prop_assert!(readers.0.len() <= READERS);
+                note_asked(&mut readers, ahead.end);
             }
         }
     }
@@ -197,7 +164,7 @@ mod tests {
         assert_eq!(piece_len(u64::MAX, u64::MAX), 0);
         let mut readers = Readers::default();
         for _ in 0..3 {
-            readers.note(&(u64::MAX - 1..u64::MAX), false, u64::MAX);
+            ahead_of(&mut readers, &(u64::MAX - 1..u64::MAX), false, u64::MAX);
         }
     }
 
@@ -206,10 +173,10 @@ mod tests {
         let mut readers = Readers::default();
         let mut sizes = Vec::new();
         for piece in 0..600 {
-            let ahead = readers.note(&(piece..piece + 1), false, u64::MAX);
+            let ahead = ahead_of(&mut readers, &(piece..piece + 1), false, u64::MAX);
             if ahead.end > ahead.start {
                 sizes.push(ahead.end - ahead.start);
-                readers.asked(ahead.end);
+                note_asked(&mut readers, ahead.end);
                 assert!(ahead.end - piece <= (AHEAD + 1) * REQUEST + 1);
             }
         }
@@ -224,8 +191,8 @@ mod tests {
         let ahead: Vec<_> = [0..1, 1..4, 4..16]
             .iter()
             .map(|read| {
-                let ahead = readers.note(read, false, u64::MAX);
-                readers.asked(ahead.end);
+                let ahead = ahead_of(&mut readers, read, false, u64::MAX);
+                note_asked(&mut readers, ahead.end);
                 ahead.end - ahead.start
             })
             .collect();
@@ -236,8 +203,8 @@ mod tests {
     #[test]
     fn one_long_read_behind_a_header_has_hardly_anything_ahead() {
         let mut readers = Readers::default();
-        readers.note(&(700..701), false, u64::MAX);
-        let ahead = readers.note(&(700..764), false, u64::MAX);
+        ahead_of(&mut readers, &(700..701), false, u64::MAX);
+        let ahead = ahead_of(&mut readers, &(700..764), false, u64::MAX);
         assert_eq!(ahead, 764..765);
     }
 
@@ -245,23 +212,20 @@ mod tests {
     fn what_is_here_already_has_nothing_ahead() {
         let mut readers = Readers::default();
         for read in [0..1, 0..2, 0..1] {
-            assert!(readers.note(&read, true, u64::MAX).is_empty());
+            assert!(ahead_of(&mut readers, &read, true, u64::MAX).is_empty());
         }
-        let ahead = readers.note(&(2..3), false, u64::MAX);
+        let ahead = ahead_of(&mut readers, &(2..3), false, u64::MAX);
         assert_eq!(ahead, 3..5);
-        readers.asked(ahead.end);
-        assert_eq!(readers.note(&(3..4), true, u64::MAX), 5..8);
+        note_asked(&mut readers, ahead.end);
+        assert_eq!(ahead_of(&mut readers, &(3..4), true, u64::MAX), 5..8);
     }
 
     #[test]
     fn reads_here_and_there_have_nothing_ahead() {
         let mut readers = Readers::default();
         for piece in [700, 300, 90_000, 500, 10_000, 5000, 2500, 1200, 600_000, 1] {
-            assert!(
-                readers
-                    .note(&(piece..piece + 1), false, u64::MAX)
-                    .is_empty()
-            );
+            let read = piece..piece + 1;
+            assert!(ahead_of(&mut readers, &read, false, u64::MAX).is_empty());
         }
     }
 }
