@@ -12,7 +12,7 @@ use super::array::{Array, Origin};
 use super::decl::is_ndarray;
 use super::dialect::FirstLine;
 use super::find::ArrayTable;
-use super::heal::Healed;
+use super::heal::WrittenText;
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
 use super::text_frame::{Oddity, oddities};
@@ -101,25 +101,31 @@ pub fn check_text(
     })
 }
 
-/// Checks that a text which had to be healed is no dump that was cut short: that it ends with a line, and has every array and
-/// every key at the top of the tree that `old` has.
+/// Checks what a program has written as [`check_text`] does, and names faults by the lines that it wrote. Where a text
+/// `may_be_cut` short, as one that is written through a handle, and lacked what was put back, it must also end with a line, and have
+/// every array and every key at the top of the tree that `old` has.
 ///
 /// # Errors
-/// [`Error::Rejected`] saying what is missing.
-pub fn check_complete(old: &Snapshot, healed: &Healed, checked: &CheckedText) -> Result<()> {
-    let missing = if healed.is_cut {
-        Some("the end of its last line".to_owned())
-    } else {
-        missing(old, checked)
+/// As of [`check_text`]; [`Error::Rejected`] saying what is missing.
+pub fn check_written(
+    old: &Snapshot,
+    written: &WrittenText,
+    validate: Validate,
+    may_be_cut: bool,
+) -> Result<CheckedText> {
+    let checked = check_text(old, &written.text, validate, None);
+    let checked = checked.map_err(|error| written.as_written(error))?;
+    let lacks = match written {
+        _ if !may_be_cut || written.put_back.is_empty() => None,
+        WrittenText { is_cut: true, .. } => Some("the end of its last line".to_owned()),
+        _ => missing(old, &checked),
     };
-    let Some(missing) = missing else {
-        return Ok(());
+    let Some(lacks) = lacks else {
+        return Ok(checked);
     };
     refuse(
         Place::Line { line: 1, column: 1 },
-        format!(
-            "the #ASDF line is missing, and is not put back in a text that lacks {missing} too"
-        ),
+        format!("the #ASDF line is missing, and is not put back in a text that lacks {lacks} too"),
         "write all of it, from the #ASDF line on; or write it to another file and rename that to tree.yaml",
     )
 }

@@ -11,23 +11,55 @@ use std::sync::Arc;
 use crate::error::{Error, Place};
 use crate::source::len_u64;
 
-/// A text with what was put back.
+/// A text that a program has written, with what it lacked put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Healed {
+pub struct WrittenText {
     /// The whole text.
     pub text: Arc<Vec<u8>>,
-    /// What was put back, for people.
+    /// What was put back, for people; empty if the text is as it was written.
     pub put_back: String,
-    /// Whether the text ended within a line, as no program ends one on purpose.
+    /// Whether something was put back and the text ended within a line, as no program ends one on purpose.
     pub is_cut: bool,
     /// How many lines more are in front of what had been written.
     lines: u64,
 }
 
-/// Puts in front of a text that begins with `%YAML` or `---`, without any line of comment up to there, the lines that it lacks of
-/// those in front of the tree in `old`, and behind it the `...` line, if that is missing. `None` for any other text.
-#[must_use]
-pub fn heal(text: &[u8], old: &[u8]) -> Option<Healed> {
+impl WrittenText {
+    /// Puts in front of a text that begins with `%YAML` or `---`, without any line of comment up to there, the lines that it lacks of
+    /// those in front of the tree in `old`, and behind it the `...` line, if that is missing. Any other text stays as it is.
+    #[must_use]
+    pub fn new(text: &Arc<Vec<u8>>, old: &[u8]) -> Self {
+        heal(text, old).unwrap_or_else(|| Self {
+            text: Arc::clone(text),
+            put_back: String::new(),
+            is_cut: false,
+            lines: 0,
+        })
+    }
+
+    /// An error of the whole text as one of the text that had been written: its lines count from there.
+    #[must_use]
+    pub fn as_written(&self, error: Error) -> Error {
+        match error {
+            Error::Rejected {
+                at: Place::Line { line, column },
+                why,
+                advice,
+            } => Error::Rejected {
+                at: Place::Line {
+                    line: line.saturating_sub(self.lines).max(1),
+                    column,
+                },
+                why,
+                advice,
+            },
+            other => other,
+        }
+    }
+}
+
+/// The text with what it lacks; `None` if nothing is to be put back.
+fn heal(text: &[u8], old: &[u8]) -> Option<WrittenText> {
     if !text.starts_with(b"%YAML") && !text.starts_with(b"---") {
         return None;
     }
@@ -65,34 +97,12 @@ pub fn heal(text: &[u8], old: &[u8]) -> Option<Healed> {
     let before = lines(&healed.text).count();
     healed.text.extend_from_slice(tree);
     let is_cut = healed.end(old);
-    Some(Healed {
+    Some(WrittenText {
         lines: len_u64(before.saturating_sub(lines(own).count())),
         is_cut,
         text: Arc::new(healed.text),
         put_back: healed.put_back,
     })
-}
-
-impl Healed {
-    /// An error of the whole text as one of the text that had been written: its lines count from there.
-    #[must_use]
-    pub fn as_written(&self, error: Error) -> Error {
-        match error {
-            Error::Rejected {
-                at: Place::Line { line, column },
-                why,
-                advice,
-            } => Error::Rejected {
-                at: Place::Line {
-                    line: line.saturating_sub(self.lines).max(1),
-                    column,
-                },
-                why,
-                advice,
-            },
-            other => other,
-        }
-    }
 }
 
 /// A text that is being put together.

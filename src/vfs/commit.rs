@@ -18,10 +18,10 @@ use super::node::Node;
 use super::publish::{Precomputed, Saved};
 use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
-use crate::asdf::check::{check_complete, check_text};
+use crate::asdf::check::check_written;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::header::BlockHeader;
-use crate::asdf::heal::heal;
+use crate::asdf::heal::WrittenText;
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
@@ -65,9 +65,8 @@ impl Vfs {
             }
             (Arc::clone(texts.committed()), texts.is_outdated(unsaved))
         };
-        let text = &unsaved.text;
-        let healed = heal(text, &committed);
-        let saved = Arc::clone(healed.as_ref().map_or(text, |healed| &healed.text));
+        let written = WrittenText::new(&unsaved.text, &committed);
+        let saved = Arc::clone(&written.text);
         let mut done = Saved::default();
         self.saver.check_up_to_date()?;
         if saved != committed {
@@ -78,17 +77,13 @@ impl Vfs {
             self.let_go_of_tree();
             let state = self.state();
             let snapshot = &state.snapshot;
-            let mut checked = check_text(snapshot, &saved, self.options.validate, None);
-            let mut what = "tree saved".to_owned();
-            if let Some(healed) = &healed {
-                checked = checked.map_err(|error| healed.as_written(error));
-                // a dump that is written through a handle may be cut short
-                if let (Ok(checked), Some(_)) = (&checked, unsaved.through) {
-                    check_complete(snapshot, healed, checked)?;
-                }
-                what = format!("{what}, {} put back,", healed.put_back);
-            }
-            let (checked, edit) = (checked?, Edit::text(Arc::clone(&saved)));
+            let may_be_cut = unsaved.through.is_some();
+            let checked = check_written(snapshot, &written, self.options.validate, may_be_cut)?;
+            let what = match written.put_back.as_str() {
+                "" => "tree saved".to_owned(),
+                put_back => format!("tree saved, {put_back} put back,"),
+            };
+            let edit = Edit::text(Arc::clone(&saved));
             done = if saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named() {
                 // nothing has asked for the tree so far: it need not be kept while FILE is written, and after that
                 drop(checked);
@@ -97,7 +92,7 @@ impl Vfs {
                 self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?
             };
         }
-        let another = healed.is_some() || locked(&self.texts).shows_another(unsaved);
+        let another = !written.put_back.is_empty() || locked(&self.texts).shows_another(unsaved);
         let pages = another.then_some(Invalidation::Pages(Node::Text(unsaved.number)));
         let _announced = self.kernel.announce(pages.into_iter().collect(), None);
         let finished = done.finished();
