@@ -115,11 +115,13 @@ pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The results of `work` for each item, in order. The calling thread takes the first item, and a new thread each other one.
+/// The results of `work` for each item, in order. The calling thread takes the first item, and a new thread each other one; of one
+/// that panicked, what `panicked` gives.
 pub(super) fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
-    work: impl Fn(&T) -> Result<R> + Sync,
-) -> Vec<Result<R>> {
+    work: impl Fn(&T) -> R + Sync,
+    panicked: impl Fn(&T) -> R,
+) -> Vec<R> {
     let Some((first, others)) = items.split_first() else {
         return Vec::new();
     };
@@ -127,16 +129,18 @@ pub(super) fn on_all_cores<T: Sync, R: Send>(
     thread::scope(|scope| {
         let others: Vec<_> = others
             .iter()
-            .map(|item| scope.spawn(move || work(item)))
+            .map(|item| (item, scope.spawn(move || work(item))))
             .collect();
         let mut results = vec![work(first)];
-        results.extend(others.into_iter().map(|other| {
-            other
-                .join()
-                .unwrap_or_else(|_| Err(Error::corrupt(Place::File, "a codec panicked")))
-        }));
+        let others = others.into_iter();
+        results.extend(others.map(|(item, other)| other.join().unwrap_or_else(|_| panicked(item))));
         results
     })
+}
+
+/// What [`on_all_cores`] gives of work that ends in this library's errors.
+pub(super) fn codec_panicked<T, R>(_: &T) -> Result<R> {
+    Err(Error::corrupt(Place::File, "a codec panicked"))
 }
 
 #[cfg(test)]

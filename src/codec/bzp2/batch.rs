@@ -1,13 +1,12 @@
 //! Several blocks of a bzip2 stream decoded at once: found by their marks, spread over the cores, and put in a row again.
 
 use std::ops::Range;
-use std::thread;
 
 use super::bits::{BitFault, Finder, Mark};
 use super::block::{Pointers, follow};
 use super::runs::{Span, measure, span};
 use super::{block_len, damaged};
-use crate::codec::jobs::cores;
+use crate::codec::jobs::{cores, on_all_cores};
 use crate::error::{Error, Place, Result};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 
@@ -216,7 +215,7 @@ fn decode_marked(batch: &Batch<'_>, marked: &Marked) -> Result<Vec<Ready>, BitFa
     let mut ready: Vec<Ready> = Vec::new();
     let mut expected = marked.blocks.first().copied();
     let mut first_fault = None;
-    for (bit, outcome) in marked.blocks.iter().zip(on_all_cores(batch, marked)) {
+    for (bit, outcome) in marked.blocks.iter().zip(decode_blocks(batch, marked)) {
         if expected != Some(*bit) {
             continue;
         }
@@ -242,34 +241,25 @@ fn decode_marked(batch: &Batch<'_>, marked: &Marked) -> Result<Vec<Ready>, BitFa
     Ok(ready)
 }
 
-/// Decodes each of the blocks, an equal part of them on each core; one part is this thread's.
-fn on_all_cores(batch: &Batch<'_>, marked: &Marked) -> Vec<Result<Ready, BitFault>> {
+/// Decodes each of the blocks, an equal part of them on each core.
+fn decode_blocks(batch: &Batch<'_>, marked: &Marked) -> Vec<Result<Ready, BitFault>> {
     let count = marked.blocks.len();
     let per_thread = count.div_ceil(cores().min(count).max(1)).max(1);
     let max_len = block_len(batch.level);
-    let bytes = marked.bytes.as_slice();
-    let mut parts = marked.blocks.chunks(per_thread);
-    let own = parts.next().unwrap_or_default();
-    thread::scope(|scope| {
-        let others: Vec<_> = parts
-            .map(|blocks| {
-                let thread = scope.spawn(move || decode_blocks(bytes, blocks, max_len));
-                (thread, blocks.len())
-            })
-            .collect();
-        let mut done = decode_blocks(bytes, own, max_len);
-        for (thread, count) in others {
-            done.extend(thread.join().unwrap_or_else(|_| {
-                let panicked = |_| Err(BitFault::Bad("the decoder panicked"));
-                (0..count).map(panicked).collect()
-            }));
-        }
-        done
-    })
+    let parts: Vec<&[u64]> = marked.blocks.chunks(per_thread).collect();
+    let panicked = |part: &&[u64]| {
+        let panicked = |_| Err(BitFault::Bad("the decoder panicked"));
+        part.iter().map(panicked).collect()
+    };
+    let decode = |part: &&[u64]| decode_part(&marked.bytes, part, max_len);
+    on_all_cores(&parts, decode, panicked)
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Decodes some blocks on this thread.
-fn decode_blocks(bytes: &[u8], starts: &[u64], max_len: usize) -> Vec<Result<Ready, BitFault>> {
+fn decode_part(bytes: &[u8], starts: &[u64], max_len: usize) -> Vec<Result<Ready, BitFault>> {
     let mut faults = Vec::new();
     let mut good = Vec::new();
     for &start in starts {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use bzip2::Compression;
 use bzip2::write::BzEncoder;
 
-use super::super::jobs::{cores, on_all_cores};
+use super::super::jobs::{codec_panicked, cores, on_all_cores};
 use super::super::splice::{Edited, write};
 use super::bits::END_MARK;
 use super::find::{FoundBlock, find};
@@ -126,7 +126,8 @@ impl<'a> Bzip2Encoder<'a> {
             if batch.is_empty() {
                 return Ok(());
             }
-            for block in on_all_cores(&batch, |piece| PackedBlock::new(piece, level)) {
+            let pack = |piece: &Vec<u8>| PackedBlock::new(piece, level);
+            for block in on_all_cores(&batch, pack, codec_panicked) {
                 let block = block?;
                 self.count(block.checksum);
                 self.bits.add(&block.bytes, block.bits)?;

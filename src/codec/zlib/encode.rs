@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::super::SEGMENT;
 use super::super::deflate::{ADLER_START, adler32, adler32_combine, deflate};
-use super::super::jobs::{cores, on_all_cores};
+use super::super::jobs::{codec_panicked, cores, on_all_cores};
 use super::super::splice::{Edited, write};
 use super::len_u64;
 use super::segments::{DeflateSegment, find};
@@ -145,10 +145,11 @@ impl<'a> ZlibEncoder<'a> {
     /// Encodes segments at the same time and writes them in order; with each, whether the stream ends with it.
     fn write_all(&mut self, plain: &[(Vec<u8>, bool)]) -> Result<()> {
         let level = self.level;
-        let pieces = on_all_cores(plain, |(segment, last)| {
+        let pack = |(segment, last): &(Vec<u8>, bool)| {
             let deflated = deflate(segment, level, *last)?;
             Ok((deflated, adler32(ADLER_START, segment)))
-        });
+        };
+        let pieces = on_all_cores(plain, pack, codec_panicked);
         for (piece, (segment, last)) in pieces.into_iter().zip(plain) {
             let (deflated, adler) = piece?;
             write(self.out, &deflated)?;

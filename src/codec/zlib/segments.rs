@@ -11,7 +11,7 @@ use super::super::SEGMENT;
 use super::super::deflate::{ADLER_START, adler32, adler32_combine};
 use super::super::inflate::{Inflate, Stop};
 use super::super::input::{Input, PIECE};
-use super::super::jobs::{cores, on_all_cores};
+use super::super::jobs::{codec_panicked, cores, on_all_cores};
 use super::{HEADER_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
 use crate::source::{Source, at_most};
@@ -63,7 +63,7 @@ pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Def
         let at = segments.last().map_or(HEADER_LEN, |last| last.stored.end);
         // Where segments seem to begin is tried at once; what turns out not to be one is forgotten.
         let starts = likely_starts(stored, at, cores().min(AT_ONCE))?;
-        let found = on_all_cores(&starts, |&start| decode(stored, start));
+        let found = on_all_cores(&starts, |&start| decode(stored, start), codec_panicked);
         let mut next = at;
         for segment in found {
             let Some(segment) = segment?.filter(|segment| segment.stored.start == next) else {
