@@ -314,10 +314,10 @@ impl ZstdCursor {
         while let Some(out) = buf.get_mut(done..).filter(|out| !out.is_empty()) {
             if self.stream.large {
                 let at = self.input.position();
-                let running = turn.running();
+                let running = &turn.running;
                 self.stream.keep(self.position, at, seat.slot(), running);
             }
-            let step = self.step(turn.running(), out)?;
+            let step = self.step(&mut turn.running, out)?;
             done = done.saturating_add(step.given);
             self.position = self.position.saturating_add(len_u64(step.given));
             if step.ended {

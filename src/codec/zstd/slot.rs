@@ -21,9 +21,9 @@ pub(super) struct DecoderSlot {
     turns: Mutex<Turns>,
 }
 
-/// What is in the decoder, and what beside it.
-struct Turns {
-    running: Running,
+/// What is in the decoder, and what beside it. It is locked for one cursor while that decodes.
+pub(super) struct Turns {
+    pub(super) running: Running,
     /// The number of the cursor whose state is in the decoder, if it is of use.
     owner: Option<u64>,
     /// The states of the others that are within a frame.
@@ -89,20 +89,20 @@ impl Seat {
     }
 
     /// The decoder at the start of a frame.
-    pub(super) fn begin(&self) -> Turn<'_> {
+    pub(super) fn begin(&self) -> MutexGuard<'_, Turns> {
         let mut turns = lock(&self.slot.turns);
         turns.aside.remove(&self.number);
         turns.put_aside(self.number);
         turns.running.reset();
         turns.owner = Some(self.number);
-        Turn(turns)
+        turns
     }
 
     /// The decoder in the state that this cursor has left it in.
     ///
     /// # Errors
     /// If there is no such state: nothing is decoded with that of another.
-    pub(super) fn resume(&self) -> Result<Turn<'_>> {
+    pub(super) fn resume(&self) -> Result<MutexGuard<'_, Turns>> {
         let mut turns = lock(&self.slot.turns);
         if turns.owner != Some(self.number) {
             let lost = || corrupt("the state of a zstd decoder is lost");
@@ -110,7 +110,7 @@ impl Seat {
             turns.exchange(state).ok_or_else(lost)?;
             turns.owner = Some(self.number);
         }
-        Ok(Turn(turns))
+        Ok(turns)
     }
 }
 
@@ -125,6 +125,11 @@ impl Drop for Seat {
 }
 
 impl Turns {
+    /// The frame of the cursor whose state is in the decoder has ended: the state is of no more use.
+    pub(super) fn end(&mut self) {
+        self.owner = None;
+    }
+
     /// Keeps the state that is in the decoder, if it is that of another cursor than `number`.
     fn put_aside(&mut self, number: u64) {
         if let Some(owner) = self.owner.take().filter(|&owner| owner != number) {
@@ -147,19 +152,5 @@ impl Turns {
             }
         }
         Some(())
-    }
-}
-
-/// A decoder with the state of one cursor in it, locked for that cursor.
-pub(super) struct Turn<'a>(MutexGuard<'a, Turns>);
-
-impl Turn<'_> {
-    pub(super) fn running(&mut self) -> &mut Running {
-        &mut self.0.running
-    }
-
-    /// The frame has ended: the state is of no more use.
-    pub(super) fn end(&mut self) {
-        self.0.owner = None;
     }
 }
