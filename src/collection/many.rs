@@ -95,32 +95,27 @@ impl Many {
         match kind.ok_or(Error::NotFound)? {
             ItemKind::Directory => Ok(Resolved::Directory),
             ItemKind::Member => Ok(match self.opened(item)? {
-                OpenedMember::Vfs(vfs) => Resolved::Member(vfs),
-                OpenedMember::Unreadable(why) => Resolved::Unreadable(why),
+                Ok(vfs) => Resolved::Member(vfs),
+                Err(why) => Resolved::Unreadable(why),
             }),
         }
     }
 
     /// The member of an item, if it is open.
     pub(super) fn open_member(&self, item: Item) -> Option<Arc<Vfs>> {
-        match self.members.open(item)? {
-            OpenedMember::Vfs(vfs) => Some(vfs),
-            OpenedMember::Unreadable(_) => None,
-        }
+        self.members.open(item)?.ok()
     }
 
     fn opened(&self, item: Item) -> Result<OpenedMember> {
         let (slot, opened) = self.in_table(item);
         match opened? {
-            OpenedMember::Vfs(vfs) if vfs.is_out_of_date() => {
+            Ok(vfs) if vfs.is_out_of_date() => {
                 // its file can no longer be read; but what is in use or not saved stays
                 drop((slot, vfs));
                 self.members.close(item);
             }
             // what prevented it may have passed although the file is the same, as a lack of descriptors does
-            OpenedMember::Unreadable(then)
-                if self.has_changed(item, &then)? || then.since.elapsed() > RETRY =>
-            {
+            Err(then) if self.has_changed(item, &then)? || then.since.elapsed() > RETRY => {
                 self.members.forget(item, &slot);
             }
             opened => return Ok(opened),
@@ -173,11 +168,7 @@ impl Many {
                 // perhaps because it is gone
                 self.look_at(item)?;
                 let since = Instant::now();
-                return Ok(OpenedMember::Unreadable(Arc::new(Unreadable {
-                    why,
-                    stat,
-                    since,
-                })));
+                return Ok(Err(Arc::new(Unreadable { why, stat, since })));
             }
         };
         let stat = vfs.stat();
@@ -196,7 +187,7 @@ impl Many {
         if before.is_some() && unchanged.is_none() {
             vfs.tell_all();
         }
-        Ok(OpenedMember::Vfs(Arc::new(vfs)))
+        Ok(Ok(Arc::new(vfs)))
     }
 
     /// The way to an item from the root.
@@ -480,10 +471,9 @@ impl Many {
     pub(super) fn open_by_path(&self) -> Vec<(PathBuf, Arc<Vfs>)> {
         let all = self.members.all();
         let items = self.items();
-        let open = all.into_iter().filter_map(|(item, opened)| match opened {
-            OpenedMember::Vfs(vfs) => Some((items.path(item)?, vfs)),
-            OpenedMember::Unreadable(_) => None,
-        });
+        let open = all
+            .into_iter()
+            .filter_map(|(item, opened)| Some((items.path(item)?, opened.ok()?)));
         open.collect()
     }
 

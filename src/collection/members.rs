@@ -19,14 +19,8 @@ const REPLACED_WITHIN: Duration = Duration::from_secs(2);
 /// After so many uses it is looked whether members that were in use when others came can be closed.
 const USES_PER_LOOK: u64 = 64;
 
-/// A member that is open.
-#[derive(Clone)]
-pub(super) enum OpenedMember {
-    /// Its file can be read.
-    Vfs(Arc<Vfs>),
-    /// It can't.
-    Unreadable(Arc<Unreadable>),
-}
+/// A member that is open: what serves it, or why its file can't be read.
+pub(super) type OpenedMember = std::result::Result<Arc<Vfs>, Arc<Unreadable>>;
 
 /// A file that can't be mounted.
 pub(super) struct Unreadable {
@@ -94,14 +88,14 @@ impl TableEntry {
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.slot) == 1
             && match self.slot.get() {
-                Some(Ok(OpenedMember::Vfs(vfs))) => Arc::strong_count(vfs) == 1 && vfs.is_at_rest(),
+                Some(Ok(Ok(vfs))) => Arc::strong_count(vfs) == 1 && vfs.is_at_rest(),
                 _ => true,
             }
     }
 
     /// What its text and tree take, in bytes, as estimated.
     fn weight(&self) -> u64 {
-        let Some(Ok(OpenedMember::Vfs(vfs))) = self.slot.get() else {
+        let Some(Ok(Ok(vfs))) = self.slot.get() else {
             return 0;
         };
         let snapshot = vfs.snapshot();
@@ -140,9 +134,7 @@ impl MemberTable {
     /// Takes a member out of the table if it is idle.
     fn take(&mut self, item: Item) -> Option<TableEntry> {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
-        if let (Some(Ok(OpenedMember::Vfs(vfs))), Some(past)) =
-            (entry.slot.get(), self.past.get_mut(&item))
-        {
+        if let (Some(Ok(Ok(vfs))), Some(past)) = (entry.slot.get(), self.past.get_mut(&item)) {
             past.last = past.last.max(vfs.last_number());
             // what a save or another program has made of FILE meanwhile is no news to the kernel
             if let Some(stat) = vfs.numbered_stat() {
@@ -253,8 +245,7 @@ impl Members {
         let mut table = self.lock();
         let others = table.open.iter().filter(|(other, entry)| {
             let is_same = |vfs: &Arc<Vfs>| vfs.stat().id == stat.id;
-            **other != item
-                && matches!(entry.slot.get(), Some(Ok(OpenedMember::Vfs(vfs))) if is_same(vfs))
+            **other != item && matches!(entry.slot.get(), Some(Ok(Ok(vfs))) if is_same(vfs))
         });
         let others: Vec<Item> = others.map(|(other, _)| *other).collect();
         let idle: Vec<TableEntry> = others
@@ -323,7 +314,7 @@ impl Members {
         let table = self.lock();
         let open = table.open.iter().filter_map(|(item, entry)| {
             let known = match entry.slot.get() {
-                Some(Ok(OpenedMember::Vfs(vfs))) => Known::Open(Arc::clone(vfs)),
+                Some(Ok(Ok(vfs))) => Known::Open(Arc::clone(vfs)),
                 Some(_) => return None,
                 None => Known::Left(entry.left.clone()?),
             };

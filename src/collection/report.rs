@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use super::contents::Contents;
 use super::item::{Item, ItemKind};
 use super::many::{Many, Resolved, failed, is_lack, is_owner};
-use super::members::{OpenedMember, Unreadable};
+use super::members::Unreadable;
 use crate::error::{printable, printable_bytes};
 use crate::source::len_u64;
 use crate::vfs::{self, Error, Node, Result};
@@ -190,11 +190,8 @@ impl Many {
                 &format_args!("{file}: in memory only, gone at unmount"),
             );
         }
-        let refused = all.iter().filter_map(|(item, opened)| match opened {
-            OpenedMember::Unreadable(unreadable) => {
-                Some((self.items().path(*item)?, &unreadable.why))
-            }
-            OpenedMember::Vfs(_) => None,
+        let refused = all.iter().filter_map(|(item, opened)| {
+            Some((self.items().path(*item)?, &opened.as_ref().err()?.why))
         });
         let mut refused: Vec<_> = refused.collect();
         refused.sort();
@@ -250,11 +247,11 @@ impl Many {
                 let problem = unsaved.unwrap_or_default();
                 [state.to_owned(), unknown(), unknown(), problem]
             }
-            Some(OpenedMember::Unreadable(unreadable)) => {
+            Some(Err(unreadable)) => {
                 let why = unreadable.why.clone();
                 ["unreadable".to_owned(), unknown(), unknown(), why]
             }
-            Some(OpenedMember::Vfs(vfs)) => {
+            Some(Ok(vfs)) => {
                 let snapshot = vfs.snapshot();
                 let unsaved = vfs.unsaved();
                 let state = if unsaved.is_empty() {
