@@ -46,21 +46,42 @@ pub struct Cache {
     jobs: Arc<Jobs>,
 }
 
-/// For which block room is made.
+/// For which block memory is used, and why.
 #[derive(Clone, Copy)]
-pub(super) struct For {
-    /// Its key.
+pub(super) struct Demand {
+    /// The key of the block.
     pub(super) key: u64,
-    /// Whether it is read sequentially: once it has its share, its own oldest segments make room.
+    /// A reader waits for it.
+    pub(super) urgent: bool,
+    /// A sequential reader is going to ask for it.
+    pub(super) unread: bool,
+    /// The block is being read sequentially: once it has its share, its own oldest segments make room.
     pub(super) streaming: bool,
 }
 
-impl For {
-    /// For no block of the cache.
-    pub(super) const NONE: Self = Self {
-        key: u64::MAX,
-        streaming: false,
-    };
+impl Demand {
+    /// Of a reader, for no block of the cache.
+    pub(super) const NONE: Self = Self::of(u64::MAX);
+
+    /// Of a reader that does not read the block sequentially.
+    pub(super) const fn of(key: u64) -> Self {
+        Self {
+            key,
+            urgent: true,
+            unread: false,
+            streaming: false,
+        }
+    }
+
+    /// For what is decoded before a sequential reader asks for it.
+    pub(super) const fn ahead(key: u64) -> Self {
+        Self {
+            key,
+            urgent: false,
+            unread: true,
+            streaming: true,
+        }
+    }
 }
 
 impl Cache {
@@ -149,9 +170,9 @@ impl Cache {
     /// bytes make room; they are kept otherwise, because it takes long to have them again.
     #[cfg(feature = "remote")]
     pub(crate) fn fetched(&self, key: u64, len: usize) -> CountedBuf {
-        let whose = For {
-            key,
+        let demand = Demand {
             streaming: true,
+            ..Demand::of(key)
         };
         {
             let ledger = &mut *self.lock();
@@ -159,25 +180,25 @@ impl Cache {
                 ledger.give_up_ahead(key);
             }
         }
-        CountedBuf::new(len, self.permit(cost(len), whose))
+        CountedBuf::new(len, self.permit(cost(len), demand))
     }
 
     /// A buffer of `len` bytes of any value that counts until it is dropped.
     #[must_use]
     pub fn buffer(&self, len: usize) -> CountedBuf {
-        CountedBuf::new(len, self.permit(len_u64(len), For::NONE))
+        CountedBuf::new(len, self.permit(len_u64(len), Demand::NONE))
     }
 
     /// A buffer for a segment. If the block is read sequentially, its own oldest one is dropped and its memory used again.
-    pub(super) fn segment(&self, len: usize, whose: For) -> CountedBuf {
-        if whose.streaming {
+    pub(super) fn segment(&self, len: usize, demand: Demand) -> CountedBuf {
+        if demand.streaming {
             let ledger = &mut *self.lock();
             if !ledger.has_room_ahead(self.budget) {
-                ledger.give_up_ahead(whose.key);
+                ledger.give_up_ahead(demand.key);
             }
-            ledger.keep_window(whose.key);
+            ledger.keep_window(demand.key);
         }
-        CountedBuf::new(len, self.permit(cost(len), whose))
+        CountedBuf::new(len, self.permit(cost(len), demand))
     }
 
     /// Keeps a filled buffer as the most recently used segment; `unread` if it was decoded ahead of its reader.
@@ -206,11 +227,11 @@ impl Cache {
     }
 
     /// Keeps a decoder at its position, with `memory` for what it holds.
-    pub(super) fn park(&self, cursor: Box<dyn Cursor>, mut memory: MemoryPermit, whose: For) {
-        let key = whose.key;
+    pub(super) fn park(&self, cursor: Box<dyn Cursor>, mut memory: MemoryPermit, demand: Demand) {
+        let key = demand.key;
         let gone = {
             let ledger = &mut *self.lock();
-            let mut gone = ledger.resize(self, &mut memory, cursor.held(), whose);
+            let mut gone = ledger.resize(self, &mut memory, cursor.held(), demand);
             let siblings = ledger.parked.iter().filter(|parked| parked.key == key);
             let most = siblings.count() >= PARKED_PER_BLOCK;
             let oldest = ledger.parked.iter().position(|parked| parked.key == key);
@@ -247,9 +268,9 @@ impl Cache {
     }
 
     /// A permit that counts `bytes`, for which room is made.
-    pub(super) fn permit(&self, bytes: u64, whose: For) -> MemoryPermit {
+    pub(super) fn permit(&self, bytes: u64, demand: Demand) -> MemoryPermit {
         let mut permit = MemoryPermit::new(&self.used);
-        let gone = self.lock().resize(self, &mut permit, bytes, whose);
+        let gone = self.lock().resize(self, &mut permit, bytes, demand);
         drop(gone);
         permit
     }
@@ -261,20 +282,20 @@ impl Cache {
 
     /// Counts what a block's stream holds now, and `beside`. If that is too much for all streams together, those that hold most
     /// give up entries.
-    pub(super) fn recount(&self, stream: &Arc<dyn Stream>, beside: u64, whose: For) {
+    pub(super) fn recount(&self, stream: &Arc<dyn Stream>, beside: u64, demand: Demand) {
         let bytes = stream.held().saturating_add(beside);
-        let before = self.lock().holders.remove(&whose.key);
+        let before = self.lock().holders.remove(&demand.key);
         let fixed = before
             .as_ref()
             .is_some_and(|before| before.fixed && before.bytes() >= bytes);
         drop(before);
         let holder = Holder {
-            memory: self.permit(bytes, whose),
+            memory: self.permit(bytes, demand),
             beside,
             stream: Arc::downgrade(stream),
             fixed,
         };
-        self.lock().holders.insert(whose.key, holder);
+        self.lock().holders.insert(demand.key, holder);
         while let Some((key, stream)) = self.largest_holder() {
             stream.thin_out();
             let held = stream.held();

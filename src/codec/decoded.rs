@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use self::decode::{Decode, DecodeGuard};
 use self::segment_sums::SegmentSums;
-use super::cache::{For, SEGMENT};
+use super::cache::{Demand, SEGMENT};
 use super::deflate::crc32;
 use super::grant::Grant;
 use super::index_store::IndexSlot;
@@ -93,26 +93,6 @@ fn leads((from, ahead): (u64, u64), start: u64, entry: u64) -> bool {
     from <= start && (from >= entry || start < ahead)
 }
 
-/// Why a segment is decoded.
-#[derive(Clone, Copy)]
-struct Demand {
-    /// A reader waits for it.
-    urgent: bool,
-    /// A sequential reader is going to ask for it.
-    unread: bool,
-    /// The block is being read sequentially.
-    streaming: bool,
-}
-
-impl Demand {
-    /// Decoded before a sequential reader asks for it.
-    const AHEAD: Self = Self {
-        urgent: false,
-        unread: true,
-        streaming: true,
-    };
-}
-
 /// How a decode ended, if not in an error.
 enum Outcome {
     /// With the segment.
@@ -169,8 +149,8 @@ impl Decoded {
         self.shared.store_index_anew();
     }
 
-    /// Records a read, starts decoding ahead if it is sequential, and tells whether it is.
-    fn note(&self, first: u64, last: u64) -> bool {
+    /// Records a read, and starts decoding ahead if it is sequential.
+    fn note(&self, first: u64, last: u64) -> Demand {
         self.shared.load_index();
         let mut state = self.shared.lock();
         let streaming = state.readers.note(first, last);
@@ -178,7 +158,10 @@ impl Decoded {
             self.shared.run_ahead(&mut state);
         }
         self.shared.tidy_later(&mut state, streaming);
-        streaming
+        Demand {
+            streaming,
+            ..Demand::of(self.shared.key)
+        }
     }
 }
 
@@ -192,12 +175,7 @@ impl Source for Decoded {
         if buf.is_empty() {
             return Ok(());
         }
-        let streaming = self.note(segment_of(offset), segment_of(end.saturating_sub(1)));
-        let demand = Demand {
-            urgent: true,
-            unread: false,
-            streaming,
-        };
+        let demand = self.note(segment_of(offset), segment_of(end.saturating_sub(1)));
         let mut offset = offset;
         let mut rest = buf;
         while !rest.is_empty() {
@@ -223,11 +201,7 @@ impl Source for Decoded {
         if len == 0 || segment_of(end.saturating_sub(1)) != index {
             return None;
         }
-        let demand = Demand {
-            urgent: true,
-            unread: false,
-            streaming: self.note(index, index),
-        };
+        let demand = self.note(index, index);
         let segment = self.shared.segment(self.shared.lock(), index, demand);
         let segment = segment.ok()?;
         let within = within_segment(offset);
@@ -397,13 +371,13 @@ impl Shared {
     ) {
         let state = self.lock();
         if !guard.decode.was_misled(&state) {
-            self.cache.park(cursor, grant.at_rest(), self.whose(demand));
+            self.cache.park(cursor, grant.at_rest(), demand);
         }
     }
 
     /// Opens a decoder at the last entry at or before `start`, once a run slot is free: that may read and decode a little.
     fn open(&self, start: u64, demand: Demand, grant: &mut Grant<'_>) -> Result<Box<dyn Cursor>> {
-        let _slot = grant.admit(0, demand.urgent, self.whose(demand))?;
+        let _slot = grant.admit(0, demand)?;
         let stream = self.stream(&self.lock());
         stream.cursor(start)
     }
@@ -417,8 +391,7 @@ impl Shared {
         imported: bool,
         grant: &mut Grant<'_>,
     ) -> Result<Outcome> {
-        let whose = self.whose(demand);
-        let mut buffer = self.cache.segment(self.segment_len(segment), whose);
+        let mut buffer = self.cache.segment(self.segment_len(segment), demand);
         let start = start_of(segment);
         let mut filled = 0;
         let mut admitted = 0;
@@ -427,7 +400,7 @@ impl Shared {
             let need = cursor.held().saturating_add(cursor.scratch());
             if slot.is_none() || need > admitted {
                 drop(slot.take());
-                slot = grant.admit(need, demand.urgent, whose)?;
+                slot = grant.admit(need, demand)?;
                 if slot.is_none() {
                     return Ok(Outcome::Short(need));
                 }
@@ -468,7 +441,7 @@ impl Shared {
             self.tidy_later(&mut state, false);
         }
         let bytes = self.cache.insert(self.key, segment, buffer, demand.unread);
-        self.recount(&state, self.whose(demand));
+        self.recount(&state, demand);
         Ok(bytes)
     }
 
@@ -513,17 +486,9 @@ impl Shared {
     }
 
     /// Counts what the stream holds now.
-    fn recount(&self, state: &DecodedState, whose: For) {
+    fn recount(&self, state: &DecodedState, demand: Demand) {
         let stream = self.stream(state);
-        self.cache.recount(&stream, state.sums.held(), whose);
-    }
-
-    /// For which block, and in which way it is read, the cache makes room.
-    fn whose(&self, demand: Demand) -> For {
-        For {
-            key: self.key,
-            streaming: demand.streaming,
-        }
+        self.cache.recount(&stream, state.sums.held(), demand);
     }
 
     fn lock(&self) -> MutexGuard<'_, DecodedState> {

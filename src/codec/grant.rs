@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::cache::{Cache, For, Ledger};
+use super::cache::{Cache, Demand, Ledger};
 use super::gate::Gate;
 use super::jobs::cores;
 use super::memory_permit::MemoryPermit;
@@ -65,25 +65,21 @@ impl<'a> Grant<'a> {
     pub(super) fn new(cache: &'a Cache) -> Self {
         Self {
             cache,
-            memory: cache.permit(0, For::NONE),
+            memory: cache.permit(0, Demand::NONE),
         }
     }
 
     /// Waits for a run slot for a decoder that needs `need` bytes of memory in all, and makes room for them; `None` if that memory
-    /// is not free. `urgent` if a reader waits for the bytes.
+    /// is not free.
     ///
     /// A thread that has a run slot must not wait for another one, nor for a thread that does. So the source that a decoder
     /// reads must not wait for one either: it is a [`Piped`](super::Piped) one if it is decoded.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if the mount has ended.
-    pub(super) fn admit(
-        &mut self,
-        need: u64,
-        urgent: bool,
-        whose: For,
-    ) -> Result<Option<RunSlot<'a>>> {
+    pub(super) fn admit(&mut self, need: u64, demand: Demand) -> Result<Option<RunSlot<'a>>> {
         let cache = self.cache;
+        let urgent = demand.urgent;
         cache.check(need)?;
         let mut ledger = cache.lock();
         if !ledger.gate.grant(self.memory.bytes(), need) {
@@ -92,7 +88,7 @@ impl<'a> Grant<'a> {
         let patience = if urgent { 0 } else { PATIENCE };
         let (mut ledger, runs) = cache.wait_to_run(ledger, urgent, patience);
         let bytes = need.max(self.memory.bytes());
-        let gone = ledger.resize(cache, &mut self.memory, bytes, whose);
+        let gone = ledger.resize(cache, &mut self.memory, bytes, demand);
         let short = ledger.gate.granted > cache.budget();
         if urgent {
             cache.signal(ledger);
@@ -307,7 +303,7 @@ mod tests {
     }
 
     fn admit<'a>(grant: &mut Grant<'a>, need: u64) -> Result<Option<RunSlot<'a>>> {
-        grant.admit(need, true, For::NONE)
+        grant.admit(need, Demand::NONE)
     }
 
     fn state(cache: &Cache) -> (usize, usize, u64, bool, usize) {
@@ -429,17 +425,17 @@ mod tests {
     #[test]
     fn room_is_made_for_memory_that_a_thread_has_waited_for() {
         let cache = Cache::new(8 << 20);
-        let whose = For::NONE;
+        let demand = Demand::NONE;
         let fill = |index| {
-            let buffer = cache.segment(1 << 20, whose);
-            cache.insert(whose.key, index, buffer, false);
+            let buffer = cache.segment(1 << 20, demand);
+            cache.insert(demand.key, index, buffer, false);
         };
         (0..7).for_each(fill);
         let mut grant = Grant::new(&cache);
         grant.wait_for(6 << 20).unwrap();
         assert!(cache.used() > cache.budget());
         assert!(
-            cache.contains(whose.key, 0),
+            cache.contains(demand.key, 0),
             "what is parked may be among it"
         );
         let _slot = admit(&mut grant, 6 << 20).unwrap().unwrap();

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::cache::{Cache, For};
+use super::cache::{Cache, Demand};
 use super::{Cursor, Stream, misplaced};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
@@ -55,12 +55,9 @@ impl Source for Piped {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         checked_end(offset, buf.len(), self.len)?;
-        let whose = For {
-            key: self.key,
-            streaming: false,
-        };
+        let demand = Demand::of(self.key);
         let mut cursor = self.cursor(offset)?;
-        let memory = self.cache.permit(cursor.held(), whose);
+        let memory = self.cache.permit(cursor.held(), demand);
         while cursor.position() < offset {
             self.cache.check_wanted()?;
             let left = offset.saturating_sub(cursor.position()).min(SKIP);
@@ -71,9 +68,9 @@ impl Source for Piped {
         }
         cursor.fill(buf)?;
         if offset.saturating_add(len_u64(buf.len())) < self.len {
-            self.cache.park(cursor, memory, whose);
+            self.cache.park(cursor, memory, demand);
         }
-        self.cache.recount(&self.stream, 0, whose);
+        self.cache.recount(&self.stream, 0, demand);
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::index::{Point, PointIndex, WINDOW, Window};
 use self::wrapper::Wrapper;
-use super::cache::For;
+use super::cache::Demand;
 use super::grant::Grant;
 use super::inflate::{Inflate, Stop};
 use super::input::{Input, PIECE, keep_last};
@@ -107,7 +107,7 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut decoded = 0_u64;
     let mut grant = Grant::new(cache);
     loop {
-        let _slot = grant.admit(0, true, For::NONE)?;
+        let _slot = grant.admit(0, Demand::NONE)?;
         let turn = inflate.run(input.fill(stored, stored.len())?, &mut output, false)?;
         input.take(turn.used);
         decoded = decoded.saturating_add(len_u64(turn.filled));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use lru::LruCache;
 
-use super::{Cache, For, SEGMENT};
+use super::{Cache, Demand, SEGMENT};
 use crate::codec::gate::Gate;
 use crate::codec::memory_permit::{CountedBuf, MemoryPermit};
 use crate::codec::{Cursor, Stream};
@@ -154,11 +154,8 @@ impl Ledger {
 
     /// Drops the oldest segment of a block that is read sequentially, once it has a window of them.
     pub(super) fn keep_window(&mut self, key: u64) {
-        let whose = For {
-            key,
-            streaming: true,
-        };
-        if let Some(own) = self.own_oldest(whose, SEQUENTIAL_WINDOW) {
+        let streaming = Demand::ahead(key);
+        if let Some(own) = self.own_oldest(streaming, SEQUENTIAL_WINDOW) {
             self.remove(own);
         }
     }
@@ -170,14 +167,14 @@ impl Ledger {
         cache: &Cache,
         permit: &mut MemoryPermit,
         bytes: u64,
-        whose: For,
+        demand: Demand,
     ) -> Vec<Box<dyn Cursor>> {
         permit.count(permit.bytes().min(bytes));
         let more = bytes.saturating_sub(permit.bytes());
         let mut gone = Vec::new();
         let share = cache.budget().checked_div(SEQUENTIAL_SHARE).unwrap_or(0);
         while cache.used().saturating_add(more) > cache.budget() {
-            if let Some(own) = self.own_oldest(whose, share) {
+            if let Some(own) = self.own_oldest(demand, share) {
                 self.remove(own);
             } else if !self.evict(&mut gone) {
                 break;
@@ -188,14 +185,14 @@ impl Ledger {
     }
 
     /// The segment, read already, that a sequentially read block has to give up itself, if it has more than `share` bytes.
-    fn own_oldest(&self, whose: For, share: u64) -> Option<(u64, u64)> {
-        if !whose.streaming || *self.shares.get(&whose.key)? <= share {
+    fn own_oldest(&self, demand: Demand, share: u64) -> Option<(u64, u64)> {
+        if !demand.streaming || *self.shares.get(&demand.key)? <= share {
             return None;
         }
         let mut oldest_first = self.segments.iter().rev();
         oldest_first
             .find(|((owner, _), segment)| {
-                *owner == whose.key && !segment.unread && Arc::strong_count(&segment.bytes) == 1
+                *owner == demand.key && !segment.unread && Arc::strong_count(&segment.bytes) == 1
             })
             .map(|(&found, _)| found)
     }

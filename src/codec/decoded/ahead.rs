@@ -48,7 +48,7 @@ impl Shared {
                 state = self.wait(state);
                 continue;
             }
-            let outcome = self.segment(state, next, Demand::AHEAD);
+            let outcome = self.segment(state, next, Demand::ahead(self.key));
             state = self.lock();
             if outcome.is_err() {
                 // The reader gets the error when it reads the segment.
@@ -108,12 +108,12 @@ impl Shared {
             let stream = self.stream(&self.lock());
             let mut grant = Grant::new(&self.cache);
             while stream.is_untidy()
-                && let Ok(_slot) = grant.admit(0, false, self.whose(Demand::AHEAD))
+                && let Ok(_slot) = grant.admit(0, Demand::ahead(self.key))
             {
                 stream.tidy();
             }
             let mut state = self.lock();
-            self.recount(&state, self.whose(Demand::AHEAD));
+            self.recount(&state, Demand::ahead(self.key));
             if !self.has_index_to_store(&state) {
                 state.tidying = false;
                 return;

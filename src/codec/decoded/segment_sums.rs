@@ -119,15 +119,18 @@ impl Shared {
         let mut state = self.lock();
         state.sums = sums;
         state.imported = Some(stream);
-        self.recount(&state, self.whose(Demand::AHEAD));
+        self.recount(&state, Demand::ahead(self.key));
         Some(())
     }
 
     /// Waits until an index may be made of `need` bytes of memory.
     fn admit<'a>(&self, grant: &mut Grant<'a>, need: u64, urgent: bool) -> Option<RunSlot<'a>> {
         grant.wait_for(need).ok()?;
-        let whose = self.whose(Demand::AHEAD);
-        grant.admit(need, urgent, whose).ok().flatten()
+        let demand = Demand {
+            urgent,
+            ..Demand::ahead(self.key)
+        };
+        grant.admit(need, demand).ok().flatten()
     }
 
     /// The stream with the entries of an index, and the checksums of its segments.
@@ -160,7 +163,7 @@ impl Shared {
             };
             log::warn!("a stored index does not lead to the right bytes, and is not used");
             self.cache.forget(self.key);
-            self.recount(state, self.whose(Demand::AHEAD));
+            self.recount(state, Demand::ahead(self.key));
         }
     }
 
