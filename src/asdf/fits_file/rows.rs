@@ -13,6 +13,8 @@ use crate::source::{PooledBuf, Source, checked_end, len_u64};
 
 /// Bytes of rows, or of the records of a part, that are converted at a time: they stay in the processor's second cache.
 const BATCH: u64 = 256 << 10;
+/// Bytes of rows that are put together at a time: they stay in the processor's first cache, and some records beside them.
+const TILE: usize = 16 << 10;
 /// The sign bit of a number, in its first byte when that is the most significant one.
 const SIGN: u8 = 0x80;
 /// Bytes of a UCS-4 character.
@@ -293,26 +295,50 @@ impl Rows {
         (part.record == self.width && part.fields.iter().all(same)).then_some(&part.records)
     }
 
-    /// Puts whole rows together, from row `first` on.
+    /// Bytes of the records that one row is made of, those of all parts together.
+    fn records_len(&self) -> u64 {
+        let records = self.parts.iter().map(|part| part.record);
+        records.fold(0, u64::saturating_add)
+    }
+
+    /// Puts whole rows together, from row `first` on: as few that they and their records stay in the processor's second cache.
     fn convert(&self, first: u64, rows: &mut [u8]) -> Result<()> {
         let width = in_memory(self.width)?;
         let count = rows.len().checked_div(width).unwrap_or(0);
-        for part in &self.parts {
-            let record = in_memory(part.record)?;
+        if let [part] = self.parts.as_slice()
+            && let [field] = part.fields.as_slice()
+            && field.lens() == (self.width, self.width)
+            && part.record == self.width
+        {
             let at = first.checked_mul(part.record).ok_or_else(misplaced)?;
-            if let ([part], [field]) = (self.parts.as_slice(), part.fields.as_slice())
-                && field.lens() == (self.width, self.width)
-                && part.record == self.width
-            {
-                part.records.read_exact_at(rows, at)?;
-                field.change.in_place(rows);
-                return Ok(());
-            }
-            let len = count.checked_mul(record).ok_or_else(misplaced)?;
-            let mut records = PooledBuf::of(len);
-            part.records.read_exact_at(&mut records, at)?;
-            for field in &part.fields {
-                field.convert_rows((&records, record), (&mut *rows, width))?;
+            part.records.read_exact_at(rows, at)?;
+            field.change.in_place(rows);
+            return Ok(());
+        }
+        let len = in_memory(self.records_len())?.checked_mul(count);
+        let mut records = PooledBuf::of(len.ok_or_else(misplaced)?);
+        let mut rest: &mut [u8] = &mut records;
+        for part in &self.parts {
+            let len = count.checked_mul(in_memory(part.record)?);
+            let read = rest.split_off_mut(..len.ok_or_else(misplaced)?);
+            let at = first.checked_mul(part.record).ok_or_else(misplaced)?;
+            part.records
+                .read_exact_at(read.ok_or_else(misplaced)?, at)?;
+        }
+        // each field goes over all rows, so few that they stay in the first cache meanwhile
+        let few = TILE.checked_div(width).unwrap_or(1).max(1);
+        let tiles = rows.chunks_mut(few.saturating_mul(width).max(1));
+        for (n, tile) in tiles.enumerate() {
+            let mut rest: &[u8] = &records;
+            for part in &self.parts {
+                let record = in_memory(part.record)?;
+                let of_part = rest.split_off(..count.saturating_mul(record));
+                let before = n.saturating_mul(few).saturating_mul(record);
+                let of_tile = of_part.and_then(|records| records.get(before..));
+                let of_tile = of_tile.ok_or_else(misplaced)?;
+                for field in &part.fields {
+                    field.convert_rows((of_tile, record), (tile, width))?;
+                }
             }
         }
         Ok(())
@@ -364,8 +390,7 @@ impl Rows {
     fn read_some(&self, out: &mut [u8], at: u64) -> Result<usize> {
         let row = at.checked_div(self.width).ok_or_else(misplaced)?;
         let within = at.checked_rem(self.width).ok_or_else(misplaced)?;
-        let records = self.parts.iter().map(|part| part.record);
-        let longest = records.fold(self.width, u64::max);
+        let longest = self.width.max(self.records_len());
         if longest > BATCH {
             return self.convert_piece(row, within, out);
         }
