@@ -248,16 +248,9 @@ pub(super) fn unmount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), Stri
     match rustix::mount::unmount(mountpoint, flags) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => fusermount(mountpoint, flags),
-        Err(Errno::BUSY) => Err(busy(mountpoint)),
+        Err(Errno::BUSY) => Err(users::busy(mountpoint)),
         Err(error) => Err(error.to_string()),
     }
-}
-
-/// That a mount is in use, by which processes, and what to do.
-fn busy(mountpoint: &Path) -> String {
-    let users = users::name_users(mountpoint);
-    let users = users.map_or_else(String::new, |users| format!("in use by {users}: "));
-    format!("busy: {users}close what is open in it and leave its directories")
 }
 
 /// The programs that unmount for users without privileges, in the order in which mounting looks for one.
@@ -282,7 +275,7 @@ fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), String> {
         Some(done) => {
             let said = String::from_utf8_lossy(&done.stderr);
             if said.contains("busy") {
-                return Err(busy(mountpoint));
+                return Err(users::busy(mountpoint));
             }
             Err(said.trim().to_owned())
         }

@@ -161,6 +161,10 @@ fn what_keeps_a_mount_busy_is_named() {
     let said = here(&place, &["-u", "mnt"]);
     let words = format!("busy: in use by sleep ({}): close", sleep.0.id());
     assert_refused(&said, 10, &words);
+    // the command is not named as long as something else is
+    let mut inside = Command::new(PROGRAM);
+    let said = run(inside.args(["-u", "."]).current_dir(&place.mnt));
+    assert_refused(&said, 10, &words);
     drop(sleep);
     place.unmount();
 }

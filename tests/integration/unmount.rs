@@ -170,3 +170,35 @@ fn a_file_that_is_open_beyond_a_lazy_unmount_is_told_of() {
     drop(open);
     eventually("the daemon ends", || !is_running(daemon));
 }
+
+#[test]
+fn what_is_mounted_or_set_up_inside_is_named() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let mnt = fs::canonicalize(&place.mnt).unwrap();
+    let done = |command: &str, arguments: &[&str]| {
+        let done = run(Command::new(command).args(arguments));
+        assert_eq!(done.code, 0, "{command}: {}", done.stderr);
+        done.stdout
+    };
+    let busy = |why: &str| {
+        let said = unmount(&place.mnt, "1000");
+        let want = format!("asdf-mount: {}: busy: {why}\n", place.mnt.display());
+        assert_eq!((said.code, said.stderr), (10, want));
+    };
+    let inner = mnt.join("arrays").to_str().unwrap().to_owned();
+    done("mount", &["-t", "tmpfs", "tmpfs", &inner]);
+    busy(&format!("{inner} is mounted in it; umount {inner} first"));
+    done("umount", &[&inner]);
+    let block = mnt.join("blocks/0.bin").to_str().unwrap().to_owned();
+    let device = done("losetup", &["--find", "--show", "--read-only", &block]);
+    let device = device.trim_end();
+    busy(&format!(
+        "{device} is set up on {block}; losetup -d {device} first"
+    ));
+    done("losetup", &["-d", device]);
+    place.unmount();
+}

@@ -1,14 +1,62 @@
-//! Which processes keep a mount busy: proc_pid_cwd(5), proc_pid_fd(5), proc_pid_maps(5).
+//! What keeps a mount busy: proc_pid_cwd(5), proc_pid_fd(5), proc_pid_maps(5), proc_pid_mountinfo(5), loop(4).
 
+use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use crate::vfs::Mounted;
 
 /// How many are named.
 const MOST_NAMED: usize = 4;
 
-/// The processes that have something of the mount at `mountpoint` open or stand in it, as far as we may look:
-/// `bash (123), vim (456)`.
-pub(super) fn name_users(mountpoint: &Path) -> Option<String> {
+/// That the mount at `mountpoint` is in use, by what, and what to do: a mount inside, a loop device, or processes as far as we may
+/// look.
+pub(super) fn busy(mountpoint: &Path) -> String {
+    if let Some(inner) = mounted_inside(mountpoint) {
+        let inner = inner.display();
+        return format!("busy: {inner} is mounted in it; umount {inner} first");
+    }
+    if let Some((device, file)) = loop_device(mountpoint) {
+        let (device, file) = (device.display(), file.display());
+        return format!("busy: {device} is set up on {file}; losetup -d {device} first");
+    }
+    let who = match name_users(mountpoint) {
+        Some(users) => format!("in use by {users}"),
+        // with its parent gone or elsewhere
+        None if uses(Path::new("/proc/self"), mountpoint) => {
+            "in use by this command, which was started in it".to_owned()
+        }
+        None => "in use by a process that can't be seen from here".to_owned(),
+    };
+    format!("busy: {who}: close what is open in it and leave its directories")
+}
+
+/// What was mounted last below `mountpoint`. What was there before it is hidden, and does not keep it busy.
+fn mounted_inside(mountpoint: &Path) -> Option<PathBuf> {
+    let mounts = Mounted::all();
+    let own = mounts
+        .iter()
+        .rposition(|mount| mount.directory() == mountpoint)?;
+    let mut later = mounts.iter().skip(own.saturating_add(1));
+    let inner = later.rfind(|mount| mount.directory().starts_with(mountpoint))?;
+    Some(inner.directory().to_owned())
+}
+
+/// A loop device, and the file of the mount that it shows: no process has that open.
+fn loop_device(mountpoint: &Path) -> Option<(PathBuf, PathBuf)> {
+    let devices = fs::read_dir("/sys/block").ok()?.flatten();
+    devices.into_iter().find_map(|device| {
+        let file = fs::read(device.path().join("loop/backing_file")).ok()?;
+        let file = PathBuf::from(OsString::from_vec(file.strip_suffix(b"\n")?.to_vec()));
+        let name = Path::new("/dev").join(device.file_name());
+        file.starts_with(mountpoint).then_some((name, file))
+    })
+}
+
+/// The other processes that have something of the mount open or stand in it: `bash (123), vim (456)`.
+fn name_users(mountpoint: &Path) -> Option<String> {
+    let me = std::process::id().to_string();
     let mut users: Vec<String> = fs::read_dir("/proc")
         .ok()?
         .flatten()
@@ -20,6 +68,7 @@ pub(super) fn name_users(mountpoint: &Path) -> Option<String> {
                 .all(u8::is_ascii_digit)
         })
         .filter(|entry| uses(&entry.path(), mountpoint))
+        .filter(|entry| entry.file_name() != *me)
         .map(|entry| {
             let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
             format!("{} ({})", name.trim_end(), entry.file_name().display())
