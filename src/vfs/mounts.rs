@@ -42,8 +42,12 @@ impl Mounted {
     /// Another mount of the same file system, such as a bind mount.
     #[must_use]
     pub fn again(&self) -> Option<Self> {
-        let same = |mount: &Self| mount.device == self.device;
-        Self::all().into_iter().find(same)
+        Self::all().into_iter().find(|mount| self.is_same(mount))
+    }
+
+    /// Whether both are of one file system. Its number alone does not tell: after an unmount the kernel gives it to the next.
+    fn is_same(&self, other: &Self) -> bool {
+        self.device == other.device && self.source == other.source
     }
 
     /// A process, with its name, in another mount namespace where the same file system is mounted, as far as we may look.
@@ -65,10 +69,7 @@ impl Mounted {
                 continue;
             }
             let table = std::fs::read(entry.path().join("mountinfo")).unwrap_or_default();
-            if mounts(&table)
-                .iter()
-                .any(|mount| mount.device == self.device)
-            {
+            if mounts(&table).iter().any(|mount| self.is_same(mount)) {
                 let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
                 return Some((pid, name.trim_end().to_owned()));
             }
@@ -209,6 +210,8 @@ mod tests {
                 (Some("/data/r.asdf"), Some("/mnt/root"))
             ]
         );
+        // the last has the number of the second, but shows another file
+        assert!(all[1].is_same(&all[1]) && !all[1].is_same(&all[5]));
         let served = all.iter().filter(|mount| mount.is_fuse());
         assert_eq!((all.len(), served.count()), (6, 5));
     }
