@@ -83,6 +83,7 @@ pub(super) fn list(
 ) -> Result<Exit, Failure> {
     let files = files::all(paths, &options.matching);
     let mut status = Exit::Ok;
+    let (mut unread, mut blocks, mut arrays) = (0_usize, 0_usize, 0_usize);
     for (n, file) in files.iter().enumerate() {
         let looked = match file
             .as_ref()
@@ -93,10 +94,13 @@ pub(super) fn list(
             Err(failure) => {
                 super::complain(&failure.message);
                 status = failure.exit;
+                unread = unread.saturating_add(1);
                 continue;
             }
         };
         let Ok(path) = file else { continue };
+        blocks = blocks.saturating_add(looked.snapshot.layout().blocks.len());
+        arrays = arrays.saturating_add(looked.snapshot.arrays().len());
         let numbers = if with_stats {
             looked.snapshot.all_stats()
         } else {
@@ -112,6 +116,12 @@ pub(super) fn list(
             say_bytes(format!("{gap}{}:\n", printable(&name)).as_bytes())?;
         }
         list_file(&looked.snapshot, &numbers)?;
+    }
+    if files.len() > 1 && !json {
+        let count = files.len();
+        let line =
+            format!("\n{count} files: {blocks} blocks, {arrays} arrays, {unread} not read\n");
+        say_bytes(line.as_bytes())?;
     }
     Ok(status)
 }

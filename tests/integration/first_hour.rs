@@ -236,6 +236,11 @@ fn lists_and_checks_of_directories_are_for_programs_too() {
     assert_eq!(listed["arrays"][0]["path"], "flux");
     assert_eq!(listed["arrays"][0]["shape"], serde_json::json!([5]));
     assert_eq!(listed["blocks"][0]["used_size"], 20);
+    assert_eq!(listed["arrays"][0]["bytes"], 20);
+    let said = here(&place, &["--list", "."]);
+    assert_eq!(said.code, 20);
+    let last = "2 files: 1 blocks, 1 arrays, 1 not read";
+    assert_eq!(said.stdout.lines().last(), Some(last));
     let said = here(&place, &["--check", "."]);
     assert_eq!(said.code, 20);
     let last = "2 files: 1 ok, 0 suspicious, 0 damaged, 1 not checked";

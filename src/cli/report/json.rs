@@ -1,4 +1,5 @@
-//! `--list --json`: one object for a file. The manual has the schema; a name that is an extended attribute too is called like it.
+//! `--list --json`: one object for a file. The manual has the schema; what is an extended attribute or a column of `info/` too is
+//! called like it.
 
 use std::path::Path;
 
@@ -47,7 +48,7 @@ struct ArrayObject {
     shape: Option<Vec<u64>>,
     unit: Option<String>,
     source: String,
-    size: Option<u64>,
+    bytes: Option<u64>,
     problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<StatsObject>,
@@ -123,7 +124,7 @@ fn array(array: &Array, found: Option<&Result<Option<Stats>, Error>>) -> ArrayOb
         shape: array.shape().map(<[u64]>::to_vec),
         unit: array.unit().map(str::to_owned),
         source: array.source_text(),
-        size: shown.then(|| array.bin_len()),
+        bytes: shown.then(|| array.bin_len()),
         problem: array.problem().map(ToString::to_string),
         stats: found.map(stats),
     }
