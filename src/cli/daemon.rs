@@ -162,12 +162,10 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     let (files, summary) = open(mounted, &options, &cache).map_err(given_up)?;
     let files = Arc::new(files);
     let mount = mount(&files, &name, &mountpoint.path, &options)?;
-    let message = format!(
-        "mounted {} on {} {summary}",
-        name.display(),
-        mountpoint.path.display()
-    );
+    let place = format!("{} on {}", name.display(), mountpoint.path.display());
+    let message = format!("mounted {place} {summary}");
     info!("{message}");
+    sink.name_mount(&place);
     wait_for_an_answer(&mountpoint.path)?;
     set_read_ahead(&mountpoint.path);
     if let Some(limit) = request.options.idle {

@@ -24,9 +24,16 @@ enum Output {
     File(File),
 }
 
-/// Where messages go now.
+/// Where messages go now, and what they are about.
+struct Place {
+    output: Output,
+    /// `FILE on MOUNTPOINT` once that is mounted, for what other mounts may log to as well.
+    mount: Option<String>,
+}
+
+/// What messages are written to.
 #[derive(Clone)]
-pub(super) struct Sink(Arc<Mutex<Output>>);
+pub(super) struct Sink(Arc<Mutex<Place>>);
 
 /// Starts logging to standard error, or to `file`.
 pub(super) fn start(
@@ -35,7 +42,7 @@ pub(super) fn start(
     quiet: bool,
     file: Option<&Path>,
 ) -> Result<Sink, Failure> {
-    let place = match file {
+    let output = match file {
         None => Output::Stderr,
         Some(path) => Output::File(
             OpenOptions::new()
@@ -45,7 +52,10 @@ pub(super) fn start(
                 .map_err(|error| unwritten("log file", path, &error))?,
         ),
     };
-    let sink = Sink(Arc::new(Mutex::new(place)));
+    let sink = Sink(Arc::new(Mutex::new(Place {
+        output,
+        mount: None,
+    })));
     let level = match (debug, verbose, quiet) {
         (true, ..) => LevelFilter::Debug,
         (_, true, _) => LevelFilter::Info,
@@ -70,15 +80,21 @@ pub(super) fn start(
 }
 
 impl Sink {
+    /// Has each message that goes to syslog or a file name what is mounted, as in `FILE on MOUNTPOINT`.
+    pub(super) fn name_mount(&self, mount: &str) {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        place.mount = Some(printable(mount));
+    }
+
     /// Goes on to syslog, if messages go to standard error now. Without a syslog they are dropped: a daemon's standard error
     /// is no terminal.
     pub(super) fn detach(&self) {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*place, Output::Stderr)
+        if matches!(place.output, Output::Stderr)
             && let Ok(socket) = UnixDatagram::unbound()
             && socket.connect("/dev/log").is_ok()
         {
-            *place = Output::Syslog(socket);
+            place.output = Output::Syslog(socket);
         }
     }
 }
@@ -102,17 +118,22 @@ impl Write for Sink {
             None => (6, text.trim_end()),
         };
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *place {
+        let Place { output, mount } = &mut *place;
+        let about = mount
+            .as_deref()
+            .map_or_else(String::new, |mount| format!("{mount}: "));
+        let process = std::process::id();
+        match output {
             Output::Stderr => writeln!(io::stderr().lock(), "{IDENT}: {text}")?,
             Output::File(file) => {
                 let now = humantime::format_rfc3339_millis(SystemTime::now());
-                writeln!(file, "{now} {IDENT}[{}]: {text}", std::process::id())?;
+                writeln!(file, "{now} {IDENT}[{process}]: {about}{text}")?;
             }
             Output::Syslog(socket) => {
                 let header = FACILITY_DAEMON | severity;
                 // a full syslog queue costs a message, never the mount
-                let _ = socket
-                    .send(format!("<{header}>{IDENT}[{}]: {text}", std::process::id()).as_bytes());
+                let record = format!("<{header}>{IDENT}[{process}]: {about}{text}");
+                let _ = socket.send(record.as_bytes());
             }
         }
         Ok(record.len())

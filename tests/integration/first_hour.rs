@@ -301,6 +301,13 @@ fn a_log_file_has_the_time_of_each_line() {
     let log = fs::read_to_string(log).unwrap();
     let year = |line: &str| line.get(..2) == Some("20") && line.get(10..11) == Some("T");
     assert!(log.lines().count() >= 2 && log.lines().all(year), "{log}");
+    let file = fs::canonicalize(&place.file).unwrap();
+    let mount = format!("]: {} on {}: ", file.display(), place.mnt.display());
+    let mut lines = log.lines().skip_while(|line| !line.contains(": mounted "));
+    assert!(
+        lines.next().is_some() && lines.all(|line| line.contains(&mount)),
+        "{log}"
+    );
 }
 
 #[test]
