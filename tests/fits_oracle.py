@@ -133,7 +133,7 @@ def compare(file, mnt):
     with warnings.catch_warnings(), asdf.config_context() as config:
         warnings.simplefilter("ignore")
         # without those of astropy, tables are the mappings that they are in the tree
-        for package in {extension.package_name for extension in config.extensions} - {"asdf", "asdf-compression", "asdf_compression"}:
+        for package in {extension.package_name for extension in config.extensions} - {None, "asdf", "asdf-compression", "asdf_compression"}:
             config.remove_extension(package=package)
         with asdf.open(file, memmap=False, lazy_load=True) as opened:
             for row in rows:

@@ -66,7 +66,8 @@ fn what_looks_only_at_names_and_sizes_reads_no_block() {
         .block(Block::raw(&noise(LEN)))
         .block(Block::lz4(&ramp(LEN)));
     let dir = TempDir::new().unwrap();
-    let mount = Mount::new(&sample.write(dir.path()), &["-r", "-o", "fits"]);
+    let views = ["-r", "-o", "fits,previews"];
+    let mount = Mount::new(&sample.write(dir.path()), &views);
     let before = bytes_read(&mount);
     for (program, arguments) in [
         ("ls", &["-lR"][..]),
@@ -76,7 +77,9 @@ fn what_looks_only_at_names_and_sizes_reads_no_block() {
         let mut command = Command::new(program);
         let said = run(command.args(arguments).current_dir(&mount.dir));
         assert_eq!(said.code, 0, "{said:?}");
-        assert!(said.stdout.contains("packed.fits"), "{said:?}");
+        for name in ["packed.fits", "packed.png"] {
+            assert!(said.stdout.contains(name), "{name}: {said:?}");
+        }
     }
     let read = bytes_read(&mount) - before;
     assert!(read < 1_000_000, "{read} bytes were read");
