@@ -150,7 +150,7 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
         Sources::Many(..) => request.options.open.saturating_mul(2),
     };
     let threads = request.options.threads.unwrap_or(THREADS);
-    limits::check_room(threads.saturating_add(members))?;
+    limits::check_room(threads, members)?;
     let mountpoint = Mountpoint::prepare(request.mountpoint, &mounted, request.options)?;
     check_remote_cache(request.options, &mountpoint.path)?;
     let options = Options {

@@ -6,6 +6,10 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+#[cfg(feature = "fuse")]
+use std::sync::{Mutex, PoisonError};
+#[cfg(feature = "fuse")]
+use std::thread;
 
 use log::debug;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,6 +21,10 @@ use super::exit::{Exit, Failure};
 /// Descriptors of a mount beside one for each thread: FILE, its lock and directory, the spool, and some while it is saved.
 #[cfg(feature = "fuse")]
 const SPARE_DESCRIPTORS: usize = 16;
+/// Threads of a mount beside those that serve: the session's, that of changes, of answers, of signals, of `idle`, of the tree and of the
+/// first request; and the process `fusermount3`, which counts as one.
+#[cfg(feature = "fuse")]
+const SPARE_THREADS: usize = 8;
 /// What holds nothing, and takes anything.
 #[cfg(feature = "fuse")]
 const NULL: &str = "/dev/null";
@@ -54,12 +62,14 @@ pub(super) fn check_null() -> Result<(), Failure> {
     ))
 }
 
-/// That a mount served by so many threads gets the descriptors and the memory that it takes from its beginning: a daemon that
-/// lacks them later would leave a mount that does not answer.
+/// That a mount served by so many threads, with so many descriptors for its members, gets the descriptors, the threads and the memory
+/// that it takes from its beginning: a daemon that lacks them later would leave a mount that does not answer.
 #[cfg(feature = "fuse")]
-pub(super) fn check_room(threads: usize) -> Result<(), Failure> {
+pub(super) fn check_room(threads: usize, members: usize) -> Result<(), Failure> {
     let refuse = |why: String| Err(Failure::new(Exit::Other, why));
-    let wanted = threads.saturating_add(SPARE_DESCRIPTORS);
+    let wanted = threads
+        .saturating_add(members)
+        .saturating_add(SPARE_DESCRIPTORS);
     let spare: std::io::Result<Vec<File>> = (0..wanted).map(|_| File::open(NULL)).collect();
     if let Err(error) = spare {
         return refuse(format!(
@@ -73,7 +83,28 @@ pub(super) fn check_room(threads: usize) -> Result<(), Failure> {
             "a mount needs {mib} MiB of address space; ulimit -v raises its limit"
         ));
     }
+    drop(memory);
+    let wanted = threads.saturating_add(SPARE_THREADS);
+    if let Err(error) = start_threads(wanted) {
+        return refuse(format!(
+            "a mount needs {wanted} more threads: {error}; ulimit -u raises their limit"
+        ));
+    }
     Ok(())
+}
+
+/// Starts so many threads, which are all there at once and then end.
+#[cfg(feature = "fuse")]
+fn start_threads(count: usize) -> std::io::Result<()> {
+    let gate = Mutex::new(());
+    let enter = || drop(gate.lock().unwrap_or_else(PoisonError::into_inner));
+    thread::scope(|scope| {
+        let closed = gate.lock();
+        let start = |_| thread::Builder::new().spawn_scoped(scope, enter).map(drop);
+        let started = (0..count).try_for_each(start);
+        drop(closed);
+        started
+    })
 }
 
 /// Raises the soft limit of descriptors to the hard one. The soft one is low for the sake of programs that use `select(2)`.

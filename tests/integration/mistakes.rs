@@ -346,6 +346,13 @@ const MACHINES: &[Mistake] = &[
         "mknod -m 666 /dev/null c 1 3 makes it as root",
     ),
     (
+        "a limit of processes, of a user who has no others",
+        "chown 65533 m; with_device 10 229; ulimit -u 6
+        /usr/bin/setpriv --reuid=65533 --regid=65533 --clear-groups ./program -r g.asdf m",
+        1,
+        "more threads: Resource temporarily unavailable (os error 11); ulimit -u raises their limit",
+    ),
+    (
         "a FILE that can't be written",
         "chown nobody m; with_device 10 229; as_nobody g.asdf m; as_nobody -u m",
         0,
