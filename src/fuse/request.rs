@@ -57,18 +57,16 @@ impl<'a> Asked<'a> {
     fn logged<T>(&self, done: &Result<T, Error>, len: Option<u64>) {
         let call = self.call;
         let path = || self.files.path_of(inode(self.ino).ok(), self.name);
-        match (done, self.since) {
-            (Err(error), _) if error.is_remarkable() => warn!("{call:?} {}: {error}", path()),
-            (_, None) => {}
-            (done, Some(since)) => {
-                let result = match (done, len) {
-                    (Ok(_), None) => "done".to_owned(),
-                    (Ok(_), Some(len)) => format!("{len} bytes"),
-                    (Err(error), _) => error.to_string(),
-                };
-                let time = since.elapsed().as_micros();
-                debug!("{call:?} {}: {result}, {time} µs", path());
+        let time = |since: Instant| format!(", {} µs", since.elapsed().as_micros());
+        let time = self.since.map_or_else(String::new, time);
+        match (done, len) {
+            (Err(error), _) if error.is_remarkable() => {
+                warn!("{call:?} {}: {error}{time}", path());
             }
+            _ if self.since.is_none() => {}
+            (Ok(_), None) => debug!("{call:?} {}: done{time}", path()),
+            (Ok(_), Some(len)) => debug!("{call:?} {}: {len} bytes{time}", path()),
+            (Err(error), _) => debug!("{call:?} {}: {error}{time}", path()),
         }
     }
 }
