@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Where the text about an option begins, in columns.
-const TEXT_COLUMN: usize = 26;
+const TEXT_COLUMN: usize = 25;
 /// How alike two names must be to be taken for each other, from 0 to 1.
 const ALIKE: f64 = 0.75;
 /// What an option is called in other programs, and here.
@@ -214,7 +214,7 @@ pub(crate) fn help() -> String {
     let mut out = "Mount options (-o):\n".to_owned();
     for known in OPTIONS {
         // writing to a string can't fail
-        let _ = writeln!(out, "  {:<TEXT_COLUMN$}{}", known.spelling(), known.text);
+        let _ = writeln!(out, "  {:<TEXT_COLUMN$} {}", known.spelling(), known.text);
     }
     out.push_str("SIZE is in bytes, or ends in K, M, G or T. Options of mount(8) are accepted.");
     out
@@ -271,6 +271,7 @@ mod tests {
     fn the_list_fits_a_terminal() {
         let long = help().lines().map(str::len).max();
         assert!(long.is_some_and(|columns| columns <= 80), "{}", help());
+        assert!(help().contains("percent:P black"), "{}", help());
     }
 
     #[test]
