@@ -27,7 +27,10 @@ pub(super) fn busy(mountpoint: &Path) -> String {
         None if uses(Path::new("/proc/self"), mountpoint) => {
             "in use by this command, which was started in it".to_owned()
         }
-        None => "in use by a process that can't be seen from here".to_owned(),
+        None => format!(
+            "in use by a process that can't be seen from here, but by root with fuser -vm {}",
+            mountpoint.display()
+        ),
     };
     format!("busy: {who}: close what is open in it and leave its directories")
 }
