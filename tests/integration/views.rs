@@ -114,6 +114,45 @@ fn ds9_shows_row_0_at_the_bottom() {
     assert_eq!(said.stdout, "1,1 = 0\n1,2 = 300\n2,1 = 1\n2,2 = 301\n");
 }
 
+#[test]
+fn topcat_reads_the_columns_of_a_table() {
+    if !can_mount() || !has("TOPCAT", ["stilts"].into_iter()) {
+        return;
+    }
+    let column = |name: &str, block: u8, datatype: &str| {
+        format!(
+            "  - !core/column-1.0.0 {{name: {name}, data: !core/ndarray-1.0.0 \
+             {{source: {block}, datatype: {datatype}, byteorder: little, shape: [3]}}}}\n"
+        )
+    };
+    let columns = column("id", 0, "uint32") + &column("name", 1, "[ascii, 2]");
+    let body = format!(
+        "t: !core/table-1.0.0\n  columns:\n{columns}{}",
+        column("flux", 2, "float64")
+    );
+    let sample = Sample::new(&body)
+        .block(Block::raw(
+            &[7_u32, 0, u32::MAX].map(u32::to_le_bytes).concat(),
+        ))
+        .block(Block::lz4(b"a\0bbcc"))
+        .block(Block::raw(
+            &[1.5_f64, -2.0, 0.25].map(f64::to_le_bytes).concat(),
+        ));
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&sample.write(dir.path()), &["-r", "-o", "fits"]);
+    let mut stilts = Command::new("stilts");
+    let said = run(stilts
+        .args(["tpipe", "in=fits/t.fits", "ofmt=csv"])
+        .current_dir(&mount.dir));
+    let want = "id,name,flux\n7,a,1.5\n0,bb,-2.0\n4294967295,cc,0.25\n";
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (0, want),
+        "{}",
+        said.stderr
+    );
+}
+
 /// A float32 as a FITS file has it.
 fn big_endian(values: &[u8]) -> Vec<u8> {
     let values = values.chunks(4);
