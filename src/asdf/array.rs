@@ -96,14 +96,23 @@ impl ArrayData {
 /// What an array is, but for its place in the tree and in its block: a tree of many arrays has few forms of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Form {
+    /// Where the elements are.
     pub(super) origin: Origin,
+    /// Whether `source` is negative: it counts blocks from the last one.
     pub(super) counted_back: bool,
+    /// Whether the first length of `shape` is `*`: as many rows as the block holds.
     pub(super) to_end: bool,
+    /// Of an element; none if the declaration makes no sense, or what it names can't be looked into.
     pub(super) datatype: Option<Datatype>,
+    /// What the array declares. Each scalar of `datatype` has its own.
     pub(super) byteorder: Option<ByteOrder>,
+    /// Lengths of the axes, the slowest first, with the first one known if it was `*`.
     pub(super) shape: Option<Vec<u64>>,
+    /// Bytes from one element to the next along each axis, if they are declared; C order without them.
     pub(super) strides: Option<Vec<i64>>,
+    /// Whether the elements lie in Fortran order without a gap, which an NPY header can say.
     pub(super) fortran: bool,
+    /// Bytes of all elements in C order.
     pub(super) len: u64,
     /// Bytes of the NPY header, for which every look at a file's size asks; none of one that can't be made.
     npy_header_len: u32,

@@ -60,10 +60,13 @@ impl Blocks<'_> {
 pub(super) struct ArrayTable {
     /// Where they stand; none without a tree.
     pub(super) paths: Option<Arc<Paths>>,
+    /// In the order of the tree.
     pub(super) arrays: Vec<Array>,
+    /// From places that show what stands at another one.
     pub(super) links: Vec<Link>,
     /// The arrays that use each block, as indices by the block's index.
     pub(super) users: Vec<Vec<usize>>,
+    /// The `$ref` of the tree into other files.
     pub(super) references: Vec<Reference>,
     /// Whether the directory of each place holds something.
     filled: Vec<bool>,

@@ -40,8 +40,11 @@ impl End {
 
 /// The text of a file.
 pub(super) struct ReadText {
+    /// From the first byte of the file to where its text ends.
     pub(super) bytes: Arc<Vec<u8>>,
+    /// Whether there is a YAML document in it: a file may consist of blocks only.
     pub(super) has_tree: bool,
+    /// What is odd about its end.
     pub(super) findings: Vec<Finding>,
 }
 

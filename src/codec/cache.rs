@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 pub(super) use self::ledger::Ledger;
-use self::ledger::{CachedSegment, Holder, Parked, cost};
+use self::ledger::{CachedSegment, Holder, Parked, SEQUENTIAL_WINDOW, cost};
 use super::jobs::Jobs;
 use super::memory_permit::{CountedBuf, MemoryPermit};
 use super::{Cursor, Stream};
@@ -196,7 +196,9 @@ impl Cache {
             if !ledger.has_room_ahead(self.budget) {
                 ledger.give_up_ahead(demand.key);
             }
-            ledger.keep_window(demand.key);
+            if let Some(own) = ledger.own_oldest(demand, SEQUENTIAL_WINDOW) {
+                ledger.remove(own);
+            }
         }
         CountedBuf::new(len, self.permit(cost(len), demand))
     }
@@ -316,6 +318,7 @@ impl Cache {
         self.budget.checked_div(HELD_SHARE).unwrap_or(0)
     }
 
+    /// The ledger, locked. Never while a decoder runs, nor twice by one thread.
     pub(super) fn lock(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -89,6 +89,7 @@ pub(super) struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
+    /// Those of this payload. Nothing is read yet.
     pub(super) fn new(source: &'a dyn Source) -> Self {
         Self {
             source,

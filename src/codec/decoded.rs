@@ -151,7 +151,8 @@ impl Decoded {
 
     /// Records a read, and starts decoding ahead if it is sequential.
     fn note(&self, first: u64, last: u64) -> Demand {
-        self.shared.load_index();
+        let loaded = &self.shared.index_loaded;
+        loaded.get_or_init(|| self.shared.load_index());
         let mut state = self.shared.lock();
         let streaming = state.readers.note(first, last);
         if streaming {

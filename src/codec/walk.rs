@@ -17,6 +17,7 @@ pub(super) struct ChunkStart {
 /// A chunk that was found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FoundChunk {
+    /// Where it begins.
     pub(super) at: ChunkStart,
     /// Decoded bytes from an entry in it to the next.
     pub(super) block: u64,

@@ -26,11 +26,14 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Many files.
 pub struct Many {
+    /// The directory, list or bucket whose files are shown.
     pub(super) contents: Contents,
+    /// What was chosen when it was mounted.
     pub(super) how: CollectionOptions,
     opener: Box<Opener>,
     cache: Arc<Cache>,
     items: Mutex<Items>,
+    /// Those that are open, and what others have left.
     pub(super) members: Members,
     /// What members tell the kernel through.
     wire: OnceLock<(Sender<KernelChange>, Answers)>,
@@ -73,6 +76,7 @@ impl Many {
         let _ = self.wire.set((changes, answers));
     }
 
+    /// What all members decode with.
     pub(super) fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
@@ -81,6 +85,7 @@ impl Many {
         self.how.read_only
     }
 
+    /// The table of names that were looked up, locked. No lock of a member is taken meanwhile.
     pub(super) fn items(&self) -> MutexGuard<'_, Items> {
         // a thread that panicked with it left the table itself whole
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
@@ -395,6 +400,7 @@ impl Many {
         }
     }
 
+    /// The room of the disk that the files are on; unknown of files far away.
     pub(super) fn statfs(&self) -> Result<Statfs> {
         let directory = self.contents.any_directory();
         let directory = directory.map_err(|cause| Library::io("statfs", cause))?;
@@ -477,6 +483,7 @@ impl Many {
         open.collect()
     }
 
+    /// Ends all members. Whether everything that was written is saved.
     pub(super) fn end(&self) -> bool {
         // each says what is lost
         let open = self.open_by_path().into_iter().map(|(_, vfs)| vfs.end());

@@ -153,6 +153,7 @@ impl MemberTable {
 }
 
 impl Members {
+    /// None yet; `limit` of them are open at once, at least one.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),

@@ -34,6 +34,10 @@ fn list<'t>(node: Node<'t>, what: &str) -> Result<impl Iterator<Item = Node<'t>>
     Ok(node.items())
 }
 
+/// The property `shape` (core/ndarray-1.1.0): lengths of the axes, of which the first may be `*`.
+///
+/// # Errors
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) with the line, if it is no list of lengths or longer than [`MAX_NDIM`].
 pub(super) fn shape(node: Node<'_>) -> Result<Vec<Dim>> {
     let dim = |(at, item): (usize, Node<'_>)| match item.value() {
         Some(Value::Str("*")) if at == 0 => Ok(Dim::Rest),
@@ -53,6 +57,10 @@ fn len(item: Node<'_>) -> Result<u64> {
     })
 }
 
+/// The property `strides`: bytes from one element to the next along each axis, which may be negative.
+///
+/// # Errors
+/// As of [`shape`].
 pub(super) fn strides(node: Node<'_>) -> Result<Vec<i64>> {
     let stride = |item: Node<'_>| {
         let stride = integer(item).and_then(|n| i64::try_from(n).ok());
@@ -62,6 +70,10 @@ pub(super) fn strides(node: Node<'_>) -> Result<Vec<i64>> {
     list(node, "strides")?.map(stride).collect()
 }
 
+/// The property `offset`: bytes from the start of the block's data to the first element.
+///
+/// # Errors
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) with the line, if it is no number of bytes that a file can have.
 pub(super) fn offset(node: Node<'_>) -> Result<u64> {
     let offset = integer(node).and_then(|n| u64::try_from(n).ok());
     offset.filter(|&n| i64::try_from(n).is_ok()).ok_or_else(|| {
@@ -72,6 +84,10 @@ pub(super) fn offset(node: Node<'_>) -> Result<u64> {
     })
 }
 
+/// The property `byteorder`, of numbers of more than one byte.
+///
+/// # Errors
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) with the line, if it is neither `big` nor `little`.
 pub(super) fn byteorder(node: Node<'_>) -> Result<ByteOrder> {
     match node.text() {
         Some("big") => Ok(ByteOrder::Big),
@@ -83,6 +99,11 @@ pub(super) fn byteorder(node: Node<'_>) -> Result<ByteOrder> {
     }
 }
 
+/// The property `source`: the index of a block, negative if it counts from the last one; the URI of a file; or `fits:` and an
+/// extension.
+///
+/// # Errors
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) with the line, if it is none of these.
 pub(super) fn storage(source: Node<'_>, allowance: &mut Allowance) -> Result<Storage> {
     let block = integer(source).and_then(|n| i64::try_from(n).ok());
     match (block, source.value()) {

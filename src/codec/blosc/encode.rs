@@ -39,9 +39,11 @@ const FORMAT: u8 = 7 << 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockShape {
     typesize: u8,
+    /// Decoded bytes of a block; the last one of a chunk may be shorter.
     pub(super) block: usize,
     /// [`SHUFFLED`] or [`BIT_SHUFFLED`], or nothing; of Blosc2 not [`BIT_SHUFFLED`].
     filter: u8,
+    /// Whether the chunk has the extended header of Blosc2.
     pub(super) blosc2: bool,
 }
 

@@ -28,6 +28,7 @@ const STORED_PERCENT: usize = 110;
 
 /// What to decode.
 pub(super) struct Batch<'a> {
+    /// What is read, from the start of the payload.
     pub(super) stored: &'a dyn Source,
     /// Bit position of the first block's mark.
     pub(super) start: u64,

@@ -165,6 +165,7 @@ pub(super) struct Finder {
 }
 
 impl Finder {
+    /// The tables of both marks.
     pub(super) fn new() -> Self {
         let mut finder = Self {
             second: [0; 256],

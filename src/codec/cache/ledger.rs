@@ -28,9 +28,12 @@ const AHEAD_SHARE: u64 = 4;
 
 /// What is kept, what it counts, and what the gate has admitted.
 pub(in crate::codec) struct Ledger {
+    /// Which decodes are admitted, and with how much memory. Here, and not under a lock of its own, so that a thread is given memory
+    /// and has room made for it at one moment.
     pub(in crate::codec) gate: Gate,
     /// Threads that wait to be admitted.
     pub(in crate::codec) waiting: usize,
+    /// Decoded segments, by the key of their block and their index in it.
     pub(super) segments: LruCache<(u64, u64), CachedSegment>,
     /// Decoders at rest, the least recently parked first.
     pub(super) parked: Vec<Parked>,
@@ -55,7 +58,9 @@ pub(super) struct CachedSegment {
 
 /// A decoder at rest, for the next thread that reads on from its position.
 pub(super) struct Parked {
+    /// The key of its block.
     pub(super) key: u64,
+    /// Freed without the lock of the ledger, because that may take long.
     pub(super) cursor: Box<dyn Cursor>,
     pub(super) used_at: u64,
     /// For what it holds.
@@ -64,15 +69,18 @@ pub(super) struct Parked {
 
 /// What is held for a block beside its segments and decoders.
 pub(super) struct Holder {
+    /// For all of its bytes.
     pub(super) memory: MemoryPermit,
     /// As many of its bytes are not the stream's.
     pub(super) beside: u64,
+    /// What is asked to give up entries. Not kept alive by the cache.
     pub(super) stream: Weak<dyn Stream>,
     /// Nothing of it can be given up.
     pub(super) fixed: bool,
 }
 
 impl Holder {
+    /// Bytes that count for it.
     pub(super) fn bytes(&self) -> u64 {
         self.memory.bytes()
     }
@@ -152,14 +160,6 @@ impl Ledger {
             .map(|(_, key, stream)| (key, stream))
     }
 
-    /// Drops the oldest segment of a block that is read sequentially, once it has a window of them.
-    pub(super) fn keep_window(&mut self, key: u64) {
-        let streaming = Demand::ahead(key);
-        if let Some(own) = self.own_oldest(streaming, SEQUENTIAL_WINDOW) {
-            self.remove(own);
-        }
-    }
-
     /// Counts `bytes` for a permit in place of those before. Drops the oldest until they fit or nothing is left; gives the decoders
     /// dropped, to be freed without the lock.
     pub(in crate::codec) fn resize(
@@ -185,7 +185,7 @@ impl Ledger {
     }
 
     /// The segment, read already, that a sequentially read block has to give up itself, if it has more than `share` bytes.
-    fn own_oldest(&self, demand: Demand, share: u64) -> Option<(u64, u64)> {
+    pub(super) fn own_oldest(&self, demand: Demand, share: u64) -> Option<(u64, u64)> {
         if !demand.streaming || *self.shares.get(&demand.key)? <= share {
             return None;
         }

@@ -53,6 +53,8 @@ impl Decode {
 /// Shows a [`Decode`] to other threads until dropped. If it has no outcome by then, one of those that wait decodes the segment.
 pub(super) struct DecodeGuard<'a> {
     shared: &'a Shared,
+    /// The segment that the decoder is at. Another one takes its place when it moves on, so that threads which wait for this keep its
+    /// outcome.
     pub(super) decode: Arc<Decode>,
 }
 

@@ -92,16 +92,15 @@ impl Shared {
         Arc::clone(state.imported.as_ref().unwrap_or(&self.first))
     }
 
-    /// Loads the index that another mount has stored, if there is one: once, before anything is decoded.
+    /// Loads the index that another mount has stored, if there is one. For the first thread that reads the block, before anything
+    /// is decoded.
     pub(super) fn load_index(&self) {
         if let Some(slot) = &self.slot {
-            self.index_loaded.get_or_init(|| {
-                let key = slot.key();
-                if let Some(key) = &key {
-                    self.load_index_from(slot, key);
-                }
-                self.lock().sums.key = key;
-            });
+            let key = slot.key();
+            if let Some(key) = &key {
+                self.load_index_from(slot, key);
+            }
+            self.lock().sums.key = key;
         }
     }
 

@@ -16,6 +16,7 @@ const HEADER_LEN: u8 = 8;
 /// A chunk, by its lengths.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lz4Chunk {
+    /// Where its lengths are.
     pub(super) at: ChunkStart,
     /// Length of its LZ4 block.
     pub(super) len: u32,
@@ -65,10 +66,12 @@ impl Lz4Chunk {
         Ok(chunk)
     }
 
+    /// Offset of its LZ4 block in the payload.
     pub(super) fn block_start(&self) -> u64 {
         self.at.mark.saturating_add(HEADER_LEN.into())
     }
 
+    /// Where the chunk behind it begins.
     pub(super) fn next(&self) -> ChunkStart {
         ChunkStart {
             start: self.at.start.saturating_add(self.size.into()),
@@ -85,6 +88,7 @@ impl Lz4Chunk {
         }
     }
 
+    /// [`Error::Corrupt`] that names the chunk by the stored byte that it begins at.
     pub(super) fn damaged(&self, why: impl std::fmt::Display) -> Error {
         Error::corrupt(
             crate::error::Place::File,

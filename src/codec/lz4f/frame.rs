@@ -7,9 +7,11 @@ use super::{decode_block, decode_block_with};
 use crate::error::Result;
 use crate::source::{PooledBuf, Source, len_u64};
 
+/// What a frame begins with, little-endian (LZ4 Frame Format 1.6, "Magic Number").
 pub(super) const MAGIC: u32 = 0x184D_2204;
 /// Skippable frames have magics from here to here + 15.
 const SKIPPABLE: u32 = 0x184D_2A50;
+/// Bits of the descriptor's first byte, FLG: the version, which is 01, and what the frame has.
 pub(super) const FLG_VERSION: u8 = 0b0100_0000;
 const FLG_VERSION_MASK: u8 = 0b1100_0000;
 pub(super) const FLG_INDEPENDENT: u8 = 0b0010_0000;
@@ -25,8 +27,11 @@ const MAX_IDLE: u32 = 1024;
 /// What a frame's descriptor says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
+    /// Whether a block may refer to the 64 KiB decoded before it.
     pub(super) linked: bool,
+    /// Whether each block is followed by the XXH32 of its stored bytes.
     pub(super) block_checksum: bool,
+    /// Whether the end mark is followed by the XXH32 of all decoded bytes.
     pub(super) content_checksum: bool,
     /// Decoded size of the frame, if it says so; not 0.
     pub(super) content_size: Option<u64>,
@@ -37,10 +42,13 @@ pub(super) struct Frame {
 /// A block of a frame, as its header has it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameBlock {
+    /// The frame that it belongs to.
     pub(super) frame: Frame,
     /// Offset of its bytes in the payload.
     pub(super) at: u64,
+    /// Stored bytes.
     pub(super) len: usize,
+    /// Whether these are the decoded bytes themselves.
     pub(super) stored: bool,
 }
 
@@ -54,7 +62,9 @@ pub(super) enum FramePart {
 /// A position in the payload: at the header of a block, or between frames.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Walker {
+    /// Offset of the next header in the payload.
     pub(super) at: u64,
+    /// The frame that the header is in; none between frames.
     pub(super) frame: Option<Frame>,
     /// Frames without data that were just passed.
     pub(super) idle: u32,

@@ -30,6 +30,10 @@ pub(in crate::codec) struct Decoder(DCtx<'static>);
 
 #[cfg(feature = "blosc")]
 impl Decoder {
+    /// A decoder without a frame.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if the library has no memory for it.
     pub(in crate::codec) fn new() -> Result<Self> {
         DCtx::try_create()
             .map(Self)
@@ -106,7 +110,9 @@ fn refused(code: usize) -> crate::error::Error {
 
 /// What one call of [`Running::decode`] did.
 pub(super) struct Moved {
+    /// Bytes of input that were used.
     pub(super) taken: usize,
+    /// Bytes of output that were filled.
     pub(super) given: usize,
     /// Whether a frame ended, and all of it was given out.
     pub(super) ended: bool,

@@ -23,6 +23,7 @@ pub(super) struct DecoderSlot {
 
 /// What is in the decoder, and what beside it. It is locked for one cursor while that decodes.
 pub(super) struct Turns {
+    /// The decoder, with the state of the `owner` in it.
     pub(super) running: Running,
     /// The number of the cursor whose state is in the decoder, if it is of use.
     owner: Option<u64>,
@@ -84,6 +85,7 @@ impl Seat {
         Self { slot, number }
     }
 
+    /// Where the seat is.
     pub(super) fn slot(&self) -> &Arc<DecoderSlot> {
         &self.slot
     }
