@@ -277,7 +277,7 @@ def with_google(program, directory, corpus, files, near):
     command = [server, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", host, "-backend", "memory", "-data", data]
     environment = {"GOOGLE_BASE_URL": f"http://{host}", "GOOGLE_ALLOW_HTTP": "true", "HOME": str(directory)}
     with serving(command, port):
-        compare("google", program, f"gs://{BUCKET}/visit/", ["no-sign-request"], environment, near, files)
+        compare("google", program, f"gs://{BUCKET}/visit/", ["-o", "no-sign-request"], environment, near, files)
 
 
 def put_in_azure(endpoint, path, query="", data=b"", **headers):
