@@ -4,6 +4,7 @@
 //! up to the newline of its `...` line. What the tree says is `tree`'s; here it is lines.
 
 use std::any::Any;
+use std::io::BufRead;
 use std::sync::Arc;
 
 use super::dialect::{Dialect, FirstLine};
@@ -52,12 +53,13 @@ pub(super) struct ReadText {
 /// already, as that of a file which is going to be saved, is not copied.
 pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadText> {
     if let Some(lent) = lent_start(source) {
-        let end = classify(&lent, first, len_u64(lent.len()) == source.len());
+        let end = EndSearch::new(first).find(&lent, len_u64(lent.len()) == source.len());
         if let Some(end) = end.filter(|end| end.at == lent.len()) {
             return Ok(end.of(lent));
         }
     }
     let mut bytes = Vec::new();
+    let mut search = EndSearch::new(first);
     let mut goal = CHUNK;
     loop {
         let have = bytes.len();
@@ -65,7 +67,7 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadTe
         bytes.resize(usize::try_from(there).unwrap_or(have), 0);
         let new = bytes.get_mut(have..).unwrap_or_default();
         source.read_exact_at(new, len_u64(have))?;
-        if let Some(end) = classify(&bytes, first, there == source.len()) {
+        if let Some(end) = search.find(&bytes, there == source.len()) {
             bytes.truncate(end.at);
             bytes.shrink_to_fit();
             return Ok(end.of(Arc::new(bytes)));
@@ -92,80 +94,84 @@ fn lent_start(source: &dyn Source) -> Option<Arc<Vec<u8>>> {
     (len_u64(all.len()) <= TEXT_LIMIT && range == (0..bytes.len())).then_some(all)
 }
 
-/// Finds the end of the text in the first bytes of a file (`whole`: in all of it), if it is in sight.
-///
-/// A block magic is no UTF-8, so that the first one ends a text whose `...` is missing.
-fn classify(bytes: &[u8], first: &FirstLine, whole: bool) -> Option<End> {
-    let mut at = first.len;
-    let mut in_tree = false;
-    let mut oddity = None;
-    loop {
-        let rest = bytes.get(at..).unwrap_or_default();
-        if rest.is_empty() && whole {
-            let oddity = if in_tree {
-                Some("the tree has no `...` line: the file may have been cut short")
-            } else {
-                oddity
-            };
-            return Some(End {
-                at,
-                has_tree: in_tree,
-                oddity,
-            });
+/// Looks for the end of the text in more and more of a file: what has been looked at once is not looked at again.
+struct EndSearch<'a> {
+    first: &'a FirstLine,
+    /// Where the next line begins.
+    at: usize,
+    in_tree: bool,
+    oddity: Option<&'static str>,
+}
+
+impl<'a> EndSearch<'a> {
+    fn new(first: &'a FirstLine) -> Self {
+        Self {
+            first,
+            at: first.len,
+            in_tree: false,
+            oddity: None,
         }
-        let line = next_line(rest, whole).or_else(|| {
-            // a block may go on for long without a newline
-            position_of_magic(rest, first.dialect).map(|_| rest)
-        })?;
-        if let Some(magic) = position_of_magic(line, first.dialect) {
-            // padding and a block on one line, or a tree whose end marker is missing or glued to the block
-            let at = if in_tree {
-                at.saturating_add(magic)
-            } else {
-                at
-            };
-            let oddity = if in_tree {
-                Some("the tree has no `...` line of its own")
-            } else {
-                oddity
-            };
-            return Some(End {
-                at,
-                has_tree: in_tree,
-                oddity,
-            });
-        }
-        let content = line.trim_ascii_start();
-        let next = at.saturating_add(line.len());
-        if in_tree {
-            if line
-                .strip_prefix(b"...")
-                .is_some_and(|tail| tail.trim_ascii().is_empty())
-            {
-                return Some(End {
-                    at: next,
-                    has_tree: true,
-                    oddity,
-                });
+    }
+
+    /// Finds the end in the first bytes of a file (`whole`: in all of it), if it is in sight. They begin with those of the last call.
+    ///
+    /// A block magic is no UTF-8, so that the first one ends a text whose `...` is missing.
+    fn find(&mut self, bytes: &[u8], whole: bool) -> Option<End> {
+        loop {
+            let rest = bytes.get(self.at..).unwrap_or_default();
+            if rest.is_empty() && whole {
+                let why = "the tree has no `...` line: the file may have been cut short";
+                return Some(self.end(0, why));
             }
-        } else if content.starts_with(b"%") || content.starts_with(b"---") {
-            in_tree = true;
-        } else if !line.starts_with(b"#") {
-            oddity = oddity.or(Some(
-                "only comments may stand between the first line and the tree",
-            ));
+            let dialect = self.first.dialect;
+            let line = next_line(rest, whole).or_else(|| {
+                // a block may go on for long without a newline
+                position_of_magic(rest, dialect).map(|_| rest)
+            })?;
+            if let Some(magic) = position_of_magic(line, dialect) {
+                // padding and a block on one line, or a tree whose end marker is missing or glued to the block
+                return Some(self.end(magic, "the tree has no `...` line of its own"));
+            }
+            let content = line.trim_ascii_start();
+            self.at = self.at.saturating_add(line.len());
+            if self.in_tree {
+                let tail = line.strip_prefix(b"...");
+                if tail.is_some_and(|tail| tail.trim_ascii().is_empty()) {
+                    return Some(End {
+                        at: self.at,
+                        has_tree: true,
+                        oddity: self.oddity,
+                    });
+                }
+            } else if content.starts_with(b"%") || content.starts_with(b"---") {
+                self.in_tree = true;
+            } else if !line.starts_with(b"#") {
+                self.oddity = self.oddity.or(Some(
+                    "only comments may stand between the first line and the tree",
+                ));
+            }
         }
-        at = next;
+    }
+
+    /// The end of a text without `...`: where it stands now, or so many bytes behind that in a tree, which is odd for this reason.
+    fn end(&self, behind: usize, why: &'static str) -> End {
+        End {
+            at: self
+                .at
+                .saturating_add(if self.in_tree { behind } else { 0 }),
+            has_tree: self.in_tree,
+            oddity: if self.in_tree { Some(why) } else { self.oddity },
+        }
     }
 }
 
 /// The next line with its newline, or what is left when `whole`; `None` if its end is not in sight.
 fn next_line(rest: &[u8], whole: bool) -> Option<&[u8]> {
-    match rest.iter().position(|&byte| byte == b'\n') {
-        Some(end) => rest.get(..=end),
-        None if whole => Some(rest),
-        None => None,
-    }
+    let mut behind = rest;
+    // many bytes at a time, unlike a search by an iterator
+    let len = behind.skip_until(b'\n').ok()?;
+    let line = rest.get(..len)?;
+    (whole || line.ends_with(b"\n")).then_some(line)
 }
 
 /// Where the first block magic in `bytes` is.
@@ -225,12 +231,34 @@ mod tests {
     }
 
     #[test]
+    fn the_end_is_the_same_however_much_is_in_sight_at_a_time() {
+        let texts: [&[u8]; 4] = [
+            b"#ASDF 1.0.0\n# c\n%YAML 1.1\n---\na: '\n ...'\n...\n\n...\n",
+            b"#ASDF 1.0.0\nodd\n---\na: 1\n... \xd3BLK\n",
+            b"#ASDF 1.0.0\n---\na: 1\n",
+            b"#ASDF 1.0.0\n\xd3BLK no newline",
+        ];
+        for bytes in texts {
+            let first = FirstLine::parse(bytes, false).unwrap();
+            let whole = EndSearch::new(&first).find(bytes, true).unwrap();
+            let mut search = EndSearch::new(&first);
+            let mut ends =
+                (0..=bytes.len()).map(|len| search.find(&bytes[..len], len == bytes.len()));
+            let end = ends.find_map(|end| end).unwrap();
+            assert_eq!(
+                (end.at, end.has_tree, end.oddity),
+                (whole.at, whole.has_tree, whole.oddity)
+            );
+        }
+    }
+
+    #[test]
     fn a_block_without_a_newline_ends_the_text_of_a_file_without_a_tree() {
         let data = vec![b'x'; 3 * usize::try_from(CHUNK).unwrap()];
         let bytes = [&b"#ASDF 1.0.0\n"[..], b"\xd3BLK", &data].concat();
         let first = FirstLine::parse(&bytes, false).unwrap();
         let in_sight = bytes.get(..100).unwrap();
-        let end = classify(in_sight, &first, false).unwrap();
+        let end = EndSearch::new(&first).find(in_sight, false).unwrap();
         assert_eq!((end.at, end.has_tree), (12, false));
         assert_eq!(**text(&bytes).bytes, *b"#ASDF 1.0.0\n");
     }
