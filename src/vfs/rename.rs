@@ -214,8 +214,10 @@ impl Vfs {
             draft.touch(node);
             let saved_now = copied.and_then(|()| self.save_held(draft, saved));
             if saved_now.is_err() && !**saved {
-                // no other has written into it, and the name of the file that was to be renamed stays
+                // no other has written into it, and the file that was to be renamed keeps its bytes and its name
+                let announced = self.announce_block(&self.state(), block);
                 self.end_draft(draft, saved, None);
+                drop(announced);
             }
             saved_now
         });
