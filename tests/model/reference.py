@@ -79,8 +79,16 @@ class Draft:
     """A block with edits that are not saved."""
     data: bytearray
     base: bytes
-    touched: bool = False
     by: set = field(default_factory=set)     # through which files it was changed
+    files: set = field(default_factory=set)  # those of them through which something was written
+
+    @property
+    def touched(self):
+        return bool(self.files)
+
+    def touch(self, kind, name):
+        self.by.add((kind, name))
+        self.files.add((kind, name))
 
 
 class Reference:
@@ -396,8 +404,7 @@ class Reference:
                 return errno.EPERM
             draft = self.draft(handle.block)
             self.put(draft, array, offset - header, data)
-        draft.touched = True
-        draft.by.add((handle.kind, handle.name))
+        draft.touch(handle.kind, handle.name)
         return OK
 
     def rewrite(self, handle, offset, data):
@@ -431,8 +438,7 @@ class Reference:
         draft = self.draft(handle.block)
         if len(draft.data) != length:
             self.set_length(draft, length)
-            draft.touched = True
-            draft.by.add((handle.kind, handle.name))
+            draft.touch(handle.kind, handle.name)
         return OK
 
     @staticmethod
@@ -450,8 +456,7 @@ class Reference:
                 return errno.EINVAL
             draft = self.draft(number)
             self.set_length(draft, length)
-            draft.touched = True
-            draft.by.add(("block", number))
+            draft.touch("block", number)
         return self.commit_draft(number)
 
     def breaks_an_array(self, number, length):
@@ -463,7 +468,7 @@ class Reference:
         if handle.rewritten is not None:
             return self.flush_rewritten(handle)
         draft = self.drafts.get(handle.block) if handle.write else None
-        if draft is None or not draft.touched or (handle.kind, handle.name) not in draft.by:
+        if draft is None or (handle.kind, handle.name) not in draft.files:
             return OK
         return self.commit_draft(handle.block)
 
@@ -482,8 +487,8 @@ class Reference:
         if len(draft.data) < len(saved):
             return errno.EBUSY
         self.put(draft, handle.array, 0, handle.rewritten)
-        draft.touched, handle.rewritten = True, None
-        draft.by.add((handle.kind, handle.name))
+        handle.rewritten = None
+        draft.touch(handle.kind, handle.name)
         return self.commit_draft(handle.block)
 
     def commit_draft(self, number):
