@@ -29,6 +29,8 @@ struct Fake {
     entries: u64,
     parallel: bool,
     cursor_held: u64,
+    /// So much is decoded at once, and only needs to be read then.
+    batch: u64,
     /// Position of the first damaged byte, and of the first good one behind it.
     damage: (u64, u64),
     refuse: AtomicBool,
@@ -61,6 +63,7 @@ impl Fake {
             entries,
             parallel: true,
             cursor_held: 1000,
+            batch: 1,
             damage: (u64::MAX, u64::MAX),
             refuse: AtomicBool::new(false),
             opened: AtomicUsize::new(0),
@@ -133,6 +136,10 @@ impl Cursor for FakeCursor {
 
     fn held(&self) -> u64 {
         self.stream.cursor_held
+    }
+
+    fn ready(&self) -> u64 {
+        self.position.next_multiple_of(self.stream.batch)
     }
 }
 
@@ -331,6 +338,32 @@ fn damage_costs_only_what_lies_behind_it_up_to_the_next_entry() {
         opened,
         "a known damage is not decoded again"
     );
+}
+
+/// It was forgotten, and decoded again by the reader that came for it.
+#[test]
+fn damage_met_behind_the_segment_is_not_this_readers_but_the_next_ones() {
+    let mut fake = Fake::new(u64::MAX);
+    fake.batch = 4 * MIB;
+    fake.damage = (2 * MIB, u64::MAX);
+    let fake = Arc::new(fake);
+    let decoded = Decoded::new(fake.clone(), 8 * MIB, &Cache::new(64 * MIB));
+    let shared = &decoded.shared;
+    // the first segment is decoded when the decoder stands behind it: what comes next is ready then
+    read(&decoded, 100, 10).unwrap();
+    let begun = shared.begin(&mut shared.lock(), 1);
+    let (guard, cursor) = begun.unwrap();
+    let demand = Demand {
+        streaming: true,
+        ..Demand::of(shared.key)
+    };
+    let mut grant = Grant::new(&shared.cache);
+    let outcome = shared.run(guard, cursor, 1, demand, &mut grant).unwrap();
+    assert!(matches!(outcome, Outcome::Done(bytes) if **bytes == *model(MIB, 1 << 20)));
+    let opened = fake.opened.load(Ordering::SeqCst);
+    let error = read(&decoded, 3 * MIB, 10).unwrap_err();
+    assert_eq!(error.to_string(), format!("byte {}: damaged", 2 * MIB));
+    assert_eq!(fake.opened.load(Ordering::SeqCst), opened);
 }
 
 #[test]
