@@ -22,7 +22,9 @@
 //!
 //! # The life of a member
 //!
-//! Mounting and listing open nothing: the attributes of a member are those of its file, and a listing needs only names and types.
+//! Mounting and listing open nothing: the attributes of a member are those of its file, and a listing needs no more than these. The
+//! kernel asks for them with the names once it has seen that they are looked up; they are as true then as those of a lookup, and as
+//! long. Where each would be a request to a server, names are listed alone.
 //!
 //! - *Closed*: nothing is kept but its number, what `Past` has, and what it has left that is not in its file: scratch files, and what
 //!   there is to tell of saves (`Remains`). So no descriptor: the bytes of files beside blocks and arrays are in one spool for all
