@@ -301,6 +301,12 @@ impl BlockEdits {
         }
     }
 
+    /// Whether a handle has a block open for writing.
+    pub(super) fn is_open(&self, block: usize) -> bool {
+        let slots = locked(&self.by_block);
+        slots.get(&block).is_some_and(|slot| slot.writers > 0)
+    }
+
     /// Notes that a handle writes to a block. The slot that it has.
     pub(super) fn add_writer(&self, block: usize) -> u64 {
         let mut slots = locked(&self.by_block);

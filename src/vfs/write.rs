@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use log::warn;
 
 use super::attr::FileFacts;
+use super::edit::block_of;
 use super::error::check_name;
 use super::node::Node;
 use super::process::{is_of_another, process};
@@ -34,8 +35,7 @@ impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
     ///
     /// Owner and mode are FILE's, and are changed there: here a change to what they are already is accepted, and any other refused,
-    /// so that nothing is shown that is not so; while `tree.yaml` is open it is passed over, as `install` gives a mode to what it has
-    /// made and not closed. Scratch files have their own. A time is kept of a file in the root, and else ignored:
+    /// so that nothing is shown that is not so; while a file is being written it is passed over. Scratch files have their own. A time is kept of a file in the root, and else ignored:
     /// `cp -p`, `rsync -a` and `tar` complain about anything else.
     ///
     /// # Errors
@@ -53,11 +53,7 @@ impl Vfs {
             file.set(changes)?;
             return Ok(file.attr());
         }
-        let may_change = |number| {
-            let texts = locked(&self.texts);
-            !texts.is_tree(number) || texts.is_open(number)
-        };
-        if !matches!(node, Node::Text(number) if may_change(number)) {
+        if !self.passes_over_facts(node) {
             check_facts_stay(&self.attr_now(&self.state(), node)?, changes)?;
         }
         if let Some(size) = changes.size {
@@ -84,6 +80,18 @@ impl Vfs {
         }
         // the kernel forgets the pages of this inode itself, and takes the size from this answer
         self.attr_now(&self.state(), node)
+    }
+
+    /// Whether a change of owner and mode is no error: of a file in the root, which has its own, and of one that is being written, as
+    /// `install` gives a mode to what it has made and not closed.
+    fn passes_over_facts(&self, node: Node) -> bool {
+        match node {
+            Node::Text(number) => {
+                let texts = locked(&self.texts);
+                !texts.is_tree(number) || texts.is_open(number)
+            }
+            node => block_of(&self.state(), node).is_some_and(|block| self.edits.is_open(block)),
+        }
     }
 
     /// Through a handle its draft is resized; by path the text is, and saved at once if it is one.

@@ -128,6 +128,7 @@ fn owner_and_mode_are_those_of_the_file_and_no_tool_is_told_otherwise() {
         "cd \"$1\"; chmod 644 tree.yaml blocks/0.bin arrays/x.npy; chown 0:0 tree.yaml arrays/x.bin; chmod 755 arrays .",
         "cd \"$1\"; touch arrays blocks/0.bin tree.yaml",
         "cd \"$1\"; cp tree.yaml ../new.yaml; install ../new.yaml tree.yaml; chmod 755 tree.yaml blocks/0.bin",
+        "cd \"$1\"; cp arrays/x.bin ../x.bin; install ../x.bin arrays/x.bin; cmp ../x.bin arrays/x.bin",
         "cd \"$1\"; mkdir ../copy; cp -rp . ../copy; cp -p ../copy/tree.yaml .; cp -p ../copy/arrays/x.npy arrays",
         "cd \"$1\"; cp -p arrays/x.bin ../x.bin; printf HELLO > ../x.bin; cp -p ../x.bin arrays",
         "cd \"$1\"; sed -i 's/x:/y:/' tree.yaml; sed -i 's/y:/x:/' tree.yaml",
