@@ -78,30 +78,40 @@ impl Overlay {
         Ok(())
     }
 
-    /// Takes over what was written into `other`, at the same offsets: by renaming it if nothing has been written here, else by copying,
-    /// and after an error only some of it may be here. `other` is of no use then.
+    /// Takes over what was written into `other`, at the same offsets, by renaming it: only what was written here beside that is copied. After
+    /// an error both are as they were.
     ///
     /// # Errors
     /// As [`Overlay::write`]; [`Error::Io`] of reading.
     pub fn take(&self, other: &Self) -> Result<()> {
+        let mine = self.read_edits().pieces.clone();
+        let theirs = other.read_edits().pieces.clone();
+        let copied = mine.iter().try_for_each(|(&start, &end)| {
+            let mut at = start;
+            while at < end {
+                let (gap, next) = gap_at(&theirs, at, end);
+                if gap {
+                    each_piece(self, at..next, COPIED, |piece| {
+                        other.write(at, piece)?;
+                        at = at.saturating_add(len_u64(piece.len()));
+                        Ok(())
+                    })?;
+                }
+                at = next;
+            }
+            Ok(())
+        });
+        let mut from = other.write_edits();
+        if let Err(error) = copied {
+            from.pieces = theirs;
+            return Err(error);
+        }
         let mut edits = self.write_edits();
-        if edits.pieces.is_empty() {
-            let mut from = other.write_edits();
-            std::mem::swap(&mut edits.pieces, &mut from.pieces);
-            std::mem::swap(&mut edits.written, &mut from.written);
-            let end = edits.pieces.last_key_value().map_or(0, |(_, &end)| end);
-            edits.len = edits.len.max(end);
-            return Ok(());
-        }
-        drop(edits);
-        let pieces = other.read_edits().pieces.clone();
-        for (mut at, end) in pieces {
-            each_piece(other, at..end, COPIED, |piece| {
-                self.write(at, piece)?;
-                at = at.saturating_add(len_u64(piece.len()));
-                Ok(())
-            })?;
-        }
+        std::mem::swap(&mut edits.pieces, &mut from.pieces);
+        std::mem::swap(&mut edits.written, &mut from.written);
+        from.pieces.clear();
+        let end = edits.pieces.last_key_value().map_or(0, |(_, &end)| end);
+        edits.len = edits.len.max(end);
         Ok(())
     }
 
@@ -188,6 +198,16 @@ impl Edits {
         }
         (Origin::Zeros, next)
     }
+}
+
+/// Whether `at` lies between pieces, and where that, or the piece that it lies in, ends: at `end` at the latest.
+fn gap_at(pieces: &BTreeMap<u64, u64>, at: u64, end: u64) -> (bool, u64) {
+    let before = pieces.range(..=at).next_back().map(|(_, &end)| end);
+    if let Some(covered) = before.filter(|&covered| covered > at) {
+        return (false, covered.min(end));
+    }
+    let next = pieces.range(at..).next().map_or(end, |(&start, _)| start);
+    (true, next.min(end))
 }
 
 enum Origin {

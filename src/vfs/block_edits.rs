@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use super::news::News;
-use super::{Error, Node, Result, locked};
+use super::rewrite::Rewriting;
+use super::{Error, Node, Result, State, locked};
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::source::{Overlay, Source, Spool};
@@ -64,6 +65,11 @@ impl BlockDraft {
         written.refused = None;
     }
 
+    /// Notes that what was written into it has been taken out again.
+    pub(super) fn forget(&self) {
+        *locked(&self.written) = Written::default();
+    }
+
     /// Gives it another length, through a file.
     pub(super) fn resize(&self, file: Node, len: u64) {
         if self.overlay.len() != len {
@@ -113,6 +119,8 @@ pub(super) struct BlockEdits {
     /// Changes whenever a draft comes, goes or has another length, stored bytes have moved or another state is shown, so that handles
     /// know that their source is no longer the right one.
     generation: AtomicU64,
+    /// The files of arrays that handles have open for writing.
+    rewriting: Mutex<HashMap<Node, Weak<Rewriting>>>,
     /// What is written and not saved yet.
     pub(super) spool: Arc<Spool>,
     /// What is said of edits that came to nothing.
@@ -161,6 +169,7 @@ impl BlockEdits {
             by_block: Mutex::default(),
             slots: AtomicU64::default(),
             generation: AtomicU64::default(),
+            rewriting: Mutex::default(),
             spool,
             news: Mutex::default(),
         }
@@ -299,6 +308,19 @@ impl BlockEdits {
                 draft.overlay.rebase(base.unwrap_or_else(later));
             }
         }
+    }
+
+    /// What the handles of a file write anew that opened it for writing as it is in this state.
+    pub(super) fn rewriting(&self, file: Node, state: &Arc<State>) -> Arc<Rewriting> {
+        let mut table = locked(&self.rewriting);
+        let known = table.get(&file).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| state.has_file_of(&known.opened, file)) {
+            return known;
+        }
+        table.retain(|_, rewriting| rewriting.strong_count() > 0);
+        let new = Arc::new(Rewriting::new(state));
+        table.insert(file, Arc::downgrade(&new));
+        new
     }
 
     /// Whether a handle has a block open for writing.

@@ -186,7 +186,7 @@ impl Vfs {
         what: &str,
     ) -> Result<Saved<'_>> {
         let n = draft.block;
-        let before = self.before_writing();
+        let before = self.before_writing(true);
         let written = writer.write_raw(&RawWrite {
             n,
             data: &*draft.overlay,
@@ -195,8 +195,8 @@ impl Vfs {
         });
         match written {
             Ok(committed) => {
-                let unfinished = self.publish(writer, committed, what, &[], sum.known(n));
-                self.show_data_of_others(&before, writer);
+                let known = sum.known(n);
+                let unfinished = self.publish(writer, committed, what, &[], known, &before);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -205,7 +205,8 @@ impl Vfs {
             Err(RawFailure { error, begun }) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
-                    self.publish(writer, *begun, &what, &[], Precomputed::Nothing);
+                    let nothing = Precomputed::Nothing;
+                    self.publish(writer, *begun, &what, &[], nothing, &before);
                 }
                 self.failed(writer, &error);
                 Err(error.into())

@@ -5,6 +5,7 @@
 //! `cat x > blocks/0.bin` does not first make the block empty.
 
 use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockWriteGuard};
 
 use super::block_edits::BlockDraft;
@@ -13,7 +14,7 @@ use super::hdus;
 use super::kernel::Announced;
 use super::node::Node;
 use super::publish::Saved;
-use super::rewrite::Rewritten;
+use super::rewrite::Rewriting;
 use super::{Error, Invalidation, Open, Reading, Result, State, Vfs, block_name, index, locked};
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec;
@@ -29,10 +30,10 @@ pub(super) struct DataHandle {
     pub(super) writes: Option<Box<Writes>>,
     /// What it reads from, with the generation of the edits that it was made at.
     source: Mutex<Option<(u64, Arc<dyn Source>)>>,
+    /// What is written into the file of an array, once a handle has emptied it.
+    pub(super) rewriting: Arc<Rewriting>,
     /// Whether it writes behind what is there, where the kernel need not know the end of.
     appends: bool,
-    /// Of an array that was emptied: how far it has been written since.
-    pub(super) rewritten: Mutex<Option<Rewritten>>,
 }
 
 /// What a handle writes to.
@@ -44,6 +45,8 @@ pub(super) struct Writes {
     opened: Arc<State>,
     /// What becomes of the draft that it has written into: set, if that was given up.
     pub(super) lost: Mutex<Arc<OnceLock<Error>>>,
+    /// Whether it has emptied the file of an array.
+    pub(super) has_emptied: AtomicBool,
 }
 
 impl DataHandle {
@@ -54,7 +57,7 @@ impl DataHandle {
 
     /// That what was written through it was not given up. It is told at each flush and write from then on: a program may pass over the
     /// first, which may be that of a process it has forked.
-    fn check_kept(&self) -> Result<()> {
+    pub(super) fn check_kept(&self) -> Result<()> {
         let Some(writes) = &self.writes else {
             return Ok(());
         };
@@ -113,11 +116,12 @@ impl Vfs {
                     slot: self.edits.add_writer(block),
                     opened: Arc::clone(state),
                     lost: Mutex::default(),
+                    has_emptied: AtomicBool::new(false),
                 })
             }),
             source: Mutex::default(),
-            appends: access.append && matches!(node, Node::Block(_)),
-            rewritten: Mutex::new(None),
+            rewriting: self.edits.rewriting(node, state),
+            appends: access.append,
         };
         if !access.write {
             return Ok(handle);
@@ -141,9 +145,8 @@ impl Vfs {
 
     /// What `open` with `O_TRUNC` does: a block is empty until it is written to, an array is to be written anew.
     fn empty_data(&self, state: &State, handle: &DataHandle) -> Result<()> {
-        if let Some(nothing) = self.nothing_of(state, handle.node)? {
-            *locked(&handle.rewritten) = Some(nothing);
-            return Ok(());
+        if let Node::Array(..) = handle.node {
+            return self.begin_anew(handle, handle.writes()?, state);
         }
         self.change(handle, |draft| {
             draft.overlay.resize(0);
@@ -307,11 +310,8 @@ impl Vfs {
         if !self.edits.is_of(writes.block, writes.slot) {
             return stale("the block has been removed since it was opened");
         }
-        if let Node::Array(number, _) = file {
-            let arrays = before.array_data(number).zip(now.array_data(number));
-            if !arrays.is_some_and(|(before, now)| before.shows_the_same(now)) {
-                return stale("the tree has another array here since this was opened");
-            }
+        if !now.has_file_of(before, file) {
+            return stale("the tree has another array here since this was opened");
         }
         Ok(())
     }
@@ -322,25 +322,33 @@ impl Vfs {
         open: &DataHandle,
         offset: Option<u64>,
         data: &[u8],
-        mapped: bool,
     ) -> Result<()> {
         let writes = open.writes()?;
-        if let Some(at) = offset
-            && let Some(written) = self.rewrite(open, writes, at, data, mapped)
-        {
-            return written;
-        }
-        self.change(open, |draft| {
-            let offset = offset.unwrap_or_else(|| draft.overlay.len());
-            match open.node {
-                Node::Block(_) => {
-                    draft.overlay.write(offset, data)?;
-                    draft.touch(open.node);
-                    Ok(())
-                }
-                _ => self.write_array(open, draft, offset, data),
+        loop {
+            if let Some(written) = self.rewrite(open, writes, offset, data) {
+                return written;
             }
-        })
+            let written = self.change(open, |draft| {
+                match open.node {
+                    Node::Block(_) => {
+                        let offset = offset.unwrap_or_else(|| draft.overlay.len());
+                        draft.overlay.write(offset, data)?;
+                        draft.touch(open.node);
+                    }
+                    // it was emptied meanwhile, or what another thread was saving was not saved
+                    _ if open.rewriting.is_under_way() => return Ok(false),
+                    _ => {
+                        // nothing can be appended to an array
+                        let offset = offset.ok_or_else(fixed_size)?;
+                        self.write_array(open, draft, offset, data)?;
+                    }
+                }
+                Ok(true)
+            })?;
+            if written {
+                return Ok(());
+            }
+        }
     }
 
     /// Changes the size of a block. An array has that of its shape; one that `open` emptied is filled up to it.
@@ -492,7 +500,7 @@ impl Vfs {
         let Some(writes @ &Writes { block, slot, .. }) = open.writes.as_deref() else {
             return Ok(());
         };
-        self.note_lost_elements(open, writes);
+        self.end_rewriting(open, writes);
         if self.edits.leave_to_others(block, slot) {
             self.kernel.tell(Invalidation::Pages(open.node));
             return Ok(());

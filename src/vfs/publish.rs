@@ -6,6 +6,7 @@ use std::sync::{Arc, RwLockWriteGuard};
 use log::info;
 
 use super::node::Node;
+use super::refresh::{BeforeWriting, everything};
 use super::{Error, Invalidation, Result, State, Vfs, index};
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
@@ -44,15 +45,14 @@ impl Vfs {
         what: &str,
         known: Precomputed,
     ) -> Result<Saved<'_>> {
-        let before = self.before_writing();
+        let before = self.before_writing(!edit.blocks.is_empty());
         let mut stirring = None;
         let committed = writer.commit(edit, &mut || {
             stirring.get_or_insert_with(|| self.saver.stirring());
         });
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
-        let unfinished = self.publish(writer, committed, what, &replaced, known);
-        self.show_data_of_others(&before, writer);
+        let unfinished = self.publish(writer, committed, what, &replaced, known, &before);
         if stirring.is_some() {
             self.edits.rebase(&self.state().snapshot);
         }
@@ -83,6 +83,7 @@ impl Vfs {
         what: &str,
         replaced: &[usize],
         known: Precomputed,
+        before: &BeforeWriting<'_>,
     ) -> Option<Error> {
         self.saver.note(writer);
         let old = self.state();
@@ -101,6 +102,7 @@ impl Vfs {
             Precomputed::Sum(n, state) => (Some((n, state)), None),
             Precomputed::Text(text) => (None, Some(text)),
         };
+        let file = Arc::clone(&committed.file);
         let snapshot = old.snapshot.succeeded_by(
             committed.file,
             committed.bytes,
@@ -112,7 +114,18 @@ impl Vfs {
             snapshot.note_checksum(n, state);
         }
         let stat = snapshot.stat().ok();
-        self.show(old.next(Arc::new(snapshot), stat), changes);
+        match before.hides_data().then(|| snapshot.with_data_anew(file)) {
+            Some(Ok(snapshot)) => {
+                let all = |old: &State, new: &State| {
+                    let mut changes = changes(old, new);
+                    changes.extend(everything(old, new));
+                    changes
+                };
+                self.show(old.next(Arc::new(snapshot), stat), all);
+                self.edits.rebase(&self.state().snapshot);
+            }
+            _ => self.show(old.next(Arc::new(snapshot), stat), changes),
+        }
         let what = format!("{what} {how}, {} bytes written", committed.written);
         let what = match &unfinished {
             None => what,

@@ -21,8 +21,8 @@ use crate::source::Stat;
 
 /// How often FILE is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long a save takes at the most, in which no other program is expected to write data.
-const UNSEEN: Duration = Duration::from_millis(100);
+/// How long a save of data takes at the most, in which no other program is expected to write some.
+const UNSEEN: Duration = Duration::from_millis(20);
 
 impl Vfs {
     /// Shows FILE as it is now, if another program has changed it. Whether that was so.
@@ -57,6 +57,8 @@ impl Vfs {
         if changed && state.timed && self.saver.between_writes() == Some(moment) {
             self.saver
                 .note_out_of_date(Some("a save is under way, which will find that out"));
+            let all = everything(&state, &state).collect();
+            drop(self.kernel.announce(all, None));
         }
     }
 
@@ -74,7 +76,9 @@ impl Vfs {
             && !state.timed
         {
             match writer.reload() {
-                Ok(Reload::Same | Reload::Touched) => return self.take_times(&state, Some(stat)),
+                Ok(Reload::Same | Reload::Touched) => {
+                    return self.show_touched(&state, stat, writer);
+                }
                 Ok(Reload::Changed(_)) => writer.distrust(),
                 Err(_) => return,
             }
@@ -180,32 +184,15 @@ impl Vfs {
         Ok(())
     }
 
-    /// What is known of FILE as a save begins to write it.
-    pub(super) fn before_writing(&self) -> BeforeWriting<'_> {
+    /// What is known of FILE as a save begins to write it, and data into it if it `writes_data`.
+    pub(super) fn before_writing(&self, writes_data: bool) -> BeforeWriting<'_> {
         let state = self.state();
         let stat = self.stat_now(&state);
         BeforeWriting {
             touched: state.timed && !stat.is_some_and(|stat| is_of(&state, &stat)),
+            writes_data,
             since: Instant::now(),
             _writing: self.saver.writing(),
-        }
-    }
-
-    /// Shows all data as they are in FILE, if another program may have written some before or during a save that is shown now: the
-    /// times that FILE has after it tell nothing of that.
-    pub(super) fn show_data_of_others(&self, before: &BeforeWriting<'_>, writer: &Writer) {
-        if !before.touched && before.since.elapsed() < UNSEEN {
-            return;
-        }
-        let state = self.state();
-        let file = Arc::clone(writer.file());
-        match state.snapshot.with_data_anew(file) {
-            Ok(snapshot) => {
-                let new = state.next(Arc::new(snapshot), state.timed.then_some(state.stat));
-                self.show(new, |old, new| everything(old, new).collect());
-                self.edits.rebase(&self.state().snapshot);
-            }
-            Err(error) => warn!("{}: {error}", self.saver.path.display()),
         }
     }
 
@@ -223,13 +210,27 @@ impl Vfs {
         let old = self.state();
         let stat = old.snapshot.stat();
         match stat.and_then(|stat| Ok((stat, writer.reload()?))) {
-            Ok((stat, Reload::Same | Reload::Touched)) => self.take_times(&old, Some(stat)),
+            Ok((stat, Reload::Same | Reload::Touched)) => self.show_touched(&old, stat, writer),
             // there may be drafts of the old state
             Ok((_, Reload::Changed(_))) => writer.distrust(),
             Err(error) => {
                 warn!("{}: {error}", self.saver.path.display());
                 self.take_times(&old, None);
             }
+        }
+    }
+
+    /// Shows the same tree with the attributes that FILE has now. If its times are others, data may be, too: a save of ours has failed, or
+    /// another program has written.
+    fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
+        let anew = || old.snapshot.with_data_anew(Arc::clone(writer.file()));
+        match (!is_of(old, &stat)).then(anew) {
+            Some(Ok(snapshot)) => {
+                let new = old.next(Arc::new(snapshot), Some(stat));
+                self.show(new, |old, new| everything(old, new).collect());
+                self.edits.rebase(&self.state().snapshot);
+            }
+            _ => self.take_times(old, Some(stat)),
         }
     }
 
@@ -325,13 +326,27 @@ impl Vfs {
 pub(super) struct BeforeWriting<'a> {
     /// Whether its times were others than those of the state: the headers and the text were not, or there would be no save.
     touched: bool,
+    writes_data: bool,
     since: Instant,
     _writing: WritesFile<'a>,
 }
 
+impl BeforeWriting<'_> {
+    /// Whether another program may have written data before the save or beside it: the times that FILE has after it tell nothing of that.
+    pub(super) fn hides_data(&self) -> bool {
+        self.touched || self.writes_data && self.since.elapsed() > UNSEEN
+    }
+}
+
 /// The pages of every file that shows bytes of FILE, of arrays if the kernel may know them.
-pub(super) fn everything(old: &State, new: &State) -> impl Iterator<Item = Invalidation> {
-    let arrays = old.is_named().then(|| new.catalogue().arrays());
+pub(super) fn everything<'a>(
+    old: &'a State,
+    new: &'a State,
+) -> impl Iterator<Item = Invalidation> + 'a {
+    let same = old.is_named() && new.snapshot.has_arrays_of(&old.snapshot);
+    // the names need not be made once more
+    let named = if same { old } else { new };
+    let arrays = old.is_named().then(|| named.catalogue().arrays());
     let arrays = arrays.into_iter().flatten();
     let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
     let blocks = (0..).take(new.snapshot.layout().blocks.len());

@@ -171,7 +171,7 @@ impl Vfs {
     }
 
     /// Has the kernel write what maps of a file have changed, before its bytes are read: it tells of that when it forgets its pages.
-    fn take_in_maps(&self, file: Node) {
+    pub(super) fn take_in_maps(&self, file: Node) {
         self.kernel.tell(Invalidation::Pages(file));
         self.kernel.wait_for(file);
     }
@@ -184,6 +184,13 @@ impl Vfs {
         let block = block_of(&self.state(), node);
         if let Some(block) = block {
             self.check_room_for(block, bytes.len())?;
+            if self
+                .edits
+                .get(block)
+                .is_some_and(|draft| draft.is_touched())
+            {
+                return Err(Error::Busy("its block is being edited"));
+            }
         }
         let access = Access {
             write: true,

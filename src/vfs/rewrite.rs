@@ -1,7 +1,8 @@
 //! Files of arrays that are emptied and written anew, as `numpy.save` and `cp` do.
 //!
-//! What is written is kept aside, in the spool, until all of the file is there: a part of it is in no draft that another descriptor
-//! saves, and if it is refused, nothing of any other is given up. What an NPY header says decides, as soon as it is whole, how the elements
+//! What is written is kept aside, in the spool, until all of the file is there: a part of it is in no draft of the block, which is saved
+//! with what is written through other files, and if it is refused, nothing of theirs is given up. All descriptors of the file write to
+//! the same, as on any file system: the kernel has one set of pages for them, and sends those of a map through whichever it likes. What an NPY header says decides, as soon as it is whole, how the elements
 //! behind it are kept:
 //!
 //! | Header | Elements | Once they are whole, at a close or sync |
@@ -12,23 +13,37 @@
 //!
 //! A file without a header, `.bin`, is one of the first kind.
 
-use std::sync::{Arc, RwLockWriteGuard};
+mod save;
 
-use super::commit::Sum;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
 use super::edit::{DataHandle, Writes, block_of, fixed_size};
 use super::format::Format;
 use super::node::Node;
-use super::publish::{Precomputed, Saved};
-use super::write::copy;
-use super::{Error, Result, State, Vfs, locked};
-use crate::asdf::check::check_text;
+use super::{Error, Invalidation, Result, State, Vfs, locked};
 use crate::asdf::npy::Header;
 use crate::error::{Error as Library, Place};
-use crate::save::edit::{BlockEdit, Edit};
-use crate::source::{Memory, Overlay, Source, len_u64};
+use crate::source::{Joined, Memory, Overlay, Source, len_u64};
 
-/// How far a file is that was emptied.
-pub(super) enum Rewritten {
+/// The file of an array, if it is written anew: for all handles that have opened it as it was shown at one time.
+pub(super) struct Rewriting {
+    /// What was shown when the first of them opened it.
+    pub(super) opened: Arc<State>,
+    /// How many handles have emptied it. With the last of them, what is not whole is given up.
+    emptied: AtomicUsize,
+    rewritten: Mutex<Option<Rewritten>>,
+}
+
+/// A file that was emptied.
+struct Rewritten {
+    so_far: SoFar,
+    /// What becomes of it: set, if it is given up.
+    lost: Arc<OnceLock<Error>>,
+}
+
+/// How far it has been written.
+enum SoFar {
     /// So much of its NPY header, which is not whole.
     Head(Vec<u8>),
     /// Its header, if it has one, and elements.
@@ -37,7 +52,31 @@ pub(super) enum Rewritten {
     Failed(Error),
 }
 
-impl Rewritten {
+impl Rewriting {
+    /// Of a file that is as it was shown then.
+    pub(super) fn new(opened: &Arc<State>) -> Self {
+        Self {
+            opened: Arc::clone(opened),
+            emptied: AtomicUsize::new(0),
+            rewritten: Mutex::default(),
+        }
+    }
+
+    /// Whether it is being written anew.
+    pub(super) fn is_under_way(&self) -> bool {
+        locked(&self.rewritten).is_some()
+    }
+
+    /// As after a write that has failed.
+    #[cfg(test)]
+    pub(super) fn fail(&self, why: Error) {
+        if let Some(rewritten) = locked(&self.rewritten).as_mut() {
+            rewritten.so_far = SoFar::Failed(why);
+        }
+    }
+}
+
+impl SoFar {
     /// Whether nothing that a save would have to be made of has been written: the header that the array has says nothing.
     fn is_nothing(&self) -> bool {
         match self {
@@ -47,12 +86,12 @@ impl Rewritten {
         }
     }
 
-    /// Whether there are no elements.
-    fn is_empty(&self) -> bool {
+    /// Where a descriptor writes that appends.
+    fn end(&self) -> u64 {
         match self {
-            Self::Head(_) => true,
-            Self::Elements(elements) => elements.done == 0,
-            Self::Failed(_) => false,
+            Self::Head(head) => len_u64(head.len()),
+            Self::Elements(it) => len_u64(it.head.len()).saturating_add(it.done),
+            Self::Failed(_) => 0,
         }
     }
 }
@@ -105,26 +144,29 @@ impl Vfs {
         &self,
         open: &DataHandle,
         writes: &Writes,
-        offset: u64,
+        offset: Option<u64>,
         data: &[u8],
-        mapped: bool,
     ) -> Option<Result<()>> {
-        let is_mapped = |so_far: &mut Rewritten| mapped && so_far.is_empty();
-        // a map is one of the file as long as it is shown: of the array as it is, if nothing has been written
-        locked(&open.rewritten).take_if(is_mapped);
-        locked(&open.rewritten).as_ref()?;
+        if !open.rewriting.is_under_way() {
+            return None;
+        }
         self.refresh();
         if let Err(stale) = self.check_current(open.node, writes) {
             return Some(Err(stale));
         }
         let state = self.state();
-        let mut rewritten = locked(&open.rewritten);
-        let so_far = rewritten.as_mut()?;
-        let written = ArrayFile::of(&state, open)
-            .and_then(|file| self.write_elements(file, so_far, offset, data));
+        let kept = open.check_kept();
+        let mut rewritten = locked(&open.rewriting.rewritten);
+        let Rewritten { so_far, lost } = rewritten.as_mut()?;
+        let file = kept.and_then(|()| ArrayFile::of(&state, open));
+        let written = file.and_then(|file| {
+            *locked(&writes.lost) = Arc::clone(lost);
+            let offset = offset.unwrap_or_else(|| so_far.end());
+            self.write_elements(file, so_far, offset, data)
+        });
         if let Err(error @ Error::Library(Library::Io { .. } | Library::NoRoom { .. })) = &written {
             // not a refusal, after which another write may be right
-            *so_far = Rewritten::Failed(error.clone());
+            *so_far = SoFar::Failed(error.clone());
         }
         Some(written)
     }
@@ -132,19 +174,19 @@ impl Vfs {
     fn write_elements(
         &self,
         file: ArrayFile<'_>,
-        so_far: &mut Rewritten,
+        so_far: &mut SoFar,
         offset: u64,
         data: &[u8],
     ) -> Result<()> {
         let elements = match so_far {
-            Rewritten::Failed(why) => return Err(why.clone()),
-            Rewritten::Elements(elements) => elements,
-            Rewritten::Head(head) => {
+            SoFar::Failed(why) => return Err(why.clone()),
+            SoFar::Elements(elements) => elements,
+            SoFar::Head(head) => {
                 let Some((header, rest)) = collect(file, head, offset, data)? else {
                     return Ok(());
                 };
                 let head = std::mem::take(head);
-                *so_far = Rewritten::Elements(self.begin(file, head, header)?);
+                *so_far = SoFar::Elements(self.begin(file, head, header)?);
                 return put(file, so_far, 0, &rest);
             }
         };
@@ -166,18 +208,34 @@ impl Vfs {
         put(file, so_far, at, data)
     }
 
-    /// Of a file of which nothing has been written.
-    pub(super) fn nothing_of(&self, state: &State, node: Node) -> Result<Option<Rewritten>> {
-        Ok(match node {
-            Node::Array(_, Format::Npy) => Some(Rewritten::Head(Vec::new())),
-            Node::Array(..) => Some(Rewritten::Elements(Elements {
+    /// Has the file of an array written anew.
+    pub(super) fn begin_anew(
+        &self,
+        open: &DataHandle,
+        writes: &Writes,
+        state: &State,
+    ) -> Result<()> {
+        let so_far = match open.node {
+            Node::Array(_, Format::Npy) => SoFar::Head(Vec::new()),
+            node => SoFar::Elements(Elements {
                 head: Vec::new(),
                 header: None,
                 bytes: self.nothing_in_block(state, node)?,
                 done: 0,
-            })),
-            _ => None,
-        })
+            }),
+        };
+        if !writes.has_emptied.swap(true, Ordering::Relaxed) {
+            open.rewriting.emptied.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut rewritten = locked(&open.rewriting.rewritten);
+        // what another handle has written is cut off, as on any file system
+        let before = rewritten.take().map(|before| before.lost);
+        let lost = before.unwrap_or_default();
+        *rewritten = Some(Rewritten { so_far, lost });
+        drop(rewritten);
+        // the kernel forgets its pages only if it is told a size that is less
+        self.kernel.tell(Invalidation::Pages(open.node));
+        Ok(())
     }
 
     /// Nothing, in order.
@@ -208,7 +266,9 @@ impl Vfs {
         let bytes = if in_place {
             self.nothing_in_block(file.state, Node::Array(file.number, file.format))?
         } else {
-            self.nothing()
+            let bytes = self.nothing();
+            bytes.resize(header.data_len());
+            bytes
         };
         Ok(Elements {
             head,
@@ -218,22 +278,28 @@ impl Vfs {
         })
     }
 
-    /// What a handle reads of a file that it has emptied and written where the array has its elements.
+    /// What is read of a file that is written anew: what has been written, and zeros.
     pub(super) fn rewritten_source(
         &self,
         open: &DataHandle,
     ) -> Result<Option<Arc<dyn Source>>, Library> {
-        let rewritten = locked(&open.rewritten);
-        let Some(Rewritten::Elements(elements)) = &*rewritten else {
-            return Ok(None);
-        };
-        let state = self.state();
-        let file = ArrayFile::of(&state, open).ok();
-        let i = file.and_then(|file| state.array_index(file.number).ok().zip(Some(file.format)));
-        let Some((i, format)) = i.filter(|_| elements.header.is_none() && elements.done > 0) else {
-            return Ok(None);
+        let rewritten = locked(&open.rewriting.rewritten);
+        let elements = match rewritten.as_ref().map(|it| &it.so_far) {
+            None | Some(SoFar::Failed(_)) => return Ok(None),
+            Some(SoFar::Head(head)) => return Ok(Some(Arc::new(Memory::new(head.clone())))),
+            Some(SoFar::Elements(elements)) => elements,
         };
         let bytes = Arc::clone(&elements.bytes);
+        if elements.header.is_some() {
+            let head = Arc::new(Memory::new(elements.head.clone()));
+            return Ok(Some(Arc::new(Joined::new(head, bytes)?)));
+        }
+        let state = self.state();
+        let file = ArrayFile::of(&state, open).ok();
+        let known = file.and_then(|it| Some((state.array_index(it.number).ok()?, it.format)));
+        let Some((i, format)) = known else {
+            return Ok(None);
+        };
         format.over(&state.snapshot, i, bytes).map(Some)
     }
 
@@ -245,17 +311,21 @@ impl Vfs {
         self.check_current(open.node, writes)?;
         let state = self.state();
         let file = ArrayFile::of(&state, open)?;
-        let mut rewritten = locked(&open.rewritten);
-        if size == 0 && (rewritten.is_some() || self.size(&state, open.node)? != 0) {
-            *rewritten = self.nothing_of(&state, open.node)?;
-            return Ok(());
+        let under_way = open.rewriting.is_under_way();
+        if size == 0 && (under_way || self.size(&state, open.node)? != 0) {
+            return self.begin_anew(open, writes, &state);
         }
-        let Some(so_far) = rewritten.as_mut() else {
+        if !under_way {
             return self.check_size(open.node, size..=size);
+        }
+        let mut rewritten = locked(&open.rewriting.rewritten);
+        let Some(Rewritten { so_far, lost }) = rewritten.as_mut() else {
+            return Ok(());
         };
-        let Rewritten::Elements(elements) = so_far else {
+        let SoFar::Elements(elements) = so_far else {
             return Err(fixed_size());
         };
+        *locked(&writes.lost) = Arc::clone(lost);
         let full = file.full(elements.header.as_ref())?;
         if size.checked_sub(len_u64(elements.head.len())) != Some(full) {
             return Err(fixed_size());
@@ -265,169 +335,6 @@ impl Vfs {
             put(file, so_far, full.saturating_sub(1), &[0])?;
         }
         Ok(())
-    }
-
-    /// That all of a file that was emptied has been written, if anything has; whether it has.
-    fn check_whole(&self, open: &DataHandle, writes: &Writes) -> Result<bool> {
-        if locked(&open.rewritten)
-            .as_ref()
-            .is_none_or(Rewritten::is_nothing)
-        {
-            return Ok(false);
-        }
-        // the array of now may be another one than that which was being written
-        self.check_current(open.node, writes)?;
-        let state = self.state();
-        let file = ArrayFile::of(&state, open)?;
-        let (done, full) = match &*locked(&open.rewritten) {
-            Some(Rewritten::Failed(why)) => return Err(why.clone()),
-            Some(Rewritten::Head(head)) => {
-                let why = format!("{} bytes written, which is no whole NPY header", head.len());
-                return Err(refused(file, why, "write all of the file"));
-            }
-            Some(Rewritten::Elements(it)) => (it.done, file.full(it.header.as_ref())?),
-            None => return Ok(false),
-        };
-        if done >= full {
-            return Ok(true);
-        }
-        let why = format!("{done} bytes written of {full}");
-        let advice = "write all of it, or change the shape in tree.yaml first";
-        Err(refused(file, why, advice))
-    }
-
-    /// Saves a file that was emptied, once all of it is there; `None` if this one was not. What can't be saved now may be at the next sync.
-    pub(super) fn save_rewritten(&self, open: &DataHandle, writes: &Writes) -> Option<Result<()>> {
-        locked(&open.rewritten).as_ref()?;
-        match self.check_whole(open, writes) {
-            Ok(true) => Some(self.save_elements(open, writes)),
-            Ok(false) => Some(Ok(())),
-            Err(error) => Some(Err(error)),
-        }
-    }
-
-    fn save_elements(&self, open: &DataHandle, writes: &Writes) -> Result<()> {
-        let (header, bytes) = match &*locked(&open.rewritten) {
-            Some(Rewritten::Elements(it)) => (it.header.clone(), Arc::clone(&it.bytes)),
-            _ => return Ok(()),
-        };
-        let state = self.state();
-        let file = ArrayFile::of(&state, open)?;
-        match header {
-            None => self.save_in_block(open, writes, &bytes),
-            Some(header) if is_of(file, &header)? => {
-                let placed = self.placed(file, &header, bytes)?;
-                self.save_in_block(open, writes, &placed)
-            }
-            Some(header) => self.save_anew(open, writes, &header, &bytes),
-        }
-    }
-
-    /// Notes what is lost of a file that was emptied, as its handle ends: the last sync has refused it.
-    pub(super) fn note_lost_elements(&self, open: &DataHandle, writes: &Writes) {
-        match self.check_whole(open, writes) {
-            Ok(false) => {}
-            Ok(true) => self.note_loss(writes.block, &[open.node], &"it was not saved"),
-            Err(why) => self.note_loss(writes.block, &[open.node], &why),
-        }
-    }
-
-    /// Elements that came in another order than that of the array, where it has them in its block.
-    fn placed(
-        &self,
-        file: ArrayFile<'_>,
-        header: &Header,
-        elements: Arc<Overlay>,
-    ) -> Result<Arc<Overlay>> {
-        let placed = self.nothing_in_block(file.state, Node::Array(file.number, file.format))?;
-        let elements = file.state.snapshot.in_c_order(header, elements)?;
-        copy(&*elements, |at, piece| {
-            super::elements::put(file.state, file.number, Format::Bin, &placed, at, piece)
-        })?;
-        Ok(placed)
-    }
-
-    /// Saves elements that lie where the array has them in its block, with what others have written into that.
-    fn save_in_block(&self, open: &DataHandle, writes: &Writes, bytes: &Overlay) -> Result<()> {
-        self.alone(writes.block, |draft, saved| {
-            if locked(&open.rewritten).is_none() {
-                // by another thread, meanwhile
-                return Ok(());
-            }
-            self.check_current(open.node, writes)?;
-            if draft.overlay.len() < bytes.len() {
-                return Err(Error::Busy("its block is being made shorter"));
-            }
-            *locked(&writes.lost) = Arc::clone(&draft.lost);
-            if let Err(error) = draft.overlay.take(bytes) {
-                // some of them may be in the draft, and what others wrote is not to be saved with that
-                let error = error.into();
-                self.end_draft(draft, saved, Some(&error));
-                return Err(error);
-            }
-            *locked(&open.rewritten) = None;
-            draft.touch(open.node);
-            self.save_held(draft, saved)
-        })
-    }
-
-    /// Makes an array another one, with the whole of its block.
-    fn save_anew(
-        &self,
-        open: &DataHandle,
-        writes: &Writes,
-        header: &Header,
-        elements: &Arc<Overlay>,
-    ) -> Result<()> {
-        // with the draft of the block in hand no other is begun, on bytes that this replaces
-        self.alone(writes.block, |draft, saved| {
-            if draft.is_touched() {
-                return Err(Error::Busy("its block is being edited"));
-            }
-            let done = self.commit_anew(open, writes, header, elements, saved)?;
-            *locked(&open.rewritten) = None;
-            locked(&self.edits.news).saved(draft.block, &[open.node]);
-            self.end_draft(draft, saved, None);
-            done.finished()
-        })
-    }
-
-    /// Saves the text that declares an array anew, and its block.
-    fn commit_anew(
-        &self,
-        open: &DataHandle,
-        target: &Writes,
-        header: &Header,
-        elements: &Arc<Overlay>,
-        _saved: &RwLockWriteGuard<'_, bool>,
-    ) -> Result<Saved<'_>> {
-        let (mut writer, state) = self.begin_save()?;
-        self.check_current(open.node, target)?;
-        let (n, Node::Array(number, _)) = (target.block, open.node) else {
-            return Err(Error::NotFound);
-        };
-        let i = state.array_index(number)?;
-        let path = state.array(number)?.path();
-        let text = Arc::new(state.snapshot.redeclared(i, header)?);
-        let decoded = state.snapshot.in_c_order(header, elements.clone())?;
-        self.check_room_for(n, decoded.len())?;
-        self.let_go_of_tree();
-        let state = self.state();
-        let resized = Some((n, decoded.len()));
-        let checked = check_text(&state.snapshot, &text, self.options.validate, resized)?;
-        let sum = Sum::of_new(&state.snapshot, n, &*decoded)?;
-        let stored = self.stored_anew(&state, n, decoded, &sum)?;
-        let edit = Edit {
-            text: Some(Arc::clone(&text)),
-            blocks: vec![BlockEdit::Replace { n, stored }],
-        };
-        let what = format!("array {path} and its block {n} saved");
-        let saved = self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?;
-        if let Some(tree) = locked(&self.texts).reloaded(text) {
-            self.tell_tree(tree);
-        }
-        drop(self.announce_block(&state, n));
-        Ok(saved)
     }
 }
 
@@ -471,8 +378,8 @@ fn is_of(file: ArrayFile<'_>, header: &Header) -> Result<bool> {
 }
 
 /// Puts elements where they go, from byte `at` of them on.
-fn put(file: ArrayFile<'_>, so_far: &mut Rewritten, at: u64, data: &[u8]) -> Result<()> {
-    let Rewritten::Elements(elements) = so_far else {
+fn put(file: ArrayFile<'_>, so_far: &mut SoFar, at: u64, data: &[u8]) -> Result<()> {
+    let SoFar::Elements(elements) = so_far else {
         return Ok(());
     };
     let ArrayFile {
@@ -486,7 +393,7 @@ fn put(file: ArrayFile<'_>, so_far: &mut Rewritten, at: u64, data: &[u8]) -> Res
             Some(_) => Error::NotPermitted("more bytes than the NPY header says"),
             None => fixed_size(),
         };
-        *so_far = Rewritten::Failed(why.clone());
+        *so_far = SoFar::Failed(why.clone());
         return Err(why);
     }
     let bytes = &elements.bytes;

@@ -72,6 +72,15 @@ impl State {
         }
     }
 
+    /// Whether a file shows the same as in a state before, as long as its block does.
+    pub(super) fn has_file_of(&self, before: &Self, file: Node) -> bool {
+        let Node::Array(number, _) = file else {
+            return before.epoch == self.epoch;
+        };
+        let arrays = before.array_data(number).zip(self.array_data(number));
+        before.epoch == self.epoch && arrays.is_some_and(|(before, now)| before.shows_the_same(now))
+    }
+
     /// Numbers names under `arrays/` from behind `base` on; those up to `known` were given before for the same names.
     pub(super) fn number_behind(&self, base: u32, known: u32) {
         locked(&self.numbers).begin_behind(base, known);

@@ -270,7 +270,7 @@ impl Vfs {
             Open::Text(text) => locked(&self.texts).write(*text, offset, data, mapped)?,
             Open::Beside(file) => file.write(offset, data)?,
             Open::Data(open) if mapped => {
-                let done = self.write_data(open, Some(offset), data, true);
+                let done = self.write_data(open, Some(offset), data);
                 // no call tells the process that has stored in the map
                 if let (Err(why), Some(writes)) = (&done, &open.writes) {
                     self.note_loss(writes.block, &[open.node], why);
@@ -278,7 +278,7 @@ impl Vfs {
                 done?;
             }
             Open::Data(open) => {
-                let done = self.write_data(open, open.place(offset), data, false);
+                let done = self.write_data(open, open.place(offset), data);
                 self.noted(open.node, done)?;
             }
             Open::Fixed(_) => return Err(Error::ReadOnly("info/ describes the mount")),

@@ -120,19 +120,14 @@ fn nothing_is_read_of_a_file_that_is_changed_while_a_save_encodes() {
 #[test]
 fn data_that_another_program_writes_beside_a_save_are_shown() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let path = dir.path().join("a.asdf");
-    let writer = vfs.saver.writer().unwrap();
-    let is_shown_anew = |before: BeforeWriting<'_>| {
-        let state = vfs.state();
-        vfs.show_data_of_others(&before, &writer);
-        !Arc::ptr_eq(&state, &vfs.state())
-    };
-    assert!(!is_shown_anew(vfs.before_writing()));
-    let mut long = vfs.before_writing();
-    long.since = long.since.checked_sub(UNSEEN).unwrap();
-    assert!(is_shown_anew(long));
-    overwrite(&path, b"#ASDF", 1000);
-    assert!(is_shown_anew(vfs.before_writing()));
+    assert!(!vfs.before_writing(true).hides_data());
+    for (writes_data, hides) in [(true, true), (false, false)] {
+        let mut long = vfs.before_writing(writes_data);
+        long.since = long.since.checked_sub(2 * UNSEEN).unwrap();
+        assert_eq!(long.hides_data(), hides);
+    }
+    overwrite(&dir.path().join("a.asdf"), b"#ASDF", 1000);
+    assert!(vfs.before_writing(false).hides_data());
 }
 
 /// The file system of a file with this tree, over a block of three bytes.

@@ -1,0 +1,234 @@
+//! Saving what is whole, and giving up what is not.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLockWriteGuard};
+
+use super::super::block_edits::BlockDraft;
+use super::super::commit::Sum;
+use super::super::edit::{DataHandle, Writes, fixed_size};
+use super::super::format::Format;
+use super::super::node::Node;
+use super::super::publish::{Precomputed, Saved};
+use super::super::write::copy;
+use super::super::{Error, Result, Vfs, elements, locked};
+use super::{ArrayFile, Elements, Rewritten, SoFar, is_of, refused};
+use crate::asdf::check::check_text;
+use crate::asdf::npy::Header;
+use crate::save::edit::{BlockEdit, Edit};
+use crate::source::{Overlay, Source};
+
+impl Vfs {
+    /// That all of a file that was emptied has been written, if anything has; whether it has.
+    fn check_whole(&self, open: &DataHandle, writes: &Writes) -> Result<bool> {
+        let is_nothing = |it: &Rewritten| it.so_far.is_nothing();
+        let nothing = locked(&open.rewriting.rewritten)
+            .as_ref()
+            .is_none_or(is_nothing);
+        if nothing {
+            return Ok(false);
+        }
+        // the array of now may be another one than that which was being written
+        self.check_current(open.node, writes)?;
+        let state = self.state();
+        let file = ArrayFile::of(&state, open)?;
+        let (done, full) = match locked(&open.rewriting.rewritten)
+            .as_ref()
+            .map(|it| &it.so_far)
+        {
+            Some(SoFar::Failed(why)) => return Err(why.clone()),
+            Some(SoFar::Head(head)) => {
+                let why = format!("{} bytes written, which is no whole NPY header", head.len());
+                return Err(refused(file, why, "write all of the file"));
+            }
+            Some(SoFar::Elements(it)) => (it.done, file.full(it.header.as_ref())?),
+            None => return Ok(false),
+        };
+        if done >= full {
+            return Ok(true);
+        }
+        let why = format!("{done} bytes written of {full}");
+        let advice = "write all of it, or change the shape in tree.yaml first";
+        Err(refused(file, why, advice))
+    }
+
+    /// Saves a file that was emptied, once all of it is there; `None` if this one was not, or not through this handle, through which
+    /// nothing was written since. What can't be saved now may be at the next sync.
+    pub(in crate::vfs) fn save_rewritten(
+        &self,
+        open: &DataHandle,
+        writes: &Writes,
+    ) -> Option<Result<()>> {
+        let has_part = |it: &Rewritten| {
+            writes.has_emptied.load(Ordering::Relaxed)
+                || Arc::ptr_eq(&it.lost, &locked(&writes.lost))
+        };
+        if !locked(&open.rewriting.rewritten)
+            .as_ref()
+            .is_some_and(has_part)
+        {
+            return None;
+        }
+        match self.check_whole(open, writes) {
+            Ok(true) => Some(self.save_elements(open, writes)),
+            Ok(false) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Saves what is whole. A thread that writes meanwhile waits for the draft, and then writes as into any file; if nothing is saved,
+    /// what there is may still be.
+    fn save_elements(&self, open: &DataHandle, writes: &Writes) -> Result<()> {
+        // with the draft of the block in hand no other is begun, on bytes that this replaces
+        self.alone(writes.block, |draft, saved| {
+            let rewritten = &open.rewriting.rewritten;
+            let Some(taken) = locked(rewritten).take() else {
+                // another thread has put it into the draft, and perhaps could not save that
+                let is_in = draft.is_written_through(open.node);
+                return if is_in {
+                    self.save_held(draft, saved)
+                } else {
+                    Ok(())
+                };
+            };
+            let current = self.check_current(open.node, writes);
+            let done = current.and_then(|()| match &taken.so_far {
+                SoFar::Elements(whole) => {
+                    self.save_held_elements(open, writes, whole, (draft, saved))
+                }
+                SoFar::Head(_) | SoFar::Failed(_) => Err(fixed_size()),
+            });
+            if done.is_err() && !**saved && !draft.is_written_through(open.node) {
+                locked(rewritten).get_or_insert(taken);
+            }
+            done
+        })
+    }
+
+    fn save_held_elements(
+        &self,
+        open: &DataHandle,
+        writes: &Writes,
+        elements: &Elements,
+        (draft, saved): (&Arc<BlockDraft>, &mut RwLockWriteGuard<'_, bool>),
+    ) -> Result<()> {
+        let state = self.state();
+        let file = ArrayFile::of(&state, open)?;
+        match &elements.header {
+            None => self.save_in_block(open, writes, &elements.bytes, (draft, saved)),
+            Some(header) if is_of(file, header)? => {
+                let placed = self.placed(file, header, Arc::clone(&elements.bytes))?;
+                self.save_in_block(open, writes, &placed, (draft, saved))
+            }
+            Some(_) if draft.is_touched() => Err(Error::Busy("its block is being edited")),
+            // makes the array another one, with the whole of its block
+            Some(header) => {
+                let done = self.commit_anew(open, writes, header, &elements.bytes, saved)?;
+                locked(&self.edits.news).saved(draft.block, &[open.node]);
+                self.end_draft(draft, saved, None);
+                done.finished()
+            }
+        }
+    }
+
+    /// The end of a handle. That of the last one which has emptied the file gives up what is not whole.
+    pub(in crate::vfs) fn end_rewriting(&self, open: &DataHandle, writes: &Writes) {
+        let last = || open.rewriting.emptied.fetch_sub(1, Ordering::AcqRel) == 1;
+        if !writes.has_emptied.load(Ordering::Relaxed) || !last() || !open.rewriting.is_under_way()
+        {
+            return;
+        }
+        // what maps of the file hold is a part of it
+        self.take_in_maps(open.node);
+        let why = match self.check_whole(open, writes) {
+            Ok(false) => None,
+            Ok(true) => Some(Error::NotPermitted("it could not be saved")),
+            Err(why) => Some(why),
+        };
+        let given_up = locked(&open.rewriting.rewritten).take();
+        if let Some((given_up, why)) = given_up.zip(why) {
+            self.note_loss(writes.block, &[open.node], &why);
+            let _ = given_up.lost.set(why);
+        }
+    }
+
+    /// Elements that came in another order than that of the array, where it has them in its block.
+    fn placed(
+        &self,
+        file: ArrayFile<'_>,
+        header: &Header,
+        elements: Arc<Overlay>,
+    ) -> Result<Arc<Overlay>> {
+        let placed = self.nothing_in_block(file.state, Node::Array(file.number, file.format))?;
+        let elements = file.state.snapshot.in_c_order(header, elements)?;
+        copy(&*elements, |at, piece| {
+            elements::put(file.state, file.number, Format::Bin, &placed, at, piece)
+        })?;
+        Ok(placed)
+    }
+
+    /// Saves elements that lie where the array has them in its block, with what others have written into that. If that fails, and no
+    /// other has, they are not left in the draft.
+    fn save_in_block(
+        &self,
+        open: &DataHandle,
+        writes: &Writes,
+        bytes: &Overlay,
+        (draft, saved): (&Arc<BlockDraft>, &mut RwLockWriteGuard<'_, bool>),
+    ) -> Result<()> {
+        if draft.overlay.len() < bytes.len() {
+            return Err(Error::Busy("its block is being made shorter"));
+        }
+        let lone = !draft.is_touched() && draft.overlay.keeps_length();
+        draft.overlay.take(bytes)?;
+        draft.touch(open.node);
+        let done = self.save_held(draft, saved);
+        if done.is_err() && !**saved && lone {
+            bytes.take(&draft.overlay)?;
+            let announced = self.announce_block(&self.state(), draft.block);
+            draft.forget();
+            self.edits.changed();
+            drop(announced);
+        } else {
+            *locked(&writes.lost) = Arc::clone(&draft.lost);
+        }
+        done
+    }
+
+    /// Saves the text that declares an array anew, and its block.
+    fn commit_anew(
+        &self,
+        open: &DataHandle,
+        target: &Writes,
+        header: &Header,
+        elements: &Arc<Overlay>,
+        _saved: &RwLockWriteGuard<'_, bool>,
+    ) -> Result<Saved<'_>> {
+        let (mut writer, state) = self.begin_save()?;
+        self.check_current(open.node, target)?;
+        let (n, Node::Array(number, _)) = (target.block, open.node) else {
+            return Err(Error::NotFound);
+        };
+        let i = state.array_index(number)?;
+        let path = state.array(number)?.path();
+        let text = Arc::new(state.snapshot.redeclared(i, header)?);
+        let decoded = state.snapshot.in_c_order(header, elements.clone())?;
+        self.check_room_for(n, decoded.len())?;
+        self.let_go_of_tree();
+        let state = self.state();
+        let resized = Some((n, decoded.len()));
+        let checked = check_text(&state.snapshot, &text, self.options.validate, resized)?;
+        let sum = Sum::of_new(&state.snapshot, n, &*decoded)?;
+        let stored = self.stored_anew(&state, n, decoded, &sum)?;
+        let edit = Edit {
+            text: Some(Arc::clone(&text)),
+            blocks: vec![BlockEdit::Replace { n, stored }],
+        };
+        let what = format!("array {path} and its block {n} saved");
+        let saved = self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?;
+        if let Some(tree) = locked(&self.texts).reloaded(text) {
+            self.tell_tree(tree);
+        }
+        drop(self.announce_block(&state, n));
+        Ok(saved)
+    }
+}
