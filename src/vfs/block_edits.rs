@@ -323,6 +323,12 @@ impl BlockEdits {
         new
     }
 
+    /// Whether the file of an array is being written anew.
+    pub(super) fn is_rewritten(&self, file: Node) -> bool {
+        let known = locked(&self.rewriting).get(&file).and_then(Weak::upgrade);
+        known.is_some_and(|known| known.is_under_way())
+    }
+
     /// Whether a handle has a block open for writing.
     pub(super) fn is_open(&self, block: usize) -> bool {
         let slots = locked(&self.by_block);

@@ -9,7 +9,7 @@ use super::node::Node;
 use super::process::process;
 use super::texts::{Number, TREE_NAME, Texts};
 use super::write::{check_root_name, copy};
-use super::{Access, Attr, Error, Invalidation, Rename, Result, Vfs, locked};
+use super::{Access, Attr, Error, Invalidation, Open, Rename, Result, Vfs, locked};
 use crate::source::{Memory, Source};
 
 impl Vfs {
@@ -184,11 +184,8 @@ impl Vfs {
         let block = block_of(&self.state(), node);
         if let Some(block) = block {
             self.check_room_for(block, bytes.len())?;
-            if self
-                .edits
-                .get(block)
-                .is_some_and(|draft| draft.is_touched())
-            {
+            let draft = self.edits.get(block);
+            if draft.is_some_and(|draft| draft.is_touched()) || self.edits.is_rewritten(node) {
                 return Err(Error::Busy("its block is being edited"));
             }
         }
@@ -206,6 +203,10 @@ impl Vfs {
             })
             .and_then(|()| self.fsync(&handle)),
         };
+        if let (Err(_), Open::Data(open)) = (&replaced, &handle.open) {
+            // nothing is lost with it: the file that was to be renamed keeps its bytes and its name
+            open.rewriting.forget();
+        }
         self.release(&handle);
         replaced
     }

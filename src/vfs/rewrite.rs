@@ -67,6 +67,11 @@ impl Rewriting {
         locked(&self.rewritten).is_some()
     }
 
+    /// Has the file be as it was.
+    pub(super) fn forget(&self) {
+        *locked(&self.rewritten) = None;
+    }
+
     /// As after a write that has failed.
     #[cfg(test)]
     pub(super) fn fail(&self, why: Error) {

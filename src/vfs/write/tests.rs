@@ -391,3 +391,28 @@ fn a_text_that_is_no_longer_that_of_the_file_is_not_said_to_be_saved() {
         vfs.release(&handle);
     }
 }
+
+/// Of a rename that was refused it was said that an edit was lost, though the file that was to be renamed is there.
+#[test]
+fn nothing_is_lost_by_a_rename_that_is_refused() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let caller = Caller { uid: 0, gid: 0 };
+    let made = vfs.create(Node::Blocks, ".0.bin.tmp".as_ref(), 0o644, caller, WRITE);
+    let handle = made.unwrap().1.handle;
+    vfs.write(&handle, 0, b"123", false).unwrap();
+    vfs.release(&handle);
+    let path = dir.path().join("a.asdf");
+    let elsewhere = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let rename = || {
+        let names = [".0.bin.tmp", "0.bin"].map(|name| (Node::Blocks, name.as_ref()));
+        vfs.rename(names[0], names[1], Rename::Replace, 0)
+    };
+    rename().unwrap_err();
+    assert!(vfs.unsaved().is_empty());
+    drop(elsewhere);
+    let block = vfs.open(Node::Block(0), Access::default()).unwrap().handle;
+    assert_eq!(read(&vfs, &block), b"abc");
+    rename().unwrap();
+    assert_eq!(read(&vfs, &block), b"123");
+    vfs.release(&block);
+}
