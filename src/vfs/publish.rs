@@ -110,21 +110,21 @@ impl Vfs {
             replaced,
             text,
         );
+        let stat = snapshot.stat().ok();
+        let anew = before.hides_data().then(|| snapshot.with_data_anew(file));
+        let anew = anew.and_then(Result::ok);
+        let all = anew.is_some();
+        let snapshot = anew.unwrap_or(snapshot);
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
-        let stat = snapshot.stat().ok();
-        match before.hides_data().then(|| snapshot.with_data_anew(file)) {
-            Some(Ok(snapshot)) => {
-                let all = |old: &State, new: &State| {
-                    let mut changes = changes(old, new);
-                    changes.extend(everything(old, new));
-                    changes
-                };
-                self.show(old.next(Arc::new(snapshot), stat), all);
-                self.edits.rebase(&self.state().snapshot);
-            }
-            _ => self.show(old.next(Arc::new(snapshot), stat), changes),
+        self.show(old.next(Arc::new(snapshot), stat), |old, new| {
+            let mut changes = changes(old, new);
+            changes.extend(all.then(|| everything(old, new)).into_iter().flatten());
+            changes
+        });
+        if all {
+            self.edits.rebase(&self.state().snapshot);
         }
         let what = format!("{what} {how}, {} bytes written", committed.written);
         let what = match &unfinished {

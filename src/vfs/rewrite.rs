@@ -81,6 +81,13 @@ impl Rewriting {
     }
 }
 
+impl Rewritten {
+    /// Whether a handle has written some of it.
+    fn is_by(&self, writes: &Writes) -> bool {
+        Arc::ptr_eq(&self.lost, &locked(&writes.lost))
+    }
+}
+
 impl SoFar {
     /// Whether nothing that a save would have to be made of has been written: the header that the array has says nothing.
     fn is_nothing(&self) -> bool {
@@ -233,9 +240,21 @@ impl Vfs {
             open.rewriting.emptied.fetch_add(1, Ordering::Relaxed);
         }
         let mut rewritten = locked(&open.rewriting.rewritten);
-        // what another handle has written is cut off, as on any file system
-        let before = rewritten.take().map(|before| before.lost);
-        let lost = before.unwrap_or_default();
+        let lost = match rewritten.take() {
+            // cut off, as on any file system: who wrote it is told, and writes no more to what is another file now
+            Some(before) if !before.so_far.is_nothing() && !before.is_by(writes) => {
+                let why =
+                    "it has been emptied through another descriptor; open it again to write to it";
+                let _ = before.lost.set(
+                    Library::Stale {
+                        why: why.to_owned(),
+                    }
+                    .into(),
+                );
+                Arc::default()
+            }
+            before => before.map(|before| before.lost).unwrap_or_default(),
+        };
         *rewritten = Some(Rewritten { so_far, lost });
         drop(rewritten);
         // the kernel forgets its pages only if it is told a size that is less

@@ -58,10 +58,8 @@ impl Vfs {
         open: &DataHandle,
         writes: &Writes,
     ) -> Option<Result<()>> {
-        let has_part = |it: &Rewritten| {
-            writes.has_emptied.load(Ordering::Relaxed)
-                || Arc::ptr_eq(&it.lost, &locked(&writes.lost))
-        };
+        let has_part =
+            |it: &Rewritten| writes.has_emptied.load(Ordering::Relaxed) || it.is_by(writes);
         if !locked(&open.rewriting.rewritten)
             .as_ref()
             .is_some_and(has_part)
