@@ -41,11 +41,12 @@
 //! | `Rewriting::rewritten`, `DataHandle::source` | how far the file of an array is written anew; the source that a handle reads |
 //! | `Made::kept` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it |
 //! | `BlockEdits::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments |
+//! | `BlockEdits::rewriting` | the files of arrays that handles have open, to find the part that is written of one anew |
 //! | `Vfs::texts` | names and files of the root, the drafts of their handles, the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files something was written into a draft, and why it was refused |
-//! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `BlockEdits::rewriting`, `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
 //! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most |
 //!
 //! Threads of a mount:
