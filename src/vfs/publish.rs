@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::{Arc, RwLockWriteGuard};
 
-use log::info;
+use log::{info, warn};
 
 use super::node::Node;
 use super::refresh::{BeforeWriting, everything};
@@ -112,7 +112,8 @@ impl Vfs {
         );
         let stat = snapshot.stat().ok();
         let anew = before.hides_data().then(|| snapshot.with_data_anew(file));
-        let anew = anew.and_then(Result::ok);
+        let told = |error: &Library| warn!("{}: {error}", self.saver.path.display());
+        let anew = anew.and_then(|anew| anew.inspect_err(told).ok());
         let all = anew.is_some();
         let snapshot = anew.unwrap_or(snapshot);
         if let Some((n, state)) = sum {

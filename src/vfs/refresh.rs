@@ -230,7 +230,12 @@ impl Vfs {
                 self.show(new, |old, new| everything(old, new).collect());
                 self.edits.rebase(&self.state().snapshot);
             }
-            _ => self.take_times(old, Some(stat)),
+            Some(Err(error)) => {
+                // looked at once more
+                warn!("{}: {error}", self.saver.path.display());
+                self.take_times(old, None);
+            }
+            None => self.take_times(old, Some(stat)),
         }
     }
 

@@ -31,24 +31,18 @@ impl Vfs {
         self.check_current(open.node, writes)?;
         let state = self.state();
         let file = ArrayFile::of(&state, open)?;
-        let (done, full) = match locked(&open.rewriting.rewritten)
+        match locked(&open.rewriting.rewritten)
             .as_ref()
             .map(|it| &it.so_far)
         {
-            Some(SoFar::Failed(why)) => return Err(why.clone()),
+            Some(SoFar::Failed(why)) => Err(why.clone()),
             Some(SoFar::Head(head)) => {
                 let why = format!("{} bytes written, which is no whole NPY header", head.len());
-                return Err(refused(file, why, "write all of the file"));
+                Err(refused(file, why, "write all of the file"))
             }
-            Some(SoFar::Elements(it)) => (it.done, file.full(it.header.as_ref())?),
-            None => return Ok(false),
-        };
-        if done >= full {
-            return Ok(true);
+            Some(SoFar::Elements(elements)) => check_done(file, elements).map(|()| true),
+            None => Ok(false),
         }
-        let why = format!("{done} bytes written of {full}");
-        let advice = "write all of it, or change the shape in tree.yaml first";
-        Err(refused(file, why, advice))
     }
 
     /// Saves a file that was emptied, once all of it is there; `None` if this one was not, or not through this handle, through which
@@ -60,11 +54,16 @@ impl Vfs {
     ) -> Option<Result<()>> {
         let has_part =
             |it: &Rewritten| writes.has_emptied.load(Ordering::Relaxed) || it.is_by(writes);
-        if !locked(&open.rewriting.rewritten)
-            .as_ref()
-            .is_some_and(has_part)
-        {
-            return None;
+        let part = locked(&open.rewriting.rewritten).as_ref().map(has_part);
+        match part {
+            Some(true) => {}
+            Some(false) => return None,
+            None => {
+                // another thread may be saving what was written through this handle, and fail
+                let emptied = writes.has_emptied.load(Ordering::Relaxed);
+                let may_save = emptied && self.edits.get(writes.block).is_some();
+                return may_save.then(|| self.save_elements(open, writes));
+            }
         }
         match self.check_whole(open, writes) {
             Ok(true) => Some(self.save_elements(open, writes)),
@@ -111,6 +110,8 @@ impl Vfs {
     ) -> Result<()> {
         let state = self.state();
         let file = ArrayFile::of(&state, open)?;
+        // it may have been emptied once more since it was whole
+        check_done(file, elements)?;
         match &elements.header {
             None => self.save_in_block(open, writes, &elements.bytes, (draft, saved)),
             Some(header) if is_of(file, header)? => {
@@ -229,4 +230,15 @@ impl Vfs {
         drop(self.announce_block(&state, n));
         Ok(saved)
     }
+}
+
+/// That all elements are there.
+fn check_done(file: ArrayFile<'_>, elements: &Elements) -> Result<()> {
+    let (done, full) = (elements.done, file.full(elements.header.as_ref())?);
+    if done >= full {
+        return Ok(());
+    }
+    let why = format!("{done} bytes written of {full}");
+    let advice = "write all of it, or change the shape in tree.yaml first";
+    Err(refused(file, why, advice))
 }
