@@ -92,7 +92,7 @@ struct Args {
     /// Stay in the foreground and log each request
     #[arg(short, long)]
     debug: bool,
-    /// Say nothing but errors; with --check: only of files that are not in order
+    /// Say nothing but errors; --check, --list: only what is not in order
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
     /// Log more
@@ -202,12 +202,13 @@ impl Args {
     fn idle_flag(&self, action: Action<'_>) -> Option<&'static str> {
         let mounts = matches!(action, Action::Mount);
         let checks = matches!(action, Action::Check);
-        let looks = checks || matches!(action, Action::List | Action::Tree);
+        let lists = matches!(action, Action::List);
+        let looks = checks || lists || matches!(action, Action::Tree);
         let flags = [
             ("--read-only", self.read_only, mounts),
             ("--foreground", self.foreground, mounts),
             ("--debug", self.debug, mounts),
-            ("--quiet", self.quiet, mounts || checks),
+            ("--quiet", self.quiet, mounts || checks || lists),
             ("--verbose", self.verbose, mounts),
             ("--pid-file", self.pid_file.is_some(), mounts),
             ("--log-file", self.log_file.is_some(), mounts),
@@ -304,7 +305,14 @@ fn perform(args: &Args, options: Options, arguments: &[OsString]) -> Result<Exit
         (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
             preview::write(out, file, path.first(), &options, args.size)
         }
-        (Action::List, files) => report::list(files, &options, args.json, args.stats),
+        (Action::List, files) => {
+            let how = report::ListOptions {
+                quiet: args.quiet,
+                json: args.json,
+                stats: args.stats,
+            };
+            report::list(files, &options, how)
+        }
         (Action::Explode(file), [directory]) if file.is_file() && !directory.is_file() => {
             let (file, directory) = (file.display(), directory.display());
             let why = format!("{file}: a file; did you mean --explode {directory} {file}?");

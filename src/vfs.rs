@@ -371,7 +371,12 @@ impl Vfs {
             | Node::StatsTsv => {
                 // what is read anew for each handle is not kept for others
                 direct = node == Node::StatsTsv;
-                let open = Open::Data(self.open_data(&state, node, access)?);
+                let opened = self.open_data(&state, node, access);
+                let open = Open::Data(if access.write {
+                    self.noted(node, opened)?
+                } else {
+                    opened?
+                });
                 // no notice comes of changes of other files
                 keep_cache = !access.truncate
                     && !edit::is_elsewhere(&state, node)

@@ -1,6 +1,6 @@
 //! What a file is that is no ASDF file, as far as its first bytes tell, and what to do with it.
 
-/// First bytes, what begins with them, and what reads it.
+/// First bytes, what begins with them, and what reads it. FILE stands for the name of the file.
 const SIGNATURES: &[(&[u8], &str)] = &[
     (b"\x1f\x8b", "a gzip-compressed one: gunzip -k FILE first"),
     (b"BZh", "a bzip2-compressed one: bunzip2 -k FILE first"),

@@ -154,6 +154,11 @@ pub(super) fn error_of(path: &Path, error: &Error) -> String {
             ErrorKind::NotFound => "no such file".to_owned(),
             _ => cause.to_string(),
         },
+        // the library calls the file FILE where it says what to do with it
+        Error::Corrupt { .. } => {
+            let named = format!(" {} ", path.display());
+            error.to_string().replace(" FILE ", &named)
+        }
         _ => error.to_string(),
     }
 }

@@ -73,13 +73,22 @@ pub(super) fn open(
     Ok((full, opened, reading))
 }
 
-/// Lists each file, those of directories too, for people or with `json` as one object a line. The status is that of the last
-/// that can't be read.
+/// What a list is to have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ListOptions {
+    /// Nothing of files that are in order, and of others only what is not.
+    pub(super) quiet: bool,
+    /// An object for each file.
+    pub(super) json: bool,
+    /// Statistics of each array.
+    pub(super) stats: bool,
+}
+
+/// Lists each file, those of directories too. The status is that of the last that can't be read.
 pub(super) fn list(
     paths: &[PathBuf],
     options: &Options,
-    json: bool,
-    with_stats: bool,
+    how: ListOptions,
 ) -> Result<Exit, Failure> {
     let files = files::all(paths, &options.matching);
     let mut status = Exit::Ok;
@@ -101,23 +110,30 @@ pub(super) fn list(
         let Ok(path) = file else { continue };
         blocks = blocks.saturating_add(looked.snapshot.layout().blocks.len());
         arrays = arrays.saturating_add(looked.snapshot.arrays().len());
-        let numbers = if with_stats {
+        if how.quiet && is_in_order(&looked.snapshot) {
+            continue;
+        }
+        let numbers = if how.stats {
             looked.snapshot.all_stats()
         } else {
             Vec::new()
         };
-        if json {
+        if how.json {
             json::print(path, &looked.snapshot, &numbers)?;
             continue;
         }
         if files.len() > 1 {
-            let gap = if n > 0 { "\n" } else { "" };
+            let gap = if n > 0 && !how.quiet { "\n" } else { "" };
             let name = path.display().to_string();
             say_bytes(format!("{gap}{}:\n", printable(&name)).as_bytes())?;
         }
-        list_file(&looked.snapshot, &numbers)?;
+        if how.quiet {
+            list_problems(&looked.snapshot)?;
+        } else {
+            list_file(&looked.snapshot, &numbers)?;
+        }
     }
-    if files.len() > 1 && !json {
+    if files.len() > 1 && !how.json && !how.quiet {
         let count = files.len();
         let line =
             format!("\n{count} files: {blocks} blocks, {arrays} arrays, {unread} not read\n");
@@ -143,6 +159,34 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
     let _ = asdf::json::write(tree, &mut line);
     say_bytes(&line)?;
     Ok(Exit::Ok)
+}
+
+/// Whether all of a file can be shown.
+fn is_in_order(snapshot: &Snapshot) -> bool {
+    snapshot.layout().findings.is_empty()
+        && !matches!(snapshot.tree(), Some(Err(_)))
+        && snapshot
+            .arrays()
+            .iter()
+            .all(|array| array.problem().is_none())
+}
+
+/// Prints what of a file can't be shown or is odd, one a line.
+fn list_problems(snapshot: &Snapshot) -> Result<(), Failure> {
+    let findings = snapshot.layout().findings.iter();
+    let findings = findings.map(|finding| finding.error.to_string());
+    let tree = match snapshot.tree() {
+        Some(Err(error)) => Some(format!("tree.yaml: {error}")),
+        _ => None,
+    };
+    let arrays = snapshot.arrays().iter().filter_map(|array| {
+        let error = array.problem()?;
+        Some(format!("arrays/{}: {error}", array.file_path()))
+    });
+    for line in findings.chain(tree).chain(arrays) {
+        say_bytes(format!("{}\n", printable(&line)).as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Prints the files of a mount with their sizes, one a line.

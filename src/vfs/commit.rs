@@ -91,6 +91,7 @@ impl Vfs {
             } else {
                 self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?
             };
+            locked(&self.edits.news).tree_saved();
         }
         let another = !written.put_back.is_empty() || locked(&self.texts).shows_another(unsaved);
         let pages = another.then_some(Invalidation::Pages(Node::Text(unsaved.number)));

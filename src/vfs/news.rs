@@ -17,10 +17,10 @@ pub(super) struct News {
 #[derive(Debug, Default)]
 struct Lines(VecDeque<Line>);
 
-/// What is said of a block.
+/// What is said of a block, or of an array that lies in none.
 #[derive(Debug)]
 struct Line {
-    block: usize,
+    block: Option<usize>,
     /// The files through which it was written, if it was.
     files: Vec<Node>,
     text: String,
@@ -38,7 +38,7 @@ impl Lines {
         }
     }
 
-    fn forget(&mut self, block: usize) {
+    fn forget(&mut self, block: Option<usize>) {
         self.0.retain(|said| said.block != block);
     }
 
@@ -73,19 +73,21 @@ impl News {
 
     /// Notes that what was written into a block through these files could not be saved and is gone.
     pub(super) fn give_up(&mut self, block: usize, files: &[Node], text: String) {
-        self.refusals.forget(block);
+        self.refusals.forget(Some(block));
         self.given_up.add(Line {
-            block,
+            block: Some(block),
             files: files.to_vec(),
             text,
         });
     }
 
-    /// Notes that a change of a block was refused: the process that tried knows that, but not why.
-    pub(super) fn refuse(&mut self, block: usize, text: String) {
+    /// Notes that a change of a block was refused, or of an array that lies in none: the process that tried knows that, but not why.
+    pub(super) fn refuse(&mut self, block: Option<usize>, text: String) {
         // what was given up for the same reason says more
         if !self.given_up.texts().any(|said| said.starts_with(&text)) {
-            self.refusals.forget(block);
+            if block.is_some() {
+                self.refusals.forget(block);
+            }
             self.refusals.add(Line {
                 block,
                 files: Vec::new(),
@@ -99,18 +101,23 @@ impl News {
     pub(super) fn saved(&mut self, block: usize, files: &[Node]) {
         let again = |said: &Line| said.files.iter().all(|file| files.contains(file));
         let lines = &mut self.given_up.0;
-        lines.retain(|said| said.block != block || !again(said));
-        self.refusals.forget(block);
+        lines.retain(|said| said.block != Some(block) || !again(said));
+        self.refusals.forget(Some(block));
+    }
+
+    /// Notes that another tree has been saved: arrays that lie in no block may have been changed in it.
+    pub(super) fn tree_saved(&mut self) {
+        self.refusals.forget(None);
     }
 
     /// Notes that a block has been encoded anew, with the bytes that it had.
     pub(super) fn encoded_anew(&mut self, block: usize) {
-        self.refusals.forget(block);
+        self.refusals.forget(Some(block));
     }
 
     /// Notes that a block has been removed.
     pub(super) fn removed(&mut self, block: usize) {
-        self.given_up.forget(block);
-        self.refusals.forget(block);
+        self.given_up.forget(Some(block));
+        self.refusals.forget(Some(block));
     }
 }

@@ -109,11 +109,10 @@ impl Vfs {
         locked(&self.edits.news).give_up(block, files, why);
     }
 
-    /// What became of a change of a block, with a note of why it was refused if it was: an errno does not say it.
+    /// What became of a change of a block or array, with a note of why it was refused if it was: an errno does not say it.
     pub(super) fn noted<T>(&self, node: Node, done: Result<T>) -> Result<T> {
-        if let Err(error) = &done
-            && let Some(block) = block_of(&self.state(), node)
-        {
+        if let Err(error) = &done {
+            let block = block_of(&self.state(), node);
             let why = format!("{}: {error}", self.path_of(node));
             locked(&self.edits.news).refuse(block, why);
         }

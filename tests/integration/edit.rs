@@ -408,11 +408,23 @@ fn a_block_that_cannot_be_written_is_refused_when_it_is_opened() {
     }
     // a frame of Blosc2 under the code of Blosc1, which we read, and others do not
     let frame = include_bytes!("../data/codec/pattern.b2frame");
-    let sample = Sample::new("a: 1\n").block(Block::coded(*b"blsc", frame.to_vec(), 200_000));
+    let tree = "inline: !core/ndarray-1.1.0 {data: [1, 2], datatype: int64}\n";
+    let sample = Sample::new(tree).block(Block::coded(*b"blsc", frame.to_vec(), 200_000));
     let (_dir, _, mount) = writable(&sample);
-    let path = mount.path("blocks/0.bin");
-    let error = OpenOptions::new().write(true).open(&path).unwrap_err();
-    assert_eq!(error.raw_os_error(), EROFS);
+    let files = ["blocks/0.bin", "arrays/inline.npy"];
+    for file in files {
+        let error = OpenOptions::new().write(true).open(mount.path(file));
+        assert_eq!(error.unwrap_err().raw_os_error(), EROFS);
+    }
+    let refusals = |mount: &Mount| {
+        let status = mount.text("info/status");
+        files.map(|file| status.contains(&format!("refused   {file}: ")))
+    };
+    assert_eq!(refusals(&mount), [true, true]);
+    // an array may be another one in another tree
+    let text = mount.text("tree.yaml").replace("[1, 2]", "[1, 3]");
+    fs::write(mount.path("tree.yaml"), text).unwrap();
+    assert_eq!(refusals(&mount), [true, false]);
 }
 
 #[test]

@@ -241,6 +241,17 @@ fn lists_and_checks_of_directories_are_for_programs_too() {
     assert_eq!(said.code, 20);
     let last = "2 files: 1 blocks, 1 arrays, 1 not read";
     assert_eq!(said.stdout.lines().last(), Some(last));
+    let odd = "#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+        a: !core/ndarray-1.0.0 {source: 7, shape: [2], datatype: int8, byteorder: little}\n...\n";
+    fs::write(place.dir.path().join("odd.asdf"), odd).unwrap();
+    let said = here(&place, &["--list", "-q", "."]);
+    assert_eq!(said.code, 20);
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert!(
+        matches!(lines[..], ["./odd.asdf:", line] if line.starts_with("arrays/a: ")),
+        "{lines:?}"
+    );
+    fs::remove_file(place.dir.path().join("odd.asdf")).unwrap();
     let said = here(&place, &["--check", "."]);
     assert_eq!(said.code, 20);
     let last = "2 files: 1 ok, 0 suspicious, 0 damaged, 1 not checked";

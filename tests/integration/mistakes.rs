@@ -23,7 +23,7 @@ const FILES: &[Mistake] = &[
     ("HDF5", "printf '\\x89HDF\\r\\n\\x1a\\n' >x; asdf-mount x m", 20, "but HDF5: h5ls lists it"),
     ("a NumPy array", "printf '\\x93NUMPY' >x; asdf-mount x m", 20, "but a NumPy array: numpy.load reads it"),
     ("a zip archive", "printf 'PK\\3\\4' >x; asdf-mount x m", 20, "but a zip archive, as .npz files are: unzip"),
-    ("a compressed file", "printf '\\x1f\\x8b\\b' >x; asdf-mount x m", 20, "gzip-compressed one: gunzip -k FILE first"),
+    ("a compressed file", "printf '\\x1f\\x8b\\b' >x; asdf-mount x m", 20, "gzip-compressed one: gunzip -k /"),
     ("a Git LFS pointer", "echo version https://git-lfs.x >x; asdf-mount x m", 20, "a Git LFS pointer: git lfs pull gets the data"),
     ("a failed download", "echo '<html>' >x; asdf-mount x m", 20, "an HTML page, as of a failed download: get it again"),
     ("an empty file", ": >x; asdf-mount x m", 20, "x: empty: 0 bytes"),
