@@ -39,8 +39,6 @@ mod open;
 mod parts;
 mod pieces;
 #[cfg(test)]
-mod stub;
-#[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;

@@ -422,8 +422,9 @@ fn check_part(headers: &mut HeaderMap) -> Result<(), HttpError> {
         .get(CONTENT_RANGE)
         .and_then(|range| range.to_str().ok());
     let Some(len) = range.and_then(part_len) else {
-        let said = range.unwrap_or("none").to_owned();
-        return Err(HttpError::new(HttpErrorKind::Decode, BadRange(said)));
+        let said = crate::error::printable(range.unwrap_or("none"));
+        let why = "the server sends a part of the file, but says of which bytes";
+        return Err(senseless(format!("{why}: {said}")));
     };
     if !headers.contains_key(CONTENT_LENGTH) {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
@@ -440,13 +441,10 @@ fn part_len(range: &str) -> Option<u64> {
     (last < size).then(|| last.checked_sub(first)?.checked_add(1))?
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("the server sends a part of the file, but says of which bytes: {}", crate::error::printable(.0))]
-struct BadRange(String);
-
-#[derive(Debug, thiserror::Error)]
-#[error("the server's answer is longer than {0} bytes")]
-struct TooLong(usize);
+/// The error that an answer makes no sense, which no further attempt helps against.
+fn senseless(why: String) -> HttpError {
+    HttpError::new(HttpErrorKind::Decode, std::io::Error::other(why))
+}
 
 /// The bytes of a body, at most so many.
 async fn gather(body: HttpResponseBody, limit: usize) -> Result<Vec<u8>, HttpError> {
@@ -455,7 +453,8 @@ async fn gather(body: HttpResponseBody, limit: usize) -> Result<Vec<u8>, HttpErr
     while let Some(bytes) = poll_fn(|context| stream.as_mut().poll_next(context)).await {
         let bytes = bytes?;
         if bytes.len() > limit.saturating_sub(out.len()) {
-            return Err(HttpError::new(HttpErrorKind::Decode, TooLong(limit)));
+            let why = format!("the server's answer is longer than {limit} bytes");
+            return Err(senseless(why));
         }
         out.extend_from_slice(&bytes);
     }

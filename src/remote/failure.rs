@@ -18,7 +18,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// A download of a whole file takes so many times as long at most as the timeout, however many attempts it takes.
 const DOWNLOAD: u32 = 20;
 
-/// Why an attempt gave less than was asked for. It has no `Debug`, in which the URL would be whole.
+/// Why an attempt gave less than was asked for.
 pub(super) enum AttemptFailure {
     /// Nothing came for too long.
     Stalled,
@@ -26,42 +26,36 @@ pub(super) enum AttemptFailure {
     Cut,
     /// The answer is of another state of the object.
     Changed(String),
-    Store(object_store::Error),
+    /// The server answers with another status.
+    Refused(Refused),
+    /// There is no answer that makes sense: why, and at what, if that was known.
+    Failed(Option<HttpErrorKind>, String),
 }
 
-/// A failure, as far as it matters what to do now.
-enum FailureKind<'a> {
-    Refused(&'a Refused),
-    Transport(HttpErrorKind),
-    Other,
+impl From<object_store::Error> for AttemptFailure {
+    /// The store's error without the URL, in which there may be what is secret.
+    fn from(error: object_store::Error) -> Self {
+        let mut kind = None;
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+        while let Some(cause) = next {
+            if let Some(refused) = cause.downcast_ref::<Refused>() {
+                return Self::Refused(refused.clone());
+            }
+            if let Some(cause) = cause.downcast_ref::<HttpError>() {
+                kind = Some(cause.kind());
+            }
+            next = cause.source();
+        }
+        Self::Failed(kind, innermost(&error))
+    }
 }
 
 impl AttemptFailure {
-    fn kind(&self) -> FailureKind<'_> {
-        let Self::Store(error) = self else {
-            return FailureKind::Other;
-        };
-        let mut kind = FailureKind::Other;
-        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-        while let Some(error) = next {
-            if let Some(refused) = error.downcast_ref::<Refused>() {
-                return FailureKind::Refused(refused);
-            }
-            if let Some(error) = error.downcast_ref::<HttpError>() {
-                kind = FailureKind::Transport(error.kind());
-            }
-            next = error.source();
-        }
-        kind
-    }
-
     /// The answer to a request for the first bytes of a file by which it has to be one for all of them: the server sends all in any case,
     /// or says that there are none.
     pub(super) fn whole(&self) -> Option<&Refused> {
-        match self.kind() {
-            FailureKind::Refused(refused) if matches!(refused.status, 200..300 | 416) => {
-                Some(refused)
-            }
+        match self {
+            Self::Refused(refused) if matches!(refused.status, 200..300 | 416) => Some(refused),
             _ => None,
         }
     }
@@ -71,12 +65,11 @@ impl AttemptFailure {
         match self {
             Self::Stalled | Self::Cut => true,
             Self::Changed(_) => false,
-            Self::Store(_) => match self.kind() {
-                FailureKind::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
-                // where no credentials are known, this may be the machine's own that is asked for some
-                FailureKind::Transport(kind) => !guesses && kind != HttpErrorKind::Decode,
-                FailureKind::Other => false,
-            },
+            Self::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
+            // where no credentials are known, this may be the machine's own that is asked for some
+            Self::Failed(kind, _) => {
+                !guesses && kind.is_some_and(|kind| kind != HttpErrorKind::Decode)
+            }
         }
     }
 
@@ -96,25 +89,20 @@ impl AttemptFailure {
                 url,
                 why: why.clone(),
             },
-            Self::Store(error) => match self.kind() {
-                FailureKind::Refused(refused) => told(url, refused, at.can_list()),
-                kind @ (FailureKind::Transport(_) | FailureKind::Other) => {
-                    let why = innermost(error);
-                    let advice = match kind {
-                        _ if guesses => {
-                            "; no credentials were found in the environment or in ~/.aws: for public data, use -o no-sign-request"
-                        }
-                        FailureKind::Transport(HttpErrorKind::Connect) => {
-                            "; check the name of the host and the network"
-                        }
-                        _ => "",
-                    };
-                    RemoteError::Failed {
-                        url,
-                        why: format!("{why}{advice}"),
+            Self::Refused(refused) => told(url, refused, at.can_list()),
+            Self::Failed(kind, why) => {
+                let advice = match kind {
+                    _ if guesses => {
+                        "; no credentials were found in the environment or in ~/.aws: for public data, use -o no-sign-request"
                     }
+                    Some(HttpErrorKind::Connect) => "; check the name of the host and the network",
+                    _ => "",
+                };
+                RemoteError::Failed {
+                    url,
+                    why: format!("{why}{advice}"),
                 }
-            },
+            }
         }
     }
 }

@@ -85,9 +85,7 @@ impl Flight {
         };
         let answer = self.stored.store.get_opts(&self.stored.path, options);
         let answer = timeout_at(self.patience.until(), answer).await;
-        let answer = answer
-            .map_err(|_| AttemptFailure::Stalled)?
-            .map_err(AttemptFailure::Store)?;
+        let answer = answer.map_err(|_| AttemptFailure::Stalled)??;
         let found = Identity::of(&answer.meta);
         if !self.identity.is_same(&found) {
             return Err(AttemptFailure::Changed(format!(
@@ -102,8 +100,7 @@ impl Flight {
             let bytes = timeout_at(self.patience.until(), bytes).await;
             let bytes = bytes
                 .map_err(|_| AttemptFailure::Stalled)?
-                .ok_or(AttemptFailure::Cut)?;
-            let bytes = bytes.map_err(AttemptFailure::Store)?;
+                .ok_or(AttemptFailure::Cut)??;
             let mut rest: &[u8] = &bytes;
             while !rest.is_empty() && !self.pieces.is_empty() {
                 let Some(parts) = self.parts.upgrade() else {

@@ -108,8 +108,7 @@ async fn page(
     options.extensions.insert(left_out.clone());
     let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
     let page = timeout_at(patience.until(), pages.list_paginated(prefix, options)).await;
-    page.map_err(|_| AttemptFailure::Stalled)?
-        .map_err(AttemptFailure::Store)
+    Ok(page.map_err(|_| AttemptFailure::Stalled)??)
 }
 
 impl ObjectListing {

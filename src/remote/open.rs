@@ -127,9 +127,7 @@ async fn attempt(
     };
     let answer = stored.store.get_opts(&stored.path, options);
     let answer = timeout_at(patience.until(), answer).await;
-    let answer = answer
-        .map_err(|_| AttemptFailure::Stalled)?
-        .map_err(AttemptFailure::Store)?;
+    let answer = answer.map_err(|_| AttemptFailure::Stalled)??;
     let identity = Identity::of(&answer.meta);
     // the store has checked that it is the range that was asked for, which has a few pieces
     let len = answer.range.end.saturating_sub(answer.range.start);
@@ -142,8 +140,7 @@ async fn attempt(
         let bytes = timeout_at(patience.until(), bytes).await;
         let bytes = bytes
             .map_err(|_| AttemptFailure::Stalled)?
-            .ok_or(AttemptFailure::Cut)?;
-        let bytes = bytes.map_err(AttemptFailure::Store)?;
+            .ok_or(AttemptFailure::Cut)??;
         let wanted = bytes.len().min(len.saturating_sub(out.len()));
         out.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
     }
@@ -202,7 +199,7 @@ async fn fetch(
         let bytes = poll_fn(|context| body.as_mut().poll_next(context));
         let bytes = match timeout_at(patience.until(), bytes).await {
             Err(_) => return Ok(Err(AttemptFailure::Stalled)),
-            Ok(Some(Err(error))) => return Ok(Err(AttemptFailure::Store(error))),
+            Ok(Some(Err(error))) => return Ok(Err(error.into())),
             Ok(None) => break,
             Ok(Some(Ok(bytes))) => bytes,
         };
@@ -233,7 +230,5 @@ async fn fetch(
 async fn whole(stored: &StoredObject, patience: &Patience) -> Result<GetResult, AttemptFailure> {
     let answer = stored.store.get_opts(&stored.path, GetOptions::default());
     let answer = timeout_at(patience.until(), answer).await;
-    answer
-        .map_err(|_| AttemptFailure::Stalled)?
-        .map_err(AttemptFailure::Store)
+    Ok(answer.map_err(|_| AttemptFailure::Stalled)??)
 }

@@ -3,13 +3,14 @@
 mod buckets;
 mod changed;
 mod disk;
+mod stub;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::stub::{Answer, How, Request, Stub};
+use self::stub::{Answer, How, Request, Stub};
 use super::*;
 use crate::error::Error as Library;
 use crate::source::{Source, read_all};
