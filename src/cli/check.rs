@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::progress::Progress;
-use super::report::{self, Looked};
+use super::report;
 use super::{files, say_bytes};
 use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
@@ -276,7 +276,7 @@ impl Check<'_> {
             mend(path, &mut findings)?;
         }
         let cache = Arc::clone(&self.cache);
-        let Looked { snapshot, recovery } = report::read_with(path, self.options, cache)?;
+        let (snapshot, recovery) = report::read_with(path, self.options, cache)?;
         check_recovery(&recovery, &mut findings);
         check_structure(&snapshot, &mut findings);
         check_tree(&snapshot, &mut findings);

@@ -316,9 +316,7 @@ mod tests {
     }
 
     fn arrays(path: &Path) -> Vec<Vec<u8>> {
-        let snapshot = super::super::report::read(path, &options())
-            .unwrap()
-            .snapshot;
+        let snapshot = super::super::report::read(path, &options()).unwrap();
         let all = 0..snapshot.arrays().len();
         all.map(|i| read_all(&*snapshot.array_bin(i).unwrap(), 1000).unwrap())
             .collect()
@@ -347,9 +345,7 @@ mod tests {
         let out = dir.path().join("out.asdf");
         implode(&out, &tree, &options()).unwrap();
         assert_eq!(arrays(&out), arrays(&file));
-        let again = super::super::report::read(&out, &options())
-            .unwrap()
-            .snapshot;
+        let again = super::super::report::read(&out, &options()).unwrap();
         assert_eq!(
             **again.text(),
             TREE.replace("source: -1", "source: 2").as_bytes()
@@ -457,9 +453,9 @@ mod tests {
         for path in [parts.join("x.asdf"), out] {
             assert_eq!(arrays(&path), [&b"abc"[..], b"de"], "{}", path.display());
             let read = super::super::report::read(&path, &options()).unwrap();
-            let unused = read_all(&*read.snapshot.stored(1).unwrap(), 100);
+            let unused = read_all(&*read.stored(1).unwrap(), 100);
             assert_eq!(unused.unwrap(), ZLIB, "{}", path.display());
-            assert!(read.snapshot.block_users()[1].is_empty());
+            assert!(read.block_users()[1].is_empty());
         }
     }
 
@@ -479,8 +475,8 @@ mod tests {
         for path in [tree, out] {
             let read = super::super::report::read(&path, &options()).unwrap();
             assert_eq!(arrays(&path), [b"abc"]);
-            let last = read.snapshot.layout().blocks.len() - 1;
-            let streamed = read_all(&*read.snapshot.block(last).unwrap(), 100).unwrap();
+            let last = read.layout().blocks.len() - 1;
+            let streamed = read_all(&*read.block(last).unwrap(), 100).unwrap();
             assert_eq!(streamed, b"so far");
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{Exit, Failure};
 use super::options::Options;
-use super::report::{self, Looked};
+use super::report;
 use crate::asdf::picture::Style;
 use crate::asdf::{Array, Snapshot};
 use crate::error::Error;
@@ -24,7 +24,7 @@ pub(super) fn write(
     size: Option<u16>,
 ) -> Result<Exit, Failure> {
     check_replaceable(out)?;
-    let Looked { snapshot, .. } = report::read(file, options)?;
+    let snapshot = report::read(file, options)?;
     let style = Style {
         size: size.unwrap_or(options.style.size),
         ..options.style

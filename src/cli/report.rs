@@ -22,29 +22,23 @@ use crate::save::{self, FilePath, ReadOnly, Recovery};
 /// Bytes of a list that are put together before they are printed.
 const MAX_UNSAID: usize = 1 << 20;
 
-/// A file that is only looked at.
-pub(super) struct Looked {
-    pub(super) snapshot: Snapshot,
-    /// What an interrupted save has left.
-    pub(super) recovery: Recovery,
-}
-
 /// Reads a file without changing it. An interrupted save is shown finished.
-pub(super) fn read(path: &Path, options: &Options) -> Result<Looked, Failure> {
-    read_with(path, options, Cache::new(options.cache))
+pub(super) fn read(path: &Path, options: &Options) -> Result<Snapshot, Failure> {
+    let (snapshot, _) = read_with(path, options, Cache::new(options.cache))?;
+    Ok(snapshot)
 }
 
-/// The same with a cache that may be that of other files, too.
+/// The same with a cache that may be that of other files, too; and what an interrupted save has left.
 pub(super) fn read_with(
     path: &Path,
     options: &Options,
     cache: Arc<Cache>,
-) -> Result<Looked, Failure> {
+) -> Result<(Snapshot, Recovery), Failure> {
     let (_, opened, reading) = open(path, options, &cache)?;
     let recovery = opened.recovery.clone();
     let snapshot = opened.snapshot(cache, reading);
     let snapshot = snapshot.map_err(|error| Failure::reading(path, &error))?;
-    Ok(Looked { snapshot, recovery })
+    Ok((snapshot, recovery))
 }
 
 /// Opens a file to be read: where it is, the file, and how it is to be read.
@@ -94,12 +88,12 @@ pub(super) fn list(
     let mut status = Exit::Ok;
     let (mut unread, mut blocks, mut arrays) = (0_usize, 0_usize, 0_usize);
     for (n, file) in files.iter().enumerate() {
-        let looked = match file
+        let snapshot = match file
             .as_ref()
             .map_err(Failure::clone)
             .and_then(|file| read(file, options))
         {
-            Ok(looked) => looked,
+            Ok(snapshot) => snapshot,
             Err(failure) => {
                 super::complain(&failure.message);
                 status = failure.exit;
@@ -108,18 +102,18 @@ pub(super) fn list(
             }
         };
         let Ok(path) = file else { continue };
-        blocks = blocks.saturating_add(looked.snapshot.layout().blocks.len());
-        arrays = arrays.saturating_add(looked.snapshot.arrays().len());
-        if how.quiet && is_in_order(&looked.snapshot) {
+        blocks = blocks.saturating_add(snapshot.layout().blocks.len());
+        arrays = arrays.saturating_add(snapshot.arrays().len());
+        if how.quiet && is_in_order(&snapshot) {
             continue;
         }
         let numbers = if how.stats {
-            looked.snapshot.all_stats()
+            snapshot.all_stats()
         } else {
             Vec::new()
         };
         if how.json {
-            json::print(path, &looked.snapshot, &numbers)?;
+            json::print(path, &snapshot, &numbers)?;
             continue;
         }
         if files.len() > 1 {
@@ -128,9 +122,9 @@ pub(super) fn list(
             say_bytes(format!("{gap}{}:\n", printable(&name)).as_bytes())?;
         }
         if how.quiet {
-            list_problems(&looked.snapshot)?;
+            list_problems(&snapshot)?;
         } else {
-            list_file(&looked.snapshot, &numbers)?;
+            list_file(&snapshot, &numbers)?;
         }
     }
     if files.len() > 1 && !how.json && !how.quiet {
@@ -144,7 +138,7 @@ pub(super) fn list(
 
 /// Prints the tree of a file: its text as it stands there, or as one line of JSON.
 pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, Failure> {
-    let Looked { snapshot, .. } = read(path, options)?;
+    let snapshot = read(path, options)?;
     if !json {
         say_bytes(snapshot.text())?;
         return Ok(Exit::Ok);
