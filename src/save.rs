@@ -137,7 +137,6 @@ pub use name::short_enough;
 pub use plan::Pad;
 pub use publish::{is_published, publish};
 pub use recovery::Recovery;
-use recovery::Shown;
 pub use whole::{WholeBlock, whole};
 pub use writer::{
     Committed, Method, RawFailure, RawWrite, Refusal, SaveOptions, Writable, Writer, writable,
@@ -202,21 +201,20 @@ fn opened(path: &FilePath, stays_locked: bool) -> Result<ReadOnly> {
     // a filesystem without locks says nothing of other mounts
     let locked = !store::lock_shared(&file).unwrap_or(true);
     let mut opened = OpenFile::of(Arc::clone(&file)).map_err(failed)?;
-    let shown = if locked {
+    let (recovery, scan) = if locked {
         // what looks like an interrupted save is one that another process is doing
-        Shown::default()
+        (Recovery::Clean, None)
     } else {
-        recovery::shown(&dir, &name, &file, &opened.bytes)?
+        recovery::shown(&dir, &name, &file, &mut opened.bytes)?
     };
     if !locked && !stays_locked {
         store::unlock(&file).map_err(failed)?;
     }
-    opened.bytes = shown.bytes.unwrap_or(opened.bytes);
     Ok(ReadOnly {
         file: opened,
-        recovery: shown.recovery,
+        recovery,
         locked,
-        scan: shown.scan,
+        scan,
     })
 }
 

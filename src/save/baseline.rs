@@ -45,37 +45,26 @@ pub enum Reload {
     Changed(Scan),
 }
 
-/// FILE as it was scanned.
-pub(super) struct Scanned {
-    /// Its `stat` from before the scan.
-    pub(super) before: Stat,
-    pub(super) scan: Scan,
-}
-
-impl Scanned {
-    /// Scans FILE.
-    pub(super) fn of<S: Store>(store: &Arc<S>, file: &S::File) -> Result<Self> {
-        let before = stat(store, file)?;
-        let scan = scan(&StoreSource::new(store, file, before.size), false)?;
-        Ok(Self { before, scan })
-    }
-}
-
 impl Baseline {
-    /// FILE as it was scanned. If another program has written it since, it counts as changed whatever its bytes are: some of them
-    /// may be older than the digest.
-    pub(super) fn of<S: Store>(store: &Arc<S>, file: &S::File, read: &Scanned) -> Result<Self> {
+    /// FILE as it was scanned; `before` is its `stat` from before that. If another program has written it since, it counts as changed
+    /// whatever its bytes are: some of them may be older than the digest.
+    pub(super) fn of<S: Store>(
+        store: &Arc<S>,
+        file: &S::File,
+        before: &Stat,
+        scan: &Scan,
+    ) -> Result<Self> {
         let stat = stat(store, file)?;
-        let (rest, padding) = rest(&StoreSource::open(store, file)?, &read.scan.layout)?;
+        let (rest, padding) = rest(&StoreSource::open(store, file)?, &scan.layout)?;
         let mut now = Self {
             stat,
-            text: Arc::clone(&read.scan.text),
+            text: Arc::clone(&scan.text),
             rest,
             padding,
             torn: false,
             timed: true,
         };
-        now.torn = !now.same_moment(&read.before);
+        now.torn = !now.same_moment(before);
         Ok(now)
     }
 
@@ -211,6 +200,13 @@ pub(super) fn in_directory<S: Store>(store: &S, name: &OsStr) -> Result<Option<S
 pub(super) fn stat<S: Store>(store: &Arc<S>, file: &S::File) -> Result<Stat> {
     let found = store.stat(file);
     found.map_err(|cause| Error::io("reading the file's state", cause))
+}
+
+/// FILE as a scan finds it, and its `stat` from before that.
+pub(super) fn scanned<S: Store>(store: &Arc<S>, file: &S::File) -> Result<(Stat, Scan)> {
+    let before = stat(store, file)?;
+    let scan = scan(&StoreSource::new(store, file, before.size), false)?;
+    Ok((before, scan))
 }
 
 /// The SHA-256 of what stands between the text and the first block, and of all block headers; and the byte that the space between

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use super::baseline::{Scanned, in_directory, stat};
+use super::baseline::{in_directory, scanned, stat};
 use super::inplace::{InPlace, is_ours};
 use super::journal::{Head, Record};
 use super::name;
@@ -17,7 +17,7 @@ use super::view::{StoreSource, write_all};
 use crate::asdf::layout::{BlockIndex, Extent, Region};
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
-use crate::source::{Source, Window, at_most, read_all};
+use crate::source::{Source, Stat, Window, at_most, read_all};
 
 /// What was found, and done where FILE may be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -233,7 +233,7 @@ fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Traces>> {
 /// Finishes or removes what an interrupted save has left, and says what FILE is then. FILE is locked; `file` is it, open for
 /// reading.
 ///
-/// The search for traces scans FILE. That scan is handed on, so that a mount reads a long text once.
+/// The search for traces scans FILE. That scan is handed on, with the `stat` from before it, so that a mount reads a long text once.
 ///
 /// # Errors
 /// [`Error::Stale`] if the record does not explain FILE: it has been put beside it then, and nothing else was touched; of
@@ -242,7 +242,7 @@ pub(super) fn settle<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
     file: &S::File,
-) -> Result<(Recovery, Scanned)> {
+) -> Result<(Recovery, Stat, Scan)> {
     let failed = |cause| Error::io(format!("{}: recovering", name.display()), cause);
     let writable = || store.open(name, Access::Write).map_err(failed);
     let before = stat(store, file)?;
@@ -251,7 +251,7 @@ pub(super) fn settle<S: Store>(
         Traces::Clean(scan) => {
             let scan = scan?;
             remove_temporaries(&**store, name);
-            return Ok((Recovery::Clean, Scanned { before, scan }));
+            return Ok((Recovery::Clean, before, scan));
         }
         Traces::Pending { record, sidecar } => {
             let save = InPlace {
@@ -282,9 +282,9 @@ pub(super) fn settle<S: Store>(
             return Err(Error::Stale { why });
         }
     };
-    let read = Scanned::of(store, file)?;
+    let (before, scan) = scanned(store, file)?;
     remove_temporaries(&**store, name);
-    Ok((recovery, read))
+    Ok((recovery, before, scan))
 }
 
 /// Copies a record that can't be used to a file beside FILE, if that is not there already.
@@ -333,50 +333,26 @@ pub(super) fn remove_temporaries<S: Store>(store: &S, file: &OsStr) {
     }
 }
 
-/// What a mount for reading shows of an interrupted save.
-#[derive(Default)]
-pub(super) struct Shown {
-    pub(super) recovery: Recovery,
-    /// FILE as it will be once the save is settled; `None` if these are its bytes as they are.
-    pub(super) bytes: Option<Arc<dyn Source>>,
-    /// FILE as it was scanned, if it is shown as it is.
-    pub(super) scan: Option<Scan>,
-}
-
-/// FILE as it will be once what was found is settled, without writing anything. `bytes` are its bytes as they are.
+/// Makes `bytes`, those of FILE as they are, what they will be once what was found is settled, without writing anything. What was found,
+/// and FILE as it was scanned if it is shown as it is.
 pub(super) fn shown<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
     file: &S::File,
-    bytes: &Arc<dyn Source>,
-) -> Result<Shown> {
+    bytes: &mut Arc<dyn Source>,
+) -> Result<(Recovery, Option<Scan>)> {
     let (segments, recovery) = match find(store, name, file, bytes)? {
-        Traces::Clean(scan) => {
-            let scan = scan.ok();
-            return Ok(Shown {
-                scan,
-                ..Shown::default()
-            });
-        }
+        Traces::Clean(scan) => return Ok((Recovery::Clean, scan.ok())),
+        Traces::Foreign(why, _) => return Ok((Recovery::Foreign(why), None)),
         Traces::Pending { record, .. } => (redone(bytes.len(), &record)?, Recovery::Redone),
         Traces::Unfinished(len) => {
             let mut segments = Segments::default();
             segments.push(Segment::Keep(Extent { start: 0, end: len }))?;
             (segments, Recovery::Dropped)
         }
-        Traces::Foreign(why, _) => {
-            let recovery = Recovery::Foreign(why);
-            return Ok(Shown {
-                recovery,
-                ..Shown::default()
-            });
-        }
     };
-    Ok(Shown {
-        recovery,
-        bytes: Some(Arc::new(Rope::new(Arc::clone(bytes), segments))),
-        scan: None,
-    })
+    *bytes = Arc::new(Rope::new(Arc::clone(bytes), segments));
+    Ok((recovery, None))
 }
 
 /// A file of `len` bytes with the ranges of `record` in it.

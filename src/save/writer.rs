@@ -155,14 +155,14 @@ impl<S: Store> Writer<S> {
         options: SaveOptions,
     ) -> Result<Writable<S>, Refusal> {
         let file = locked(&*store, name)?;
-        let (recovery, read) = recovery::settle(&store, name, &file)?;
-        writable(&read.scan.layout)?;
-        let baseline = Baseline::of(&store, &file, &read)?;
+        let (recovery, before, scan) = recovery::settle(&store, name, &file)?;
+        writable(&scan.layout)?;
+        let baseline = Baseline::of(&store, &file, &before, &scan)?;
         let writer = Self {
             store,
             name: name.to_owned(),
             file,
-            layout: read.scan.layout.clone(),
+            layout: scan.layout.clone(),
             baseline,
             options,
             grain: OnceCell::new(),
@@ -173,7 +173,7 @@ impl<S: Store> Writer<S> {
         };
         Ok(Writable {
             writer,
-            scan: read.scan,
+            scan,
             recovery,
         })
     }

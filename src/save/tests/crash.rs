@@ -13,7 +13,7 @@ use super::source;
 use crate::asdf::layout::Severity;
 use crate::asdf::sample::Sample;
 use crate::save::name;
-use crate::save::recovery::{self, Recovery, Shown};
+use crate::save::recovery::{self, Recovery};
 use crate::save::store::{Access, Store};
 use crate::save::writer::{RawWrite, SaveOptions, Writer};
 use crate::source::{Memory, read_all};
@@ -141,15 +141,12 @@ fn recovered(disk: Sim, old: &[u8], new: &[u8]) -> Outcome {
 fn shown(disk: &Arc<Sim>, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let name = OsStr::new(NAME);
     let file = disk.open(name, Access::Read).unwrap();
-    match recovery::shown(disk, name, &file, &source(bytes)) {
-        Ok(Shown {
-            bytes: Some(shown), ..
-        }) => Ok(read_all(&*shown, 1 << 20).unwrap()),
-        Ok(Shown {
-            recovery: Recovery::Clean,
-            ..
-        }) => Ok(bytes.to_vec()),
-        other => Err(format!("{:?}", other.map(|found| found.recovery))),
+    let mut shown = source(bytes);
+    match recovery::shown(disk, name, &file, &mut shown) {
+        Ok((Recovery::Clean | Recovery::Redone | Recovery::Dropped, _)) => {
+            Ok(read_all(&*shown, 1 << 20).unwrap())
+        }
+        other => Err(format!("{:?}", other.map(|(recovery, _)| recovery))),
     }
 }
 

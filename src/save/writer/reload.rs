@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Refusal, Writer, locked, writable};
 use crate::asdf::scan::Scan;
 use crate::error::{Error, Result};
-use crate::save::baseline::{Baseline, Reload, Scanned, named};
+use crate::save::baseline::{Baseline, Reload, named, scanned};
 use crate::save::store::{Store, busy};
 
 impl<S: Store> Writer<S> {
@@ -82,12 +82,12 @@ impl<S: Store> Writer<S> {
                 Refusal::Unwritable(error) => error,
             })?
         };
-        let read = Scanned::of(&self.store, &file)?;
-        writable(&read.scan.layout)?;
-        let mut baseline = Baseline::of(&self.store, &file, &read)?;
+        let (before, scan) = scanned(&self.store, &file)?;
+        writable(&scan.layout)?;
+        let mut baseline = Baseline::of(&self.store, &file, &before, &scan)?;
         baseline.share_text(&self.baseline.text);
         self.baseline = baseline;
-        self.layout = read.scan.layout.clone();
+        self.layout = scan.layout.clone();
         self.file = file;
         if self.unsettled.take().is_some() && same && self.broken.is_none() {
             let why = format!(
@@ -96,6 +96,6 @@ impl<S: Store> Writer<S> {
             );
             self.broken = Some(Error::Stale { why });
         }
-        Ok(read.scan)
+        Ok(scan)
     }
 }
