@@ -30,7 +30,7 @@ pub use overlay::Overlay;
 #[doc(hidden)]
 pub use peek::Peek;
 #[doc(hidden)]
-pub use pooled_buf::{Element, Idle, PooledBuf, free_idle};
+pub use pooled_buf::{PooledBuf, free_idle};
 #[doc(hidden)]
 pub use spool::{Spool, SpoolFile, unnamed_file};
 #[doc(hidden)]

@@ -4,6 +4,7 @@
 //! buffers of many sizes soon holds twice as much as is in use. So large temporary buffers come from this pool, and the
 //! allocator returns all others to the system at once.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::mem::size_of;
 use std::ops::{Deref, DerefMut};
@@ -23,88 +24,40 @@ static POOL: Pool = Pool(Mutex::new(VecDeque::new()));
 
 /// A vector whose memory goes back to the pool when it is dropped.
 #[derive(Debug, Default)]
-pub struct PooledBuf<T: Element>(Vec<T>);
+pub struct PooledBuf<T: Send + 'static>(Vec<T>);
 
-/// An idle buffer, by the type of its elements.
-#[derive(Debug)]
-pub enum Idle {
-    /// Bytes.
-    Bytes(Vec<u8>),
-    /// Numbers of 32 bits.
-    Words(Vec<u32>),
-}
-
-/// The element type of a pooled buffer.
-pub trait Element: Copy + Default {
-    /// Wraps a buffer for the pool.
-    fn into_idle(buffer: Vec<Self>) -> Idle;
-    /// The buffer, if its elements are of this type.
-    fn of_idle(idle: &mut Idle) -> Option<&mut Vec<Self>>;
-}
-
-impl Element for u8 {
-    fn into_idle(buffer: Vec<Self>) -> Idle {
-        Idle::Bytes(buffer)
-    }
-
-    fn of_idle(idle: &mut Idle) -> Option<&mut Vec<Self>> {
-        match idle {
-            Idle::Bytes(buffer) => Some(buffer),
-            Idle::Words(_) => None,
-        }
-    }
-}
-
-impl Element for u32 {
-    fn into_idle(buffer: Vec<Self>) -> Idle {
-        Idle::Words(buffer)
-    }
-
-    fn of_idle(idle: &mut Idle) -> Option<&mut Vec<Self>> {
-        match idle {
-            Idle::Words(buffer) => Some(buffer),
-            Idle::Bytes(_) => None,
-        }
-    }
-}
-
-impl Idle {
-    /// Bytes of memory that it takes.
-    fn size(&self) -> usize {
-        match self {
-            Self::Bytes(buffer) => size(buffer),
-            Self::Words(buffer) => size(buffer),
-        }
-    }
-}
-
-/// Idle buffers, the one that was given back longest ago first. Its lock is taken last of all.
-struct Pool(Mutex<VecDeque<Idle>>);
+/// Idle vectors of any type of elements, each with the bytes of memory that it takes; the one that was given back longest ago comes
+/// first. Its lock is taken last of all.
+struct Pool(Mutex<VecDeque<(usize, Box<dyn Any + Send>)>>);
 
 impl Pool {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Idle>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(usize, Box<dyn Any + Send>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A buffer with room for `len` elements, but not for a quarter more: a larger one is left for a larger read.
-    fn take<T: Element>(&self, len: usize) -> Option<Vec<T>> {
+    fn take<T: 'static>(&self, len: usize) -> Option<Vec<T>> {
         let fits = len..=len.saturating_add(len / 4);
         let mut idle = self.lock();
-        let found = idle.iter_mut().rposition(|idle| {
-            T::of_idle(idle).is_some_and(|buffer| fits.contains(&buffer.capacity()))
+        let found = idle.iter().rposition(|(_, buffer)| {
+            let buffer = buffer.downcast_ref::<Vec<T>>();
+            buffer.is_some_and(|buffer| fits.contains(&buffer.capacity()))
         })?;
-        T::of_idle(&mut idle.remove(found)?).map(std::mem::take)
+        let (_, buffer) = idle.remove(found)?;
+        buffer.downcast().ok().map(|buffer| *buffer)
     }
 
     /// Keeps a buffer, and drops those given back longest ago if there are too many.
-    fn give<T: Element>(&self, buffer: Vec<T>) {
-        if !(LEAST..=KEPT).contains(&size(&buffer)) {
+    fn give<T: Send + 'static>(&self, buffer: Vec<T>) {
+        let size = buffer.capacity().saturating_mul(size_of::<T>());
+        if !(LEAST..=KEPT).contains(&size) {
             return;
         }
+        let buffer = Box::new(buffer);
         let mut gone = Vec::new();
         let mut idle = self.lock();
-        idle.push_back(T::into_idle(buffer));
-        while idle.iter().map(Idle::size).fold(0, usize::saturating_add) > KEPT {
+        idle.push_back((size, buffer));
+        while idle.iter().map(|(size, _)| size).sum::<usize>() > KEPT {
             gone.extend(idle.pop_front());
         }
         drop(idle);
@@ -131,12 +84,7 @@ fn rounded(len: usize) -> usize {
     len.checked_next_multiple_of(step).unwrap_or(len)
 }
 
-/// Bytes of memory that a buffer takes.
-fn size<T>(buffer: &Vec<T>) -> usize {
-    buffer.capacity().saturating_mul(size_of::<T>())
-}
-
-impl<T: Element> PooledBuf<T> {
+impl<T: Clone + Default + Send> PooledBuf<T> {
     /// No elements, with room for `len`, a number that the caller has bounded.
     #[must_use]
     pub fn with_room(len: usize) -> Self {
@@ -172,13 +120,13 @@ impl<T: Element> PooledBuf<T> {
     }
 }
 
-impl<T: Element> Drop for PooledBuf<T> {
+impl<T: Send> Drop for PooledBuf<T> {
     fn drop(&mut self) {
         POOL.give(std::mem::take(&mut self.0));
     }
 }
 
-impl<T: Element> Deref for PooledBuf<T> {
+impl<T: Send> Deref for PooledBuf<T> {
     type Target = Vec<T>;
 
     fn deref(&self) -> &Vec<T> {
@@ -186,7 +134,7 @@ impl<T: Element> Deref for PooledBuf<T> {
     }
 }
 
-impl<T: Element> DerefMut for PooledBuf<T> {
+impl<T: Send> DerefMut for PooledBuf<T> {
     fn deref_mut(&mut self) -> &mut Vec<T> {
         &mut self.0
     }
@@ -199,7 +147,12 @@ mod tests {
     #[test]
     fn memory_is_used_again_and_only_so_much_is_kept() {
         let pool = Pool(Mutex::new(VecDeque::new()));
-        let sizes = || pool.lock().iter().map(Idle::size).collect::<Vec<_>>();
+        let sizes = || {
+            pool.lock()
+                .iter()
+                .map(|(size, _)| *size)
+                .collect::<Vec<_>>()
+        };
         let bytes = |len| vec![0_u8; len];
         let large = bytes(4 * LEAST);
         let address = large.as_ptr();
