@@ -9,10 +9,10 @@ mod made;
 mod overlay;
 mod peek;
 mod pooled_buf;
-#[cfg(test)]
-pub(crate) mod refusing;
 mod spool;
 mod stat;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::any::Any;
 use std::fmt;

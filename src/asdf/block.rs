@@ -248,7 +248,7 @@ mod tests {
     use crate::asdf::header::ENCODED;
     use crate::asdf::sample::{Sample, block_with};
     use crate::codec::Cache;
-    use crate::source::refusing::Refusing;
+    use crate::source::testing::Refusing;
     use crate::source::{Memory, read_all};
     use md5::{Digest, Md5};
 

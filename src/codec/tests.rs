@@ -1,7 +1,7 @@
 use super::testing::{encoded, image};
 use super::*;
 use crate::source::Memory;
-use crate::source::refusing::Refusing;
+use crate::source::testing::Refusing;
 
 /// Decoded bytes of the recorded payloads.
 const RECORDED_LEN: u64 = 270_001;
