@@ -180,12 +180,6 @@ enum Layout {
     Frame(Box<Cframe>),
 }
 
-/// A chunk at its place.
-struct Located {
-    chunk: Chunk,
-    found: FoundChunk,
-}
-
 /// The decoded bytes of a Blosc payload.
 struct BloscStream {
     stored: Arc<dyn Source>,
@@ -195,14 +189,18 @@ struct BloscStream {
 }
 
 impl BloscStream {
-    /// Reads the header of the chunk at a place, or of the first behind it that has data.
-    fn chunk_at(&self, headers: &mut Headers, mut place: ChunkStart) -> Result<Located> {
+    /// Reads the header of the chunk at a place, or of the first behind it that has data; and where that chunk is.
+    fn chunk_at(
+        &self,
+        headers: &mut Headers,
+        mut place: ChunkStart,
+    ) -> Result<(Chunk, FoundChunk)> {
         for _ in 0..MAX_IDLE {
-            let located = self.any_chunk_at(headers, place)?;
-            if located.chunk.size > 0 {
-                return Ok(located);
+            let (chunk, found) = self.any_chunk_at(headers, place)?;
+            if chunk.size > 0 {
+                return Ok((chunk, found));
             }
-            place = located.found.next;
+            place = found.next;
         }
         Err(corrupt(format!(
             "more than {MAX_IDLE} Blosc chunks without data"
@@ -210,7 +208,11 @@ impl BloscStream {
     }
 
     /// Reads the header of the chunk at a place, be there data in it or not.
-    fn any_chunk_at(&self, headers: &mut Headers, place: ChunkStart) -> Result<Located> {
+    fn any_chunk_at(
+        &self,
+        headers: &mut Headers,
+        place: ChunkStart,
+    ) -> Result<(Chunk, FoundChunk)> {
         let ChunkStart { start, mark } = place;
         let data_room = self.data_size.saturating_sub(start);
         let (chunk, mark) = match &self.layout {
@@ -244,13 +246,13 @@ impl BloscStream {
             block: chunk.block,
             next,
         };
-        Ok(Located { chunk, found })
+        Ok((chunk, found))
     }
 
     /// The chunk that holds the byte at `offset`.
     fn locate(&self, offset: u64) -> Result<FoundChunk> {
         let mut headers = Headers::new(self.stored.as_ref());
-        let mut read = |place| Ok(self.chunk_at(&mut headers, place)?.found);
+        let mut read = |place| Ok(self.chunk_at(&mut headers, place)?.1);
         match self.known(offset) {
             Some(place) => read(place),
             None => self.walk().locate(offset, read),
@@ -325,7 +327,8 @@ impl Stream for BloscStream {
 struct BloscCursor {
     stream: Arc<BloscStream>,
     position: u64,
-    current: Option<Located>,
+    /// The chunk that it is in or has just left, and where that is.
+    current: Option<(Chunk, FoundChunk)>,
     decoder: BlockDecoder,
     pending: Pending,
 }
@@ -340,17 +343,15 @@ impl Cursor for BloscCursor {
         let mut given = self.pending.take(buf);
         if given == 0 {
             // A whole block was left behind, so the position is the start of one.
-            let located = self.chunk_here()?;
-            let within = self.position.saturating_sub(located.found.at.start);
+            let (chunk, found) = self.chunk_here()?;
+            let within = self.position.saturating_sub(found.at.start);
             let n = within
-                .checked_div(located.chunk.block)
+                .checked_div(chunk.block)
                 .ok_or_else(|| corrupt("Blosc chunk without blocks"))?;
             let stored = self.stream.stored.as_ref();
-            let decode = |out: &mut [u8]| self.decoder.decode(stored, &located.chunk, n, out);
-            given = self
-                .pending
-                .decode(buf, located.chunk.block_len(n), decode)?;
-            self.current = Some(located);
+            let decode = |out: &mut [u8]| self.decoder.decode(stored, &chunk, n, out);
+            given = self.pending.decode(buf, chunk.block_len(n), decode)?;
+            self.current = Some((chunk, found));
         }
         self.position = self.position.saturating_add(len_u64(given));
         Ok(given)
@@ -361,7 +362,7 @@ impl Cursor for BloscCursor {
     }
 
     fn scratch(&self) -> u64 {
-        let needed = self.current.as_ref().map_or(0, |Located { chunk, .. }| {
+        let needed = self.current.as_ref().map_or(0, |(chunk, _)| {
             let block = chunk.block.min(chunk.size);
             chunk.scratch().saturating_add(block)
         });
@@ -371,10 +372,10 @@ impl Cursor for BloscCursor {
 
 impl BloscCursor {
     /// The chunk at the position, which is the current one or the next.
-    fn chunk_here(&mut self) -> Result<Located> {
+    fn chunk_here(&mut self) -> Result<(Chunk, FoundChunk)> {
         let place = match self.current.take() {
-            Some(current) if self.position < current.found.next.start => return Ok(current),
-            Some(passed) => passed.found.next,
+            Some((chunk, found)) if self.position < found.next.start => return Ok((chunk, found)),
+            Some((_, passed)) => passed.next,
             None => self.stream.locate(self.position)?.at,
         };
         let mut headers = Headers::new(self.stream.stored.as_ref());
