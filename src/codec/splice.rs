@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::source::{Source, at_most, each_piece};
 
-/// StoredChunk bytes copied at once.
+/// Stored bytes copied at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// The greatest chunk that is encoded in one piece; a greater one becomes several.
