@@ -28,8 +28,9 @@
 //!
 //! - *Closed*: nothing is kept but its number, what `Past` has, and what it has left that is not in its file: scratch files, and what
 //!   there is to tell of saves (`Remains`). So no descriptor: the bytes of files beside blocks and arrays are in one spool for all
-//!   members. The files go when FILE is removed, and no other one has taken its name within some seconds.
-//! - *Opened* by the first request for anything inside of it. The file is read then, as when it is mounted alone, but not locked; what
+//!   members. The files go when FILE is removed, and no other one has taken its name within some seconds. Its root is listed, and
+//!   `tree.yaml` looked up and opened to be read, by what `Past` has of it, if FILE's attributes are those of then (`closed`).
+//! - *Opened* by the first request for anything else inside of it. The file is read then, as when it is mounted alone, but not locked; what
 //!   an interrupted save has left is finished. It is opened for writing, and locked, by the first request that changes something.
 //! - *Idle*, when no file or directory of it is open, no request is served, no text waits to be mended, and the
 //!   kernel has been told of all changes. Members that are idle are closed when others want their place, the one that
@@ -66,9 +67,11 @@
 //! mounted. Owner and permissions are those of each file and directory. The kernel checks them, directory by directory, so that
 //! with `allow_other` no user reaches what is closed to them there.
 
+mod closed;
 mod contents;
 #[cfg(feature = "remote")]
 pub mod far;
+mod handle;
 mod item;
 mod listing;
 mod many;
@@ -93,10 +96,12 @@ use crate::vfs::{
 };
 
 pub use contents::{Contents, Match};
+pub use handle::Handle;
 pub use item::{EPOCHS, Inode, Item};
 pub use listing::{Bucket, Listed, Listing};
 pub use report::NAME as REPORT;
 
+use handle::NOT_OURS;
 use many::{Many, Resolved};
 
 /// Opens the file of a member, or says why it can't be.
@@ -143,53 +148,6 @@ pub struct KernelChange {
     /// What has changed.
     pub what: Invalidation,
 }
-
-/// An open file or directory of the mount.
-pub enum Handle {
-    /// Of a member.
-    Member(Item, Arc<Vfs>, vfs::Handle),
-    /// A directory of the collection: what was in it when it was opened.
-    Items(Vec<Item>),
-    /// A directory with texts of the collection.
-    Texts(Vec<(&'static str, Inode)>),
-    /// A text of the collection.
-    Text(Vec<u8>),
-}
-
-impl Handle {
-    /// The member that it is of, and its handle there.
-    ///
-    /// # Errors
-    /// [`Error::NotPermitted`] if it is of none.
-    pub fn member(&self) -> Result<(&Arc<Vfs>, &vfs::Handle)> {
-        match self {
-            Self::Member(_, vfs, handle) => Ok((vfs, handle)),
-            Self::Items(_) | Self::Texts(_) | Self::Text(_) => Err(NOT_OURS),
-        }
-    }
-}
-
-impl Opened<Handle> {
-    /// The same, unless it is of another state of a file far away than the inode with this number: the kernel would take its pages for
-    /// those of that state. Told that there is no such inode, it looks the name up again.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub fn of_state(self, number: u64) -> Result<Self> {
-        let Ok((vfs, handle)) = self.handle.member() else {
-            return Ok(self);
-        };
-        let now = Inode::from_number(number).map(|inode| inode.number_in(vfs.epoch()));
-        if now == Some(number) {
-            return Ok(self);
-        }
-        vfs.release(handle);
-        Err(Error::NotFound)
-    }
-}
-
-/// Of what is no part of a member.
-const NOT_OURS: Error = Error::NotPermitted("directories and files are made where the files are");
 
 impl Collection {
     /// The mount of one file.
@@ -293,12 +251,23 @@ impl Collection {
         }
     }
 
+    /// What many files answer of a closed member, if they can.
+    fn closed<T>(&self, answer: impl FnOnce(&Many) -> Option<T>) -> Option<T> {
+        match self {
+            Self::One(_) => None,
+            Self::Many(many) => answer(many),
+        }
+    }
+
     /// The item and the attributes of a name in a directory, for a thread.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn lookup(&self, parent: Inode, name: &OsStr, thread: u32) -> Result<(Item, Attr)> {
         let Inode { item, node } = parent;
+        if let Some(found) = self.closed(|many| many.lookup_closed(parent, name)) {
+            return Ok((item, found?));
+        }
         match (self.part(item)?, self) {
             (Resolved::Member(vfs), _) => Ok((item, vfs.lookup_by(node, name, thread)?)),
             (part, Self::Many(many)) => many.lookup(&part, parent, name),
@@ -314,6 +283,9 @@ impl Collection {
         if let Some(many) = self.own(inode) {
             return many.attr_of_item(inode.item);
         }
+        if let Some(attr) = self.closed(|many| many.attr_closed(inode)) {
+            return Ok(attr);
+        }
         match (self.part(inode.item)?, self) {
             (Resolved::Member(vfs), _) => vfs.getattr(inode.node),
             (part, Self::Many(many)) => many.attr(&part, inode.node),
@@ -326,6 +298,9 @@ impl Collection {
     /// # Errors
     /// As [`Vfs::open`].
     pub fn open(&self, inode: Inode, access: Access) -> Result<Opened<Handle>> {
+        if let Some(opened) = self.closed(|many| many.open_closed(inode, access)) {
+            return Ok(opened);
+        }
         match (self.part(inode.item)?, self) {
             (Resolved::Member(vfs), _) => {
                 let opened = vfs.open(inode.node, access)?;
@@ -351,11 +326,25 @@ impl Collection {
         }
     }
 
+    /// Forgets an open file or directory.
+    pub fn release(&self, handle: &Handle) {
+        if let (Self::Many(many), Handle::Tree(tree)) = (self, handle) {
+            many.members.release_closed(tree);
+            tree.close();
+        }
+        if let Ok((vfs, handle)) = handle.member() {
+            vfs.release(handle);
+        }
+    }
+
     /// Opens a directory. The names that it has now are those that are listed.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn opendir(&self, inode: Inode) -> Result<Handle> {
+        if let Some(handle) = self.closed(|many| many.opendir_closed(inode)) {
+            return Ok(handle);
+        }
         match (self.part(inode.item)?, self) {
             (Resolved::Member(vfs), _) => {
                 let handle = vfs.opendir(inode.node)?;
@@ -373,7 +362,12 @@ impl Collection {
     pub fn read<'a>(&self, handle: &'a Handle, offset: u64, len: u32) -> Result<Bytes<'a>> {
         match handle {
             Handle::Member(_, vfs, handle) => vfs.read(handle, offset, len),
-            Handle::Items(_) | Handle::Texts(_) => Err(Error::IsDirectory),
+            Handle::Tree(tree) => {
+                let opened = self.closed(|many| Some(many.opened_tree(tree)));
+                let (vfs, handle) = opened.unwrap_or(Err(Error::BadHandle))?;
+                vfs.read(handle, offset, len)
+            }
+            Handle::Items(_) | Handle::Texts(_) | Handle::Root(_) => Err(Error::IsDirectory),
             Handle::Text(text) => {
                 let start = usize::try_from(offset)
                     .unwrap_or(usize::MAX)
@@ -414,7 +408,9 @@ impl Collection {
                 many.list_attrs(listed, offset, add);
                 Ok(())
             }
-            (Self::Many(many), Handle::Texts(names)) => many.list_texts(names, offset, add),
+            (Self::Many(many), Handle::Texts(names) | Handle::Root(names)) => {
+                many.list_names(names, offset, add)
+            }
             _ => Err(Error::NotDirectory),
         }
     }
@@ -446,9 +442,9 @@ impl Collection {
                 many.list(listed, offset, add);
                 Ok(())
             }
-            (_, Handle::Texts(names)) => {
+            (_, Handle::Texts(names) | Handle::Root(names)) => {
                 for ((name, inode), at) in many::behind(names, offset) {
-                    let kind = report::kind(inode.node);
+                    let kind = vfs::kind(inode.node);
                     if add(at, OsStr::new(name), inode.number(), kind) {
                         break;
                     }

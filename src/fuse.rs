@@ -20,10 +20,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
-    Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use log::debug;
 use rustix::fs::XattrFlags;
@@ -34,7 +33,7 @@ pub use options::MountOptions;
 
 use crate::collection::{Collection, Handle, Inode};
 use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Node, Rename, Vfs, check_name};
-use convert::{access, caller, file_attr, file_type, generation, inode, open_flags};
+use convert::{access, caller, file_attr, file_type, generation, inode, open_flags, opendir_flags};
 use handles::Handles;
 use reply::{attr, empty, entry, when_settled, xattr};
 use request::Asked;
@@ -104,13 +103,6 @@ fn beside(first: Inode, second: INodeNo) -> Result<Node, Error> {
     let second = inode(second)?;
     let same = second.item == first.item;
     same.then_some(second.node).ok_or(Error::OtherMember)
-}
-
-/// Forgets an open file.
-fn release(handle: &Handle) {
-    if let Ok((vfs, handle)) = handle.member() {
-        vfs.release(handle);
-    }
 }
 
 impl Filesystem for Shim {
@@ -402,7 +394,8 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let asked = self.asked(Call::Release, ino);
-        let done = self.handles.remove(fh).map(|handle| release(&handle));
+        let done = self.handles.remove(fh);
+        let done = done.map(|handle| self.files.release(&handle));
         empty(reply, asked.done(done));
     }
 
@@ -425,7 +418,10 @@ impl Filesystem for Shim {
             let asked = shim.asked(Call::Open, ino);
             let done = inode(ino).and_then(|inode| shim.files.opendir(inode));
             match asked.done(done) {
-                Ok(handle) => reply.opened(shim.handles.insert(handle), FopenFlags::empty()),
+                Ok(handle) => {
+                    let flags = opendir_flags(&handle);
+                    reply.opened(shim.handles.insert(handle), flags);
+                }
                 Err(errno) => reply.error(errno),
             }
         });
@@ -488,7 +484,8 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let asked = self.asked(Call::Release, ino);
-        let done = self.handles.remove(fh).map(|handle| release(&handle));
+        let done = self.handles.remove(fh);
+        let done = done.map(|handle| self.files.release(&handle));
         empty(reply, asked.done(done));
     }
 

@@ -67,6 +67,7 @@ mod beside;
 mod block_edits;
 mod block_names;
 mod catalogue;
+mod closed;
 mod commit;
 mod edit;
 mod elements;
@@ -113,6 +114,7 @@ pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, FileKind, Invalidation, Opened, Rename, Show, Statfs,
     VfsOptions,
 };
+pub use closed::ClosedRoot;
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use kernel::{Answers, Kernel};
@@ -120,6 +122,7 @@ pub use member::{Losses, Remains};
 pub use mounts::Mounted;
 pub use node::Node;
 pub use saver::{Reading, Writing};
+pub use stat::kind;
 pub use texts::ScratchRoom;
 pub use unsaved::Refusal;
 pub use views::View;
@@ -131,7 +134,7 @@ use edit::DataHandle;
 use process::process_of;
 use saver::Saver;
 use state::{Names, State};
-use texts::{TextHandle, Texts};
+use texts::{TREE_NAME, TextHandle, Texts};
 use views::Views;
 
 /// Result of a file system operation.
@@ -280,7 +283,7 @@ impl Vfs {
     /// The node that a name in a directory leads to. Whether it exists is known by its attributes.
     fn find(&self, state: &State, directory: Node, name: &OsStr) -> Result<Node> {
         let found = match directory {
-            Node::Root => root_directories(state, &self.options)
+            Node::Root => root_directories(state.is_fits(), &self.options)
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1)
@@ -345,8 +348,11 @@ impl Vfs {
         self.open_node(node, access)
     }
 
-    /// Opens a file of the state that is shown.
-    fn open_node(&self, node: Node, mut access: Access) -> Result<Opened> {
+    /// The same of the state that is shown, without a look at FILE.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_node(&self, node: Node, mut access: Access) -> Result<Opened> {
         self.kernel.wait_for(node);
         let state = self.state();
         if access.write || access.truncate {
@@ -489,12 +495,12 @@ const ROOT_DIRECTORIES: [(&str, Node); 3] = [
     ("blocks", Node::Blocks),
     ("info", Node::Info),
 ];
-/// The directories of the root, with that of a FITS file around the ASDF file, and the views that were asked for.
-fn root_directories(state: &State, options: &VfsOptions) -> Vec<(&'static str, Node)> {
+/// The directories of the root, with that of a FITS file around the ASDF file if there `is_fits`, and the views that were asked for.
+fn root_directories(is_fits: bool, options: &VfsOptions) -> Vec<(&'static str, Node)> {
     let mut directories = ROOT_DIRECTORIES.to_vec();
     let views = View::ALL.into_iter().filter(|view| view.is_shown(options));
     directories.extend(views.map(|view| (view.name(), Node::ViewDir(view, 0))));
-    if state.snapshot.fits().is_some() {
+    if is_fits {
         directories.push((hdus::NAME, Node::Hdus));
     }
     directories.retain(|(_, directory)| options.show.has(*directory));

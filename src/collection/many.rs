@@ -19,7 +19,7 @@ use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::Stat;
-use crate::vfs::{Answers, Attr, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs};
+use crate::vfs::{self, Answers, Attr, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs};
 
 /// A file that could not be read is tried again after so long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -184,6 +184,7 @@ impl Many {
             stat,
             base: last,
             last,
+            root: None,
         });
         vfs.number_behind(past.base, past.last);
         if let Some(remains) = self.members.remember(item, past) {
@@ -192,7 +193,11 @@ impl Many {
         if before.is_some() && unchanged.is_none() {
             vfs.tell_all();
         }
-        Ok(Ok(Arc::new(vfs)))
+        let vfs = Arc::new(vfs);
+        for tree in self.members.take_trees(item) {
+            tree.open_in(&vfs);
+        }
+        Ok(Ok(vfs))
     }
 
     /// The way to an item from the root.
@@ -208,7 +213,7 @@ impl Many {
     }
 
     /// The attributes that the file or directory of an item has now.
-    fn look_at(&self, item: Item) -> Result<Stat> {
+    pub(super) fn look_at(&self, item: Item) -> Result<Stat> {
         let (way, kind) = self.known(item)?;
         self.look_there(&way, kind)
     }
@@ -352,15 +357,24 @@ impl Many {
         }
     }
 
-    /// Lists texts of the collection with their attributes.
-    pub(super) fn list_texts(
+    /// Lists texts of the collection, or what is in the root of a member, with the attributes that they have now.
+    pub(super) fn list_names(
         &self,
         names: &[(&'static str, Inode)],
         offset: u64,
         add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) -> Result<()> {
+        let first = behind(names, offset).next();
+        let closed = first.and_then(|((_, inode), _)| self.closed_root(inode.item));
         for ((name, Inode { item, node }), at) in behind(names, offset) {
-            let attr = self.attr(&self.part(*item)?, *node);
+            let attr = match &closed {
+                Some((root, stat)) => Ok(root.attr(*node, stat, &self.how.options)),
+                None => match self.part(*item)? {
+                    // it has been opened since
+                    Resolved::Member(vfs) => vfs.lookup(Node::Root, name.as_ref()),
+                    part => self.attr(&part, *node),
+                },
+            };
             if attr.is_ok_and(|attr| add(at, OsStr::new(name), *item, &attr)) {
                 break;
             }
@@ -414,7 +428,7 @@ impl Many {
         if !report::has(part, node) {
             return Err(Error::NotFound);
         }
-        let kind = report::kind(node);
+        let kind = vfs::kind(node);
         let stat = match part {
             Resolved::Unreadable(unreadable) => unreadable.stat,
             _ => self.look_at(Item::ROOT)?,

@@ -1,12 +1,14 @@
 //! The members that are open, and what is remembered of those that were.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::closed::ClosedTree;
 use super::item::Item;
 use crate::source::{Stat, len_u64};
-use crate::vfs::{Losses, Remains, Result, Vfs};
+use crate::vfs::{ClosedRoot, Losses, Remains, Result, Vfs};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
@@ -35,7 +37,8 @@ pub(super) struct Unreadable {
 /// The place of a member in the table. Threads that want the same member wait for the one that opens it.
 pub(super) type MemberSlot = OnceLock<Result<OpenedMember>>;
 
-/// What is remembered of a member that has been opened, so that inode numbers mean the same when it is opened again.
+/// What is remembered of a member that has been opened, so that inode numbers mean the same when it is opened again, and its root can be
+/// shown until then.
 #[derive(Clone, Copy)]
 pub(super) struct Past {
     /// What told FILE from others when its names were last known to get these numbers: when it was opened, or closed.
@@ -44,6 +47,8 @@ pub(super) struct Past {
     pub(super) base: u32,
     /// The last number that any of its names ever had.
     pub(super) last: u32,
+    /// What its root showed when it was closed last, if that is what a file with these attributes shows.
+    pub(super) root: Option<ClosedRoot>,
 }
 
 /// The open members.
@@ -57,6 +62,8 @@ pub(super) struct Members {
 struct MemberTable {
     open: HashMap<Item, TableEntry>,
     past: HashMap<Item, Past>,
+    /// What is open of members that are closed.
+    trees: HashMap<Item, Vec<Arc<ClosedTree>>>,
     /// What members that are closed have left.
     remains: HashMap<Item, Remains>,
     /// Since when the files of members that have left something are known to be gone.
@@ -136,8 +143,10 @@ impl MemberTable {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
         if let (Some(Ok(Ok(vfs))), Some(past)) = (entry.slot.get(), self.past.get_mut(&item)) {
             past.last = past.last.max(vfs.last_number());
+            past.root = None;
             // what a save or another program has made of FILE meanwhile is no news to the kernel
             if let Some(stat) = vfs.numbered_stat() {
+                past.root = vfs.closed_root(past.root);
                 past.stat = stat;
             }
             let remains = vfs.leave().map(|remains| (item, remains));
@@ -286,6 +295,43 @@ impl Members {
             .chain(table.remains.keys())
             .copied()
             .collect()
+    }
+
+    /// What the root of a member showed when it was closed, and the attributes that its file had, if it has not been opened since.
+    pub(super) fn closed_root(&self, item: Item) -> Option<(ClosedRoot, Stat)> {
+        let table = self.lock();
+        let past = table.past.get(&item)?;
+        let root = past.root.filter(|_| !table.open.contains_key(&item))?;
+        Some((root, past.stat))
+    }
+
+    /// Notes that `tree.yaml` of a member is open, if the member is closed and its file was then what it is. Whether the kernel may keep
+    /// the pages that it has.
+    pub(super) fn open_closed(&self, tree: &Arc<ClosedTree>) -> Option<bool> {
+        let mut table = self.lock();
+        let past = table.past.get(&tree.item)?;
+        let same = tree.stat.is_untouched_since(&past.stat);
+        let root = past
+            .root
+            .filter(|_| same && !table.open.contains_key(&tree.item))?;
+        let trees = table.trees.entry(tree.item).or_default();
+        trees.push(Arc::clone(tree));
+        Some(root.keeps_pages)
+    }
+
+    /// Forgets that it is open.
+    pub(super) fn release_closed(&self, tree: &Arc<ClosedTree>) {
+        if let Entry::Occupied(mut trees) = self.lock().trees.entry(tree.item) {
+            trees.get_mut().retain(|other| !Arc::ptr_eq(other, tree));
+            if trees.get().is_empty() {
+                trees.remove();
+            }
+        }
+    }
+
+    /// Takes out what is open of a member that was closed and is opened now.
+    pub(super) fn take_trees(&self, item: Item) -> Vec<Arc<ClosedTree>> {
+        self.lock().trees.remove(&item).unwrap_or_default()
     }
 
     /// What is remembered of a member.

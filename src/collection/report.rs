@@ -35,14 +35,6 @@ pub(super) fn takes(directory: Item, name: &OsStr) -> bool {
     directory == Item::ROOT && name == NAME
 }
 
-/// The kind of a node of the collection itself.
-pub(super) fn kind(node: Node) -> vfs::FileKind {
-    match node {
-        Node::Root | Node::Info => vfs::FileKind::Directory,
-        _ => vfs::FileKind::File,
-    }
-}
-
 /// Whether that node is there.
 pub(super) fn has(part: &Resolved, node: Node) -> bool {
     match part {

@@ -50,7 +50,20 @@ pub(super) fn open_flags(opened: &Opened<Handle>) -> FopenFlags {
     if opened.direct {
         flags |= FopenFlags::FOPEN_DIRECT_IO;
     }
+    if opened.handle.is_of_closed() {
+        flags |= FopenFlags::FOPEN_NOFLUSH;
+    }
     flags
+}
+
+/// How the kernel may list an opened directory.
+pub(super) fn opendir_flags(handle: &Handle) -> FopenFlags {
+    if handle.is_of_closed() {
+        // it drops what it has listed itself when the directory has another time, or it makes or takes a name there
+        FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
+    } else {
+        FopenFlags::empty()
+    }
 }
 
 /// How a request opens a file.

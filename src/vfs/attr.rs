@@ -334,6 +334,33 @@ pub(super) struct FileFacts {
 }
 
 impl FileFacts {
+    /// Those that `tree.yaml` has of a FILE with these attributes.
+    pub(super) fn of(file: &Stat, options: &VfsOptions) -> Self {
+        Self {
+            perm: permissions(file, options.umask),
+            uid: options.uid.unwrap_or(file.uid),
+            gid: options.gid.unwrap_or(file.gid),
+            mtime: file.modified(),
+        }
+    }
+
+    /// The attributes of a file with these, of so many bytes and with one name.
+    pub(super) fn attr(&self, node: Node, size: u64) -> Attr {
+        Attr {
+            node,
+            kind: FileKind::File,
+            size,
+            perm: self.perm,
+            nlink: 1,
+            uid: self.uid,
+            gid: self.gid,
+            mtime: self.mtime,
+            ctime: self.mtime,
+            epoch: 0,
+            valid: VALID,
+        }
+    }
+
     /// Changes those that are to be changed.
     pub(super) fn set(&mut self, changes: &Attributes) {
         let mode = changes

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::attr::{Attr, Attributes, FileFacts, FileKind};
+use super::attr::{Attr, Attributes, FileFacts};
 use super::error::{Error, check_name};
 use super::node::Node;
 use super::texts::is_made_by_editor;
@@ -62,19 +62,10 @@ pub(super) struct BesideFile {
 impl BesideFile {
     /// Its attributes.
     pub(super) fn attr(&self) -> Attr {
-        let facts = locked(&self.facts).clone();
+        let node = Node::Beside(self.number);
         Attr {
-            node: Node::Beside(self.number),
-            kind: FileKind::File,
-            size: self.bytes.len(),
-            perm: facts.perm,
-            nlink: 1,
-            uid: facts.uid,
-            gid: facts.gid,
-            mtime: facts.mtime,
-            ctime: facts.mtime,
-            epoch: 0,
             valid: Duration::ZERO,
+            ..locked(&self.facts).attr(node, self.bytes.len())
         }
     }
 

@@ -20,7 +20,7 @@ impl Vfs {
         let state = self.state();
         let names = match directory {
             Node::Root => {
-                let own = root_directories(&state, &self.options);
+                let own = root_directories(state.is_fits(), &self.options);
                 let own = own.into_iter().map(|entry| entry.0.into());
                 let texts = locked(&self.texts);
                 let files = texts.names().map(|entry| entry.0.to_owned());

@@ -10,7 +10,7 @@ use super::news::News;
 use super::refresh::everything;
 use super::texts::{LeftTexts, TREE_NAME};
 use super::unsaved::say_what_is_lost;
-use super::{Node, State, Vfs, locked};
+use super::{Invalidation, Node, State, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::Stat;
 
@@ -168,10 +168,9 @@ impl Vfs {
     /// Has the kernel told that what it knows of FILE's bytes is out of date.
     pub fn tell_all(&self) {
         let state = self.state();
-        drop(
-            self.kernel
-                .announce(everything(&state, &state).collect(), None),
-        );
+        let root = Invalidation::Pages(Node::Root);
+        let all = everything(&state, &state).chain([root]);
+        drop(self.kernel.announce(all.collect(), None));
         let tree = locked(&self.texts).lookup(TREE_NAME.as_ref());
         if let Some(number) = tree {
             self.tell_tree(number);

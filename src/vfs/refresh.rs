@@ -176,7 +176,8 @@ impl Vfs {
         }
         self.show(new, |old, new| {
             let gone = old.names_gone_in(new).into_iter();
-            gone.chain(everything(old, new)).collect()
+            let root = (old.is_fits() != new.is_fits()).then_some(Invalidation::Pages(Node::Root));
+            gone.chain(everything(old, new)).chain(root).collect()
         });
         if let Some(number) = locked(&self.texts).reloaded(text) {
             self.tell_tree(number);

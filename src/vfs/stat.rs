@@ -128,9 +128,8 @@ impl Vfs {
     /// How many names a node has; of a directory, with its own `.` and the `..` of those in it.
     fn names(&self, state: &State, node: Node) -> Result<u32> {
         let directories = match node {
-            Node::Root => {
-                u32::try_from(root_directories(state, &self.options).len()).unwrap_or(u32::MAX)
-            }
+            Node::Root => u32::try_from(root_directories(state.is_fits(), &self.options).len())
+                .unwrap_or(u32::MAX),
             Node::ArrayDir(number) | Node::ViewDir(_, number) => {
                 let held = state.catalogue().subdirectories(number);
                 u32::try_from(held.ok_or(Error::NotFound)?).unwrap_or(u32::MAX)
@@ -156,7 +155,9 @@ impl Vfs {
     }
 }
 
-pub(super) fn kind(node: Node) -> FileKind {
+/// The kind of a file; of those in the root, of what is no symlink.
+#[must_use]
+pub fn kind(node: Node) -> FileKind {
     match node {
         Node::Root
         | Node::Blocks

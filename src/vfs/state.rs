@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::SystemTime;
 
-use super::attr::{FileFacts, permissions};
+use super::attr::FileFacts;
 use super::catalogue::{Catalogue, LinkTarget, Numbers};
 use super::elsewhere::Elsewhere;
 use super::format::Format;
@@ -22,6 +23,8 @@ pub(super) struct State {
     pub(super) stat: Stat,
     /// Whether `stat` has FILE's times: not if the system did not tell them after a save of ours.
     pub(super) timed: bool,
+    /// When FILE had been read.
+    pub(super) made: SystemTime,
     /// How often another program had changed FILE by then.
     pub(super) epoch: u64,
     catalogue: OnceLock<Arc<Catalogue>>,
@@ -51,6 +54,7 @@ impl State {
             snapshot,
             stat,
             timed: true,
+            made: SystemTime::now(),
             epoch: 0,
             catalogue: OnceLock::new(),
             views: Views::default(),
@@ -70,6 +74,11 @@ impl State {
             views: self.views.next(),
             ..Self::new(snapshot, stat.unwrap_or(self.stat))
         }
+    }
+
+    /// Whether FILE is a FITS file that holds an ASDF file.
+    pub(super) fn is_fits(&self) -> bool {
+        self.snapshot.fits().is_some()
     }
 
     /// Whether a file shows the same as in a state before, as long as its block does.
@@ -144,13 +153,7 @@ impl State {
 
     /// What `tree.yaml` has of FILE, also when an editor has made it anew.
     pub(super) fn facts(&self, options: &VfsOptions) -> FileFacts {
-        let (uid, gid) = self.owner(options);
-        FileFacts {
-            perm: permissions(&self.stat, options.umask),
-            uid,
-            gid,
-            mtime: self.stat.modified(),
-        }
+        FileFacts::of(&self.stat, options)
     }
 
     /// The names under `arrays/`. Made when they are first asked for, from the tree.

@@ -64,6 +64,18 @@ pub(super) struct Texts {
     epoch: u64,
     /// The process to which the name `tree.yaml` is free, though the others see FILE's tree there.
     vacancy: Option<Vacancy>,
+    pages: Pages,
+}
+
+/// Of what the kernel's pages of the first `tree.yaml` are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pages {
+    /// Of what they were before this was made: it was not opened since.
+    OfBefore,
+    /// Of FILE's text: the kernel has dropped those of before when a handle was opened that only reads.
+    OfText,
+    /// Of anything: it was opened to be written to, or has shown another text.
+    Unknown,
 }
 
 impl Texts {
@@ -83,6 +95,7 @@ impl Texts {
             refused: None,
             epoch: 0,
             vacancy: None,
+            pages: Pages::OfBefore,
         }
     }
 
@@ -141,17 +154,11 @@ impl Texts {
             VALID
         };
         Ok(Attr {
-            node: Node::Text(number),
             kind,
-            size: file.content.len(),
             perm,
             nlink: file.names,
-            uid: file.facts.uid,
-            gid: file.facts.gid,
-            mtime: file.facts.mtime,
-            ctime: file.facts.mtime,
-            epoch: 0,
             valid,
+            ..file.facts.attr(Node::Text(number), file.content.len())
         })
     }
 

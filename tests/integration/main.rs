@@ -58,6 +58,8 @@ mod manual;
 #[cfg(feature = "fuse")]
 mod many;
 #[cfg(feature = "fuse")]
+mod many_closed;
+#[cfg(feature = "fuse")]
 mod many_left;
 #[cfg(feature = "fuse")]
 mod many_life;

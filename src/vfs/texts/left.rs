@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Texts;
+use super::{Pages, Texts};
 use crate::vfs::hash_of;
 
 /// The files of the root without FILE's text, which is read again.
@@ -18,6 +18,22 @@ impl Texts {
     #[must_use]
     pub(in crate::vfs) fn is_at_rest(&self) -> bool {
         self.open.is_empty() && self.refused.is_none()
+    }
+
+    /// FILE's text, if there never was another file than the first `tree.yaml`, and that shows it.
+    pub(in crate::vfs) fn only_text(&self) -> Option<&Arc<Vec<u8>>> {
+        let shown = self.bytes(0).ok()?;
+        let only = self.next == 1 && Arc::ptr_eq(shown, &self.committed);
+        only.then_some(shown)
+    }
+
+    /// Whether the kernel's pages of that file are of FILE's text, if it `had` only such ones when this was made.
+    pub(in crate::vfs) fn keeps_pages(&self, had: bool) -> bool {
+        match self.pages {
+            Pages::OfBefore => had,
+            Pages::OfText => true,
+            Pages::Unknown => false,
+        }
     }
 
     /// Takes the files out, if there ever was one beside the first `tree.yaml`: the kernel knows them by their numbers, too.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{FileContent, Number, TREE_NAME, Texts};
+use super::{FileContent, Number, Pages, TREE_NAME, Texts};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::source::len_u64;
 use crate::vfs::beside::taken;
@@ -90,9 +90,12 @@ impl Texts {
             return Err(Error::NotFound);
         }
         let epoch = self.shown_epoch(number);
-        if access.write && self.is_tree(number) {
-            // what is written there is not to be replaced by what another process makes anew
-            self.vacancy = None;
+        if access.write {
+            self.pages = Pages::Unknown;
+            if self.is_tree(number) {
+                // what is written there is not to be replaced by what another process makes anew
+                self.vacancy = None;
+            }
         }
         let id = self.opened;
         let handle = TextHandle { number, id };
@@ -248,6 +251,7 @@ impl Texts {
     }
 
     pub(super) fn show(&mut self, number: Number, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
+        self.pages = Pages::Unknown;
         let file = self.file_mut(number)?;
         file.content = FileContent::Bytes(bytes);
         file.facts.mtime = SystemTime::now();
@@ -413,6 +417,9 @@ impl Texts {
     /// `tree.yaml` if that shows another text now.
     pub(in crate::vfs) fn release(&mut self, handle: TextHandle) -> Option<Number> {
         let open = self.open.remove(&handle)?;
+        if self.pages == Pages::OfBefore {
+            self.pages = Pages::OfText;
+        }
         let number = handle.number;
         let forgotten = open.draft.is_some_and(|draft| {
             let shown = self.bytes(number);

@@ -1,0 +1,67 @@
+//! Open files and directories of the mount.
+
+use std::sync::Arc;
+
+use super::closed::ClosedTree;
+use super::item::{Inode, Item};
+use crate::vfs::{self, Error, Opened, Result, Vfs};
+
+/// Of what is no part of a member.
+pub(super) const NOT_OURS: Error =
+    Error::NotPermitted("directories and files are made where the files are");
+
+/// An open file or directory of the mount.
+pub enum Handle {
+    /// Of a member.
+    Member(Item, Arc<Vfs>, vfs::Handle),
+    /// `tree.yaml` of a member that was closed then.
+    Tree(Arc<ClosedTree>),
+    /// A directory of the collection: what was in it when it was opened.
+    Items(Vec<Item>),
+    /// A directory with texts of the collection.
+    Texts(Vec<(&'static str, Inode)>),
+    /// The root of a member that was closed then.
+    Root(Vec<(&'static str, Inode)>),
+    /// A text of the collection.
+    Text(Vec<u8>),
+}
+
+impl Handle {
+    /// The member that it is of, and its handle there.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if it is of none, or of one that has not been opened for it.
+    pub fn member(&self) -> Result<(&Arc<Vfs>, &vfs::Handle)> {
+        match self {
+            Self::Member(_, vfs, handle) => Ok((vfs, handle)),
+            Self::Tree(tree) => tree.opened().ok_or(NOT_OURS),
+            Self::Items(_) | Self::Texts(_) | Self::Root(_) | Self::Text(_) => Err(NOT_OURS),
+        }
+    }
+
+    /// Whether it is of a member that was closed then: nothing can be written through it, and the names in it change only when the
+    /// kernel makes or takes one, or is told.
+    #[must_use]
+    pub fn is_of_closed(&self) -> bool {
+        matches!(self, Self::Tree(_) | Self::Root(_))
+    }
+}
+
+impl Opened<Handle> {
+    /// The same, unless it is of another state of a file far away than the inode with this number: the kernel would take its pages for
+    /// those of that state. Told that there is no such inode, it looks the name up again.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn of_state(self, number: u64) -> Result<Self> {
+        let Ok((vfs, handle)) = self.handle.member() else {
+            return Ok(self);
+        };
+        let now = Inode::from_number(number).map(|inode| inode.number_in(vfs.epoch()));
+        if now == Some(number) {
+            return Ok(self);
+        }
+        vfs.release(handle);
+        Err(Error::NotFound)
+    }
+}

@@ -1,0 +1,227 @@
+//! Closed members of a mount of many: their roots and `tree.yaml` are shown without opening them, and never as they were before.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{Advice, fadvise};
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use crate::common::{Mount, can_mount, daemons_of, eventually, run};
+use crate::many::{data, files};
+use crate::sample::{Block, Sample, array};
+
+/// A tree with a word of its own, always of the same length, that fills some pages.
+fn text(word: u32) -> String {
+    let line = format!("# {word:06}\n");
+    format!("word: {word:06}\n{}", array("flux", 0, "uint8", "[64]")) + &line.repeat(3000)
+}
+
+fn file(word: u32) -> Vec<u8> {
+    Sample::new(&text(word)).block(Block::raw(&data(0))).bytes()
+}
+
+fn set_time(path: &Path, time: SystemTime) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+/// A mount of `a.asdf` and others, of which one is open at a time, with `a.asdf` closed: its root is known.
+fn closed() -> (TempDir, Mount) {
+    let dir = files(&["b.asdf"]);
+    let path = dir.path().join("a.asdf");
+    fs::write(&path, file(1)).unwrap();
+    set_time(&path, SystemTime::now() - Duration::from_secs(100));
+    let mount = Mount::new(dir.path(), &["-o", "open=1"]);
+    settle(&mount, dir.path());
+    assert_eq!(words(&mount), "000001");
+    (dir, mount)
+}
+
+/// Has `a.asdf` opened once more, when the time of its last change, which can't be set, tells it from what it may become, and closed.
+fn settle(mount: &Mount, dir: &Path) {
+    std::thread::park_timeout(Duration::from_millis(1100));
+    close(mount, dir);
+    words(mount);
+    close(mount, dir);
+}
+
+/// Closes `a.asdf`.
+fn close(mount: &Mount, dir: &Path) {
+    eventually("the member is closed", || {
+        mount.read("b.asdf/blocks/0.bin").unwrap();
+        is_closed(mount, dir)
+    });
+}
+
+/// Whether the daemon does not have `a.asdf` open, nor a file that had its name.
+fn is_closed(mount: &Mount, dir: &Path) -> bool {
+    let file = fs::canonicalize(dir).unwrap().join("a.asdf");
+    let fds = fs::read_dir(format!("/proc/{}/fd", daemons_of(&mount.dir)[0])).unwrap();
+    let mut open = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+    let name = file.as_os_str().as_bytes();
+    !open.any(|path| path.as_os_str().as_bytes().starts_with(name))
+}
+
+/// The words of `a.asdf/tree.yaml`, which must be of one text.
+fn words(mount: &Mount) -> String {
+    word_of(&mount.text("a.asdf/tree.yaml"))
+}
+
+fn word_of(text: &str) -> String {
+    let lines = text.lines();
+    let words = lines.filter_map(|line| line.strip_prefix("# ").or(line.strip_prefix("word: ")));
+    let words: Vec<_> = words.collect();
+    assert_eq!(words.len(), 3001, "all of the text");
+    assert!(words.iter().all(|word| *word == words[0]), "a mixture");
+    words[0].to_owned()
+}
+
+/// The file, opened while its member is closed, which it stays.
+fn open(mount: &Mount, dir: &Path) -> File {
+    let file = File::open(mount.path("a.asdf/tree.yaml")).unwrap();
+    assert!(is_closed(mount, dir));
+    file
+}
+
+/// Has the kernel read a file anew.
+fn drop_pages(file: &File) {
+    fadvise(file, 0, None, Advice::DontNeed).unwrap();
+}
+
+fn read(mut file: &File) -> io::Result<String> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).map(|_| text)
+}
+
+#[test]
+fn what_the_kernel_knows_of_a_tree_is_read_and_listed_without_opening_the_member() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount) = closed();
+    for _ in 0..3 {
+        let names = fs::read_dir(mount.path("a.asdf")).unwrap();
+        let mut names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["arrays", "blocks", "info", "tree.yaml"]);
+        let meta = fs::metadata(mount.path("a.asdf/tree.yaml")).unwrap();
+        let behind = fs::metadata(dir.path().join("a.asdf")).unwrap();
+        assert_eq!(meta.modified().unwrap(), behind.modified().unwrap());
+        assert_eq!(meta.permissions(), behind.permissions());
+        assert_eq!(words(&mount), "000001");
+        let none = File::open(mount.path("a.asdf/.gitignore"));
+        assert_eq!(none.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(is_closed(&mount, dir.path()));
+    }
+    // of what the kernel does not know, the member is asked
+    let file = open(&mount, dir.path());
+    drop_pages(&file);
+    assert_eq!(word_of(&read(&file).unwrap()), "000001");
+    assert!(!is_closed(&mount, dir.path()));
+}
+
+#[test]
+fn a_file_that_another_program_changes_while_its_member_is_closed_is_shown_as_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount) = closed();
+    let path = dir.path().join("a.asdf");
+    let (before, new) = (fs::metadata(&path).unwrap(), dir.path().join("new"));
+    for (n, in_place) in [(2, false), (3, true)] {
+        // of the same length and time, as rsync and tar make them
+        if in_place {
+            let opened = File::options().write(true).open(&path).unwrap();
+            opened.write_all_at(&file(n), 0).unwrap();
+        } else {
+            fs::write(&new, file(n)).unwrap();
+            fs::rename(&new, &path).unwrap();
+        }
+        set_time(&path, before.modified().unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().len(), before.len());
+        assert_eq!(words(&mount), format!("{n:06}"));
+        settle(&mount, dir.path());
+    }
+    fs::write(&path, "no ASDF").unwrap();
+    eventually("it is not shown any more", || {
+        mount.read("a.asdf/tree.yaml").is_err()
+            && mount.text("a.asdf/info/status").contains("not readable")
+    });
+}
+
+#[test]
+fn a_save_is_shown_after_its_member_was_closed() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount) = closed();
+    for n in 2..6 {
+        let text = Sample::new(&text(n)).tree().to_vec();
+        fs::write(mount.path("a.asdf/tree.yaml"), text).unwrap();
+        assert_eq!(words(&mount), format!("{n:06}"));
+        close(&mount, dir.path());
+        assert_eq!(words(&mount), format!("{n:06}"));
+    }
+    let note = mount.path("a.asdf/note");
+    fs::write(&note, "x").unwrap();
+    close(&mount, dir.path());
+    let has_note = || {
+        let names = fs::read_dir(mount.path("a.asdf")).unwrap();
+        names.flatten().any(|name| name.file_name() == "note")
+    };
+    assert!(has_note());
+    close(&mount, dir.path());
+    fs::remove_file(note).unwrap();
+    close(&mount, dir.path());
+    assert!(!has_note());
+}
+
+#[test]
+fn a_tree_that_is_changed_while_it_is_open_is_not_read_as_a_mixture() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount) = closed();
+    let path = dir.path().join("a.asdf");
+    let opened = open(&mount, dir.path());
+    let mut first = [0; 5000];
+    opened.read_exact_at(&mut first, 0).unwrap();
+    assert!(is_closed(&mount, dir.path()), "the kernel has those");
+    fs::write(&path, file(2)).unwrap();
+    eventually("the new text is shown", || words(&mount) == "000002");
+    drop_pages(&opened);
+    let error = read(&opened).unwrap_err();
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::STALE));
+    // through the mount, nothing is lost that was open
+    drop(opened);
+    settle(&mount, dir.path());
+    let opened = open(&mount, dir.path());
+    let tree = mount.path("a.asdf/tree.yaml");
+    let edit = ["-i", "s/000002/000003/"];
+    let said = run(Command::new("sed").args(edit).arg(&tree));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert_eq!(words(&mount), "000003");
+    drop_pages(&opened);
+    assert_eq!(word_of(&read(&opened).unwrap()), "000002");
+}
+
+#[test]
+fn a_file_with_two_names_is_shown_as_it_is_under_both() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount) = closed();
+    fs::hard_link(dir.path().join("a.asdf"), dir.path().join("c.asdf")).unwrap();
+    for n in 2..5 {
+        let text = Sample::new(&text(n)).tree().to_vec();
+        fs::write(mount.path("c.asdf/tree.yaml"), text).unwrap();
+        assert_eq!(words(&mount), format!("{n:06}"));
+        close(&mount, dir.path());
+    }
+}
