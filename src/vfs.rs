@@ -21,6 +21,7 @@
 //! |---|---|
 //! | May anything be written? | each operation that changes something, first: `Saver::check_writable` |
 //! | Is FILE what is shown? | lookups, opens, reads and changes, once a second: `Vfs::refresh`; each save: `Vfs::catch_up`. A server is asked every 10 s at most |
+//! | Is FILE, while it is closed, what it was when it was open? | each request for its root that is answered without opening it: [`ClosedRoot`] |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
 //! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::change` |
 //! | Is a text made of the text that FILE has? | the save of it: `Texts::is_outdated` |

@@ -19,7 +19,9 @@ use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::Stat;
-use crate::vfs::{self, Answers, Attr, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs};
+use crate::vfs::{
+    self, Answers, Attr, ClosedRoot, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs,
+};
 
 /// A file that could not be read is tried again after so long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -523,6 +525,7 @@ impl Many {
         if inode.node != Node::Root {
             match self.open_member(inode.item) {
                 Some(vfs) => path.push(vfs.path_of(inode.node)),
+                None if inode.node == ClosedRoot::TREE => path.push(ClosedRoot::TREE_NAME),
                 None => path.push(format!("{:?}", inode.node)),
             }
         }

@@ -24,6 +24,8 @@ pub struct ClosedRoot {
 impl ClosedRoot {
     /// `tree.yaml`.
     pub const TREE: Node = Node::Text(0);
+    /// Its name.
+    pub const TREE_NAME: &str = TREE_NAME;
 
     /// The names in it, in the order in which [`Vfs`] lists them.
     #[must_use]

@@ -444,3 +444,37 @@ fn who_has_taken_the_tree_away_may_rename_another_name_of_it_over_it() {
     assert_eq!(root.lookup(TREE_NAME.as_ref()), Some(filled));
     assert_eq!(root.attr(filled).unwrap().nlink, 1);
 }
+
+#[test]
+fn the_kernel_may_keep_pages_of_a_text_that_is_only_read() {
+    let mut root = root();
+    assert_eq!(
+        [true, false].map(|had| root.keeps_pages(had)),
+        [true, false]
+    );
+    let handle = root.open(0, Access::default()).unwrap();
+    assert!(
+        !root.keeps_pages(false),
+        "it may have older ones until it has opened it"
+    );
+    root.release(handle);
+    assert!(root.keeps_pages(false));
+    assert_eq!(**root.only_text().unwrap(), TEXT);
+    // those of another program's text are told by its times
+    let mut changed = self::root();
+    changed.reloaded(Arc::new(OTHER.to_vec()));
+    assert!(!changed.keeps_pages(true));
+    assert_eq!(**changed.only_text().unwrap(), OTHER);
+}
+
+#[test]
+fn the_kernel_keeps_no_pages_of_a_text_that_was_opened_to_be_written_to() {
+    let mut root = root();
+    let (reading, writing) = (root.open(0, Access::default()), root.open(0, WRITE));
+    root.release(writing.unwrap());
+    root.release(reading.unwrap());
+    assert!(!root.keeps_pages(true));
+    assert!(root.only_text().is_some());
+    root.create("note".as_ref(), facts()).unwrap();
+    assert!(root.only_text().is_none(), "there is more to be shown");
+}
