@@ -385,9 +385,8 @@ impl Vfs {
                     opened?
                 });
                 // no notice comes of changes of other files
-                keep_cache = !access.truncate
-                    && !edit::is_elsewhere(&state, node)
-                    && !self.kernel.is_stale(node);
+                keep_cache =
+                    !access.truncate && !state.is_elsewhere(node) && !self.kernel.is_stale(node);
                 open
             }
             Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson

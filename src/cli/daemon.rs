@@ -412,13 +412,14 @@ fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Fai
         .write(true)
         .open("/dev/null")
         .map_err(fail)?;
+    // A daemon must not keep the terminal of the shell; in a session of its own it does not. The parent may end the session of the
+    // terminal as soon as it is told, which would end the mount.
+    let _ = rustix::process::setsid();
     let mut out = std::io::stdout();
     out.write_all(READY.as_bytes())
         .and_then(|()| out.flush())
         .map_err(fail)?;
     sink.detach();
-    // a daemon must not keep the terminal of the shell; in a session of its own it does not
-    let _ = rustix::process::setsid();
     rustix::stdio::dup2_stdin(&null).map_err(|error| fail(error.into()))?;
     rustix::stdio::dup2_stdout(&null).map_err(|error| fail(error.into()))?;
     rustix::stdio::dup2_stderr(&null).map_err(|error| fail(error.into()))

@@ -51,6 +51,10 @@ pub(super) fn write(
 
 /// That nothing is lost when a file is written: there is none, or an empty one, or a picture.
 fn check_replaceable(out: &Path) -> Result<(), Failure> {
+    if fs::metadata(out).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+        // nothing in a pipe or device is replaced; reading a pipe would wait for its end
+        return Ok(());
+    }
     let mut start = Vec::new();
     match fs::File::open(out) {
         Err(_) if !out.exists() => return Ok(()),

@@ -21,6 +21,8 @@ pub(super) struct BlockDraft {
     pub(super) saved: RwLock<bool>,
     /// Why it was given up, if it was: for each handle that has written into it.
     pub(super) lost: Arc<OnceLock<Error>>,
+    /// The same for each handle that has written a file anew which the draft has taken in.
+    taken_in: Mutex<Vec<Arc<OnceLock<Error>>>>,
 }
 
 /// What was written into a draft.
@@ -40,6 +42,24 @@ impl BlockDraft {
             written: Mutex::default(),
             saved: RwLock::new(false),
             lost: Arc::default(),
+            taken_in: Mutex::default(),
+        }
+    }
+
+    /// Notes that it has a file that was written anew, and whom to tell if it is given up.
+    pub(super) fn take_in(&self, lost: &Arc<OnceLock<Error>>) {
+        locked(&self.taken_in).push(Arc::clone(lost));
+    }
+
+    /// Notes that what was taken in last has been taken out again.
+    pub(super) fn take_out(&self) {
+        locked(&self.taken_in).pop();
+    }
+
+    /// Tells each handle that has written into it that it is given up. The first cause is the one that counts.
+    pub(super) fn lose(&self, why: &Error) {
+        for lost in locked(&self.taken_in).iter().chain([&self.lost]) {
+            let _ = lost.set(why.clone());
         }
     }
 
@@ -56,6 +76,12 @@ impl BlockDraft {
     /// Whether something was written through a file.
     pub(super) fn is_written_through(&self, file: Node) -> bool {
         locked(&self.written).files.contains(&file)
+    }
+
+    /// Whether something was written through another file.
+    pub(super) fn is_written_beside(&self, file: Node) -> bool {
+        let written = locked(&self.written);
+        written.files.iter().any(|other| *other != file)
     }
 
     /// Notes that something was written through a file.

@@ -98,7 +98,7 @@ impl Vfs {
                 ));
             }
         }
-        if is_elsewhere(state, node) {
+        if state.is_elsewhere(node) {
             // what the handles read that have it open, the kernel shows to all: they look at the other file anew, too
             self.edits.changed();
         }
@@ -366,25 +366,40 @@ impl Vfs {
 
     /// The same without a handle: no close follows, so it is saved now or not at all.
     fn resize_by_path(&self, block: usize, size: u64) -> Result<()> {
-        let resized = self.edit(block, |draft| {
-            if draft.overlay.len() != size {
-                Self::check_resize(&self.state().snapshot, block, size)?;
-                let node = u32::try_from(block).map_err(|_| Error::NotFound)?;
-                draft.resize(Node::Block(node), size);
+        let node = Node::Block(u32::try_from(block).map_err(|_| Error::NotFound)?);
+        let resized = self.alone(block, |draft, saved| {
+            let len = draft.overlay.len();
+            let (touched, whole) = (draft.is_touched(), draft.overlay.keeps_length());
+            if touched && size < len {
+                // what is cut off could not be put back if this can't be saved
+                return Err(Error::Busy("the block is being edited"));
             }
-            Ok(())
+            if len != size {
+                Self::check_resize(&self.state().snapshot, block, size)?;
+                draft.resize(node, size);
+                self.edits.changed();
+            }
+            let done = if draft.is_touched() {
+                self.save_held(draft, saved)
+            } else {
+                Ok(())
+            };
+            if done.is_err() && !**saved && !touched && whole {
+                self.end_draft(draft, saved, None);
+            } else if done.is_err() && !**saved {
+                draft.overlay.resize(len);
+                if !touched {
+                    draft.forget();
+                }
+            }
+            Ok((Arc::clone(draft), done))
         });
-        let Some(draft) = self.edits.get(block) else {
-            return resized;
-        };
-        let saved = match resized {
-            Ok(()) if draft.is_touched() => self.save_block(&draft),
-            outcome => outcome,
-        };
+        let (draft, done) = resized?;
         let announced = self.announce_block(&self.state(), block);
         self.edits.remove(&draft, false);
+        self.edits.changed();
         drop(announced);
-        saved
+        done
     }
 
     /// Makes a block at least so long; an array is, or is not.
@@ -409,7 +424,9 @@ impl Vfs {
     /// Saves what was written, at `close` and `fsync`.
     pub(super) fn save_data(&self, open: &DataHandle) -> Result<()> {
         open.check_kept()?;
-        self.save_edits(open)
+        self.save_edits(open)?;
+        // another thread may have been saving it, and given it up
+        open.check_kept()
     }
 
     fn save_edits(&self, open: &DataHandle) -> Result<()> {
@@ -488,8 +505,7 @@ impl Vfs {
 
     /// Tells that a draft is given up. It is gone when what is given back is dropped.
     fn give_up(&self, draft: &BlockDraft, why: &Error) -> Announced<'_> {
-        // the first cause is the one that counts
-        let _ = draft.lost.set(why.clone());
+        draft.lose(why);
         self.note_loss(draft.block, &draft.files(), why);
         self.announce_block(&self.state(), draft.block)
     }
@@ -570,19 +586,6 @@ pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
             _ => None,
         },
         _ => None,
-    }
-}
-
-/// Whether the bytes of an array lie in another file.
-pub(super) fn is_elsewhere(state: &State, node: Node) -> bool {
-    let is_external = |origin: &Origin| matches!(origin, Origin::External(_));
-    match node {
-        Node::Array(number, _) => {
-            let data = state.array_data(number);
-            data.is_some_and(|data| is_external(data.origin()))
-        }
-        Node::View(view, number) => state.shows_any(view, number, is_external),
-        _ => false,
     }
 }
 

@@ -14,7 +14,7 @@ use super::format::Format;
 use super::node::Node;
 use super::views::{View, Views};
 use super::{Error, Invalidation, Result, VfsOptions, block_name, hdus, index, locked};
-use crate::asdf::{Array, ArrayData, Snapshot};
+use crate::asdf::{Array, ArrayData, Origin, Snapshot};
 use crate::source::Stat;
 
 /// A snapshot, the names it gives, and FILE's attributes from before it was taken.
@@ -171,6 +171,19 @@ impl State {
     /// What the files of the array with that number show.
     pub(super) fn array_data(&self, number: u32) -> Option<&ArrayData> {
         Some(self.catalogue().array(number)?.1)
+    }
+
+    /// Whether the bytes of an array lie in another file.
+    pub(super) fn is_elsewhere(&self, node: Node) -> bool {
+        let is_external = |origin: &Origin| matches!(origin, Origin::External(_));
+        match node {
+            Node::Array(number, _) => {
+                let data = self.array_data(number);
+                data.is_some_and(|data| is_external(data.origin()))
+            }
+            Node::View(view, number) => self.shows_any(view, number, is_external),
+            _ => false,
+        }
     }
 
     /// The target of the link with that number.

@@ -704,3 +704,25 @@ fn no_room_is_made_behind_an_array() {
     let refused = rustix::fs::fallocate(&array, none, 0, 11).unwrap_err();
     assert_eq!(refused, rustix::io::Errno::PERM);
 }
+
+#[test]
+fn what_a_refused_truncation_would_have_cut_off_is_not_saved_later() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, file, mount) = writable(&Sample::new("a: 1\n").block(Block::raw(&ramp(16_000))));
+    let path = mount.path("blocks/0.bin");
+    let writer = open(&path);
+    let elsewhere = open(&file);
+    assert!(!truncate(&path, 100));
+    drop(elsewhere);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 16_000);
+    writer.write_all_at(b"xxxx", 0).unwrap();
+    writer.sync_all().unwrap();
+    let mut wanted = ramp(16_000);
+    wanted[..4].copy_from_slice(b"xxxx");
+    assert!(mount.read("blocks/0.bin").unwrap() == wanted);
+    drop(writer);
+    assert!(truncate(&path, 100));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 100);
+}

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -463,4 +464,53 @@ replace(mount + '/tree.yaml', tree.replace(b'y:', b'z:'))
     assert_eq!(mount.read("arrays/z.bin").unwrap(), b"efgh");
     mount.unmount();
     assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
+}
+
+fn open_rw(path: &Path) -> File {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap()
+}
+
+#[test]
+fn an_array_written_in_place_is_emptied_and_becomes_another_one() {
+    if !can_mount() {
+        return;
+    }
+    let tree = array("a", 0, "int32", "[4]");
+    let (_dir, file, mount) = writable(&Sample::new(&tree).block(Block::raw(&ramp(16))));
+    let array = open_rw(&mount.path("arrays/a.npy"));
+    let header = mount.read("arrays/a.npy").unwrap().len() - 16;
+    array.write_all_at(&[9; 4], header as u64).unwrap();
+    array.set_len(0).unwrap();
+    let new = npy("<i2", "False", "(3,)", &[7; 6]);
+    array.write_all_at(&new, 0).unwrap();
+    array.sync_all().unwrap();
+    drop(array);
+    assert_eq!(mount.read("arrays/a.bin").unwrap(), [7; 6]);
+    mount.unmount();
+    let saved = fs::read(&file).unwrap();
+    assert!(saved.windows(6).any(|window| window == [7; 6]));
+}
+
+#[test]
+fn who_wrote_a_part_of_what_is_given_up_is_told_so() {
+    if !can_mount() {
+        return;
+    }
+    let tree = array("a", 0, "int32", "[4096]");
+    let sample = Sample::new(&tree).block(Block::raw(&ramp(16384)));
+    let (dir, file, mount) = writable(&sample);
+    let path = mount.path("arrays/a.bin");
+    let other = open_rw(&path);
+    let first = File::create(&path).unwrap();
+    first.write_all_at(&[1; 8192], 0).unwrap();
+    other.write_all_at(&[2; 8192], 8192).unwrap();
+    let beside = dir.path().join("beside");
+    fs::copy(&file, &beside).unwrap();
+    fs::rename(&beside, &file).unwrap();
+    assert_eq!(errno(first.sync_all()), ESTALE);
+    assert_eq!(errno(other.sync_all()), ESTALE);
 }

@@ -60,8 +60,7 @@ impl Vfs {
             Some(false) => return None,
             None => {
                 // another thread may be saving what was written through this handle, and fail
-                let emptied = writes.has_emptied.load(Ordering::Relaxed);
-                let may_save = emptied && self.edits.get(writes.block).is_some();
+                let may_save = self.edits.get(writes.block).is_some();
                 return may_save.then(|| self.save_elements(open, writes));
             }
         }
@@ -78,7 +77,9 @@ impl Vfs {
         // with the draft of the block in hand no other is begun, on bytes that this replaces
         self.alone(writes.block, |draft, saved| {
             let rewritten = &open.rewriting.rewritten;
-            let Some(taken) = locked(rewritten).take() else {
+            let is_own =
+                |it: &mut Rewritten| writes.has_emptied.load(Ordering::Relaxed) || it.is_by(writes);
+            let Some(taken) = locked(rewritten).take_if(is_own) else {
                 // another thread has put it into the draft, and perhaps could not save that
                 let is_in = draft.is_written_through(open.node);
                 return if is_in {
@@ -88,13 +89,16 @@ impl Vfs {
                 };
             };
             let current = self.check_current(open.node, writes);
+            draft.take_in(&taken.lost);
+            let mut is_in = false;
             let done = current.and_then(|()| match &taken.so_far {
                 SoFar::Elements(whole) => {
-                    self.save_held_elements(open, writes, whole, (draft, saved))
+                    self.save_held_elements(open, writes, whole, (draft, saved), &mut is_in)
                 }
                 SoFar::Head(_) | SoFar::Failed(_) => Err(fixed_size()),
             });
-            if done.is_err() && !**saved && !draft.is_written_through(open.node) {
+            if done.is_err() && !**saved && !is_in {
+                draft.take_out();
                 locked(rewritten).get_or_insert(taken);
             }
             done
@@ -107,19 +111,23 @@ impl Vfs {
         writes: &Writes,
         elements: &Elements,
         (draft, saved): (&Arc<BlockDraft>, &mut RwLockWriteGuard<'_, bool>),
+        is_in: &mut bool,
     ) -> Result<()> {
         let state = self.state();
         let file = ArrayFile::of(&state, open)?;
         // it may have been emptied once more since it was whole
         check_done(file, elements)?;
         match &elements.header {
-            None => self.save_in_block(open, writes, &elements.bytes, (draft, saved)),
+            None => self.save_in_block(open, writes, &elements.bytes, (draft, saved), is_in),
             Some(header) if is_of(file, header)? => {
                 let placed = self.placed(file, header, Arc::clone(&elements.bytes))?;
-                self.save_in_block(open, writes, &placed, (draft, saved))
+                self.save_in_block(open, writes, &placed, (draft, saved), is_in)
             }
-            Some(_) if draft.is_touched() => Err(Error::Busy("its block is being edited")),
-            // makes the array another one, with the whole of its block
+            Some(_) if draft.is_written_beside(open.node) => {
+                Err(Error::Busy("its block is being edited"))
+            }
+            // Makes the array another one, with the whole of its block. What was written through this file before it was emptied is
+            // gone, as on any file system.
             Some(header) => {
                 let done = self.commit_anew(open, writes, header, &elements.bytes, saved)?;
                 locked(&self.edits.news).saved(draft.block, &[open.node]);
@@ -143,7 +151,13 @@ impl Vfs {
             Ok(true) => Some(Error::NotPermitted("it could not be saved")),
             Err(why) => Some(why),
         };
-        let given_up = locked(&open.rewriting.rewritten).take();
+        let mut rewritten = locked(&open.rewriting.rewritten);
+        if open.rewriting.emptied.load(Ordering::Acquire) > 0 {
+            // another handle has emptied the file meanwhile: what there is now is its own
+            return;
+        }
+        let given_up = rewritten.take();
+        drop(rewritten);
         if let Some((given_up, why)) = given_up.zip(why) {
             self.note_loss(writes.block, &[open.node], &why);
             let _ = given_up.lost.set(why);
@@ -166,23 +180,26 @@ impl Vfs {
     }
 
     /// Saves elements that lie where the array has them in its block, with what others have written into that. If that fails, and no
-    /// other has, they are not left in the draft.
+    /// other has, they are not left in the draft; whether they are in it then is told in `is_in`.
     fn save_in_block(
         &self,
         open: &DataHandle,
         writes: &Writes,
         bytes: &Overlay,
         (draft, saved): (&Arc<BlockDraft>, &mut RwLockWriteGuard<'_, bool>),
+        is_in: &mut bool,
     ) -> Result<()> {
         if draft.overlay.len() < bytes.len() {
             return Err(Error::Busy("its block is being made shorter"));
         }
         let lone = !draft.is_touched() && draft.overlay.keeps_length();
         draft.overlay.take(bytes)?;
+        *is_in = true;
         draft.touch(open.node);
         let done = self.save_held(draft, saved);
         if done.is_err() && !**saved && lone {
             bytes.take(&draft.overlay)?;
+            *is_in = false;
             let announced = self.announce_block(&self.state(), draft.block);
             draft.forget();
             self.edits.changed();
