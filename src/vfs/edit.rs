@@ -392,14 +392,15 @@ impl Vfs {
                     draft.forget();
                 }
             }
-            Ok((Arc::clone(draft), done))
+            done
         });
-        let (draft, done) = resized?;
         let announced = self.announce_block(&self.state(), block);
-        self.edits.remove(&draft, false);
+        if let Some(draft) = self.edits.get(block) {
+            self.edits.remove(&draft, false);
+        }
         self.edits.changed();
         drop(announced);
-        done
+        resized
     }
 
     /// Makes a block at least so long; an array is, or is not.

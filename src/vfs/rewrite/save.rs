@@ -1,7 +1,7 @@
 //! Saving what is whole, and giving up what is not.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 
 use super::super::block_edits::BlockDraft;
 use super::super::commit::Sum;
@@ -54,15 +54,16 @@ impl Vfs {
     ) -> Option<Result<()>> {
         let has_part =
             |it: &Rewritten| writes.has_emptied.load(Ordering::Relaxed) || it.is_by(writes);
-        let part = locked(&open.rewriting.rewritten).as_ref().map(has_part);
-        match part {
-            Some(true) => {}
-            Some(false) => return None,
-            None => {
-                // another thread may be saving what was written through this handle, and fail
-                let may_save = self.edits.get(writes.block).is_some();
-                return may_save.then(|| self.save_elements(open, writes));
-            }
+        let part = || locked(&open.rewriting.rewritten).as_ref().map(has_part);
+        let mut has_one = part();
+        if has_one.is_none() {
+            // another thread may be saving what was written through this handle: it holds the draft, and puts the part back if it fails
+            let draft = self.edits.get(writes.block)?;
+            drop(draft.saved.write().unwrap_or_else(PoisonError::into_inner));
+            has_one = part();
+        }
+        if has_one != Some(true) {
+            return None;
         }
         match self.check_whole(open, writes) {
             Ok(true) => Some(self.save_elements(open, writes)),
