@@ -130,8 +130,7 @@ impl Codec for Blosc {
                 single::encode(&mut BloscEncoder::new()?, shape, edited.decoded, out)
             }
             CFRAME if self.writes(Some(CFRAME)) => {
-                let shape = FrameShape::of(edited.stored.as_ref());
-                frame::encode(&mut BloscEncoder::new()?, shape, edited.decoded, out)
+                frame::reencode(&mut BloscEncoder::new()?, edited, out)
             }
             other => self.encode(Some(other), edited.decoded, out),
         }

@@ -115,8 +115,8 @@ pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The results of `work` for each item, in order. The calling thread takes the first item, and a new thread each other one; of one
-/// that panicked, what `panicked` gives.
+/// The results of `work` for each item, in order. The calling thread takes the first item, and a new thread each other one, or the
+/// calling thread if there can be no more; of one that panicked, what `panicked` gives.
 pub(super) fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
@@ -129,11 +129,16 @@ pub(super) fn on_all_cores<T: Sync, R: Send>(
     thread::scope(|scope| {
         let others: Vec<_> = others
             .iter()
-            .map(|item| (item, scope.spawn(move || work(item))))
+            .map(|item| {
+                let thread = thread::Builder::new().spawn_scoped(scope, move || work(item));
+                (item, thread)
+            })
             .collect();
         let mut results = vec![work(first)];
-        let others = others.into_iter();
-        results.extend(others.map(|(item, other)| other.join().unwrap_or_else(|_| panicked(item))));
+        results.extend(others.into_iter().map(|(item, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|_| panicked(item)),
+            Err(_) => work(item),
+        }));
         results
     })
 }

@@ -42,6 +42,19 @@ pub(super) fn image(len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// `len` bytes like those of a detector; of some lengths also such as nothing makes shorter, and such as all does.
+#[cfg(feature = "blosc")]
+pub(super) fn plains(len: usize) -> Vec<Vec<u8>> {
+    use super::chunked::tests::noise;
+    let others = [5000, 3 << 20]
+        .contains(&len)
+        .then(|| [noise(len), vec![0; len]]);
+    [image(len)]
+        .into_iter()
+        .chain(others.into_iter().flatten())
+        .collect()
+}
+
 /// `stored` opened by `codec`, with a cache of its own.
 pub(super) fn open(codec: &dyn Codec, stored: &[u8], data_size: u64) -> Result<Decoded> {
     let stored: Arc<dyn Source> = Arc::new(Memory::new(stored.to_vec()));

@@ -19,6 +19,7 @@
 //! Of the offsets no more is kept than a piece of [`PIECE`] bytes, whatever the blocks that they are packed in: a chunk of a
 //! few bytes may say that it has blocks of 16 MiB.
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::chunk::{BlockDecoder, Chunk};
@@ -57,6 +58,14 @@ pub(super) struct Cframe {
     offsets: Chunk,
     /// The packed offsets that were looked at last.
     piece: Mutex<Option<OffsetsPiece>>,
+}
+
+/// How a chunk is stored.
+pub(super) enum StoredAs {
+    /// As these bytes of the payload.
+    Bytes(Range<u64>),
+    /// By an offset alone, which names a special value.
+    Offset([u8; OFFSET]),
 }
 
 /// Decoded bytes of the chunk of offsets.
@@ -176,6 +185,34 @@ impl Cframe {
             )));
         }
         Ok(chunk)
+    }
+
+    /// Where chunk `number`, which starts at the decoded offset `start`, is stored.
+    pub(super) fn stored_chunk(
+        &self,
+        stored: &dyn Source,
+        start: u64,
+        number: u64,
+    ) -> Result<StoredAs> {
+        let offset = self.offset(stored, number)?;
+        let [.., top] = offset;
+        if top & SPECIAL != 0 {
+            return Ok(StoredAs::Offset(offset));
+        }
+        let chunk = self.chunk(&mut Headers::new(stored), stored, start, number)?;
+        let end = chunk.at.saturating_add(chunk.len);
+        Ok(StoredAs::Bytes(chunk.at..end))
+    }
+
+    /// What stands in front of the chunks, and behind the chunk of offsets, in a frame of so many bytes.
+    pub(super) fn around(&self, len: u64) -> [Range<u64>; 2] {
+        let offsets = self.end.saturating_add(self.offsets.len);
+        [0..self.header, offsets..len]
+    }
+
+    /// Decoded bytes of each chunk but the last, if they have one size.
+    pub(super) fn chunk_size(&self) -> Option<u64> {
+        self.chunk_size
     }
 
     /// The offset of chunk `number`.

@@ -74,9 +74,9 @@ enum Packing {
 #[derive(Debug, Clone)]
 pub(super) struct Chunk {
     /// Offset of the header in the payload.
-    at: u64,
+    pub(super) at: u64,
     /// Bytes of the chunk.
-    len: u64,
+    pub(super) len: u64,
     header: u64,
     /// Decoded bytes.
     pub(super) size: u64,

@@ -71,6 +71,15 @@ impl BlockShape {
         }
     }
 
+    /// The same with blocks of another size, if that is one that is written.
+    pub(super) fn in_blocks(self, block: u32) -> Self {
+        let block = usize::try_from(block).unwrap_or(0);
+        let written =
+            (MIN_BLOCK..=MAX_BLOCK).contains(&block) && block.is_multiple_of(self.typesize.into());
+        let block = if written { block } else { self.block };
+        Self { block, ..self }
+    }
+
     /// Bytes of a chunk's header.
     pub(super) fn header_len(self) -> u64 {
         if self.blosc2 { EXTENDED } else { HEADER }

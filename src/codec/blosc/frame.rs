@@ -5,13 +5,17 @@
 //! frames through it.
 //!
 //! The header says how long all chunks are together. So they are packed twice, as those of `single` are: first to count their bytes.
+//!
+//! Of a frame that keeps its length, chunks that an edit does not touch are copied as they are stored, with all that stands in front
+//! of the chunks and behind them: metadata, such as the shape of an array of b2nd.
 
 use std::io::Write;
 
+use super::cframe::{Cframe, StoredAs};
 use super::chunk::STORED;
 use super::encode::{BlockShape, BloscEncoder, header};
 use crate::codec::chunked::{array_at, corrupt};
-use crate::codec::splice::write;
+use crate::codec::splice::{Edited, write};
 use crate::error::Result;
 use crate::source::{Source, at_most, each_piece, len_u64};
 
@@ -112,6 +116,149 @@ pub(super) fn encode(
     write(out, TRAILER)
 }
 
+/// Where the header has the length of the frame, the bytes of all chunks, and those of a block.
+const LEN_AT: usize = 16;
+const CHUNKS_AT: usize = 39;
+const BLOCK_AT: u64 = 53;
+/// The longest header that is copied.
+const MAX_HEADER: u64 = 1 << 20;
+
+/// Writes an edited frame.
+///
+/// # Errors
+/// Of reading the edited bytes or the stored ones, and of `out`.
+pub(super) fn reencode(
+    encoder: &mut BloscEncoder,
+    edited: &Edited,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let stored = edited.stored.as_ref();
+    let shape = FrameShape::of(stored);
+    let frame = Cframe::open(stored, edited.stored_len).ok();
+    let frame = frame.filter(|frame| {
+        let [head, tail] = frame.around(frame_len(stored));
+        edited.decoded.len() == edited.stored_len
+            && frame.chunk_size() == Some(shape.chunk.into())
+            && head.end <= MAX_HEADER
+            && tail.start <= tail.end
+            && tail.end <= stored.len()
+    });
+    match frame {
+        Some(frame) => Splice::new(shape, &frame, edited).write(encoder, out),
+        None => encode(encoder, shape, edited.decoded, out),
+    }
+}
+
+/// Bytes of a stored frame, as its header says.
+fn frame_len(stored: &dyn Source) -> u64 {
+    array_at(stored, len_u64(LEN_AT)).map_or(0, u64::from_be_bytes)
+}
+
+/// An edited frame that keeps its length.
+struct Splice<'a> {
+    frame: &'a Cframe,
+    edited: &'a Edited<'a>,
+    /// Decoded bytes of a chunk.
+    chunk: u64,
+    /// What chunks that are written anew are like.
+    shape: BlockShape,
+}
+
+/// A chunk of it.
+enum Part {
+    /// As it is stored.
+    Kept(StoredAs),
+    /// Written anew.
+    New(Vec<u8>),
+}
+
+impl<'a> Splice<'a> {
+    fn new(frame: FrameShape, stored: &'a Cframe, edited: &'a Edited<'a>) -> Self {
+        let block = array_at(edited.stored.as_ref(), BLOCK_AT).map_or(0, u32::from_be_bytes);
+        let typesize = frame.of_len(edited.decoded.len()).typesize;
+        Self {
+            frame: stored,
+            edited,
+            chunk: frame.chunk.into(),
+            shape: BlockShape::of_blosc2(typesize).in_blocks(block),
+        }
+    }
+
+    /// Calls `each` with the chunks in their order.
+    fn parts(
+        &self,
+        encoder: &mut BloscEncoder,
+        mut each: impl FnMut(Part) -> Result<()>,
+    ) -> Result<()> {
+        let len = self.edited.decoded.len();
+        for number in 0..len.div_ceil(self.chunk) {
+            let start = number.saturating_mul(self.chunk);
+            let range = start..start.saturating_add(self.chunk).min(len);
+            if self.edited.touches(&range) {
+                let whole = at_most(self.chunk, usize::MAX);
+                each_piece(self.edited.decoded, range, whole, |bytes| {
+                    each(Part::New(encoder.chunk(self.shape, bytes)))
+                })?;
+            } else {
+                let stored = self.edited.stored.as_ref();
+                let kept = self.frame.stored_chunk(stored, start, number)?;
+                each(Part::Kept(kept))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, encoder: &mut BloscEncoder, out: &mut dyn Write) -> Result<()> {
+        let mut offsets = Vec::new();
+        let mut end: u64 = 0;
+        self.parts(encoder, |part| {
+            let len = match part {
+                Part::Kept(StoredAs::Offset(offset)) => {
+                    offsets.extend(offset);
+                    return Ok(());
+                }
+                Part::Kept(StoredAs::Bytes(range)) => range.end.saturating_sub(range.start),
+                Part::New(chunk) => len_u64(chunk.len()),
+            };
+            offsets.extend(end.to_le_bytes());
+            end = end.saturating_add(len);
+            Ok(())
+        })?;
+        let offsets = offsets_chunk(&offsets);
+        let stored = self.edited.stored.as_ref();
+        let [head, tail] = self.frame.around(frame_len(stored));
+        let lens = [head.end, end, len_u64(offsets.len())];
+        let len = lens
+            .into_iter()
+            .fold(tail.end.saturating_sub(tail.start), u64::saturating_add);
+        let mut header = vec![0; at_most(head.end, usize::MAX)];
+        stored.read_exact_at(&mut header, head.start)?;
+        for (at, number) in [(LEN_AT, len), (CHUNKS_AT, end)] {
+            let field = header.get_mut(at..).and_then(|rest| rest.first_chunk_mut());
+            *field.ok_or_else(|| corrupt("Blosc2 frame with a short header"))? =
+                number.to_be_bytes();
+        }
+        write(out, &header)?;
+        let mut at: u64 = 0;
+        self.parts(encoder, |part| match part {
+            Part::Kept(StoredAs::Offset(_)) => Ok(()),
+            Part::Kept(StoredAs::Bytes(range)) => {
+                at = at.saturating_add(range.end.saturating_sub(range.start));
+                self.edited.copy(range, out)
+            }
+            Part::New(chunk) => {
+                at = at.saturating_add(len_u64(chunk.len()));
+                write(out, &chunk)
+            }
+        })?;
+        if at != end {
+            return Err(corrupt("bytes that change while they are encoded"));
+        }
+        write(out, &offsets)?;
+        self.edited.copy(tail, out)
+    }
+}
+
 /// The header of a frame with so many decoded bytes, bytes of chunks, and bytes of the chunk of offsets.
 fn frame_header(frame: FrameShape, size: u64, chunks: u64, offsets: u64) -> Vec<u8> {
     let lens = [HEADER_LEN.into(), chunks, offsets, len_u64(TRAILER.len())];
@@ -158,9 +305,11 @@ mod tests {
     use super::super::{Blosc, CFRAME};
     use super::*;
     use crate::codec::chunked::tests::noise;
-    use crate::codec::testing::{EditCase, image, python};
+    use crate::codec::testing::{EditCase, image, plains, python};
     use crate::codec::{Cache, Codec, decode};
     use crate::source::{Memory, read_all};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     const BSC2: Blosc = Blosc(*b"bsc2");
 
@@ -179,14 +328,151 @@ mod tests {
 
     #[test]
     fn a_frame_is_read_by_us_and_by_python() {
-        for len in [0, 1, 5000, 4 << 20, (9 << 20) + 3] {
-            for plain in [image(len), noise(len), vec![0; len]] {
+        for len in [0, 1, 5000, 3 << 20, 4 << 20, (9 << 20) + 3] {
+            for plain in plains(len) {
                 let mut stored = Vec::new();
                 let source = Memory::new(plain.clone());
                 BSC2.encode(None, &source, &mut stored).unwrap();
                 let len = u64::from_be_bytes(stored[16..24].try_into().unwrap());
                 assert_eq!(len, stored.len() as u64);
                 assert_reads(&stored, &plain);
+            }
+        }
+    }
+
+    /// The chunks of a frame as they are stored; of those that are an offset alone, that.
+    fn chunks(stored: &[u8], size: usize) -> Vec<Vec<u8>> {
+        let source = Memory::new(stored.to_vec());
+        let frame = Cframe::open(&source, size as u64).unwrap();
+        let chunk = frame.chunk_size().unwrap();
+        let stored_chunk = |n| match frame.stored_chunk(&source, n * chunk, n).unwrap() {
+            StoredAs::Bytes(range) => stored[range.start as usize..range.end as usize].to_vec(),
+            StoredAs::Offset(offset) => offset.to_vec(),
+        };
+        (0..(size as u64).div_ceil(chunk))
+            .map(stored_chunk)
+            .collect()
+    }
+
+    /// Edits a frame, and gives the frame then, after a look at which chunks became other ones.
+    #[track_caller]
+    fn spliced(stored: &[u8], before: &[u8], at: usize, touched: &[usize]) -> Vec<u8> {
+        let case = EditCase {
+            framing: CFRAME,
+            stored: stored.to_vec(),
+            writes: vec![(at, vec![9; 10])],
+            len: before.len(),
+            before: before.to_vec(),
+        };
+        let edited = case.run(&BSC2);
+        let (old, new) = (
+            chunks(stored, before.len()),
+            chunks(&edited.stored, before.len()),
+        );
+        assert_eq!(old.len(), new.len());
+        for (n, (old, new)) in old.iter().zip(&new).enumerate() {
+            assert_eq!(old == new, !touched.contains(&n), "chunk {n}");
+        }
+        let len = u64::from_be_bytes(edited.stored[16..24].try_into().unwrap());
+        assert_eq!(len, edited.stored.len() as u64);
+        edited.stored
+    }
+
+    /// A few bytes of it cost as much as all of it.
+    #[test]
+    fn ten_bytes_of_a_frame_cost_one_chunk_and_python_reads_it() {
+        let before = image(3 * CHUNK_LEN as usize + 10);
+        let mut stored = Vec::new();
+        BSC2.encode(None, &Memory::new(before.clone()), &mut stored)
+            .unwrap();
+        let at = CHUNK_LEN as usize + 77;
+        let edited = spliced(&stored, &before, at, &[1]);
+        let mut plain = before;
+        plain[at..at + 10].fill(9);
+        assert_reads(&edited, &plain);
+        // across two chunks, the last one included
+        let at = 3 * CHUNK_LEN as usize - 5;
+        let again = spliced(&edited, &plain, at, &[2, 3]);
+        plain[at..at + 10].fill(9);
+        assert_reads(&again, &plain);
+    }
+
+    #[test]
+    fn an_edit_keeps_the_metadata_of_a_frame_and_its_other_chunks_whatever_packed_them() {
+        let mut before = image(400_000);
+        before[200_000..300_000].fill(0);
+        let program = "import blosc2\n\
+            s = blosc2.SChunk(chunksize=100000, data=d, contiguous=True, meta={'m': b'fixed'},\n \
+              cparams={'typesize': 4, 'codec': blosc2.Codec.LZ4, 'filters': [blosc2.Filter.BITSHUFFLE]})\n\
+            s.vlmeta['v'] = 'long'\no.write(s.to_cframe())";
+        let Some(stored) = python(program, &before) else {
+            return;
+        };
+        let check = "import blosc2\ns = blosc2.schunk_from_cframe(d)\n\
+            assert s.meta['m'] == b'fixed' and s.vlmeta['v'] == 'long' and s.nchunks == 4\no.write(s[:])";
+        let zeros = chunks(&stored, before.len())[2].len();
+        assert!(zeros <= 32, "the run is {zeros} bytes");
+        for (at, touched) in [(77, 0), (250_000, 2), (399_990, 3)] {
+            let edited = spliced(&stored, &before, at, &[touched]);
+            let mut plain = before.clone();
+            plain[at..at + 10].fill(9);
+            assert!(python(check, &edited) == Some(plain), "{at}");
+        }
+    }
+
+    #[test]
+    fn an_array_of_b2nd_is_one_after_an_edit_too() {
+        let make = "import blosc2, numpy as np\na = np.arange(300*400, dtype='<f8').reshape(300, 400)\n\
+            o.write(blosc2.asarray(a, chunks=(100, 400), blocks=(20, 100), contiguous=True).to_cframe())";
+        let Some(stored) = python(make, b"") else {
+            return;
+        };
+        let source = Arc::new(Memory::new(stored.clone()));
+        let decoded = decode(*b"bsc2", source, 960_000, &Cache::new(1 << 24))
+            .unwrap()
+            .1;
+        let before = read_all(&decoded, 1 << 30).unwrap();
+        let edited = spliced(&stored, &before, 400_000, &[1]);
+        let read = "import blosc2, numpy as np\na = blosc2.ndarray_from_cframe(d)\n\
+            b = np.arange(300*400, dtype='<f8').reshape(300, 400)\n\
+            assert a.shape == (300, 400) and a.blocks == (20, 100)\no.write(bytes([np.sum(a[:] != b)]))";
+        assert!(matches!(python(read, &edited).unwrap()[..], [1 | 2]));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn an_edited_frame_holds_the_edited_bytes(
+            typesize in 1u8..9,
+            kinds in vec(0u8..3, 5),
+            last in 1usize..MIN_CHUNK as usize,
+            writes in vec((0usize..5 << 16, vec(any::<u8>(), 1..300)), 0..4),
+            more in prop::sample::select(vec![0usize, 1, 70_000]),
+        ) {
+            let size = MIN_CHUNK as usize;
+            let len = 4 * size + last;
+            let parts = kinds.iter().flat_map(|kind| match kind {
+                0 => image(size),
+                1 => noise(size),
+                _ => vec![7; size],
+            });
+            let before: Vec<u8> = parts.take(len).collect();
+            let frame = FrameShape { chunk: MIN_CHUNK, typesize };
+            let mut stored = Vec::new();
+            let mut encoder = BloscEncoder::new().unwrap();
+            encode(&mut encoder, frame, &Memory::new(before.clone()), &mut stored).unwrap();
+            let writes: Vec<_> = writes.into_iter().filter(|(at, bytes)| at + bytes.len() <= len).collect();
+            let case = EditCase { framing: CFRAME, stored, before, writes, len: len + more };
+            // which compares what it decodes to with the edited bytes
+            let edited = case.run(&BSC2);
+            if more == 0 {
+                let (old, new) = (chunks(&case.stored, len), chunks(&edited.stored, len));
+                for (n, (old, new)) in old.iter().zip(&new).enumerate() {
+                    let (start, end) = (n * size, (n + 1) * size);
+                    let touches = |at: usize, bytes: &[u8]| at < end && start < at + bytes.len();
+                    let touched = case.writes.iter().any(|(at, bytes)| touches(*at, bytes));
+                    prop_assert!(touched || old == new, "chunk {n}");
+                }
             }
         }
     }

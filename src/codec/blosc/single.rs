@@ -100,7 +100,7 @@ mod tests {
     use super::super::{Blosc, ONE_CHUNK};
     use super::*;
     use crate::codec::chunked::tests::noise;
-    use crate::codec::testing::{EditCase, image, python};
+    use crate::codec::testing::{EditCase, image, plains, python};
     use crate::codec::{Cache, Codec, decode};
     use crate::error::Place;
     use crate::source::{Memory, Short, read_all};
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_chunk_of_blosc2_is_read_by_us_and_by_python() {
         for len in [1, 31, 32, 5000, 512 << 10, (512 << 10) + 1, 3 << 20] {
-            for plain in [image(len), noise(len), vec![0; len]] {
+            for plain in plains(len) {
                 let mut stored = Vec::new();
                 let source = Memory::new(plain.clone());
                 BLS2.encode(None, &source, &mut stored).unwrap();
@@ -189,7 +189,7 @@ mod tests {
             (512 << 10) + 1,
             3 << 20,
         ] {
-            for plain in [image(len), noise(len), vec![0; len]] {
+            for plain in plains(len) {
                 let stored = single(&plain);
                 assert!(stored.len() <= plain.len() + 16);
                 assert_reads(&stored, &plain);
