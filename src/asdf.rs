@@ -360,6 +360,15 @@ impl Snapshot {
         self.shared_tree().map(|tree| tree.map(|tree| &**tree))
     }
 
+    /// Whether its bytes are those of the file, from the first one on: the file is not far away, it is not FITS, and no save of it was
+    /// interrupted.
+    #[must_use]
+    pub fn is_of_plain_file(&self) -> bool {
+        let same =
+            |file: &Arc<FileSource>| std::ptr::addr_eq(&raw const **file, &raw const *self.bytes);
+        self.file.as_ref().is_some_and(same)
+    }
+
     /// Whether nothing has asked for the tree yet.
     #[must_use]
     pub fn is_unread(&self) -> bool {
@@ -381,6 +390,25 @@ impl Snapshot {
     pub fn container(&self) -> String {
         let inside = if self.fits.is_some() { " in FITS" } else { "" };
         format!("{}{inside}", self.layout.dialect.name)
+    }
+
+    /// Bytes of the file, with what is around the ASDF file.
+    #[must_use]
+    pub fn file_len(&self) -> u64 {
+        self.fits().map_or(self.layout.len, Fits::file_len)
+    }
+
+    /// What wrote the file, by the key `asdf_library` of its tree.
+    #[must_use]
+    pub fn written_by(&self) -> Option<String> {
+        let tree: &Tree = self.tree()?.as_ref().ok()?;
+        let library = tree.root()?.follow().get("asdf_library")?.follow();
+        let field = |key: &str| library.get(key)?.follow().text();
+        let name = field("name")?;
+        Some(match field("version") {
+            Some(version) => format!("{name} {version}"),
+            None => name.to_owned(),
+        })
     }
 
     /// The FITS file around the ASDF file, if it is in one.

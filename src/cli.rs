@@ -28,6 +28,7 @@ mod report;
 #[cfg(feature = "fuse")]
 mod sources;
 mod unmount;
+mod usage;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
@@ -35,26 +36,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use clap::error::ContextKind;
 use clap::{CommandFactory, Parser, ValueHint};
 
 use completions::Shell;
 use exit::{Exit, Failure};
 use far::Urls;
+use options::effect::{self, Reads};
 use options::{Action, Options};
 
 use crate::error::{Error, printable};
 
-/// The ways to call the program.
-const USAGE: &str = "\
-asdf-mount [OPTIONS] FILE [MOUNTPOINT]
-       asdf-mount [OPTIONS] DIR|FILE... MOUNTPOINT
-       asdf-mount -u MOUNTPOINT...
-       asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...
-       asdf-mount --list [--stats] [--json] [-o OPT[,OPT...]] FILE|DIR...
-       asdf-mount --tree [--json] FILE
-       asdf-mount --preview OUT.png [--size N] [-o OPT[,OPT...]] FILE [PATH]
-       asdf-mount --explode DIR [-o OPT[,OPT...]] FILE
-       asdf-mount --implode OUT [-o OPT[,OPT...]] FILE";
+/// How long `-u` waits for each daemon by default.
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The manual pages, as mdoc(7) has them.
 const MANUAL: &[u8] = include_bytes!("../man/asdf-mount.1");
@@ -70,7 +64,7 @@ The manual, asdf-mount(1), has the layout of the mount, how saves work and the e
 #[command(
     name = "asdf-mount",
     version,
-    override_usage = USAGE,
+    override_usage = usage::usage(),
     after_help = AFTER_HELP,
     after_long_help = format!("{}\n\n{AFTER_HELP}", options::table::help()),
     max_term_width = 100
@@ -101,14 +95,9 @@ struct Args {
     /// Unmount each MOUNTPOINT and wait until its daemon is gone
     #[arg(short, long, group = "action")]
     unmount: bool,
-    /// With --unmount: how long to wait for each daemon
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        requires = "unmount",
-        default_value_t = 15
-    )]
-    timeout: u32,
+    /// With --unmount: how long to wait for each daemon [default: 15]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u32>,
     /// Show FILE's tree again at MOUNTPOINT instead of one that was refused
     #[arg(long, group = "action")]
     revert: bool,
@@ -119,13 +108,13 @@ struct Args {
     #[arg(long, group = "action")]
     check: bool,
     /// With --check: finish interrupted saves, and write a wrong block index anew
-    #[arg(long, requires = "check")]
+    #[arg(long)]
     repair: bool,
     /// Print what a mount of each FILE would show, with sizes
     #[arg(long, group = "action")]
     list: bool,
     /// With --list: read each array and print its smallest, largest and mean number, and how many are NaN
-    #[arg(long, requires = "list")]
+    #[arg(long)]
     stats: bool,
     /// Print the tree of FILE
     #[arg(long, group = "action")]
@@ -137,7 +126,7 @@ struct Args {
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     preview: Option<PathBuf>,
     /// With --preview: points of the longer side
-    #[arg(long, value_name = "N", requires = "preview", value_parser = options::picture::size)]
+    #[arg(long, value_name = "N", value_parser = options::picture::size)]
     size: Option<u16>,
     /// Write FILE to DIR as a tree and one file for each block
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
@@ -155,7 +144,7 @@ struct Args {
     #[arg(long, value_name = "LIST")]
     files_from: Option<PathBuf>,
     /// With --files-from: paths end in NUL instead of a line feed
-    #[arg(short = '0', requires = "files_from")]
+    #[arg(short = '0')]
     nul: bool,
     /// Print a completion script
     #[arg(long, value_name = "SHELL", group = "action")]
@@ -198,30 +187,43 @@ impl Args {
         }
     }
 
-    /// The first flag that makes no difference to that action.
-    fn idle_flag(&self, action: Action<'_>) -> Option<&'static str> {
+    /// That each flag which was given makes a difference to that action.
+    fn check_effect(&self, action: Action<'_>) -> Result<(), Failure> {
         let mounts = matches!(action, Action::Mount);
         let checks = matches!(action, Action::Check);
         let lists = matches!(action, Action::List);
+        let unmounts = matches!(action, Action::Unmount);
         let looks = checks || lists || matches!(action, Action::Tree);
+        let gives_up = unmounts || matches!(action, Action::Revert);
+        let draws = matches!(action, Action::Preview(_));
+        let from_list = self.files_from.is_some();
         let flags = [
-            ("--read-only", self.read_only, mounts),
-            ("--foreground", self.foreground, mounts),
-            ("--debug", self.debug, mounts),
-            ("--quiet", self.quiet, mounts || checks || lists),
-            ("--verbose", self.verbose, mounts),
-            ("--pid-file", self.pid_file.is_some(), mounts),
-            ("--log-file", self.log_file.is_some(), mounts),
-            ("--files-from", self.files_from.is_some(), mounts),
-            ("--json", self.json, looks),
+            ("--read-only", self.read_only, mounts, "a mount"),
+            ("--foreground", self.foreground, mounts, "a mount"),
+            ("--debug", self.debug, mounts, "a mount"),
             (
-                "--discard",
-                self.discard,
-                matches!(action, Action::Unmount | Action::Revert),
+                "--quiet",
+                self.quiet,
+                mounts || checks || lists,
+                "a mount, --check and --list",
             ),
+            ("--verbose", self.verbose, mounts, "a mount"),
+            ("--pid-file", self.pid_file.is_some(), mounts, "a mount"),
+            ("--log-file", self.log_file.is_some(), mounts, "a mount"),
+            ("--files-from", from_list, mounts, "a mount"),
+            ("--json", self.json, looks, "--list, --check and --tree"),
+            ("--discard", self.discard, gives_up, "-u and --revert"),
+            ("--timeout", self.timeout.is_some(), unmounts, "-u"),
+            ("--repair", self.repair, checks, "--check"),
+            ("--stats", self.stats, lists, "--list"),
+            ("--size", self.size.is_some(), draws, "--preview"),
+            ("-0", self.nul, from_list, "--files-from"),
         ];
-        let idle = flags.iter().find(|(_, given, heeded)| *given && !heeded);
-        idle.map(|(flag, ..)| *flag)
+        let unheeded = flags.iter().find(|(_, given, heeded, _)| *given && !heeded);
+        unheeded.map_or(Ok(()), |(flag, .., of)| {
+            let there = format!("{}, only with {of}", action.name());
+            Err(effect::idle(flag, &there))
+        })
     }
 }
 
@@ -235,29 +237,23 @@ pub fn run() -> ExitCode {
 fn run_with(arguments: &[OsString]) -> ExitCode {
     let mut args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
-        Err(error) => {
-            let status = match printed(error.print()) {
-                _ if error.use_stderr() => Exit::Usage,
-                Ok(()) => Exit::Ok,
-                Err(failure) => {
-                    complain(&failure.message);
-                    failure.exit
+        Err(mut error) => {
+            if error.use_stderr() {
+                error.remove(ContextKind::Usage);
+                complain(&usage::complaint(&error.render().to_string()));
+                for advice in advice::for_arguments(arguments) {
+                    complain(&advice);
                 }
-            };
-            for advice in advice::for_arguments(arguments) {
-                complain(&advice);
+                return Exit::Usage.into();
             }
-            return status.into();
+            let printed = printed(error.print());
+            return printed.map_or_else(Failure::told, |()| Exit::Ok).into();
         }
     };
     limits::set_up();
-    match dispatch(&mut args, arguments) {
-        Ok(status) => status.into(),
-        Err(failure) => {
-            complain(&failure.message);
-            failure.exit.into()
-        }
-    }
+    dispatch(&mut args, arguments)
+        .unwrap_or_else(Failure::told)
+        .into()
 }
 
 fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
@@ -266,19 +262,28 @@ fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         *path = urls.take(path)?;
     }
     let action = args.action();
-    if let Some(flag) = args.idle_flag(action) {
-        return Err(action.idle(flag));
-    }
+    args.check_effect(action)?;
     if args.options.iter().any(|list| list == "help") {
         say_bytes(format!("{}\n", options::table::help()).as_bytes())?;
         return Ok(Exit::Ok);
     }
-    let mut options = Options::parse(&args.options, action)?;
+    let mut options = Options::parse(&args.options)?;
+    options.read_only |= args.read_only;
+    if !matches!(action, Action::Mount) {
+        // of a mount that is known when the list of its files has been read
+        let looks = matches!(action, Action::Check | Action::List);
+        let reads = Reads {
+            far: args.paths.iter().any(|path| urls.has(path)),
+            directory: looks && args.paths.iter().any(|path| path.is_dir()),
+            ..Reads::default()
+        };
+        options.check_effect(action, reads)?;
+    }
     options.urls = urls;
-    perform(args, options, arguments)
+    perform(args, &options, arguments)
 }
 
-fn perform(args: &Args, options: Options, arguments: &[OsString]) -> Result<Exit, Failure> {
+fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exit, Failure> {
     let action = args.action();
     let which =
         |what: &str| Failure::new(Exit::Usage, format!("which {what}? Try asdf-mount --help"));
@@ -286,24 +291,24 @@ fn perform(args: &Args, options: Options, arguments: &[OsString]) -> Result<Exit
         (Action::Man, []) => show_page(MANUAL),
         (Action::Cookbook, []) => show_page(COOKBOOK),
         (Action::Completions(shell), []) => {
-            let script = completions::script(shell, &Args::command());
-            say_bytes(script.as_bytes())?;
+            say_bytes(completions::script(shell, &Args::command()).as_bytes())?;
             Ok(Exit::Ok)
         }
         (Action::Unmount | Action::Revert, []) => Err(which("MOUNTPOINT")),
         (Action::Revert, [mountpoint]) => unmount::revert(mountpoint, args.discard),
         (Action::Unmount, mountpoints) => {
-            let limit = Duration::from_secs(args.timeout.into());
+            let given = args.timeout.map(|limit| Duration::from_secs(limit.into()));
+            let limit = given.unwrap_or(UNMOUNT_TIMEOUT);
             Ok(unmount::all(mountpoints, limit, args.discard))
         }
         (_, []) => Err(which("FILE")),
         (Action::Mount, [mountpoint]) if args.files_from.is_some() => {
             mount(args, options, &[], Some(mountpoint), arguments)
         }
-        (Action::Check, files) => check::check(files, &options, args.how()),
-        (Action::Tree, [file]) => report::tree(file, &options, args.json),
+        (Action::Check, files) => check::check(files, options, args.how()),
+        (Action::Tree, [file]) => report::tree(file, options, args.json),
         (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
-            preview::write(out, file, path.first(), &options, args.size)
+            preview::write(out, file, path.first(), options, args.size)
         }
         (Action::List, files) => {
             let how = report::ListOptions {
@@ -311,28 +316,28 @@ fn perform(args: &Args, options: Options, arguments: &[OsString]) -> Result<Exit
                 json: args.json,
                 stats: args.stats,
             };
-            report::list(files, &options, how)
+            report::list(files, options, how)
         }
         (Action::Explode(file), [directory]) if file.is_file() && !directory.is_file() => {
             let (file, directory) = (file.display(), directory.display());
             let why = format!("{file}: a file; did you mean --explode {directory} {file}?");
             Err(Failure::new(Exit::Usage, why))
         }
-        (Action::Explode(directory), [file]) => explode::explode(directory, file, &options),
-        (Action::Implode(out), [file]) => explode::implode(out, file, &options),
+        (Action::Explode(directory), [file]) => explode::explode(directory, file, options),
+        (Action::Implode(out), [file]) => explode::implode(out, file, options),
         (Action::Mount, file @ [_]) => mount(args, options, file, None, arguments),
         (Action::Mount, [.., url]) if options.urls.has(url) => {
             let url = url.display();
             let why = format!("{url}: a URL; name the MOUNTPOINT behind the FILEs");
             Err(Failure::new(Exit::Usage, why))
         }
-        (Action::Mount, [directory, file]) if directory.is_dir() && file.is_file() => {
+        (Action::Mount, [directory, file]) if directory.is_dir() && is_file(file) => {
             let (file, directory) = (file.display(), directory.display());
             let why =
                 format!("{directory}: a directory; did you mean asdf-mount {file} {directory}?");
             Err(Failure::new(Exit::Usage, why))
         }
-        (Action::Mount, [.., file]) if args.paths.len() > 2 && file.is_file() => {
+        (Action::Mount, [.., file]) if args.paths.len() > 2 && is_file(file) => {
             let why = format!(
                 "{}: a file; name the MOUNTPOINT behind the FILEs",
                 file.display()
@@ -349,10 +354,16 @@ fn perform(args: &Args, options: Options, arguments: &[OsString]) -> Result<Exit
     }
 }
 
+/// Whether there is a file where a mountpoint should be named. In a mount of ours nothing is looked at: its daemon may be stopped.
+fn is_file(mountpoint: &Path) -> bool {
+    let whole = unmount::find::without_links(mountpoint);
+    unmount::find::around(&whole).is_none() && mountpoint.is_file()
+}
+
 #[cfg(not(feature = "fuse"))]
 fn mount(
     _args: &Args,
-    _options: Options,
+    _options: &Options,
     _files: &[PathBuf],
     _mountpoint: Option<&Path>,
     _arguments: &[OsString],
@@ -366,12 +377,11 @@ fn mount(
 #[cfg(feature = "fuse")]
 fn mount(
     args: &Args,
-    mut options: Options,
+    options: &Options,
     files: &[PathBuf],
     mountpoint: Option<&Path>,
     arguments: &[OsString],
 ) -> Result<Exit, Failure> {
-    options.read_only |= args.read_only;
     let foreground = args.foreground || args.debug;
     let sources = sources::Named {
         paths: files,
@@ -395,7 +405,7 @@ fn mount(
     let request = daemon::Request {
         sources,
         mountpoint,
-        options: &options,
+        options,
         pid_file: args.pid_file.as_deref(),
         quiet: args.quiet,
         foreground,

@@ -28,8 +28,8 @@
 //!
 //! - *Closed*: nothing is kept but its number, what `Past` has, and what it has left that is not in its file: scratch files, and what
 //!   there is to tell of saves (`Remains`). So no descriptor: the bytes of files beside blocks and arrays are in one spool for all
-//!   members. The files go when FILE is removed, and no other one has taken its name within some seconds. Its root is listed, and
-//!   `tree.yaml` looked up and opened to be read, by what `Past` has of it, if FILE's attributes are those of then (`closed`).
+//!   members. The files go when FILE is removed, and no other one has taken its name within some seconds. Its directories are
+//!   listed, and `tree.yaml` looked up and opened to be read, by what `Past` has of it, if FILE's attributes are those of then (`closed`).
 //! - *Opened* by the first request for anything else inside of it. The file is read then, as when it is mounted alone, but not locked; what
 //!   an interrupted save has left is finished. It is opened for writing, and locked, by the first request that changes something.
 //! - *Idle*, when no file or directory of it is open, no request is served, no text waits to be mended, and the
@@ -111,11 +111,11 @@ pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, Unopened> + Send
 pub struct Unopened {
     /// Why.
     pub why: String,
-    /// Whether there were no descriptors left, which says nothing of the file.
+    /// Whether there were no descriptors left, or no memory, which says nothing of the file.
     pub lacking: bool,
 }
 
-/// Whether an error says that there are no descriptors left, for this process or all.
+/// Whether an error says that there are no descriptors left, for this process or all, or no memory.
 #[must_use]
 pub fn is_lack(error: &Library) -> bool {
     matches!(error, Library::Io { cause, .. } if many::is_lack(cause))
@@ -363,11 +363,14 @@ impl Collection {
         match handle {
             Handle::Member(_, vfs, handle) => vfs.read(handle, offset, len),
             Handle::Tree(tree) => {
+                if let Some(bytes) = self.closed(|many| many.read_closed(tree, offset, len)) {
+                    return Ok(Bytes::Owned(bytes));
+                }
                 let opened = self.closed(|many| Some(many.opened_tree(tree)));
                 let (vfs, handle) = opened.unwrap_or(Err(Error::BadHandle))?;
                 vfs.read(handle, offset, len)
             }
-            Handle::Items(_) | Handle::Texts(_) | Handle::Root(_) => Err(Error::IsDirectory),
+            Handle::Items(_) | Handle::Texts(_) | Handle::Closed(_) => Err(Error::IsDirectory),
             Handle::Text(text) => {
                 let start = usize::try_from(offset)
                     .unwrap_or(usize::MAX)
@@ -408,8 +411,9 @@ impl Collection {
                 many.list_attrs(listed, offset, add);
                 Ok(())
             }
-            (Self::Many(many), Handle::Texts(names) | Handle::Root(names)) => {
-                many.list_names(names, offset, add)
+            (Self::Many(many), Handle::Texts(names)) => many.list_texts(names, offset, add),
+            (Self::Many(many), Handle::Closed(directory)) => {
+                many.list_closed(directory, offset, add)
             }
             _ => Err(Error::NotDirectory),
         }
@@ -442,10 +446,20 @@ impl Collection {
                 many.list(listed, offset, add);
                 Ok(())
             }
-            (_, Handle::Texts(names) | Handle::Root(names)) => {
+            (_, Handle::Texts(names)) => {
                 for ((name, inode), at) in many::behind(names, offset) {
                     let kind = vfs::kind(inode.node);
                     if add(at, OsStr::new(name), inode.number(), kind) {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            (_, Handle::Closed(directory)) => {
+                let item = directory.inode.item;
+                for ((name, node), at) in many::behind(&directory.names, offset) {
+                    let number = Inode { item, node: *node }.number();
+                    if add(at, name, number, vfs::kind(*node)) {
                         break;
                     }
                 }
@@ -544,7 +558,7 @@ impl Collection {
         }
     }
 
-    /// Files that are in memory only and that no editor has made, with their lengths.
+    /// Files that are in the mount only and that no editor has made, with their lengths.
     #[must_use]
     pub fn scratch(&self) -> Vec<String> {
         match self {

@@ -32,8 +32,10 @@ pub use mounting::{Mount, Requests};
 pub use options::MountOptions;
 
 use crate::collection::{Collection, Handle, Inode};
-use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Node, Rename, Vfs, check_name};
-use convert::{access, caller, file_attr, file_type, generation, inode, open_flags, opendir_flags};
+use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Rename, Vfs, check_name};
+use convert::{
+    access, beside, caller, file_attr, file_type, generation, inode, open_flags, opendir_flags,
+};
 use handles::Handles;
 use reply::{attr, empty, entry, when_settled, xattr};
 use request::Asked;
@@ -96,13 +98,6 @@ impl Shim {
             Err(error) => (None, Err(error)),
         }
     }
-}
-
-/// The node of a second directory, which must be of the same member.
-fn beside(first: Inode, second: INodeNo) -> Result<Node, Error> {
-    let second = inode(second)?;
-    let same = second.item == first.item;
-    same.then_some(second.node).ok_or(Error::OtherMember)
 }
 
 impl Filesystem for Shim {
@@ -233,7 +228,10 @@ impl Filesystem for Shim {
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let asked = self.asked_in(Call::Unlink, parent, name);
-        let (_, done) = self.on(parent, |vfs, dir| vfs.unlink(dir.node, name, req.pid()));
+        let (_, done) = self.on(parent, |vfs, dir| {
+            let _held = vfs.kernel().hold(&[dir.node]);
+            vfs.unlink(dir.node, name, req.pid())
+        });
         empty(reply, asked.done(done));
     }
 
@@ -275,12 +273,14 @@ impl Filesystem for Shim {
             flags if flags.is_empty() => Rename::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
+        let mut held = None;
         let (member, done) = self.on(parent, |vfs, from| {
             let to = beside(from, newparent)?;
+            held = Some(vfs.kernel().hold(&[from.node, to]));
             vfs.rename((from.node, name), (to, newname), how, req.pid())
         });
         let done = asked.done(done);
-        when_settled(member.as_ref(), move || empty(reply, done));
+        when_settled(member.as_ref(), held, move || empty(reply, done));
     }
 
     fn link(
@@ -292,12 +292,14 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let asked = self.asked_in(Call::Create, newparent, newname);
+        let mut held = None;
         let (member, done) = self.on(ino, |vfs, of| {
             let to = beside(of, newparent)?;
+            held = Some(vfs.kernel().hold(&[to]));
             Ok((of.item, vfs.link(of.node, to, newname)?))
         });
         let done = asked.done(done);
-        when_settled(member.as_ref(), move || entry(reply, done));
+        when_settled(member.as_ref(), held, move || entry(reply, done));
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -380,7 +382,7 @@ impl Filesystem for Shim {
         let (member, saved) =
             self.through(fh, Some(()), |vfs, handle| vfs.flush(handle, req.pid()));
         let saved = asked.done(saved);
-        when_settled(member.as_ref(), move || empty(reply, saved));
+        when_settled(member.as_ref(), None, move || empty(reply, saved));
     }
 
     fn release(
@@ -410,7 +412,7 @@ impl Filesystem for Shim {
         let asked = self.asked(Call::Fsync, ino);
         let (member, saved) = self.through(fh, Some(()), |vfs, handle| vfs.fsync(handle).map(drop));
         let saved = asked.done(saved);
-        when_settled(member.as_ref(), move || empty(reply, saved));
+        when_settled(member.as_ref(), None, move || empty(reply, saved));
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -436,7 +438,7 @@ impl Filesystem for Shim {
         mut reply: ReplyDirectory,
     ) {
         let asked = self.asked(Call::Readdir, ino);
-        let handle = self.handles.get(fh);
+        let handle = self.listed(ino, fh, offset);
         let listed = handle.and_then(|handle| {
             self.files
                 .list(&handle, offset, &mut |next, name, number, kind| {
@@ -460,7 +462,7 @@ impl Filesystem for Shim {
         // the attributes of what a server has listed may be asked for anew
         self.serve(move |shim| {
             let asked = shim.asked(Call::Readdir, ino);
-            let listed = shim.handles.get(fh).and_then(|handle| {
+            let listed = shim.listed(ino, fh, offset).and_then(|handle| {
                 shim.files
                     .readdir(&handle, offset, &mut |next, name, item, attr| {
                         let attributes = file_attr(item, attr);
@@ -516,7 +518,7 @@ impl Filesystem for Shim {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let asked = self.asked(Call::Xattr, ino);
+        let asked = self.asked(Call::Setxattr, ino).of(name);
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
         let of = inode(ino);
         let done = of
@@ -524,13 +526,13 @@ impl Filesystem for Shim {
             .and_then(|inode| self.files.setxattr(inode, name, value, flags));
         let done = asked.done(done);
         let member = of.ok().and_then(|inode| self.files.open_member(inode.item));
-        when_settled(member.as_ref(), move || empty(reply, done));
+        when_settled(member.as_ref(), None, move || empty(reply, done));
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let (name, user) = (name.to_owned(), req.uid());
         self.serve(move |shim| {
-            let asked = shim.asked(Call::Xattr, ino);
+            let asked = shim.asked(Call::Getxattr, ino).of(&name);
             let found = inode(ino).and_then(|inode| shim.files.getxattr(inode, &name, user));
             xattr(reply, size, asked.done(found));
         });
@@ -538,14 +540,14 @@ impl Filesystem for Shim {
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         self.serve(move |shim| {
-            let asked = shim.asked(Call::Xattr, ino);
+            let asked = shim.asked(Call::Listxattr, ino);
             let found = inode(ino).and_then(|inode| shim.files.listxattr(inode));
             xattr(reply, size, asked.done(found));
         });
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let asked = self.asked(Call::Xattr, ino);
+        let asked = self.asked(Call::Removexattr, ino).of(name);
         let (_, done) = self.on(ino, |vfs, inode| vfs.removexattr(inode.node, name));
         empty(reply, asked.done(done));
     }
@@ -563,6 +565,7 @@ impl Filesystem for Shim {
         let asked = self.asked_in(Call::Create, parent, name);
         let access = access(OpenFlags(flags), req);
         let (_, done) = self.on(parent, |vfs, dir| {
+            let _held = vfs.kernel().hold(&[dir.node]);
             let (attr, opened) = vfs.create(dir.node, name, mode, caller(req), access)?;
             let opened = Collection::opened(dir.item, Arc::clone(vfs), opened);
             Ok((dir.item, attr, opened))

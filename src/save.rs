@@ -112,6 +112,7 @@ mod inplace;
 pub mod journal;
 mod name;
 pub mod plan;
+pub mod processes;
 mod publish;
 mod recovery;
 mod rejected;

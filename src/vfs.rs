@@ -21,10 +21,11 @@
 //! |---|---|
 //! | May anything be written? | each operation that changes something, first: `Saver::check_writable` |
 //! | Is FILE what is shown? | lookups, opens, reads and changes, once a second: `Vfs::refresh`; each save: `Vfs::catch_up`. A server is asked every 10 s at most |
-//! | Is FILE, while it is closed, what it was when it was open? | each request for its root that is answered without opening it: [`ClosedRoot`] |
+//! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it: [`ClosedFile`] |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
 //! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::change` |
 //! | Is a text made of the text that FILE has? | the save of it: `Texts::is_outdated` |
+//! | Has what a handle reads the form that it had when it was opened? | each read after a change: `DataHandle::check_form` |
 //! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
 //! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |
 //! | Is an inode of a file far away of the state that is shown? | opens and attributes: [`Attr::epoch`], in its number |
@@ -40,6 +41,7 @@
 //! | `Saver::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
 //! | `Saver::stored` | read: stored bytes are read by the places of a state; write: a save changes some in place. Not reentrant |
 //! | `Rewriting::rewritten`, `DataHandle::source` | how far the file of an array is written anew; the source that a handle reads |
+//! | `Views::unreadable` | why FITS files could not be read; nothing is taken under it |
 //! | `Made::kept` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it |
 //! | `BlockEdits::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments |
 //! | `BlockEdits::rewriting` | the files of arrays that handles have open, to find the part that is written of one anew |
@@ -48,7 +50,8 @@
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files something was written into a draft, and why it was refused |
 //! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
-//! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most |
+//! | `Kernel::held` | directories of which the kernel holds the lock, each for a request that is being answered, and names in them that it is to forget after that |
+//! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most, in the thread `answers` one second |
 //!
 //! Threads of a mount:
 //!
@@ -57,7 +60,8 @@
 //!   (`Saver::compared`, `DataHandle::source`, what asks its server), and none that requests for another file take.
 //!   A save runs on the thread of the `close`, `fsync` or `rename` that asks for it.
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
-//!   that another request holds, so it takes no lock here but `Kernel::under_way` and those of a lookup in the catalogue.
+//!   that another request holds, so it takes no lock here but those of `Kernel` and those of a lookup in the catalogue. It never waits for
+//!   a directory that a rename, link, creation or removal holds, as that may wait for this thread.
 //! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
 //! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end.
@@ -74,6 +78,7 @@ mod edit;
 mod elements;
 mod elsewhere;
 mod error;
+mod form;
 mod format;
 mod hdus;
 mod info;
@@ -104,7 +109,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
@@ -115,10 +120,10 @@ pub use attr::{
     Access, Attr, Attributes, Bytes, Caller, FileKind, Invalidation, Opened, Rename, Show, Statfs,
     VfsOptions,
 };
-pub use closed::ClosedRoot;
+pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
-pub use kernel::{Answers, Kernel};
+pub use kernel::{Answers, Held, Kernel};
 pub use member::{Losses, Remains};
 pub use mounts::Mounted;
 pub use node::Node;
@@ -167,6 +172,8 @@ pub struct Vfs {
     options: VfsOptions,
     state: RwLock<Arc<State>>,
     texts: Mutex<Texts>,
+    /// Signalled when a handle of one of them has been closed.
+    text_closed: Condvar,
     edits: BlockEdits,
     beside: Beside,
     saver: Saver,
@@ -208,6 +215,7 @@ impl Vfs {
             options,
             state: RwLock::new(Arc::new(state)),
             texts: Mutex::new(texts),
+            text_closed: Condvar::new(),
             beside: Beside::new(&spool),
             edits: BlockEdits::new(spool),
             saver: Saver::new(path, writing.into()),
@@ -460,8 +468,11 @@ impl Vfs {
             && self.is_edited(open.node)
         {
             // a block that was emptied meanwhile no longer holds its arrays
-            let source = self.data_source(&self.state(), open.node, &reading)?;
+            let source = self.source_of(open, &reading)?;
             read = source.read_exact_at(&mut bytes, offset);
+        }
+        if let (Err(why), Open::Data(open)) = (&read, open) {
+            self.state().views.learn(open.node, why);
         }
         if let Err(Library::Stale { .. }) = read {
             // what a server says of a file while it is read counts at once: the next lookup shows the new one

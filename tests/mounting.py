@@ -12,7 +12,7 @@ PATIENCE = 30
 def mounted(mountpoint):
     """The `major:minor` of what is mounted at exactly this path, or None. Never touches the mount."""
     wanted, found = str(mountpoint).replace(" ", "\\040"), None
-    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+    for line in pathlib.Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
         fields = line.split(" ")
         if fields[4] == wanted:
             found = fields[2]

@@ -1,11 +1,14 @@
 //! The arrays of a snapshot: what the tree declares, proved against the blocks, as sources of bytes.
 
+mod text;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::datatype::{ByteOrder, Datatype, Orders};
+use super::datatype::{ByteOrder, Datatype};
 use super::gather::Strided;
 use super::inline::Elements;
 use super::npy;
@@ -80,6 +83,16 @@ impl ArrayData {
         self.form
             .len
             .saturating_add(self.form.npy_header_len.into())
+    }
+
+    /// What tells how its elements are read: their type, shape and order. Rows that come with a longer block make no other form.
+    #[must_use]
+    pub fn form(&self) -> impl Hash + use<'_> {
+        let form = &*self.form;
+        let grows = form.to_end && !form.fortran;
+        let shape = form.shape.as_deref();
+        let shape = shape.map(|shape| shape.get(usize::from(grows)..).unwrap_or_default());
+        (&form.datatype, shape, &form.strides, form.fortran)
     }
 
     /// Whether the files of two arrays show the same, as long as the block does; of inline elements that is not known.
@@ -273,8 +286,9 @@ impl Array {
     }
 
     /// The strides in bytes that the tree declares.
-    pub(super) fn strides(&self) -> Option<&Vec<i64>> {
-        self.data.form.strides.as_ref()
+    #[must_use]
+    pub fn strides(&self) -> Option<&[i64]> {
+        self.data.form.strides.as_deref()
     }
 
     /// Its declaration, as it stands in the text.
@@ -333,65 +347,10 @@ impl Array {
         header.map_err(|error| error.at(self.place()))
     }
 
-    /// The datatype in one line; where its fields have different byte orders, with a mark at each.
-    #[must_use]
-    pub fn datatype_text(&self) -> Option<String> {
-        self.data
-            .form
-            .datatype
-            .as_ref()
-            .map(|datatype| match datatype.orders() {
-                Orders::Mixed => format!("{datatype:#}"),
-                Orders::None | Orders::All(_) => datatype.to_string(),
-            })
-    }
-
-    /// The shape as `[2, 3]`.
-    #[must_use]
-    pub fn shape_text(&self) -> Option<String> {
-        self.data
-            .form
-            .shape
-            .as_ref()
-            .map(|shape| format!("{shape:?}"))
-    }
-
-    /// The byte order of the elements, `mixed` if fields differ. Where it makes no difference, what the tree declares.
-    #[must_use]
-    pub fn byteorder_text(&self) -> Option<String> {
-        match self.data.form.datatype.as_ref().map(Datatype::orders) {
-            Some(Orders::All(order)) => Some(order.to_string()),
-            Some(Orders::Mixed) => Some("mixed".to_owned()),
-            Some(Orders::None) | None => self.data.form.byteorder.map(|order| order.to_string()),
-        }
-    }
-
-    /// The strides in bytes that the tree declares, as `[8, -16]`.
-    #[must_use]
-    pub fn strides_text(&self) -> Option<String> {
-        self.data
-            .form
-            .strides
-            .as_ref()
-            .map(|strides| format!("{strides:?}"))
-    }
-
     /// Byte offset of its first element in the block.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.data.offset
-    }
-
-    /// Where its elements are, as the tree says it: a block index, `inline`, or a URI.
-    #[must_use]
-    pub fn source_text(&self) -> String {
-        match &self.data.form.origin {
-            Origin::Block(n) => n.to_string(),
-            Origin::Inline => "inline".to_owned(),
-            Origin::External(uri) => uri.clone(),
-            Origin::Fits(reference, _) => format!("fits:{reference}"),
-            Origin::Unknown => "-".to_owned(),
-        }
     }
 
     /// Whether its source is a negative number: which block that is depends on how many there are.

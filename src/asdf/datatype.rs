@@ -73,6 +73,11 @@ impl Scalar {
             .map(|entry| entry.0)
     }
 
+    /// The names of all.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        SCALARS.iter().map(|entry| entry.1)
+    }
+
     /// The scalar type of NumPy's character for its kind and of that size in bytes.
     #[must_use]
     pub fn of_numpy(kind: char, size: u8) -> Option<Self> {

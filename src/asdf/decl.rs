@@ -464,7 +464,10 @@ mod tests {
             reason(&format!("{{{}}}", parts.join(", ")))
         };
         let cases = [
-            ("datatype: float80", "unknown datatype 'float80'"),
+            (
+                "datatype: float80",
+                "unknown datatype 'float80': there are int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, complex64, complex128, bool8, [ascii, N] and [ucs4, N]",
+            ),
             (
                 "datatype: []",
                 "a datatype that is neither a name nor a list",

@@ -76,6 +76,11 @@ pub struct Elements {
 }
 
 impl Fits {
+    /// Bytes of the file.
+    pub(super) fn file_len(&self) -> u64 {
+        self.bytes.len()
+    }
+
     /// The units of the file, if it is a FITS file.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use super::paths::Paths;
 use crate::error::{Error, Place, Result};
 use crate::source::{Joined, Memory, Source, len_u64};
 
-use column::{Column, Columns, MAX_COLUMNS, pixel};
+use column::{Column, Columns, MAX_COLUMNS, can_be, pixel};
 use header::{Header, printable_ascii};
 use rows::{Field, RowPart, Rows};
 
@@ -175,6 +175,7 @@ impl Snapshot {
         if matches!(datatype, Datatype::Struct(_)) {
             let mut columns = Columns::default();
             let added = columns.add("", datatype, &[], 0);
+            columns.notes.extend(array.note());
             let fields = cells(&columns.list);
             let record = added.or(datatype.size()).ok_or_else(no_longer)?;
             let part = RowPart {
@@ -198,13 +199,17 @@ impl Snapshot {
             header.value("BSCALE", 1);
             header.value("BZERO", zero);
         }
-        if let Some(blank) = self.masked(i).and_then(|number| blank(number, bits, zero)) {
-            header.value("BLANK", blank);
+        let null = self.masked(i).filter(|null| can_be(*null, bits, zero));
+        if let Some(null) = null {
+            header.null("BLANK", null, zero.is_some());
         }
         if let Some(unit) = array.unit() {
-            header.text("BUNIT", &printable_ascii(unit));
+            header.unit("BUNIT", unit);
         }
         header.text("EXTNAME", &printable_ascii(&name));
+        if let Some(note) = array.note() {
+            header.comment(&note);
+        }
         let width = change.sizes().0;
         let field = Field {
             from: 0,
@@ -274,24 +279,14 @@ fn table_file(
         column.write(&mut header, n);
     }
     header.text("EXTNAME", &printable_ascii(name));
+    for note in &columns.notes {
+        header.comment(&printable_ascii(note));
+    }
     for (name, why) in omitted.iter().take(MAX_COLUMNS) {
         header.comment(&printable_ascii(&format!("left out: {name}: {why}")));
     }
     let header = [primary.finish(), header.finish()].concat();
     FitsFile::new(header, parts, (columns.width, count), omitted)
-}
-
-/// BLANK of an image: a number as it is stored, if it can be.
-fn blank(number: i128, bits: i8, zero: Option<i128>) -> Option<i128> {
-    let stored = number.checked_sub(zero.unwrap_or(0))?;
-    let fits = match bits {
-        8 => u8::try_from(stored).is_ok(),
-        16 => i16::try_from(stored).is_ok(),
-        32 => i32::try_from(stored).is_ok(),
-        64 => i64::try_from(stored).is_ok(),
-        _ => false,
-    };
-    fits.then_some(stored)
 }
 
 fn unsupported(why: impl Into<String>) -> Error {
@@ -384,16 +379,42 @@ mod tests {
     #[test]
     fn the_number_of_a_mask_is_blank() {
         for (datatype, mask, want) in [
-            ("uint16", "0", Some("BLANK   =               -32768")),
+            (
+                "uint16",
+                "0",
+                Some("COMMENT 0 stands for no value (no BLANK beside an offset)"),
+            ),
+            ("int8", "128", None),
             ("int16", "-7", Some("BLANK   =                   -7")),
             ("uint8", "256", None),
             ("float32", "5", None),
         ] {
             let body = array_with("x", datatype, "[2]", &format!(", mask: {mask}"));
             let (cards, _) = made(&snapshot(&body), Subject::Array(0));
-            let blank = cards.iter().find(|card| card.starts_with("BLANK"));
+            let blank = cards.iter().find(|card| card.contains("BLANK"));
             assert_eq!(blank.map(String::as_str), want, "{datatype}");
         }
+    }
+
+    #[test]
+    fn nulls_are_told_of() {
+        let inline = |data: &str| format!("!core/ndarray-1.0.0 {{datatype: int32, data: {data}}}");
+        let body = format!(
+            "a: {}\nt: !core/table-1.0.0 {{columns: [!core/column-1.0.0 {{name: c, data: {}}}]}}\n",
+            inline("[1, null]"),
+            inline("[null, 2, null]")
+        );
+        let snapshot = snapshot(&body);
+        let (cards, _) = made(&snapshot, Subject::Array(0));
+        assert!(
+            has(&cards, "COMMENT 1 null in the tree reads as zero"),
+            "{cards:?}"
+        );
+        let (cards, _) = made(&snapshot, *snapshot.fits_subjects().last().unwrap());
+        assert!(
+            has(&cards, "COMMENT c: 2 nulls in the tree read as zeros"),
+            "{cards:?}"
+        );
     }
 
     #[test]
@@ -429,6 +450,73 @@ mod tests {
             assert!(has(&cards, card), "{card}: {cards:?}");
         }
         assert_eq!(data[..12], [0x81, 0, 0, 1, 2, 3, 0x83, 2, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn columns_that_are_references_are_those_they_lead_to() {
+        let column =
+            |name: &str, data: &str| format!("!core/column-1.0.0 {{name: {name}, data: {data}}}");
+        let array = |shape| {
+            array("", "uint8", shape)
+                .trim_start_matches(": ")
+                .trim()
+                .to_owned()
+        };
+        let table = |name: &str, columns: &[&str]| {
+            format!(
+                "{name}: !core/table-1.0.0\n  columns: [{}]\n",
+                columns.join(", ")
+            )
+        };
+        let body = [
+            format!("a: {}\n", array("[2]")),
+            table(
+                "t",
+                &[&column("x", &array("[2]")), &column("y", "{$ref: '#/a'}")],
+            ),
+            table("u", &["{$ref: '#/t/columns/1'}", "{$ref: '#/t/columns/0'}"]),
+            "v: !core/table-1.0.0 {columns: {$ref: '#/t/columns'}}\n".to_owned(),
+            table(
+                "w",
+                &[
+                    &column("late", "{$ref: '#/z'}"),
+                    "{$ref: '#/x/columns/0'}",
+                    "{$ref: 'o.asdf#/t'}",
+                ],
+            ),
+            table("x", &[&column("far", &array("[2]"))]),
+            format!("z: {}\n", array("[2]")),
+        ];
+        let snapshot = snapshot(&body.concat());
+        let tables = snapshot.fits_subjects().into_iter();
+        let tables = tables.filter(|subject| matches!(subject, Subject::Table(_)));
+        let shown = tables.map(|table| {
+            let (cards, _) = made(&snapshot, table);
+            let names = cards.iter().filter_map(|card| card.strip_prefix("TTYPE"));
+            let names = names.filter_map(|card| Some(card.split('\'').nth(1)?.trim_end()));
+            let names: Vec<_> = names.collect();
+            let omitted = snapshot.fits_file(table).unwrap().omitted;
+            let omitted = omitted.iter().map(|(name, why)| format!("{name}: {why}"));
+            let path = snapshot.subject_path(table);
+            (path, names.join(" "), omitted.collect())
+        });
+        let shown: Vec<(String, String, Vec<String>)> = shown.collect();
+        let omitted = ["col1", "col2"].map(|column| {
+            format!(
+                "{column}: its $ref leads to no array of this file, nor to a column before this one"
+            )
+        });
+        for (found, (path, names, omitted)) in shown.iter().zip([
+            ("t", "x y", &[][..]),
+            ("u", "y x", &[]),
+            ("v", "x y", &[]),
+            ("w", "late", &omitted),
+            ("x", "far", &[]),
+        ]) {
+            let want = (path.to_owned(), names.to_owned(), omitted.to_vec());
+            assert_eq!(*found, want);
+        }
+        assert_eq!(shown.len(), 5);
     }
 
     #[test]

@@ -15,6 +15,8 @@
 //!
 //! Knows nothing of what lies around a block: that is `scan`'s.
 
+use std::fmt::Write;
+
 use super::dialect::{BLOCK_MAGIC, Dialect};
 use crate::error::{Error, Place, Result};
 
@@ -227,6 +229,16 @@ impl BlockHeader {
         self.data_offset().checked_add(self.allocated)
     }
 
+    /// The checksum in hexadecimal digits.
+    #[must_use]
+    pub fn checksum_text(&self) -> String {
+        self.checksum.iter().fold(String::new(), |mut out, byte| {
+            // writing to a string can't fail
+            let _ = write!(out, "{byte:02x}");
+            out
+        })
+    }
+
     /// Whether there is a checksum to verify.
     ///
     /// All zero means "not verified" (the standard); so do sixteen `0` digits, which some DKIST files carry.
@@ -273,6 +285,13 @@ mod tests {
             (finf.allocated, finf.used, finf.encoding[0]),
             (at(0), at(8), 24)
         );
+    }
+
+    #[test]
+    fn a_checksum_is_written_in_hex() {
+        let mut header = BlockHeader::new(0);
+        header.checksum[..2].copy_from_slice(&[0xa0, 0x0f]);
+        assert_eq!(header.checksum_text(), format!("a00f{:028}", 0));
     }
 
     #[test]

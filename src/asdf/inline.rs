@@ -2,8 +2,9 @@
 //!
 //! ASDF Standard, core/ndarray `definitions/inline-data`. Values are converted as NumPy does for the Python library: numbers to
 //! the declared type if it can hold them, texts cut to its length. Numbers are little-endian but where a field declares
-//! otherwise. A null is a missing value: NaN in floating-point arrays, zero in others.
+//! otherwise. A null is a missing value: NaN in floating-point arrays, zero in others, where the nulls are counted.
 
+mod nulls;
 mod number;
 
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
@@ -25,6 +26,8 @@ pub struct Elements {
     /// The lengths of the nested lists; like the shape, unless there are no elements.
     lists: Vec<u64>,
     len: u64,
+    /// Nulls that read as zeros, or as empty texts.
+    nulls: u64,
 }
 
 impl Elements {
@@ -49,14 +52,16 @@ impl Elements {
             .and_then(|size| size.checked_mul(count))
             .filter(|&len| len <= MAX_BYTES)
             .ok_or_else(|| too_large(data))?;
-        let elements = Self {
+        let mut elements = Self {
             data: data.id(),
             datatype,
             shape,
             lists,
             len,
+            nulls: 0,
         };
         elements.write(tree, &mut |_| {})?;
+        elements.nulls = nulls::count(data, &elements.lists, &elements.datatype);
         Ok(elements)
     }
 
@@ -76,6 +81,12 @@ impl Elements {
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
+    }
+
+    /// How many missing values read as zeros, or as empty texts.
+    #[must_use]
+    pub fn nulls(&self) -> u64 {
+        self.nulls
     }
 
     /// Whether there are no bytes.
@@ -354,14 +365,20 @@ mod tests {
     use crate::asdf::outline::Outline;
     use proptest::prelude::*;
 
-    /// Type, shape and bytes in hexadecimal of the array in a tree that is nothing else.
-    fn read(array: &str) -> Result<(String, Vec<u64>, String)> {
+    /// The array in a tree that is nothing else.
+    pub(super) fn declared(array: &str) -> Result<(Tree, Inline)> {
         let text = format!("%TAG ! tag:stsci.edu:asdf/\n--- !core/ndarray-1.0.0\n{array}\n");
         let tree = Tree::parse(text)?;
         let outline = Outline::new(&tree);
         let Declared::Inline(inline) = outline.declared(&tree).next().unwrap().1? else {
             panic!("{array} is not inline");
         };
+        Ok((tree, inline))
+    }
+
+    /// Its type, shape and bytes in hexadecimal.
+    fn read(array: &str) -> Result<(String, Vec<u64>, String)> {
+        let (tree, inline) = declared(array)?;
         let elements = Elements::new(&tree, &inline)?;
         let bytes = elements.bytes(&tree)?;
         assert_eq!(bytes.len() as u64, elements.len());

@@ -1,13 +1,13 @@
 //! What a file is that is no ASDF file, as far as its first bytes tell, and what to do with it.
 
-/// First bytes, what begins with them, and what reads it. FILE stands for the name of the file.
+/// First bytes, what begins with them, and what reads it.
 const SIGNATURES: &[(&[u8], &str)] = &[
-    (b"\x1f\x8b", "a gzip-compressed one: gunzip -k FILE first"),
-    (b"BZh", "a bzip2-compressed one: bunzip2 -k FILE first"),
-    (b"\xfd7zXZ\0", "an xz-compressed one: unxz -k FILE first"),
+    (b"\x1f\x8b", "a gzip-compressed one: gunzip -k unpacks it"),
+    (b"BZh", "a bzip2-compressed one: bunzip2 -k unpacks it"),
+    (b"\xfd7zXZ\0", "an xz-compressed one: unxz -k unpacks it"),
     (
         b"\x28\xb5\x2f\xfd",
-        "a zstd-compressed one: unzstd FILE first",
+        "a zstd-compressed one: unzstd unpacks it",
     ),
     (b"\x89HDF\r\n\x1a\n", "HDF5: h5ls lists it"),
     (b"\x93NUMPY", "a NumPy array: numpy.load reads it"),
@@ -31,11 +31,25 @@ const SIGNATURES: &[(&[u8], &str)] = &[
         b"\xfe\xff",
         "UTF-16 text: iconv -f UTF-16 -t UTF-8 makes it UTF-8",
     ),
+    (
+        b"#\0A\0S\0D\0F\0",
+        "UTF-16 text: iconv -f UTF-16LE -t UTF-8 makes it UTF-8",
+    ),
+    (
+        b"\0#\0A\0S\0D\0F",
+        "UTF-16 text: iconv -f UTF-16BE -t UTF-8 makes it UTF-8",
+    ),
     (b"SIMPLE  =", "FITS: astropy.io.fits reads it"),
 ];
 
-/// How HTML begins, in lower case.
-const HTML: [&[u8]; 2] = [b"<!doctype html", b"<html"];
+/// How texts begin, in lower case and behind blanks, that servers send instead of a file.
+const ANSWERS: &[(&[u8], &str)] = &[
+    (b"<!doctype html", "an HTML page"),
+    (b"<html", "an HTML page"),
+    (b"<?xml", "XML"),
+    (b"<error", "XML"),
+    (b"{\"", "JSON"),
+];
 
 /// Why the file with these first bytes is no ASDF file.
 pub(super) fn why_not_asdf(start: &[u8]) -> String {
@@ -46,15 +60,16 @@ pub(super) fn why_not_asdf(start: &[u8]) -> String {
         return format!("not an ASDF file but {what}");
     }
     let begins = start.trim_ascii_start();
-    let is_html = HTML.iter().any(|html| {
-        begins
-            .get(..html.len())
-            .is_some_and(|head| head.eq_ignore_ascii_case(html))
+    let answer = ANSWERS.iter().find(|(answer, _)| {
+        let head = begins.get(..answer.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(answer))
     });
+    if let Some((_, what)) = answer {
+        return format!("not an ASDF file but {what}, as of a failed download: get it again");
+    }
     let text = std::str::from_utf8(start).is_ok_and(|text| !text.contains('\0'));
     let what = match () {
         () if start.is_empty() => "empty: 0 bytes",
-        () if is_html => "not an ASDF file but an HTML page, as of a failed download: get it again",
         () if text => {
             "not an ASDF file but text: put a line `#ASDF 1.0.0` in front, if it is a tree"
         }
@@ -72,12 +87,19 @@ mod tests {
         for (start, want) in [
             (&b""[..], "empty: 0 bytes"),
             (b"\x1f\x8b\x08\0", "gunzip -k"),
-            (b"  <!DOCTYPE HTML>", "failed download"),
+            (b"  <!DOCTYPE HTML>", "HTML page, as of a failed download"),
+            (
+                b"<?xml version=\"1.0\"?>\n<Error>",
+                "but XML, as of a failed",
+            ),
+            (b"{\"message\": \"Not Found\"}", "but JSON, as of a failed"),
             (
                 b"version https://git-lfs.github.com/spec/v1\n",
                 "git lfs pull",
             ),
             (b"\xef\xbb\xbf#ASDF 1.0.0\n", "byte order mark"),
+            (b"#\0A\0S\0D\0F\0 \x001\0", "iconv -f UTF-16LE"),
+            (b"\0#\0A\0S\0D\0F\0 \x001", "iconv -f UTF-16BE"),
             (b"a: 1\n", "if it is a tree"),
             (b"\x7fELF\0", "no `#ASDF` in the first line"),
         ] {

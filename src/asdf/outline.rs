@@ -139,7 +139,7 @@ impl Outline {
     }
 
     /// The first place of a node, be it a link.
-    fn at(&self, node: NodeId) -> Option<PlaceId> {
+    pub(super) fn at(&self, node: NodeId) -> Option<PlaceId> {
         self.first(node, |_| true)
     }
 

@@ -130,6 +130,17 @@ impl Paths {
         self.tree.node(self.outline.place(id)?.node)
     }
 
+    /// What an alias, or a `$ref` that is shown as a link, leads to; else the node itself.
+    pub(super) fn referent<'t>(&'t self, node: Node<'t>) -> Node<'t> {
+        let node = node.follow();
+        let link = reference(node).and_then(|_| self.outline.at(node.id()));
+        let target = link.and_then(|link| match self.what(link)? {
+            What::Link { to, .. } => self.node(to),
+            _ => None,
+        });
+        target.unwrap_or(node)
+    }
+
     /// The URI of the reference at a place.
     pub(super) fn uri(&self, id: PlaceId) -> Option<&str> {
         self.node(id).and_then(|node| reference(node.follow()))
@@ -230,6 +241,14 @@ impl Paths {
         } else {
             self.directory_path(id)
         }
+    }
+
+    /// The path of an array's files in a mount, without `.bin` or `.npy`. If all paths of the tree are too long together, a long one is
+    /// left out.
+    pub(super) fn listed(&self, id: PlaceId) -> Option<String> {
+        let path = self.file_path(id);
+        let short = !self.long || path.len() <= MAX_BRIEF;
+        short.then(|| format!("arrays/{path}"))
     }
 
     /// The path below `arrays/` of a directory.

@@ -15,7 +15,7 @@ use super::Snapshot;
 use super::datatype::{ByteOrder, Datatype, Scalar};
 use super::numbers::{MOST_READ, each_chunk, each_number};
 use crate::codec::Cache;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, percent_encoded};
 use crate::source::Source;
 
 pub use limits::{Curve, Limits};
@@ -25,9 +25,10 @@ const ENLARGED: u16 = 256;
 const SHORT: u64 = 64;
 /// Pictures of fewer points have no caption.
 const LEAST_WITH_CAPTION: u16 = 128;
-/// Lines of the caption, and the space around them.
+/// Lines of the caption, the space around them, and rows of points in all.
 const LINES: u16 = 3;
 const MARGIN: u16 = 2;
+const CAPTION: u16 = LINES * font::LINE + 2 * MARGIN;
 /// The widest picture of a line.
 const WIDEST_LINE: u16 = 640;
 
@@ -44,7 +45,7 @@ pub const SIZES: std::ops::RangeInclusive<u16> = 16..=2048;
 /// How pictures are made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Style {
-    /// Most points of the longer side, without the caption; among [`SIZES`].
+    /// Most points of the longer side, with the caption; among [`SIZES`].
     pub size: u16,
     /// Which values are black and white.
     pub limits: Limits,
@@ -55,7 +56,8 @@ pub struct Style {
 impl Default for Style {
     fn default() -> Self {
         Self {
-            size: 1024,
+            // so that a plane of 2048 columns and rows, as detectors have, is halved
+            size: 1024 + CAPTION,
             limits: Limits::Zscale,
             curve: Curve::Linear,
         }
@@ -128,28 +130,53 @@ impl Snapshot {
             let _ = write!(kind, " {unit}");
         }
         let points = shown.points(style.size);
-        let longer = points.0.max(points.1).max(1);
-        let wanted = ENLARGED.min(style.size);
+        let times = |points: u16, room: u16| ENLARGED.min(room).checked_div(points).unwrap_or(1);
+        let room = room(style.size);
         Ok(Picture {
             shown,
             scalar: *scalar,
             order: *order,
             style,
             cache: Arc::clone(self.cache()),
-            caption: [array.brief_path(), kind],
+            caption: [array.brief_path(), kind].map(|line| in_letters(&line)),
             points,
             enlarged: match shown {
-                Shown::Plane { .. } => wanted.checked_div(longer).unwrap_or(1).max(1),
+                Shown::Plane { .. } => {
+                    let times = times(points.0, room.0).min(times(points.1, room.1));
+                    times.max(1)
+                }
                 Shown::Line(_) => 1,
             },
         })
     }
 }
 
+/// A text in the letters that there are: what is not printable ASCII is percent-encoded, as in the names of files.
+fn in_letters(text: &str) -> String {
+    percent_encoded(text, |c| !matches!(c, ' '..='~'))
+}
+
+/// Rows of the caption in a picture of that size.
+fn caption(size: u16) -> u16 {
+    if size < LEAST_WITH_CAPTION {
+        0
+    } else {
+        CAPTION
+    }
+}
+
+/// The most columns and rows of points that a picture of that size has for the array.
+fn room(size: u16) -> (u16, u16) {
+    (size, size.saturating_sub(caption(size)))
+}
+
 impl Shown {
     /// A plane in blocks so large that a picture of that size holds it. A side that would become very short has smaller ones.
     fn plane(columns: u64, rows: u64, size: u16) -> Self {
-        let whole = columns.max(rows).div_ceil(size.into());
+        let room = room(size);
+        let whole = columns
+            .div_ceil(room.0.into())
+            .max(rows.div_ceil(room.1.into()));
         let short = SHORT.min(size.into());
         let block = |len: u64| whole.min(len.div_ceil(short)).max(1);
         Self::Plane {
@@ -161,15 +188,16 @@ impl Shown {
 
     /// Points in a row, and rows.
     fn points(self, size: u16) -> (u16, u16) {
-        let most = |points: u64| u16::try_from(points).unwrap_or(size).min(size);
+        let most = |points: u64, room: u16| u16::try_from(points).unwrap_or(room).min(room);
+        let room = room(size);
         match self {
             Self::Plane {
                 columns,
                 rows,
                 block,
             } => (
-                most(columns.div_ceil(block.0)),
-                most(rows.div_ceil(block.1)),
+                most(columns.div_ceil(block.0), room.0),
+                most(rows.div_ceil(block.1), room.1),
             ),
             Self::Line(_) => {
                 let width = size.min(WIDEST_LINE);
@@ -187,7 +215,7 @@ impl Picture {
     }
 
     fn has_caption(&self) -> bool {
-        self.style.size >= LEAST_WITH_CAPTION
+        caption(self.style.size) > 0
     }
 
     /// Points of the part that shows the array.
@@ -202,12 +230,9 @@ impl Picture {
         if !self.has_caption() {
             return (width, height);
         }
-        let caption = LINES
-            .saturating_mul(font::LINE)
-            .saturating_add(MARGIN.saturating_mul(2));
         (
             width.max(ENLARGED.min(self.style.size)),
-            height.saturating_add(caption),
+            height.saturating_add(CAPTION),
         )
     }
 

@@ -171,7 +171,7 @@ impl<'t> Values<'t> {
             change(self.shape, format!("{:?}", new.shape));
         }
         let strides = new.c_strides()?;
-        if array.strides() != Some(&strides) {
+        if array.strides() != Some(&*strides) {
             change(self.strides, format!("{strides:?}"));
         }
         out.sort_by_key(|(at, _)| at.start);

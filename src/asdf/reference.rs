@@ -47,6 +47,12 @@ impl Reference {
         self.paths.file_path(self.place)
     }
 
+    /// The path of its link in a mount, likewise. If the paths of the tree are too long together, a long one is left out.
+    #[must_use]
+    pub fn listed_file(&self) -> Option<String> {
+        self.paths.listed(self.place)
+    }
+
     /// The file and the pointer within it, as the tree says them.
     #[must_use]
     pub fn uri(&self) -> &str {

@@ -8,10 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
+use super::files::{self, Found};
 use super::options::Options;
 use super::progress::Progress;
 use super::report;
-use super::{files, say_bytes};
+use super::say_bytes;
 use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
 use crate::asdf::checksum::{ChecksumState, md5};
@@ -19,6 +20,7 @@ use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{BlockIndex, Severity};
 use crate::asdf::text_frame::{Oddity, oddities};
 use crate::codec::{Cache, code_text, cores};
+use crate::collection::is_lack;
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
 use crate::save::{self, Recovery, Refusal, Writer};
@@ -164,15 +166,21 @@ pub(super) fn check(
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        for _ in 0..cores().min(files.len()) {
-            let (sender, next, files, check) = (sender.clone(), &next, &files, &check);
-            scope.spawn(move || {
-                // each takes the file that is next, until none is left or no more is to be told
-                while let n = next.fetch_add(1, Ordering::Relaxed)
-                    && let Some(file) = files.get(n)
-                    && sender.send((n, check.file(file))).is_ok()
-                {}
-            });
+        let (next, files, check) = (&next, &files, &check);
+        let work = move |sender: mpsc::Sender<_>| {
+            // each takes the file that is next, until none is left or no more is to be told
+            while let n = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(file) = files.get(n)
+                && sender.send((n, check.file(file))).is_ok()
+            {}
+        };
+        let threads = (0..cores().min(files.len())).map(|_| {
+            let sender = sender.clone();
+            thread::Builder::new().spawn_scoped(scope, move || work(sender))
+        });
+        if threads.flatten().count() == 0 {
+            // without a thread, this one does their work
+            work(sender.clone());
         }
         drop(sender);
         let total = u64::try_from(files.len()).unwrap_or(u64::MAX);
@@ -184,7 +192,7 @@ pub(super) fn check(
             while let Some((file, n)) = in_order.peek()
                 && let Some(checked) = done.remove(n)
             {
-                tally.tell(file.as_ref().ok(), checked)?;
+                tally.tell(&file.path, checked)?;
                 progress.add(1);
                 in_order.next();
             }
@@ -204,7 +212,7 @@ struct Tally {
 
 impl Tally {
     /// Tells of a file, and counts it.
-    fn tell(&mut self, path: Option<&PathBuf>, checked: Checked) -> Result<(), Failure> {
+    fn tell(&mut self, path: &Path, checked: Checked) -> Result<(), Failure> {
         let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
         let (kind, exit) = match checked {
             Ok((verdict, lines)) => {
@@ -217,8 +225,8 @@ impl Tally {
             }
             Err(failure) => {
                 super::complain(&failure.message);
-                if let (true, Some(path)) = (self.how.json, path) {
-                    let object = FileObject::unreadable(path, failure.message);
+                if self.how.json {
+                    let object = FileObject::unreadable(path, failure.about(path).to_owned());
                     say_bytes(&super::json_line(&object)?)?;
                 }
                 (3, failure.exit)
@@ -257,8 +265,11 @@ struct Check<'a> {
 
 impl Check<'_> {
     /// Checks one file.
-    fn file(&self, path: &Result<PathBuf, Failure>) -> Checked {
-        let path = path.as_ref().map_err(Failure::clone)?;
+    fn file(&self, found: &Found) -> Checked {
+        let path = &*found.path;
+        if let Some(failure) = &found.failure {
+            return Err(failure.clone());
+        }
         let mut findings = Findings {
             path,
             verdict: Verdict::Clean,
@@ -283,15 +294,15 @@ impl Check<'_> {
         if self.options.validate != Validate::Off {
             check_rules(&snapshot, &mut findings);
         }
-        check_blocks(self, &snapshot, &mut findings);
+        check_blocks(self, &snapshot, &mut findings)?;
         let (blocks, arrays) = (snapshot.layout().blocks.len(), snapshot.arrays().len());
         let verdict = findings.verdict;
+        if verdict == Verdict::Clean && self.how.quiet {
+            return Ok((verdict, Vec::new()));
+        }
         if self.how.json {
             let line = super::json_line(&findings.object(blocks, arrays))?;
             return Ok((verdict, line));
-        }
-        if verdict == Verdict::Clean && self.how.quiet {
-            return Ok((verdict, Vec::new()));
         }
         if verdict == Verdict::Clean {
             findings.note(Verdict::Clean, &format!("{blocks} blocks, {arrays} arrays"));
@@ -319,7 +330,7 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
     if matches!(opened.scan.layout.index, BlockIndex::Wrong(..)) {
         let edit = Edit::text(opened.scan.text);
         let saved = opened.writer.commit(&edit, &mut || ());
-        saved.map_err(|error| Failure::reading(path, &error))?;
+        saved.map_err(|error| Failure::within(path, &error))?;
         findings.note(Verdict::Clean, "the block index has been written anew");
     }
     Ok(())
@@ -409,7 +420,11 @@ fn verdict(error: &Error) -> Verdict {
 
 /// Reads every block: its stored bytes for the checksum, and whether it decodes. Of those that decode to more than `max-check` only
 /// the stored bytes.
-fn check_blocks(check: &Check<'_>, snapshot: &Snapshot, findings: &mut Findings<'_>) {
+fn check_blocks(
+    check: &Check<'_>,
+    snapshot: &Snapshot,
+    findings: &mut Findings<'_>,
+) -> Result<(), Failure> {
     let options = check.options;
     let blocks = &snapshot.layout().blocks;
     let is_left_out =
@@ -427,6 +442,8 @@ fn check_blocks(check: &Check<'_>, snapshot: &Snapshot, findings: &mut Findings<
             continue;
         }
         match snapshot.verify_checksum(n, &mut |bytes| work.add(bytes)) {
+            // which says nothing of the file
+            Err(error) if is_lack(&error) => return Err(Failure::reading(findings.path, &error)),
             Err(error) => findings.note(Verdict::Damaged, &error.at(Place::Block(n)).to_string()),
             Ok(ChecksumState::Wrong) => {
                 findings.note(
@@ -442,6 +459,9 @@ fn check_blocks(check: &Check<'_>, snapshot: &Snapshot, findings: &mut Findings<
                 .block(n)
                 .and_then(|block| md5(&*block, &mut |bytes| work.add(bytes)))
         {
+            if is_lack(&error) {
+                return Err(Failure::reading(findings.path, &error));
+            }
             let error = error.at(Place::Block(n));
             findings.note(verdict(&error), &error.to_string());
             continue;
@@ -457,6 +477,7 @@ fn check_blocks(check: &Check<'_>, snapshot: &Snapshot, findings: &mut Findings<
             Ok(false) | Err(_) => {}
         }
     }
+    Ok(())
 }
 
 /// Reads the stored bytes of a block that is not decoded.

@@ -4,6 +4,9 @@ use clap::{Arg, Command, ValueHint};
 
 use super::options::table::{MountOption, OPTIONS};
 
+/// Prints where ASDF files are mounted, without the escapes that the table has for blanks and backslashes: for awk(1), in single quotes.
+const MOUNT_POINTS: &str = r#"$3 == "fuse.asdf-mount" { gsub(/\\040/, " ", $2); gsub(/\\011/, "\t", $2); gsub(/\\134/, "\\", $2); print $2 }"#;
+
 /// A shell that there is a script for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Shell {
@@ -28,9 +31,15 @@ pub(super) fn script(shell: Shell, command: &Command) -> String {
         Shell::Zsh => named.map(zsh_flag).collect(),
         Shell::Fish => named.map(fish_flag).collect(),
     };
+    let mount_points = match shell {
+        Shell::Bash | Shell::Zsh => MOUNT_POINTS.to_owned(),
+        // which has escapes in single quotes too
+        Shell::Fish => MOUNT_POINTS.replace('\\', r"\\"),
+    };
     script
         .replace("@MOUNT_OPTIONS@", &mount_options.join(" "))
         .replace("@FLAGS@", &words.join(flags))
+        .replace("@MOUNT_POINTS@", &mount_points)
 }
 
 fn beginnings() -> Vec<String> {
@@ -56,6 +65,10 @@ fn has_value(arg: &Arg) -> bool {
 fn zsh_options() -> Vec<String> {
     let option = |known: &MountOption| match known.value {
         None => known.name.to_owned(),
+        // the value may be left out
+        Some(value) if value.starts_with('[') => {
+            format!("{}::{}: ", known.name, value.trim_matches(['[', ']']))
+        }
         Some(value) if value.contains('|') => {
             format!("{}:value:({})", known.name, value.replace('|', " "))
         }
@@ -86,7 +99,9 @@ fn zsh_flag(arg: &Arg) -> String {
     };
     format!(
         "        {names}'[{}]{value}' \\",
-        text(arg).replace('\'', "").replace([':', '[', ']'], " ")
+        text(arg)
+            .replace('\'', "'\\''")
+            .replace([':', '[', ']'], " ")
     )
 }
 
@@ -100,6 +115,6 @@ fn fish_flag(arg: &Arg) -> String {
     let value = if has_value(arg) { " -r -F" } else { "" };
     format!(
         "complete -c asdf-mount{short}{long}{value} -d '{}'",
-        text(arg).replace('\'', "")
+        text(arg).replace('\'', "\\'")
     )
 }

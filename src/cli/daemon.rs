@@ -27,9 +27,10 @@ use signal_hook::iterator::Signals;
 use super::exit::{Exit, Failure, unwritten};
 use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
-use super::options::Options;
+use super::opening::{self, Summary};
+use super::options::{Action, Options};
 use super::sources::{Named, Sources};
-use super::{complain, far, idle, limits, on_terminal, opening, unmount};
+use super::{complain, far, idle, limits, on_terminal, unmount};
 use crate::codec::Cache;
 use crate::collection::{Collection, CollectionOptions};
 use crate::fuse::{Mount, MountOptions};
@@ -144,13 +145,15 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     };
     let mounted = request.sources.find(request.options, &cache);
     let mounted = mounted.map_err(given_up)?;
+    let reads = mounted.reads();
+    request.options.check_effect(Action::Mount, reads)?;
     let members = match &mounted {
         Sources::One(..) => 0,
         // a descriptor for the file, and one for its directory
         Sources::Many(..) => request.options.open.saturating_mul(2),
     };
     let threads = request.options.threads.unwrap_or(THREADS);
-    limits::check_room(threads, members)?;
+    limits::check_room(threads, members, request.options.cache)?;
     let mountpoint = Mountpoint::prepare(request.mountpoint, &mounted, request.options)?;
     check_remote_cache(request.options, &mountpoint.path)?;
     let options = Options {
@@ -163,8 +166,11 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     let files = Arc::new(files);
     let mount = mount(&files, &name, &mountpoint.path, &options)?;
     let place = format!("{} on {}", name.display(), mountpoint.path.display());
-    let message = format!("mounted {place} {summary}");
+    let message = format!("mounted {place} {}", summary.line);
     info!("{message}");
+    if let Some(why) = &summary.read_only {
+        warn!("{}: mounted read-only: {why}", name.display());
+    }
     sink.name_mount(&place);
     wait_for_an_answer(&mountpoint.path)?;
     set_read_ahead(&mountpoint.path);
@@ -182,12 +188,12 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     Ok(if files.end() { Exit::Ok } else { Exit::Pending })
 }
 
-/// Opens what is mounted, and gives a line about it.
+/// Opens what is mounted, and gives what is said of it.
 fn open(
     mounted: Sources,
     options: &Options,
     cache: &Arc<Cache>,
-) -> Result<(Collection, String), Failure> {
+) -> Result<(Collection, Summary), Failure> {
     match mounted {
         Sources::One(file, _) => {
             let (vfs, summary) = opening::alone(&file, options, cache)?;
@@ -208,7 +214,11 @@ fn open(
             };
             let access = if read_only { "ro" } else { "rw" };
             let files = Collection::many(contents, how, opener, Arc::clone(cache));
-            Ok((files, format!("({access}, many files)")))
+            let summary = Summary {
+                line: format!("({access}, many files)"),
+                read_only: None,
+            };
+            Ok((files, summary))
         }
     }
 }
@@ -263,10 +273,8 @@ fn mount(
     mountpoint: &Path,
     options: &Options,
 ) -> Result<Mount, Failure> {
-    let fsname = options
-        .fsname
-        .clone()
-        .unwrap_or_else(|| name.display().to_string());
+    let fsname = options.fsname.clone().map(OsString::from);
+    let fsname = fsname.unwrap_or_else(|| name.as_os_str().to_owned());
     let mount_options = MountOptions {
         fsname,
         subtype: options.subtype.clone(),
@@ -412,8 +420,8 @@ fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Fai
         .write(true)
         .open("/dev/null")
         .map_err(fail)?;
-    // A daemon must not keep the terminal of the shell; in a session of its own it does not. The parent may end the session of the
-    // terminal as soon as it is told, which would end the mount.
+    // A daemon must not keep the terminal of the shell; in a session of its own it does not. Before the parent is told: that returns then,
+    // and the SIGHUP of a terminal that is closed at once would end the mount.
     let _ = rustix::process::setsid();
     let mut out = std::io::stdout();
     out.write_all(READY.as_bytes())

@@ -131,6 +131,29 @@ impl Failure {
             ..Self::new(exit, format!("{}: {why}{advice}", path.display()))
         }
     }
+
+    /// The failure to read something in the file at `path` that could be opened: that is an ASDF file, of a version that is known.
+    pub(super) fn within(path: &Path, error: &Error) -> Self {
+        let failure = Self::reading(path, error);
+        let exit = match failure.exit {
+            Exit::NotAsdf => Exit::Damaged,
+            Exit::Version => Exit::Other,
+            exit => exit,
+        };
+        Self { exit, ..failure }
+    }
+
+    /// Says it on standard error, and gives the exit status.
+    pub(super) fn told(self) -> Exit {
+        super::complain(&self.message);
+        self.exit
+    }
+
+    /// What is said of the file at `path`, where that stands in front already.
+    pub(super) fn about(&self, path: &Path) -> &str {
+        let place = format!("{}: ", path.display());
+        self.message.strip_prefix(&place).unwrap_or(&self.message)
+    }
 }
 
 /// The failure to write a file that an option names.
@@ -154,11 +177,6 @@ pub(super) fn error_of(path: &Path, error: &Error) -> String {
             ErrorKind::NotFound => "no such file".to_owned(),
             _ => cause.to_string(),
         },
-        // the library calls the file FILE where it says what to do with it
-        Error::Corrupt { .. } => {
-            let named = format!(" {} ", path.display());
-            error.to_string().replace(" FILE ", &named)
-        }
         _ => error.to_string(),
     }
 }

@@ -48,7 +48,7 @@ impl Original {
         }
         let snapshot = opened.snapshot(cache, reading);
         let snapshot = snapshot.map_err(|error| fail(&error))?;
-        let snapshot = plain(snapshot).map_err(|error| unfit(path, error))?;
+        let snapshot = plain(snapshot).map_err(|error| Failure::within(path, &error))?;
         let permissions = full.metadata().map_err(io)?.permissions();
         Ok(Self {
             path: full,
@@ -71,16 +71,6 @@ fn plain(snapshot: Snapshot) -> Result<Snapshot> {
     match layout.worst() {
         Some(worst) if worst.severity > Severity::Odd => Err(worst.error.clone()),
         _ => Ok(snapshot),
-    }
-}
-
-/// The failure to take over a file that could be read.
-fn unfit(path: &Path, error: Error) -> Failure {
-    match error {
-        Error::Unsupported { why, .. } => {
-            Failure::new(Exit::Other, format!("{}: {why}", path.display()))
-        }
-        error => Failure::new(Exit::Damaged, format!("{}: {error}", path.display())),
     }
 }
 

@@ -123,10 +123,14 @@ impl Write for Sink {
             .as_deref()
             .map_or_else(String::new, |mount| format!("{mount}: "));
         let process = std::process::id();
+        let now = humantime::format_rfc3339_millis(SystemTime::now());
         match output {
+            // once it is mounted, hours may pass between two lines
+            Output::Stderr if mount.is_some() => {
+                writeln!(io::stderr().lock(), "{now} {IDENT}: {text}")?;
+            }
             Output::Stderr => writeln!(io::stderr().lock(), "{IDENT}: {text}")?,
             Output::File(file) => {
-                let now = humantime::format_rfc3339_millis(SystemTime::now());
                 writeln!(file, "{now} {IDENT}[{process}]: {about}{text}")?;
             }
             Output::Syslog(socket) => {

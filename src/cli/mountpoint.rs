@@ -10,7 +10,7 @@ use rustix::mount::UnmountFlags;
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::sources::Sources;
-use super::unmount;
+use super::unmount::{self, Daemon, find};
 use crate::vfs::Mounted;
 
 /// The directory to mount on; removed at the end if it was made for this mount.
@@ -34,9 +34,7 @@ impl Mountpoint {
         };
         let fail =
             |why: String| Failure::new(Exit::Mountpoint, format!("{}: {why}", path.display()));
-        if wanted.is_none() {
-            take_away_dead(&path);
-        }
+        check_daemon(&path, wanted.is_some()).map_err(fail)?;
         let made = match std::fs::create_dir(&path) {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
@@ -66,18 +64,10 @@ impl Mountpoint {
         Ok(mountpoint)
     }
 
-    /// That nothing of ours is mounted there, and that what else is there may be hidden.
+    /// That what is there may be hidden.
     fn check_what_is_there(&self, wanted: Option<&Path>) -> Result<(), String> {
         let path = wanted.unwrap_or(&self.path);
         let there = Mounted::at(&self.path);
-        if let Some(mounted) = there.as_ref().filter(|mounted| mounted.looks_ours()) {
-            // the kernel may still know the attributes of the root of a mount whose daemon is gone
-            rustix::fs::statfs(&self.path).map_err(|error| unusable(path, &error.into()))?;
-            let (path, source) = (path.display(), mounted.source().display());
-            return Err(format!(
-                "{source} is mounted there; asdf-mount -u {path} first"
-            ));
-        }
         // a mount of another kind may take any time to list
         let hidden = if there.is_some() {
             0
@@ -103,30 +93,43 @@ impl Mountpoint {
     }
 }
 
-/// Unmounts what a daemon that is gone has left at `path`.
-fn take_away_dead(path: &Path) {
-    let dead = rustix::fs::statfs(path).err();
-    let whole = std::path::absolute(path).unwrap_or_default();
-    let ours = Mounted::at(&whole).is_some_and(|mounted| mounted.looks_ours());
-    if !ours || !dead.is_some_and(unmount::daemon_is_gone) {
-        return;
+/// That no mount of ours is at `path`, before anything is looked at there: for a daemon that is stopped, or that waits for a server, that
+/// would take for ever. What a daemon that is gone has left on a directory that was not `named` is unmounted.
+fn check_daemon(path: &Path, named: bool) -> Result<(), String> {
+    let whole = find::without_links(path);
+    let Some(mounted) = find::around(&whole) else {
+        return Ok(());
+    };
+    let is_there = mounted.directory() == whole;
+    let (place, source) = (path.display(), mounted.source().display());
+    let daemon = unmount::daemon_of(&mounted);
+    match daemon.map_err(|error| format!("asking who serves it: {error}"))? {
+        Daemon::Silent(why) => Err(format!("{source} is mounted there: {why}")),
+        Daemon::Serves if is_there => Err(format!(
+            "{source} is mounted there; asdf-mount -u {place} first"
+        )),
+        Daemon::Gone if is_there && !named => {
+            // if that fails, the mount is refused with the reason
+            if unmount::unmount(&whole, UnmountFlags::DETACH).is_ok() {
+                info!("{place}: a mount whose daemon is gone was taken away");
+            }
+            Ok(())
+        }
+        Daemon::Gone => Err(dead(path)),
+        Daemon::Serves => Ok(()),
     }
-    // if that fails, the mount is refused with the reason
-    if unmount::unmount(&whole, UnmountFlags::DETACH).is_ok() {
-        info!(
-            "{}: a mount whose daemon is gone was taken away",
-            path.display()
-        );
-    }
+}
+
+/// What is said of a mount whose daemon is gone.
+fn dead(path: &Path) -> String {
+    let path = path.display();
+    format!("a mount whose daemon is gone is there; asdf-mount -u {path} takes it away")
 }
 
 /// Why nothing can be mounted at `path`, and what to do.
 pub(super) fn unusable(path: &Path, error: &std::io::Error) -> String {
     match Errno::from_io_error(error) {
-        Some(error) if unmount::daemon_is_gone(error) => format!(
-            "a mount whose daemon is gone is there; asdf-mount -u {} takes it away",
-            path.display()
-        ),
+        Some(error) if unmount::daemon_is_gone(error) => dead(path),
         Some(Errno::NOENT) => format!(
             "no such directory; mkdir -p {} makes it",
             path.parent().unwrap_or(path).display()

@@ -29,6 +29,14 @@ struct OpenedFile {
     writing: Writing,
 }
 
+/// What is said of a mount once it is there.
+pub(super) struct Summary {
+    /// How it is mounted, and what is in it, in parentheses.
+    pub(super) line: String,
+    /// Why it is read-only though that was not asked for.
+    pub(super) read_only: Option<String>,
+}
+
 /// How FILE is opened.
 struct Opening<'a> {
     path: &'a FilePath,
@@ -38,12 +46,12 @@ struct Opening<'a> {
 }
 
 /// Opens FILE to be mounted alone: for writing if that is wanted and possible. Finishes what an interrupted save has left. The mount's
-/// file system, and a line about it.
+/// file system, and what is said of it.
 pub(super) fn alone(
     file: &FilePath,
     options: &Options,
     cache: &Arc<Cache>,
-) -> Result<(Vfs, String), Failure> {
+) -> Result<(Vfs, Summary), Failure> {
     let path = file.whole();
     let sandbox = || {
         let sandbox = Sandbox::new(path, options.allow_external.as_deref());
@@ -69,16 +77,14 @@ pub(super) fn alone(
     for finding in &layout.findings {
         warn!("{}: {}", path.display(), finding.error);
     }
-    let access = match &opened.writing {
-        Writing::Never(why) => {
-            if !options.read_only && !file.is_far() {
-                warn!("{}: mounted read-only: {why}", path.display());
-            }
-            "ro"
-        }
-        Writing::Ready(_) | Writing::Later(_) => "rw",
+    let (access, why) = match &opened.writing {
+        Writing::Never(why) => ("ro", Some(why.clone())),
+        Writing::Ready(_) | Writing::Later(_) => ("rw", None),
     };
-    let summary = format!("({access}, {} blocks)", layout.blocks.len());
+    let summary = Summary {
+        line: format!("({access}, {} blocks)", layout.blocks.len()),
+        read_only: why.filter(|_| !options.read_only && !file.is_far()),
+    };
     let folder = path.parent().unwrap_or(path);
     let shown = shown(options, folder);
     Ok((how.mount(opened, shown, Arc::default()), summary))
@@ -105,10 +111,8 @@ pub(super) fn opener(
             reading: reading(path, &options, sandbox).map_err(failed)?,
         };
         let opened = how.open_member().map_err(|failure| {
-            let place = format!("{}: ", path.whole().display());
-            let why = failure.message;
+            let why = failure.about(path.whole()).to_owned();
             let lacking = failure.lacking;
-            let why = why.strip_prefix(&place).map_or(why.clone(), str::to_owned);
             Unopened { why, lacking }
         })?;
         for finding in &opened.snapshot.layout().findings {
@@ -224,14 +228,19 @@ impl Opening<'_> {
         let mut opened = match Writer::open(self.path.clone(), self.saving()) {
             Ok(opened) => opened,
             Err(Refusal::Locked { holder }) => {
-                let who = holder.map_or_else(String::new, |pid| format!(" (process {pid})"));
                 let shows = |mount: &Mounted| mount.looks_ours() && mount.source() == path;
                 let place = Mounted::all().into_iter().find(shows);
-                let place = place.map_or_else(String::new, |mount| {
-                    format!(" on {}", mount.directory().display())
-                });
+                let process = holder.map(|pid| format!("process {pid}"));
+                let who = match (place, process) {
+                    (Some(mount), process) => {
+                        let process = process.map_or_else(String::new, |it| format!(" ({it})"));
+                        format!("another mount on {}{process}", mount.directory().display())
+                    }
+                    (None, Some(process)) => process,
+                    (None, None) => "another mount, or another program,".to_owned(),
+                };
                 let why = format!(
-                    "{}: another mount{place}{who} has it; -r mounts it read-only",
+                    "{}: {who} has it locked; -r mounts it read-only",
                     path.display()
                 );
                 return Err(Failure::new(Exit::Locked, why));

@@ -1,5 +1,6 @@
 //! The options behind `-o`.
 
+pub(super) mod effect;
 mod owner;
 pub(super) mod picture;
 pub(super) mod table;
@@ -16,6 +17,7 @@ use crate::asdf::picture::{Curve, Style};
 use crate::collection::Match;
 use crate::save::Pad;
 use crate::vfs::Show;
+use table::{MountOption, OPTIONS};
 
 /// The most memory that decoded data take by default, in bytes.
 const DEFAULT_CACHE: u64 = 256 << 20;
@@ -61,7 +63,7 @@ pub(super) enum Action<'a> {
 
 impl Action<'_> {
     /// What it is for people: the flag that asks for it.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Mount => "a mount",
             Self::Unmount => "--unmount",
@@ -76,33 +78,6 @@ impl Action<'_> {
             Self::Cookbook => "--cookbook",
             Self::Completions(_) => "--completions",
         }
-    }
-
-    /// Whether the option of `-o` with this name makes a difference to it.
-    fn heeds(self, name: &str) -> bool {
-        match self {
-            Self::Mount => name != "max-check",
-            Self::Unmount | Self::Revert | Self::Man | Self::Cookbook | Self::Completions(_) => {
-                false
-            }
-            Self::Preview(_) if matches!(name, "stretch" | "curve") => true,
-            Self::Check if matches!(name, "max-check" | "validate" | "match") => true,
-            Self::List if name == "match" => true,
-            Self::Check
-            | Self::List
-            | Self::Tree
-            | Self::Preview(_)
-            | Self::Explode(_)
-            | Self::Implode(_) => {
-                matches!(name, "allow_external" | "cache" | "force") || FAR.contains(&name)
-            }
-        }
-    }
-
-    /// The refusal of an option that makes no difference to it: its user expects one.
-    pub(super) fn idle(self, option: &str) -> Failure {
-        let why = format!("{option}: has no effect with {}; leave it out", self.name());
-        Failure::new(Exit::Usage, why)
     }
 }
 
@@ -194,6 +169,8 @@ pub(crate) struct Options {
     pub(crate) fsname: Option<String>,
     /// `subtype=`
     pub(crate) subtype: String,
+    /// Those that were given.
+    pub(crate) named: Vec<&'static MountOption>,
     /// All of them as they were given, for people: empty, or with `, ` in front.
     pub(crate) given: String,
 }
@@ -237,14 +214,15 @@ impl Default for Options {
             on_refuse: None,
             fsname: None,
             subtype: "asdf-mount".to_owned(),
+            named: Vec::new(),
             given: String::new(),
         }
     }
 }
 
 impl Options {
-    /// Parses the values of all `-o` for an action. What `mount(8)` and fstab add for themselves is accepted and ignored.
-    pub(super) fn parse(lists: &[String], action: Action<'_>) -> Result<Self, Failure> {
+    /// Parses the values of all `-o`. What `mount(8)` and fstab add for themselves is accepted and ignored.
+    pub(super) fn parse(lists: &[String]) -> Result<Self, Failure> {
         let mut options = Self::default();
         if !lists.is_empty() {
             options.given = format!(", -o {}", lists.join(","));
@@ -257,8 +235,9 @@ impl Options {
             options
                 .set(name, value)
                 .map_err(|why| Failure::new(Exit::Usage, format!("-o {option}: {why}")))?;
-            if !action.heeds(name) && !is_ignored(name, value) {
-                return Err(action.idle(&format!("-o {name}")));
+            if !is_ignored(name, value) {
+                let known = OPTIONS.iter().find(|known| known.name == name);
+                options.named.extend(known);
             }
         }
         if options.allow_other && options.allow_root {

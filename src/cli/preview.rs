@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{Exit, Failure};
 use super::options::Options;
-use super::report;
+use super::{report, say_bytes};
 use crate::asdf::picture::Style;
-use crate::asdf::{Array, Snapshot};
-use crate::error::Error;
+use crate::asdf::{Array, Origin, Snapshot};
+use crate::error::{Error, Place};
 
 /// What a PNG file begins with.
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+/// What stands for standard output.
+const STANDARD_OUTPUT: &str = "-";
 
 /// Writes the picture of the array at `path` in the tree of `file` to `out`: without a path, of the first of its largest images, or of
 /// its longest line.
@@ -41,17 +43,51 @@ pub(super) fn write(
             found.ok_or_else(missing)?.0
         }
     };
-    let reading = |error: Error| Failure::reading(file, &error);
-    let picture = snapshot.picture(array, style).map_err(reading)?;
-    let elements = snapshot.array_bin(array).map_err(reading)?;
-    let picture = picture.draw(&*elements).map_err(reading)?;
-    fs::write(out, picture).map_err(|error| cannot_write(out, &error))?;
+    let unreadable = |error: Error| Failure::within(file, &error);
+    let picture = snapshot.picture(array, style).map_err(unreadable)?;
+    let elements = snapshot.array_bin(array);
+    let drawn = elements.and_then(|elements| picture.draw(&*elements));
+    let drawn = drawn.map_err(|error| {
+        let [path, _] = picture.caption();
+        let failure = unreadable(placed(&snapshot, array, error));
+        Failure {
+            message: format!("{} (array {path})", failure.message),
+            ..failure
+        }
+    })?;
+    save(out, &drawn)?;
     Ok(Exit::Ok)
+}
+
+/// An error of the elements of an array, said of its block if it has one.
+fn placed(snapshot: &Snapshot, array: usize, error: Error) -> Error {
+    match snapshot.arrays().get(array).map(Array::origin) {
+        Some(Origin::Block(n)) => error.at(Place::Block(*n)),
+        _ => error,
+    }
+}
+
+/// Writes the picture; `-` is standard output. What could not be written whole is not left behind.
+fn save(out: &Path, picture: &[u8]) -> Result<(), Failure> {
+    if out == Path::new(STANDARD_OUTPUT) {
+        return say_bytes(picture);
+    }
+    fs::write(out, picture).map_err(|error| {
+        if let Ok(begun) = out.canonicalize()
+            && begun.is_file()
+        {
+            // what can't be removed is no whole PNG file, as every reader of such files notices
+            let _ = fs::remove_file(begun);
+        }
+        cannot_write(out, &error)
+    })
 }
 
 /// That nothing is lost when a file is written: there is none, or an empty one, or a picture.
 fn check_replaceable(out: &Path) -> Result<(), Failure> {
-    if fs::metadata(out).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+    if out == Path::new(STANDARD_OUTPUT)
+        || fs::metadata(out).is_ok_and(|it| !it.is_file() && !it.is_dir())
+    {
         // nothing in a pipe or device is replaced; reading a pipe would wait for its end
         return Ok(());
     }

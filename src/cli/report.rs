@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::exit::{Exit, Failure, error_of};
 use super::far::Far;
+use super::files::{self, Found};
 use super::options::Options;
-use super::{files, resolve, say_bytes};
+use super::{resolve, say_bytes};
 use crate::asdf::external::Sandbox;
 use crate::asdf::fits::Fits;
 use crate::asdf::names::encode;
@@ -78,7 +79,8 @@ pub(super) struct ListOptions {
     pub(super) stats: bool,
 }
 
-/// Lists each file, those of directories too. The status is that of the last that can't be read.
+/// Lists each file, those of directories too, and behind its lines what is wrong with it. The status is that of the last that can't be
+/// read.
 pub(super) fn list(
     paths: &[PathBuf],
     options: &Options,
@@ -87,44 +89,43 @@ pub(super) fn list(
     let files = files::all(paths, &options.matching);
     let mut status = Exit::Ok;
     let (mut unread, mut blocks, mut arrays) = (0_usize, 0_usize, 0_usize);
-    for (n, file) in files.iter().enumerate() {
-        let snapshot = match file
-            .as_ref()
-            .map_err(Failure::clone)
-            .and_then(|file| read(file, options))
-        {
+    for (n, Found { path, failure }) in files.iter().enumerate() {
+        let snapshot = match failure.clone().map_or_else(|| read(path, options), Err) {
             Ok(snapshot) => snapshot,
             Err(failure) => {
                 super::complain(&failure.message);
+                if how.json {
+                    json::print_unread(path, &failure)?;
+                }
                 status = failure.exit;
                 unread = unread.saturating_add(1);
                 continue;
             }
         };
-        let Ok(path) = file else { continue };
         blocks = blocks.saturating_add(snapshot.layout().blocks.len());
         arrays = arrays.saturating_add(snapshot.arrays().len());
-        if how.quiet && is_in_order(&snapshot) {
-            continue;
-        }
         let numbers = if how.stats {
             snapshot.all_stats()
         } else {
             Vec::new()
         };
         if how.json {
-            json::print(path, &snapshot, &numbers)?;
+            if !how.quiet || problems(&snapshot, &numbers).next().is_some() {
+                json::print(path, &snapshot, &numbers)?;
+            }
             continue;
         }
-        if files.len() > 1 {
-            let gap = if n > 0 && !how.quiet { "\n" } else { "" };
+        if files.len() > 1 && !how.quiet {
+            let gap = if n > 0 { "\n" } else { "" };
             let name = path.display().to_string();
             say_bytes(format!("{gap}{}:\n", printable(&name)).as_bytes())?;
         }
-        if how.quiet {
-            list_problems(&snapshot)?;
-        } else {
+        if !how.quiet {
             list_file(&snapshot, &numbers)?;
+        }
+        for problem in problems(&snapshot, &numbers) {
+            let line = format!("{}: {problem}", path.display());
+            say_bytes(format!("{}\n", printable(&line)).as_bytes())?;
         }
     }
     if files.len() > 1 && !how.json && !how.quiet {
@@ -150,37 +151,33 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
     let tree = snapshot.tree().transpose().map_err(fail)?;
     let mut line = Vec::new();
     // memory takes all of it
-    let _ = asdf::json::write(tree, &mut line);
+    let _ = asdf::json::write(
+        tree,
+        &|node| asdf::json::file_of(&snapshot, node),
+        &mut line,
+    );
     say_bytes(&line)?;
     Ok(Exit::Ok)
 }
 
-/// Whether all of a file can be shown.
-fn is_in_order(snapshot: &Snapshot) -> bool {
-    snapshot.layout().findings.is_empty()
-        && !matches!(snapshot.tree(), Some(Err(_)))
-        && snapshot
-            .arrays()
-            .iter()
-            .all(|array| array.problem().is_none())
-}
-
-/// Prints what of a file can't be shown or is odd, one a line.
-fn list_problems(snapshot: &Snapshot) -> Result<(), Failure> {
+/// What of a file can't be shown or is odd.
+fn problems(
+    snapshot: &Snapshot,
+    stats: &[Result<Option<Stats>, Error>],
+) -> impl Iterator<Item = String> {
     let findings = snapshot.layout().findings.iter();
     let findings = findings.map(|finding| finding.error.to_string());
     let tree = match snapshot.tree() {
         Some(Err(error)) => Some(format!("tree.yaml: {error}")),
         _ => None,
     };
-    let arrays = snapshot.arrays().iter().filter_map(|array| {
-        let error = array.problem()?;
+    let arrays = snapshot.arrays().iter().enumerate();
+    let arrays = arrays.filter_map(|(i, array)| {
+        let unread = || stats.get(i)?.as_ref().err();
+        let error = array.problem().or_else(unread)?;
         Some(format!("arrays/{}: {error}", array.file_path()))
     });
-    for line in findings.chain(tree).chain(arrays) {
-        say_bytes(format!("{}\n", printable(&line)).as_bytes())?;
-    }
-    Ok(())
+    findings.chain(tree).chain(arrays)
 }
 
 /// Prints the files of a mount with their sizes, one a line.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::exit::{Exit, Failure};
 use super::far::{self, Far, Urls};
 use super::options::Options;
+use super::options::effect::Reads;
 use super::resolve;
 use crate::codec::Cache;
 use crate::collection::Contents;
@@ -41,6 +42,23 @@ impl Sources {
         match self {
             Self::One(file, _) => file.whole(),
             Self::Many(_, path) => path,
+        }
+    }
+
+    /// What of it options ask.
+    pub(super) fn reads(&self) -> Reads {
+        match self {
+            Self::One(file, _) => Reads {
+                far: file.is_far(),
+                only_read: file.is_far(),
+                ..Reads::default()
+            },
+            Self::Many(contents, _) => Reads {
+                far: contents.has_far(),
+                directory: !matches!(contents, Contents::List(_)),
+                many: true,
+                only_read: contents.is_far(),
+            },
         }
     }
 

@@ -1,7 +1,8 @@
 //! Unmounting, and waiting until the daemon is gone.
 
 mod ask;
-mod find;
+pub(super) mod find;
+mod serving;
 mod users;
 mod wait;
 
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, XattrFlags};
+use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -20,7 +21,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::complain;
 use super::exit::{Exit, Failure};
 use crate::collection::REPORT;
-use crate::save::lock_holder;
 use crate::vfs::Mounted;
 use wait::Wait;
 
@@ -116,10 +116,10 @@ fn unkept(directory: &Path) -> PathBuf {
 fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failure> {
     let say = |why: &str| format!("{}: {why}", mountpoint.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
-    let not_ours = || fail(find::NOT_OURS);
     let mounted = find::mount_of(mountpoint).map_err(|why| fail(&why))?;
     let path = mounted.directory().to_owned();
     check_owner(&mounted).map_err(|why| fail(&why))?;
+    free_from_killed(&mounted);
     let mut wait = Wait::new(limit);
     let answers = ask::ask(&path, &mut wait, || {
         say(&format!("waiting: {}", silence(&mounted)))
@@ -130,19 +130,25 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
         return Err(Failure::new(Exit::Serving, why));
     };
     let daemon = match answers.daemon {
-        Ok(daemon) => daemon,
+        Ok(daemon) => daemon.ok_or_else(|| fail(find::NOT_OURS))?,
         Err(error) if daemon_is_gone(error) && mounted.looks_ours() => {
             // its daemon is gone, and with it all that could be waited for
             unmount(&path, UnmountFlags::DETACH).map_err(|why| fail(&why))?;
             return Ok(Exit::Ok);
         }
-        Err(error) if daemon_is_gone(error) => {
-            let why = "a mount whose program is gone, and which may be of anything: umount or fusermount3 -u takes it away";
+        Err(error) => {
+            let why = match error {
+                error if daemon_is_gone(error) => {
+                    "a mount whose program is gone, and which may be of anything: umount or fusermount3 -u takes it away"
+                }
+                Errno::ACCESS if mounted.looks_ours() => {
+                    "its daemon may not be asked by this user; umount takes the mount away"
+                }
+                _ => find::NOT_OURS,
+            };
             return Err(fail(why));
         }
-        Err(_) => None,
     };
-    let daemon = daemon.ok_or_else(not_ours)?;
     if let Some(tree) = answers.unkept.as_deref().filter(|_| !discard) {
         let why = format!(
             "not unmounted: the tree that was refused is in memory only; copy {} elsewhere, or unmount with --discard",
@@ -169,15 +175,23 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     for loss in answers.losses() {
         complain(&say(&format!("unmounted, {loss}")));
     }
-    if ended {
-        return Ok(if answers.unsaved.is_empty() {
-            Exit::Ok
-        } else {
-            Exit::Pending
-        });
+    if !ended {
+        let why = format!("unmounted, but {}", still_serves(daemon, &mounted));
+        return Err(Failure::new(Exit::Serving, say(&why)));
     }
-    let why = format!("unmounted, but {}", still_serves(daemon, &mounted));
-    Err(Failure::new(Exit::Serving, say(&why)))
+    Ok(answers.exit())
+}
+
+/// Has the kernel fail what waits for a daemon that was killed, if one of its threads waits in the kernel for a program that waits for
+/// it: neither would end, nor would the mount.
+fn free_from_killed(mounted: &Mounted) {
+    if mounted.looks_ours() && serving::daemon_of(mounted).is_some_and(was_killed) {
+        let force = || rustix::mount::unmount(mounted.directory(), UnmountFlags::FORCE);
+        // what is mounted still is asked after that, and says why if it was in vain
+        let _ = mounted
+            .abort()
+            .or_else(|_| force().map_err(std::io::Error::from));
+    }
 }
 
 /// That this user may unmount it, if it is a mount of ours.
@@ -192,30 +206,73 @@ fn check_owner(mounted: &Mounted) -> Result<(), String> {
     }
 }
 
+/// How long a daemon is waited for before its mountpoint is refused for another mount.
+#[cfg(feature = "fuse")]
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// What is known of the daemon of a mount.
+#[cfg(feature = "fuse")]
+pub(super) enum Daemon {
+    /// It answers.
+    Serves,
+    /// It has ended, and left its mount.
+    Gone,
+    /// Nothing is heard of it, for this reason.
+    Silent(String),
+}
+
+/// Looks whether the daemon of a mount of ours answers.
+#[cfg(feature = "fuse")]
+pub(super) fn daemon_of(mounted: &Mounted) -> std::io::Result<Daemon> {
+    let mut wait = Wait::new(AT_ONCE);
+    let answers = ask::ask(mounted.directory(), &mut wait, String::new)?;
+    Ok(match answers.map(|answers| answers.daemon) {
+        None => Daemon::Silent(silence(mounted)),
+        Some(Err(error)) if daemon_is_gone(error) => Daemon::Gone,
+        Some(_) => Daemon::Serves,
+    })
+}
+
 /// Why nothing is heard of the daemon of a mount.
 fn silence(mounted: &Mounted) -> String {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = rustix::fs::open(mounted.source(), flags, Mode::empty());
-    let daemon = file.ok().and_then(|file| lock_holder(&file.into()));
-    let file = mounted.source().display();
-    match daemon {
-        None => format!("its daemon does not answer; {file} stays locked"),
+    let (file, mount) = (mounted.source().display(), mounted.directory().display());
+    let locked = |until| match serving::lock_holder_of(mounted) {
+        Some(_) => format!("; {file} stays locked{until}"),
+        None => String::new(),
+    };
+    match serving::daemon_of(mounted) {
         Some(daemon) if is_stopped(daemon) => {
+            let locked = locked("");
+            format!("daemon {daemon} is stopped, kill -CONT {daemon} lets it go on{locked}")
+        }
+        Some(daemon) if was_killed(daemon) => {
             format!(
-                "daemon {daemon} is stopped, kill -CONT {daemon} lets it go on; {file} stays locked"
+                "daemon {daemon} was killed while programs waited for it; asdf-mount -u {mount} frees them and {file}"
             )
         }
-        Some(daemon) => format!(
-            "daemon {daemon} does not answer, umount -l takes the mount away; {file} stays locked until it ends"
+        _ if find::is_url(mounted.source()) => format!(
+            "its daemon does not answer, and may wait for the server of {file}; umount -l {mount} takes the mount away"
+        ),
+        Some(daemon) => {
+            let locked = locked(" until it ends");
+            format!("daemon {daemon} does not answer, umount -l takes the mount away{locked}")
+        }
+        None => format!(
+            "its daemon does not answer; umount -f {mount} frees the programs that wait for it, umount -l {mount} after that takes the mount away"
         ),
     }
 }
 
 /// Why a daemon goes on though its mount is not there any more.
 fn still_serves(daemon: Pid, mounted: &Mounted) -> String {
+    let locked = if serving::lock_holder_of(mounted).is_some() {
+        ", which stays locked"
+    } else {
+        ""
+    };
     let file = mounted.source().display();
     let daemon = daemon.as_raw_nonzero();
-    let serves = format!("daemon {daemon} still serves {file}, which stays locked");
+    let serves = format!("daemon {daemon} still serves {file}{locked}");
     if is_stopped(daemon.get().unsigned_abs()) {
         return format!("{serves}: it is stopped, kill -CONT {daemon} lets it go on");
     }
@@ -229,13 +286,23 @@ fn still_serves(daemon: Pid, mounted: &Mounted) -> String {
 
 /// Whether a signal has stopped the process.
 fn is_stopped(process: u32) -> bool {
-    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    // the state stands behind the name, which is in parentheses and may hold some itself
-    let state = stat
-        .rsplit(|&byte| byte == b')')
-        .next()
-        .and_then(|rest| rest.get(1));
-    matches!(state, Some(b'T' | b't'))
+    matches!(state(process), Some(b'T' | b't'))
+}
+
+/// Whether the process has ended but for threads that can't.
+fn was_killed(process: u32) -> bool {
+    matches!(state(process), Some(b'Z' | b'X'))
+}
+
+/// The state of a process, as proc_pid_stat(5) has it.
+fn state(process: u32) -> Option<u8> {
+    state_in(&std::fs::read(format!("/proc/{process}/stat")).ok()?)
+}
+
+fn state_in(stat: &[u8]) -> Option<u8> {
+    // behind the name, which is in parentheses and may hold some itself
+    let behind = stat.rsplit(|&byte| byte == b')').next()?;
+    behind.get(1).copied()
 }
 
 /// Whether a call on a mount says that no process serves it any more; one that was on its way when the daemon died is aborted.
@@ -280,5 +347,18 @@ fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), String> {
             Err(said.trim().to_owned())
         }
         None => Err("fusermount3 not found: install the package fuse3".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_process_stands_behind_its_name() {
+        assert_eq!(state_in(b"12 (asdf-mount) S 1 12"), Some(b'S'));
+        assert_eq!(state_in(b"12 (a) R b) Z 1 12"), Some(b'Z'));
+        assert_eq!(state_in(b""), None);
+        assert!(!was_killed(std::process::id()) && !is_stopped(std::process::id()));
     }
 }

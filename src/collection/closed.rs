@@ -1,19 +1,29 @@
 //! Closed members: what is asked of most of them is answered without opening them.
 //!
-//! A search through thousands of files lists the root of each member and reads `tree.yaml` there. Of a member that has been open
+//! A search through thousands of files lists all directories of each member and reads `tree.yaml` there. Of a member that has been open
 //! before, and whose file is what it was then, all that is known: which names there are, and how long the text is. The kernel may
-//! even have all pages of it. So a member is opened again only when bytes of it are read that the kernel does not have, or when
-//! something else of it is asked for. FILE's attributes are compared at each of these requests.
+//! even have all pages of it; those that it has dropped are read from FILE. So a member is opened again only when something else of it
+//! is asked for. FILE's attributes are compared at each of these requests.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::handle::Handle;
 use super::item::{Inode, Item};
-use super::many::Many;
+use super::many::{Many, Resolved, behind};
 use crate::error::Error as Library;
-use crate::source::Stat;
-use crate::vfs::{self, Access, Attr, ClosedRoot, Error, Node, Opened, Result, Vfs};
+use crate::source::{PooledBuf, Source, Stat};
+use crate::vfs::{self, Access, Attr, ClosedFile, Node, Opened, Result, Vfs};
+
+/// A directory of a member that was closed when it was opened: what was in it then.
+pub struct ClosedDirectory {
+    /// Which directory.
+    pub(super) inode: Inode,
+    /// The names, in the order in which they are listed.
+    pub(super) names: Vec<(Cow<'static, OsStr>, Node)>,
+}
 
 /// `tree.yaml` of a closed member, open to be read. When the member is opened, for this or for anything else, so is this there: what
 /// becomes of its text then is what becomes of that of any handle.
@@ -36,7 +46,7 @@ impl ClosedTree {
     /// Opens it in its member, which has just been opened; but not another text than the one that the kernel may have pages of.
     pub(super) fn open_in(&self, vfs: &Arc<Vfs>) {
         let is_same = vfs.stat().is_untouched_since(&self.stat);
-        let open = || vfs.open_node(ClosedRoot::TREE, Access::default()).ok();
+        let open = || vfs.open_node(ClosedFile::TREE, Access::default()).ok();
         let opened = is_same.then(open).flatten();
         let opened = opened.map(|opened| (Arc::clone(vfs), opened.handle));
         if let Err(Some((vfs, handle))) = self.opened.set(opened) {
@@ -53,43 +63,37 @@ impl ClosedTree {
 }
 
 impl Many {
-    /// What the root of a member shows, with the attributes of its file, if it is closed and its file is what it was then.
-    pub(super) fn closed_root(&self, item: Item) -> Option<(ClosedRoot, Stat)> {
-        let (root, then) = self.members.closed_root(item)?;
+    /// What a member shows, with the attributes of its file, if it is closed and its file is what it was then.
+    fn closed(&self, item: Item) -> Option<(ClosedFile, Stat)> {
+        let (closed, then) = self.members.closed(item)?;
         let stat = self.look_at(item).ok()?;
-        stat.is_untouched_since(&then).then_some((root, stat))
+        stat.is_untouched_since(&then).then_some((closed, stat))
     }
 
-    /// The attributes of a name in the root of a closed member. Nothing of a directory: who looks for one goes on into it.
+    /// The attributes of a name in a directory of a closed member.
     pub(super) fn lookup_closed(&self, parent: Inode, name: &OsStr) -> Option<Result<Attr>> {
-        let (root, stat) = self.closed_root(in_root(parent)?)?;
+        let (closed, stat) = self.closed(parent.item)?;
         let options = &self.how.options;
-        let mut entries = root.entries(options).into_iter();
-        match entries.find(|entry| name == entry.0) {
-            Some((_, node)) if node == ClosedRoot::TREE => {
-                Some(Ok(root.attr(node, &stat, options)))
-            }
-            Some(_) => None,
-            None => Some(Err(Error::NotFound)),
+        match closed.lookup(parent.node, name, options)? {
+            Ok(node) => closed.attr(node, &stat, options).filter(lasts).map(Ok),
+            Err(error) => Some(Err(error)),
         }
     }
 
-    /// The attributes of `tree.yaml` of a closed member.
+    /// The attributes of what is in a closed member.
     pub(super) fn attr_closed(&self, inode: Inode) -> Option<Attr> {
-        if inode.node != ClosedRoot::TREE {
-            return None;
-        }
-        let (root, stat) = self.closed_root(inode.item)?;
-        Some(root.attr(inode.node, &stat, &self.how.options))
+        let (closed, stat) = self.closed(inode.item)?;
+        let attr = closed.attr(inode.node, &stat, &self.how.options);
+        attr.filter(lasts)
     }
 
     /// Opens `tree.yaml` of a closed member to be read.
     pub(super) fn open_closed(&self, inode: Inode, access: Access) -> Option<Opened<Handle>> {
-        if inode.node != ClosedRoot::TREE || access.write || access.truncate {
+        if inode.node != ClosedFile::TREE || access.write || access.truncate {
             return None;
         }
         let item = inode.item;
-        let (_, stat) = self.closed_root(item)?;
+        let (_, stat) = self.closed(item)?;
         let tree = Arc::new(ClosedTree {
             item,
             stat,
@@ -103,13 +107,61 @@ impl Many {
         })
     }
 
-    /// Opens the root of a closed member.
+    /// Opens a directory of a closed member.
     pub(super) fn opendir_closed(&self, inode: Inode) -> Option<Handle> {
-        let item = in_root(inode)?;
-        let (root, _) = self.closed_root(item)?;
-        let entries = root.entries(&self.how.options).into_iter();
-        let names = entries.map(|(name, node)| (name, Inode { item, node }));
-        Some(Handle::Root(names.collect()))
+        let (closed, _) = self.closed(inode.item)?;
+        let names = closed.entries(inode.node, &self.how.options)?;
+        Some(Handle::Closed(ClosedDirectory { inode, names }))
+    }
+
+    /// Lists such a directory from a position on, with the attributes that are known now.
+    pub(super) fn list_closed(
+        &self,
+        directory: &ClosedDirectory,
+        offset: u64,
+        add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
+    ) -> Result<()> {
+        let Inode { item, node } = directory.inode;
+        if behind(&directory.names, offset).next().is_none() {
+            return Ok(());
+        }
+        let closed = self.closed(item);
+        for ((name, inside), at) in behind(&directory.names, offset) {
+            let attr = match &closed {
+                Some((closed, stat)) => closed.attr(*inside, stat, &self.how.options),
+                None => match self.part(item)? {
+                    // it has been opened since
+                    Resolved::Member(vfs) => vfs.lookup(node, name).ok(),
+                    _ => None,
+                },
+            };
+            if attr.is_some_and(|attr| add(at, name, item, &attr)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads bytes of `tree.yaml` that the kernel has dropped, without opening the member; nothing if that has to be opened for them.
+    pub(super) fn read_closed(
+        &self,
+        tree: &ClosedTree,
+        offset: u64,
+        len: u32,
+    ) -> Option<PooledBuf<u8>> {
+        let (closed, then) = self.members.closed(tree.item)?;
+        if tree.opened.get().is_some() || !then.is_untouched_since(&tree.stat) {
+            return None;
+        }
+        let there = closed.first_bytes()?.saturating_sub(offset);
+        let len = usize::try_from(there.min(len.into())).ok()?;
+        let file = self.contents.file(self.way(tree.item).ok()?).ok()?;
+        let file = file.open().ok()?.local?;
+        let mut bytes = PooledBuf::of(len);
+        file.read_exact_at(&mut bytes, offset).ok()?;
+        // of a file that is changed while it is read, they may be half of each
+        let now = Stat::from(&file.file().metadata().ok()?);
+        now.is_untouched_since(&tree.stat).then_some(bytes)
     }
 
     /// The member that `tree.yaml` is of, opened, and the handle there.
@@ -130,7 +182,7 @@ impl Many {
     }
 }
 
-/// The member whose root this is.
-fn in_root(inode: Inode) -> Option<Item> {
-    (inode.node == Node::Root).then_some(inode.item)
+/// Whether these are all of its attributes: the kernel may keep them.
+fn lasts(attr: &Attr) -> bool {
+    attr.valid > Duration::ZERO
 }

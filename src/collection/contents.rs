@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,6 +25,16 @@ const DIRECTORY_BUFFER: usize = 64 << 10;
 /// Which names are those of members.
 #[derive(Debug, Clone)]
 pub struct Match(Vec<NamePattern>);
+
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, name) in self.0.iter().enumerate() {
+            let or = if i > 0 { " or " } else { "" };
+            write!(f, "{or}{}", name.pattern.as_str())?;
+        }
+        Ok(())
+    }
+}
 
 /// One of its patterns.
 #[derive(Debug, Clone)]
@@ -162,7 +173,8 @@ impl Contents {
     }
 
     /// Whether any of it does.
-    pub(super) fn has_far(&self) -> bool {
+    #[must_use]
+    pub fn has_far(&self) -> bool {
         match self {
             Self::List(files) => files.values().any(FilePath::is_far),
             _ => self.is_far(),

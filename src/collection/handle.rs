@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::closed::ClosedTree;
+use super::closed::{ClosedDirectory, ClosedTree};
 use super::item::{Inode, Item};
-use crate::vfs::{self, Error, Opened, Result, Vfs};
+use crate::vfs::{self, Error, Node, Opened, Result, Vfs};
 
 /// Of what is no part of a member.
 pub(super) const NOT_OURS: Error =
@@ -20,8 +20,8 @@ pub enum Handle {
     Items(Vec<Item>),
     /// A directory with texts of the collection.
     Texts(Vec<(&'static str, Inode)>),
-    /// The root of a member that was closed then.
-    Root(Vec<(&'static str, Inode)>),
+    /// A directory of a member that was closed then.
+    Closed(ClosedDirectory),
     /// A text of the collection.
     Text(Vec<u8>),
 }
@@ -35,15 +35,21 @@ impl Handle {
         match self {
             Self::Member(_, vfs, handle) => Ok((vfs, handle)),
             Self::Tree(tree) => tree.opened().ok_or(NOT_OURS),
-            Self::Items(_) | Self::Texts(_) | Self::Root(_) | Self::Text(_) => Err(NOT_OURS),
+            Self::Items(_) | Self::Texts(_) | Self::Closed(_) | Self::Text(_) => Err(NOT_OURS),
         }
     }
 
-    /// Whether it is of a member that was closed then: nothing can be written through it, and the names in it change only when the
-    /// kernel makes or takes one, or is told.
+    /// Whether nothing can be written through it.
     #[must_use]
-    pub fn is_of_closed(&self) -> bool {
-        matches!(self, Self::Tree(_) | Self::Root(_))
+    pub fn is_of_closed_tree(&self) -> bool {
+        matches!(self, Self::Tree(_))
+    }
+
+    /// Whether the names in it change only when the kernel makes or takes one, or is told. Those in other directories of a member may
+    /// be others in a file with the same times.
+    #[must_use]
+    pub fn has_fixed_names(&self) -> bool {
+        matches!(self, Self::Closed(directory) if directory.inode.node == Node::Root)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::Stat;
 use crate::vfs::{
-    self, Answers, Attr, ClosedRoot, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs,
+    self, Answers, Attr, ClosedFile, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs,
 };
 
 /// A file that could not be read is tried again after so long.
@@ -180,19 +180,23 @@ impl Many {
         };
         let stat = vfs.stat();
         let before = self.members.past(item);
-        let last = before.map_or(0, |past| past.last);
-        let unchanged = before.filter(|past| stat.is_untouched_since(&past.stat));
-        let past = unchanged.unwrap_or(Past {
+        let last = before.as_ref().map_or(0, |past| past.last);
+        let is_other = |past: &Past| !stat.is_untouched_since(&past.stat);
+        let has_changed = before.as_ref().is_some_and(is_other);
+        let past = before.filter(|_| !has_changed).unwrap_or(Past {
             stat,
             base: last,
             last,
-            root: None,
+            closed: None,
         });
+        if let Some(closed) = &past.closed {
+            vfs.take_names(closed);
+        }
         vfs.number_behind(past.base, past.last);
         if let Some(remains) = self.members.remember(item, past) {
             vfs.take_up(remains);
         }
-        if before.is_some() && unchanged.is_none() {
+        if has_changed {
             vfs.tell_all();
         }
         let vfs = Arc::new(vfs);
@@ -359,24 +363,15 @@ impl Many {
         }
     }
 
-    /// Lists texts of the collection, or what is in the root of a member, with the attributes that they have now.
-    pub(super) fn list_names(
+    /// Lists texts of the collection with the attributes that they have now.
+    pub(super) fn list_texts(
         &self,
         names: &[(&'static str, Inode)],
         offset: u64,
         add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) -> Result<()> {
-        let first = behind(names, offset).next();
-        let closed = first.and_then(|((_, inode), _)| self.closed_root(inode.item));
         for ((name, Inode { item, node }), at) in behind(names, offset) {
-            let attr = match &closed {
-                Some((root, stat)) => Ok(root.attr(*node, stat, &self.how.options)),
-                None => match self.part(*item)? {
-                    // it has been opened since
-                    Resolved::Member(vfs) => vfs.lookup(Node::Root, name.as_ref()),
-                    part => self.attr(&part, *node),
-                },
-            };
+            let attr = self.attr(&self.part(*item)?, *node);
             if attr.is_ok_and(|attr| add(at, OsStr::new(name), *item, &attr)) {
                 break;
             }
@@ -399,7 +394,7 @@ impl Many {
         let Ok(way) = self.way(item) else { return };
         for file in lost {
             warn!(
-                "{}: removed, and with it went what was in its memory only: {file}",
+                "{}: removed, and with it went what was in it only: {file}",
                 way.display()
             );
         }
@@ -455,27 +450,25 @@ impl Many {
 
     /// What is not saved of each member.
     pub(super) fn unsaved(&self) -> Vec<String> {
-        self.of_members(Vfs::unsaved, |_, losses| losses.unsaved)
+        self.of_members(Vfs::unsaved, |losses| losses.unsaved)
     }
 
-    /// The files of each member that are in memory only.
+    /// The files of each member that are in the mount only.
     pub(super) fn scratch(&self) -> Vec<String> {
-        self.of_members(Vfs::scratch, |item, losses| {
-            losses.scratch(|| self.look_at(item).ok())
-        })
+        self.of_members(Vfs::scratch, |losses| losses.scratch)
     }
 
     /// Lines of each member, with its name: of those that are open, and of those that have left something.
     fn of_members(
         &self,
         lines: impl Fn(&Vfs) -> Vec<String>,
-        left: impl Fn(Item, Losses) -> Vec<String>,
+        left: impl Fn(Losses) -> Vec<String>,
     ) -> Vec<String> {
         let known = self.members.known().into_iter();
         let known = known.filter_map(|(item, known)| {
             let lines = match known {
                 Known::Open(vfs) => lines(&vfs),
-                Known::Left(losses) => left(item, losses),
+                Known::Left(losses) => left(losses),
             };
             Some((self.items().path(item)?, lines))
         });
@@ -508,7 +501,7 @@ impl Many {
             let way = self.way(item).ok()?;
             let file = self.contents.file(way.clone()).ok();
             let path = file.as_ref().map_or(&*way, FilePath::whole);
-            Some(remains.end(&path.display(), || self.look_at(item).ok()))
+            Some(remains.end(&path.display()))
         });
         open.chain(closed).filter(|saved| !saved).count() == 0
     }
@@ -525,7 +518,7 @@ impl Many {
         if inode.node != Node::Root {
             match self.open_member(inode.item) {
                 Some(vfs) => path.push(vfs.path_of(inode.node)),
-                None if inode.node == ClosedRoot::TREE => path.push(ClosedRoot::TREE_NAME),
+                None if inode.node == ClosedFile::TREE => path.push(ClosedFile::TREE_NAME),
                 None => path.push(format!("{:?}", inode.node)),
             }
         }
@@ -563,12 +556,12 @@ pub(super) fn is_owner(user: u32) -> bool {
     [0, rustix::process::geteuid().as_raw()].contains(&user)
 }
 
-/// Whether an error says that there are no descriptors left, for this process or all.
+/// Whether an error says that there are no descriptors left, for this process or all, or no memory.
 pub(super) fn is_lack(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(
         Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE)
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM)
     )
 }
 

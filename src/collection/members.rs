@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 use super::closed::ClosedTree;
 use super::item::Item;
 use crate::source::{Stat, len_u64};
-use crate::vfs::{ClosedRoot, Losses, Remains, Result, Vfs};
+use crate::vfs::{ClosedFile, Losses, Remains, Result, Vfs};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
 /// So many times its text a tree takes that has been read.
 const TREE_PER_TEXT: u64 = 8;
+
+/// The most that the names and lengths that closed members show may take, in bytes as estimated. Of the members beyond that, the root
+/// alone is known.
+const MAX_NAMES: usize = 24 << 20;
 
 /// So long a file may be gone until another one takes its name: programs that replace one may remove it first.
 const REPLACED_WITHIN: Duration = Duration::from_secs(2);
@@ -37,9 +41,9 @@ pub(super) struct Unreadable {
 /// The place of a member in the table. Threads that want the same member wait for the one that opens it.
 pub(super) type MemberSlot = OnceLock<Result<OpenedMember>>;
 
-/// What is remembered of a member that has been opened, so that inode numbers mean the same when it is opened again, and its root can be
-/// shown until then.
-#[derive(Clone, Copy)]
+/// What is remembered of a member that has been opened, so that inode numbers mean the same when it is opened again, and what is in it can
+/// be listed until then.
+#[derive(Clone)]
 pub(super) struct Past {
     /// What told FILE from others when its names were last known to get these numbers: when it was opened, or closed.
     pub(super) stat: Stat,
@@ -47,8 +51,8 @@ pub(super) struct Past {
     pub(super) base: u32,
     /// The last number that any of its names ever had.
     pub(super) last: u32,
-    /// What its root showed when it was closed last, if that is what a file with these attributes shows.
-    pub(super) root: Option<ClosedRoot>,
+    /// What it showed when it was closed last, if that is what a file with these attributes shows.
+    pub(super) closed: Option<ClosedFile>,
 }
 
 /// The open members.
@@ -62,6 +66,8 @@ pub(super) struct Members {
 struct MemberTable {
     open: HashMap<Item, TableEntry>,
     past: HashMap<Item, Past>,
+    /// What the names and lengths that closed members show take, in bytes, as estimated.
+    names_weight: usize,
     /// What is open of members that are closed.
     trees: HashMap<Item, Vec<Arc<ClosedTree>>>,
     /// What members that are closed have left.
@@ -143,11 +149,20 @@ impl MemberTable {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
         if let (Some(Ok(Ok(vfs))), Some(past)) = (entry.slot.get(), self.past.get_mut(&item)) {
             past.last = past.last.max(vfs.last_number());
-            past.root = None;
+            let before = past.closed.take();
+            self.names_weight = self.names_weight.saturating_sub(weight(before.as_ref()));
             // what a save or another program has made of FILE meanwhile is no news to the kernel
             if let Some(stat) = vfs.numbered_stat() {
-                past.root = vfs.closed_root(past.root);
+                past.closed = vfs.closed(before.as_ref());
                 past.stat = stat;
+            }
+            let more = self
+                .names_weight
+                .saturating_add(weight(past.closed.as_ref()));
+            if more > MAX_NAMES {
+                past.closed = past.closed.take().map(ClosedFile::root);
+            } else {
+                self.names_weight = more;
             }
             let remains = vfs.leave().map(|remains| (item, remains));
             self.remains.extend(remains);
@@ -297,12 +312,12 @@ impl Members {
             .collect()
     }
 
-    /// What the root of a member showed when it was closed, and the attributes that its file had, if it has not been opened since.
-    pub(super) fn closed_root(&self, item: Item) -> Option<(ClosedRoot, Stat)> {
+    /// What a member showed when it was closed, and the attributes that its file had, if it has not been opened since.
+    pub(super) fn closed(&self, item: Item) -> Option<(ClosedFile, Stat)> {
         let table = self.lock();
         let past = table.past.get(&item)?;
-        let root = past.root.filter(|_| !table.open.contains_key(&item))?;
-        Some((root, past.stat))
+        let closed = past.closed.as_ref()?;
+        (!table.open.contains_key(&item)).then(|| (closed.clone(), past.stat))
     }
 
     /// Notes that `tree.yaml` of a member is open, if the member is closed and its file was then what it is. Whether the kernel may keep
@@ -311,12 +326,13 @@ impl Members {
         let mut table = self.lock();
         let past = table.past.get(&tree.item)?;
         let same = tree.stat.is_untouched_since(&past.stat);
-        let root = past
-            .root
-            .filter(|_| same && !table.open.contains_key(&tree.item))?;
+        let keeps_pages = past.closed.as_ref()?.keeps_pages;
+        if !same || table.open.contains_key(&tree.item) {
+            return None;
+        }
         let trees = table.trees.entry(tree.item).or_default();
         trees.push(Arc::clone(tree));
-        Some(root.keeps_pages)
+        Some(keeps_pages)
     }
 
     /// Forgets that it is open.
@@ -336,13 +352,17 @@ impl Members {
 
     /// What is remembered of a member.
     pub(super) fn past(&self, item: Item) -> Option<Past> {
-        self.lock().past.get(&item).copied()
+        self.lock().past.get(&item).cloned()
     }
 
     /// Remembers a member that is being opened. What it has left when it was closed.
     pub(super) fn remember(&self, item: Item, past: Past) -> Option<Remains> {
         let mut table = self.lock();
-        table.past.insert(item, past);
+        let added = weight(past.closed.as_ref());
+        let before = table.past.insert(item, past);
+        let before = before.map_or(0, |past| weight(past.closed.as_ref()));
+        let others = table.names_weight.saturating_sub(before);
+        table.names_weight = others.saturating_add(added);
         table.gone.remove(&item);
         let remains = table.remains.remove(&item)?;
         if let Some(entry) = table.open.get_mut(&item) {
@@ -377,4 +397,9 @@ impl Members {
         let remains = self.lock().remains.get(&item).map(Remains::losses);
         remains.map_or_else(Vec::new, |losses| losses.unsaved)
     }
+}
+
+/// What the names and lengths that a closed member shows take, in bytes, as estimated.
+fn weight(closed: Option<&ClosedFile>) -> usize {
+    closed.map_or(0, ClosedFile::weight)
 }

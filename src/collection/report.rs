@@ -179,7 +179,7 @@ impl Many {
         for file in self.scratch().iter().take(MAX_LINES) {
             line(
                 "memory",
-                &format_args!("{file}: in memory only, gone at unmount"),
+                &format_args!("{file}: in the mount only, gone at unmount"),
             );
         }
         let refused = all.iter().filter_map(|(item, opened)| {

@@ -4,7 +4,7 @@ use fuser::{FileAttr, FileType, FopenFlags, Generation, INodeNo, OpenAccMode, Op
 use rustix::fs::OFlags;
 
 use crate::collection::{EPOCHS, Handle, Inode, Item};
-use crate::vfs::{Access, Attr, Caller, Error, FileKind, Opened};
+use crate::vfs::{Access, Attr, Caller, Error, FileKind, Node, Opened};
 
 /// Attributes of a file of an item as the kernel takes them.
 pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
@@ -50,7 +50,7 @@ pub(super) fn open_flags(opened: &Opened<Handle>) -> FopenFlags {
     if opened.direct {
         flags |= FopenFlags::FOPEN_DIRECT_IO;
     }
-    if opened.handle.is_of_closed() {
+    if opened.handle.is_of_closed_tree() {
         flags |= FopenFlags::FOPEN_NOFLUSH;
     }
     flags
@@ -58,7 +58,7 @@ pub(super) fn open_flags(opened: &Opened<Handle>) -> FopenFlags {
 
 /// How the kernel may list an opened directory.
 pub(super) fn opendir_flags(handle: &Handle) -> FopenFlags {
-    if handle.is_of_closed() {
+    if handle.has_fixed_names() {
         // it drops what it has listed itself when the directory has another time, or it makes or takes a name there
         FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
     } else {
@@ -88,4 +88,11 @@ pub(super) fn caller(req: &Request) -> Caller {
 /// The file with that inode number.
 pub(super) fn inode(ino: INodeNo) -> Result<Inode, Error> {
     Inode::from_number(ino.0).ok_or(Error::NotFound)
+}
+
+/// The node of a second directory, which must be of the same member.
+pub(super) fn beside(first: Inode, second: INodeNo) -> Result<Node, Error> {
+    let second = inode(second)?;
+    let same = second.item == first.item;
+    same.then_some(second.node).ok_or(Error::OtherMember)
 }

@@ -1,17 +1,36 @@
 //! Open files and directories, by the numbers that the kernel knows them by.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use fuser::FileHandle;
+use fuser::{FileHandle, INodeNo};
 
+use super::Shim;
+use super::convert::inode;
+use crate::collection::Handle;
 use crate::vfs::Error;
 
 /// The open handles, by number.
 pub(super) struct Handles<T> {
     next: AtomicU64,
-    open: RwLock<HashMap<u64, Arc<T>>>,
+    open: RwLock<HashMap<u64, Opening<T>>>,
+}
+
+/// What is open.
+struct Opening<T> {
+    handle: Arc<T>,
+    /// Whether it is a directory that has been listed from its beginning.
+    is_listed: AtomicBool,
+}
+
+impl<T> Opening<T> {
+    fn new(handle: T) -> Self {
+        Self {
+            handle: Arc::new(handle),
+            is_listed: AtomicBool::new(false),
+        }
+    }
 }
 
 impl<T> Default for Handles<T> {
@@ -29,7 +48,7 @@ impl<T> Handles<T> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // a thread that panicked with the lock held left the map itself whole
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.insert(number, Arc::new(handle));
+        open.insert(number, Opening::new(handle));
         FileHandle(number)
     }
 
@@ -39,7 +58,25 @@ impl<T> Handles<T> {
     /// [`Error::BadHandle`] if there is none.
     pub(super) fn get(&self, number: FileHandle) -> Result<Arc<T>, Error> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.get(&number.0).cloned().ok_or(Error::BadHandle)
+        let opening = open.get(&number.0).ok_or(Error::BadHandle)?;
+        Ok(Arc::clone(&opening.handle))
+    }
+
+    /// Whether a directory begins to be listed once more.
+    fn is_rewound(&self, number: FileHandle, offset: u64) -> bool {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let opening = open.get(&number.0).filter(|_| offset == 0);
+        opening.is_some_and(|opening| opening.is_listed.swap(true, Ordering::Relaxed))
+    }
+
+    /// Puts `handle` in the place of the one of that number. That one.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] if there is none.
+    fn replace(&self, number: FileHandle, handle: T) -> Result<Arc<T>, Error> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let opening = open.get_mut(&number.0).ok_or(Error::BadHandle)?;
+        Ok(std::mem::replace(&mut opening.handle, Arc::new(handle)))
     }
 
     /// Takes the handle of that number out.
@@ -48,7 +85,28 @@ impl<T> Handles<T> {
     /// [`Error::BadHandle`] if there is none.
     pub(super) fn remove(&self, number: FileHandle) -> Result<Arc<T>, Error> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.remove(&number.0).ok_or(Error::BadHandle)
+        let opening = open.remove(&number.0).ok_or(Error::BadHandle)?;
+        Ok(opening.handle)
+    }
+}
+
+impl Shim {
+    /// An open directory that is listed from `offset` on. From the beginning once more, as by rewinddir(3), it is opened anew and so has
+    /// the names of now.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`]; as [`crate::collection::Collection::opendir`].
+    pub(super) fn listed(
+        &self,
+        directory: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+    ) -> Result<Arc<Handle>, Error> {
+        if self.handles.is_rewound(fh, offset) {
+            let anew = self.files.opendir(inode(directory)?)?;
+            self.files.release(&*self.handles.replace(fh, anew)?);
+        }
+        self.handles.get(fh)
     }
 }
 
@@ -65,5 +123,16 @@ mod tests {
         handles.remove(a).unwrap();
         assert!(matches!(handles.get(a), Err(Error::BadHandle)));
         assert_eq!(*handles.get(b).unwrap(), "b");
+    }
+
+    #[test]
+    fn a_directory_is_rewound_when_its_beginning_is_listed_again() {
+        let handles = Handles::default();
+        let number = handles.insert("a");
+        let offsets = [0, 5, 0, 5, 0];
+        let rewound = offsets.map(|offset| handles.is_rewound(number, offset));
+        assert_eq!(rewound, [false, false, true, false, true]);
+        assert_eq!(*handles.replace(number, "b").unwrap(), "a");
+        assert_eq!(*handles.get(number).unwrap(), "b");
     }
 }

@@ -77,13 +77,9 @@ impl Teller {
         }
         let now = INodeNo(file.number_in(epoch));
         let told = self.notifier.inval_inode(now, offset, 0);
-        let is_unknown = matches!(&told, Err(error) if error.kind() == io::ErrorKind::NotFound);
-        // a rename holds the lock of the root, and is only answered when the kernel has been told of all
         let directory = vfs.and_then(|vfs| vfs.directory_of(node));
-        let waits = |directory: &Node| is_unknown || *directory != Node::Root;
-        let directory = directory.filter(waits);
-        let directory = directory.map(|node| Inode { item, node });
-        self.directories.extend(directory);
+        self.directories
+            .extend(directory.map(|node| Inode { item, node }));
         self.files.push(file);
         note(&change.what, told);
     }
@@ -92,16 +88,26 @@ impl Teller {
     ///
     /// Where the kernel did not know an inode, or has dropped it since, it can't tell that such a reply is older than the
     /// notification. A lookup holds the lock of its directory until the inode is made, and other processes join it until then.
-    /// Forgetting a name waits for that lock, even if there is no such name.
+    /// Forgetting a name waits for that lock, even if there is no such name. A request that changes names in a directory waits for all
+    /// lookups there itself.
     fn wait_for_lookups(&mut self) {
         for directory in std::mem::take(&mut self.directories) {
-            // there is no such name, and the kernel says so
-            let _ = self.notifier.inval_entry(number(directory), "/".as_ref());
+            if !self.is_held(directory) {
+                // there is no such name, and the kernel says so
+                let _ = self.notifier.inval_entry(number(directory), "/".as_ref());
+            }
         }
         for file in std::mem::take(&mut self.files) {
             let told = self.notifier.inval_inode(number(file), -1, 0);
             note(&Invalidation::Attributes(file.node), told);
         }
+    }
+
+    /// Whether a request that is being answered holds the lock of a directory.
+    fn is_held(&self, directory: Inode) -> bool {
+        let files = self.collection.upgrade();
+        let vfs = files.and_then(|files| files.open_member(directory.item));
+        vfs.is_some_and(|vfs| vfs.kernel().is_held(directory.node))
     }
 }
 

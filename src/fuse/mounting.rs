@@ -169,7 +169,7 @@ fn mount(
     flags.set(MountFlags::RDONLY, options.read_only);
     let kind = format!("fuse.{}", options.subtype);
     match rustix::mount::mount(
-        options.fsname.as_str(),
+        options.fsname.as_os_str(),
         mountpoint,
         kind,
         flags,

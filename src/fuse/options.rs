@@ -1,5 +1,7 @@
 //! How a mount is to be.
 
+use std::ffi::OsString;
+
 use fuser::{Config, MountOption, SessionACL};
 
 /// What the mount is to be like; the manual says what each option means.
@@ -10,7 +12,7 @@ use fuser::{Config, MountOption, SessionACL};
 )]
 pub struct MountOptions {
     /// Source that `mount` and `df` show.
-    pub fsname: String,
+    pub fsname: OsString,
     /// Type behind `fuse.` that `mount` shows.
     pub subtype: String,
     /// No writing.
@@ -42,7 +44,8 @@ impl MountOptions {
 
     fn mount_options(&self) -> Vec<MountOption> {
         let mut out = vec![
-            MountOption::FSName(self.fsname.clone()),
+            // fuser takes no other: what is no UTF-8 is known from a mount by mount(2) only
+            MountOption::FSName(self.fsname.to_string_lossy().into_owned()),
             MountOption::Subtype(self.subtype.clone()),
             MountOption::DefaultPermissions,
             MountOption::NoSuid,

@@ -6,7 +6,7 @@ use fuser::{Errno, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
 
 use super::convert::{file_attr, generation};
 use crate::collection::Item;
-use crate::vfs::{Attr, Vfs};
+use crate::vfs::{Attr, Held, Vfs};
 
 /// What was found of a file: the item that it is of, and its attributes.
 pub(super) type ItemAttr = (Item, Attr);
@@ -43,8 +43,17 @@ pub(super) fn xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>)
     }
 }
 
-/// Replies when the kernel has been told of what has changed in a member.
-pub(super) fn when_settled(member: Option<&Arc<Vfs>>, reply: impl FnOnce() + Send + 'static) {
+/// Replies when the kernel has been told of what has changed in a member. The directories that are `held` for the request are let go of
+/// just before.
+pub(super) fn when_settled(
+    member: Option<&Arc<Vfs>>,
+    held: Option<Held>,
+    reply: impl FnOnce() + Send + 'static,
+) {
+    let reply = move || {
+        drop(held);
+        reply();
+    };
     match member {
         Some(vfs) => vfs.kernel().reply_when_settled(reply),
         None => reply(),

@@ -17,6 +17,8 @@ pub(super) struct Asked<'a> {
     /// The file, or the directory of the name.
     ino: INodeNo,
     name: Option<&'a OsStr>,
+    /// The attribute of it that is asked for, if one is.
+    attribute: Option<&'a OsStr>,
     /// When it came, if the log tells of each request.
     since: Option<Instant>,
 }
@@ -33,7 +35,16 @@ impl<'a> Asked<'a> {
             call,
             ino,
             name,
+            attribute: None,
             since: log_enabled!(Level::Debug).then(Instant::now),
+        }
+    }
+
+    /// The same of one for an attribute.
+    pub(super) fn of(self, attribute: &'a OsStr) -> Self {
+        Self {
+            attribute: Some(attribute),
+            ..self
         }
     }
 
@@ -56,7 +67,11 @@ impl<'a> Asked<'a> {
 
     fn logged<T>(&self, done: &Result<T, Error>, len: Option<u64>) {
         let call = self.call;
-        let path = || self.files.path_of(inode(self.ino).ok(), self.name);
+        let path = || {
+            let path = self.files.path_of(inode(self.ino).ok(), self.name);
+            let of = |name: &OsStr| format!("{path} {}", name.display());
+            self.attribute.map_or_else(|| path.clone(), of)
+        };
         let time = |since: Instant| format!(", {} µs", since.elapsed().as_micros());
         let time = self.since.map_or_else(String::new, time);
         match (done, len) {

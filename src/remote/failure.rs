@@ -91,6 +91,9 @@ impl AttemptFailure {
             },
             Self::Refused(refused) => told(url, refused, at.can_list()),
             Self::Failed(kind, why) => {
+                // what the resolver says is its query, as Rust writes it
+                let unknown = why.starts_with("no record");
+                let why = if unknown { "no such host" } else { why };
                 let advice = match kind {
                     _ if guesses => {
                         "; no credentials were found in the environment or in ~/.aws: for public data, use -o no-sign-request"
@@ -207,6 +210,18 @@ fn after(wait: Duration) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_that_is_not_there_is_told_without_the_query() {
+        let why = "no records found for Query { name: Name(\"x.invalid.\"), query_type: AAAA }";
+        let failure = AttemptFailure::Failed(Some(HttpErrorKind::Connect), why.to_owned());
+        let at = Location::parse("https://x.invalid/a.asdf")
+            .unwrap()
+            .unwrap();
+        let told = failure.told(&at, false, FIRST_WAIT).to_string();
+        let want = "no such host; check the name of the host and the network";
+        assert!(told.ends_with(want), "{told}");
+    }
 
     #[test]
     fn a_download_ends_whatever_has_come() {

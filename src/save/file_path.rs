@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::store::{DirectoryPath, Disk};
+use super::store::{DirectoryPath, Disk, open_waiting};
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, Stat};
 
@@ -219,13 +219,24 @@ impl FilePath {
     pub fn open(&self) -> Result<OpenFile> {
         let failed = |cause| Error::io(self.whole.display().to_string(), cause);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match &self.way {
-            Way::System => rustix::fs::openat(CWD, &self.whole, flags, Mode::empty())
-                .map_err(|errno| failed(errno.into()))?,
-            Way::Beneath(directory, relative) => directory.open(relative, flags).map_err(failed)?,
-            Way::Far(file) => return file.open(),
+        let open = |flags| match &self.way {
+            Way::System => Ok(rustix::fs::openat(CWD, &self.whole, flags, Mode::empty())?),
+            Way::Beneath(directory, relative) => directory.open(relative, flags),
+            Way::Far(_) => Err(io::ErrorKind::Unsupported.into()),
         };
-        let opened = OpenFile::of(Arc::new(file.into())).map_err(failed)?;
+        if let Way::Far(file) = &self.way {
+            return file.open();
+        }
+        let file = match open(flags) {
+            // a lease
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => {
+                let file = open(OFlags::PATH | OFlags::CLOEXEC);
+                file.and_then(|file| open_waiting(&file, flags))
+            }
+            opened => opened.map(File::from),
+        };
+        let opened = file.and_then(|file| OpenFile::of(Arc::new(file)));
+        let opened = opened.map_err(failed)?;
         if opened.stat.is_regular() {
             return Ok(opened);
         }

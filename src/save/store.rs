@@ -10,17 +10,18 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FlockOperation, IFlags, Mode, OFlags, RenameFlags, SeekFrom,
-    Statx, StatxFlags, StatxTimestamp, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags, RenameFlags,
+    SeekFrom, Statx, StatxFlags, StatxTimestamp, XattrFlags,
 };
 use rustix::io::{Errno, retry_on_intr};
+use rustix::process::Resource;
 
 use super::file_path::Beneath;
 use crate::asdf::layout::Extent;
@@ -75,6 +76,8 @@ pub trait Store: Send + Sync + 'static {
     fn lock_holder(&self, file: &Self::File) -> Option<u32>;
     /// Whether another process has `file`, which we have open for reading only, open for writing. Unknown is no.
     fn written_elsewhere(&self, file: &Self::File) -> io::Result<bool>;
+    /// The processes that have, if `/proc` tells.
+    fn writers(&self, file: &Self::File) -> Option<String>;
     /// The filesystem's block in bytes, if files may share blocks of `file`.
     fn grain(&self, file: &Self::File) -> Option<u64>;
     /// Gives `to` the owner, permissions, ACL and extended attributes of `from`.
@@ -208,7 +211,15 @@ impl Disk {
 
     fn open_at(&self, name: &OsStr, flags: OFlags, mode: u32) -> io::Result<File> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode))?.into())
+        let open = |flags| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode));
+        match open(flags) {
+            // another process has a lease, as file servers take: it is asked to give it back, and waited for
+            Err(Errno::AGAIN) if flags.contains(OFlags::NONBLOCK) => {
+                let file = open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+                open_waiting(&file, flags)
+            }
+            opened => Ok(opened?.into()),
+        }
     }
 
     /// A file in the directory that has no name.
@@ -216,6 +227,31 @@ impl Disk {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.dir, ".", flags, Mode::from_raw_mode(0o600))?.into())
     }
+}
+
+/// Opens what a descriptor of a regular file stands for, however long another process keeps a lease of it: no longer than the system
+/// lets it (`/proc/sys/fs/lease-break-time`).
+///
+/// # Errors
+/// Of the system; `EAGAIN` if it is no regular file, for which there may be no end of waiting, or there is no `/proc`.
+pub(super) fn open_waiting(file: &OwnedFd, flags: OFlags) -> io::Result<File> {
+    let found = rustix::fs::fstat(file)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(Errno::AGAIN.into());
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = flags.difference(OFlags::NONBLOCK | OFlags::NOFOLLOW);
+    let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
+    // what is not there is `/proc`, not the file
+    Ok(opened
+        .map_err(|error| {
+            if error == Errno::NOENT {
+                Errno::AGAIN
+            } else {
+                error
+            }
+        })?
+        .into())
 }
 
 /// Takes a lock that other processes may share; `false` if one of them holds an exclusive lock.
@@ -292,6 +328,11 @@ impl Store for Disk {
     fn reserve(&self, file: &Arc<File>, extent: Extent) -> io::Result<()> {
         if extent.is_empty() {
             return Ok(());
+        }
+        // which Linux does not heed where the size is kept
+        let limit = rustix::process::getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|limit| extent.end > limit) {
+            return Err(Errno::FBIG.into());
         }
         let keep_size = FallocateFlags::KEEP_SIZE;
         let reserve = || rustix::fs::fallocate(file, keep_size, extent.start, extent.len());
@@ -401,6 +442,10 @@ impl Store for Disk {
         }
         // a file of another user, or a filesystem without leases: nothing is known
         Ok(io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock)
+    }
+
+    fn writers(&self, file: &Arc<File>) -> Option<String> {
+        super::processes::writers(file)
     }
 
     fn grain(&self, file: &Arc<File>) -> Option<u64> {

@@ -312,7 +312,10 @@ impl<S: Store> Writer<S> {
         }
         let elsewhere = self.store.written_elsewhere(&self.file);
         if elsewhere.map_err(|cause| self.error("asking for a lease", cause))? {
-            return Err(self.error("open for writing in another program", busy()));
+            let users = self.store.writers(&self.file);
+            let users = users.unwrap_or_else(|| "another program (fuser names it)".to_owned());
+            let what = format!("open for writing in {users}: close it there, and save again");
+            return Err(self.error(&what, busy()));
         }
         Ok(())
     }

@@ -71,7 +71,8 @@ impl Attr {
             size,
             perm: match kind {
                 FileKind::Directory => with_search_bits(perm),
-                FileKind::File | FileKind::Symlink => perm & 0o444,
+                FileKind::File => perm & 0o444,
+                FileKind::Symlink => 0o777,
             },
             nlink: 1,
             uid: options.uid.unwrap_or(file.uid),

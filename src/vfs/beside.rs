@@ -1,13 +1,14 @@
 //! Files that tools make beside those of blocks and arrays, to rename them over one: what rsync, `mv` and careful scripts do.
 //!
-//! They are like the scratch files of the root, but as large as the disk allows: their bytes are in the spool. Only names that tools
-//! make can be had, so that no user takes a file for an array that is none; see [`is_made_by_editor`].
+//! They are like the scratch files of the root, but as large as the disk allows: their bytes are in the spool. Only some names
+//! can be had, so that no user takes a file for an array that is none; see [`Vfs::check_beside`].
 //!
 //! A file that is renamed over another one is moved there in the kernel's memory. Its name is never kept there without asking
 //! (`valid` is zero), so that the next look finds the block or array that has taken its bytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,8 +16,9 @@ use std::time::{Duration, Instant, SystemTime};
 use super::attr::{Attr, Attributes, FileFacts};
 use super::error::{Error, check_name};
 use super::node::Node;
-use super::texts::is_made_by_editor;
-use super::{Result, locked};
+use super::texts::{is_made_by_editor, is_temporary_data};
+use super::{Result, Vfs, locked};
+use crate::asdf::names::SUFFIXES;
 use crate::error::Error as Library;
 use crate::source::{Memory, Overlay, Source, Spool};
 
@@ -43,6 +45,12 @@ struct BesideTable {
 }
 
 impl BesideTable {
+    /// Whether there is nothing in it any more.
+    fn is_empty(&mut self) -> bool {
+        self.end_vacancies();
+        self.names.is_empty() && self.vacancies.is_empty()
+    }
+
     /// Ends those of which the time is over.
     fn end_vacancies(&mut self) {
         self.vacancies
@@ -124,11 +132,15 @@ impl Beside {
         }
     }
 
+    /// Whether there are no files, and no name is free to a process.
+    pub(super) fn is_empty(&self) -> bool {
+        locked(&self.table).is_empty()
+    }
+
     /// Takes the files out, if there are any, or a name is free to a process. No handle has any of them open.
     pub(super) fn leave(&self) -> Option<Self> {
         let mut table = locked(&self.table);
-        table.end_vacancies();
-        if table.names.is_empty() && table.vacancies.is_empty() {
+        if table.is_empty() {
             return None;
         }
         Some(Self {
@@ -165,9 +177,8 @@ impl Beside {
     /// Makes an empty file.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] for a name that no tool makes, [`Error::Exists`]; [`Library::NoRoom`] beyond the limit.
+    /// [`Error::Exists`]; [`Library::NoRoom`] beyond the limit.
     pub(super) fn create(&self, directory: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
-        check(name)?;
         let mut table = locked(&self.table);
         let key = (directory, name.to_owned());
         if table.names.contains_key(&key) {
@@ -227,6 +238,17 @@ impl Beside {
         found.map(|(name, _)| name.clone())
     }
 
+    /// The files that hold something and that users have named, each with its length.
+    fn described(&self) -> Vec<(Node, u64)> {
+        let table = locked(&self.table);
+        let files = table
+            .names
+            .iter()
+            .filter(|((_, name), _)| !is_made_by_editor(name) && !is_temporary_data(name));
+        let files = files.map(|(_, file)| (Node::Beside(file.number), file.bytes.len()));
+        files.filter(|(_, len)| *len > 0).collect()
+    }
+
     /// Takes a name away.
     ///
     /// # Errors
@@ -241,9 +263,8 @@ impl Beside {
     /// Gives a file another name, which another one may have.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotPermitted`] as for a new name.
+    /// [`Error::NotFound`].
     pub(super) fn rename(&self, from: (Node, &OsStr), to: (Node, &OsStr)) -> Result<()> {
-        check(to.1)?;
         let mut table = locked(&self.table);
         let file = table.names.remove(&(from.0, from.1.to_owned()));
         let file = file.ok_or(Error::NotFound)?;
@@ -283,13 +304,42 @@ impl Beside {
     }
 }
 
-/// That tools make files of that name.
-fn check(name: &OsStr) -> Result<()> {
-    check_name(name)?;
-    if is_made_by_editor(name) {
-        return Ok(());
+impl Vfs {
+    /// The files beside blocks and arrays that hold something and that users have named, with their lengths.
+    pub(super) fn described_beside(&self) -> impl Iterator<Item = String> {
+        let files = self.beside.described().into_iter();
+        files.map(|(file, len)| format!("{} ({len} bytes)", self.path_of(file)))
     }
-    Err(Error::NotPermitted(
-        "arrays follow the tree; only hidden and temporary files can be made beside them, to be renamed over one",
-    ))
+
+    /// That a file of that name may be made in a directory of blocks or arrays: one that tools make, or that is named after a file
+    /// there, as `x.npy.part`, `x.new.npy` and `x_tmp.npy` are after `x.npy`.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`], [`Error::TooLong`].
+    pub(super) fn check_beside(&self, directory: Node, name: &OsStr) -> Result<()> {
+        check_name(name)?;
+        let state = self.state();
+        let is_there = |name: &[u8]| {
+            let found = self.find(&state, directory, OsStr::from_bytes(name));
+            let data = found
+                .ok()
+                .filter(|node| matches!(node, Node::Block(_) | Node::Array(..)));
+            data.is_some_and(|node| self.attr_now(&state, node).is_ok())
+        };
+        let bytes = name.as_bytes();
+        let ends = bytes.iter().enumerate();
+        let ends = ends.filter(|(_, byte)| byte.is_ascii() && !byte.is_ascii_alphanumeric());
+        let mut starts = ends.filter_map(|(end, _)| bytes.get(..end));
+        let is_named_after_one = |start: &[u8]| {
+            let mut endings = std::iter::once("").chain(SUFFIXES);
+            endings.any(|ending| is_there(&[start, ending.as_bytes()].concat()))
+        };
+        if is_made_by_editor(name) || is_temporary_data(name) || starts.any(is_named_after_one) {
+            return Ok(());
+        }
+        Err(Error::NotPermitted(
+            "arrays follow the tree: to add one, add it to tree.yaml; beside them only files named after one, as x.new.npy is after \
+             x.npy, hidden and temporary ones (.tmp) can be made, to be renamed over it",
+        ))
+    }
 }

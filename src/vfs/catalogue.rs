@@ -3,9 +3,10 @@
 //! A name is kept once for the whole mount, in [`Numbers`]. What a snapshot shows of them is a [`Catalogue`]: a sorted list of numbers
 //! with what each is, which needs neither the tree nor its text.
 
+mod numbers;
+
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -13,131 +14,11 @@ use super::format::Format;
 use super::node::Node;
 use super::{index, locked};
 use crate::asdf::outline::PlaceId;
-use crate::asdf::{ArrayData, Paths, Snapshot};
+use crate::asdf::{ArrayData, Origin, Paths, Snapshot};
+pub(super) use numbers::Numbers;
 
-/// Numbers given to paths under `arrays/`: to each name in the directory of a number. A path keeps its number for the life of
-/// the mount; only paths that a save brings in for the first time make the list grow.
-#[derive(Debug)]
-pub(super) struct Numbers {
-    /// `arrays/` itself, which is number 0, and the names: the first of them is the number behind `base`.
-    names: Vec<Name>,
-    base: u32,
-    /// Whether the kernel may know names by numbers above `base` although none has been given here.
-    recalled: bool,
-    /// The names, one behind the other.
-    text: String,
-    /// The last name of each hash.
-    last: HashMap<u32, u32>,
-    hasher: RandomState,
-}
-
-#[derive(Debug)]
-struct Name {
-    directory: u32,
-    /// Where it starts in the text; it ends where the next one starts.
-    start: u32,
-    /// The name before it with the same hash; 0 for none, as `arrays/` itself has no name that anything looks for.
-    before: u32,
-}
-
-impl Default for Numbers {
-    fn default() -> Self {
-        let top = Name {
-            directory: 0,
-            start: 0,
-            before: 0,
-        };
-        Self {
-            names: vec![top],
-            base: 0,
-            recalled: false,
-            text: String::new(),
-            last: HashMap::new(),
-            hasher: RandomState::new(),
-        }
-    }
-}
-
-impl Numbers {
-    /// Gives only numbers above `base`, if none has been given so far: those up to it are known for something else, and those up to
-    /// `known` for the names that are going to get them again.
-    pub(super) fn begin_behind(&mut self, base: u32, known: u32) {
-        if self.names.len() == 1 {
-            self.base = base;
-            self.recalled = known > base;
-        }
-    }
-
-    /// Whether the kernel may know names by numbers that were given before these began.
-    pub(super) fn are_recalled(&self) -> bool {
-        self.recalled
-    }
-
-    /// The last number that was given.
-    pub(super) fn last_given(&self) -> u32 {
-        let given = u32::try_from(self.names.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        self.base.saturating_add(given)
-    }
-
-    /// Where the name of that number is in the list.
-    fn place(&self, number: u32) -> Option<usize> {
-        match number {
-            0 => Some(0),
-            number => Some(index(number.checked_sub(self.base)?)).filter(|place| *place > 0),
-        }
-    }
-
-    /// The number of that name in that directory, or `None` when there are 2^32 of them, or 4 GiB.
-    fn of(&mut self, directory: u32, name: &str) -> Option<u32> {
-        if let Some(known) = self.find(directory, name) {
-            return Some(known);
-        }
-        let number = u32::try_from(self.names.len()).ok()?;
-        let number = self.base.checked_add(number)?;
-        let start = u32::try_from(self.text.len()).ok()?;
-        self.text.push_str(name);
-        let last = self.last.insert(self.hash(directory, name), number);
-        self.names.push(Name {
-            directory,
-            start,
-            before: last.unwrap_or(0),
-        });
-        Some(number)
-    }
-
-    /// The number of that name in that directory, if it was given one.
-    fn find(&self, directory: u32, name: &str) -> Option<u32> {
-        let mut number = *self.last.get(&self.hash(directory, name))?;
-        while number != 0 {
-            let known = self.names.get(self.place(number)?)?;
-            if known.directory == directory && self.name(number) == Some(name) {
-                return Some(number);
-            }
-            number = known.before;
-        }
-        None
-    }
-
-    /// Half of a hash: names that share one are told apart by themselves.
-    fn hash(&self, directory: u32, name: &str) -> u32 {
-        let hash = self.hasher.hash_one((directory, name)) >> u32::BITS;
-        u32::try_from(hash).unwrap_or(0)
-    }
-
-    /// The name of that number.
-    fn name(&self, number: u32) -> Option<&str> {
-        let at = self.place(number)?;
-        let start = index(self.names.get(at)?.start);
-        let next = self.names.get(at.saturating_add(1));
-        self.text
-            .get(start..next.map_or(self.text.len(), |next| index(next.start)))
-    }
-
-    /// The directory that has the name of that number.
-    fn directory(&self, number: u32) -> Option<u32> {
-        Some(self.names.get(self.place(number)?)?.directory)
-    }
-}
+/// Bytes that an entry of a catalogue takes, with what the files of an array show.
+const PER_ENTRY: usize = 320;
 
 /// Where a link leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,7 +116,7 @@ impl Catalogue {
             None => Self {
                 numbers: Arc::clone(numbers),
                 entries: Vec::new(),
-                numbered_as_anew: locked(numbers).names.len() == 1,
+                numbered_as_anew: locked(numbers).are_none(),
             },
         }
     }
@@ -243,6 +124,26 @@ impl Catalogue {
     /// Whether these names, and no others, would get the same numbers if numbers began anew behind the same one.
     pub(super) fn is_numbered_as_anew(&self) -> bool {
         self.numbered_as_anew
+    }
+
+    /// What gives the names their numbers.
+    pub(super) fn numbers(&self) -> &Arc<Mutex<Numbers>> {
+        &self.numbers
+    }
+
+    /// Whether all of it depends on FILE alone: no array lies in another file, and no link leads to one.
+    pub(super) fn is_of_one_file(&self) -> bool {
+        self.entries.iter().all(|entry| match &entry.what {
+            What::Directory | What::Link(LinkTarget::Here { .. }) => true,
+            What::Link(LinkTarget::Elsewhere(..)) => false,
+            What::Array(_, data) => !matches!(data.origin(), Origin::External(_)),
+        })
+    }
+
+    /// The memory that it takes, in bytes, as estimated.
+    pub(super) fn weight(&self) -> usize {
+        let entries = self.entries.len().saturating_mul(PER_ENTRY);
+        locked(&self.numbers).weight().saturating_add(entries)
     }
 
     /// The catalogue of what stands at these paths.
@@ -257,7 +158,7 @@ impl Catalogue {
         let mut maker = Maker {
             entries: Vec::new(),
             paths,
-            last: known.base,
+            last: known.base(),
             in_order: true,
             numbers: &mut known,
             made: HashMap::from([(PlaceId::ROOT, 0)]),

@@ -1,61 +1,171 @@
-//! The root of FILE while FILE is closed. As long as FILE does not change, what is shown there is known without opening it.
+//! What is shown of FILE while FILE is closed. As long as FILE does not change, that is known without opening it.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::attr::{Attr, FileFacts, FileKind, VfsOptions};
+use super::attr::{Attr, FileFacts, VfsOptions, permissions};
+use super::catalogue::Catalogue;
+use super::error::Error;
 use super::node::Node;
-use super::{TREE_NAME, Vfs, locked, root_directories};
+use super::{
+    Result, TREE_NAME, Vfs, block_name, index, info_files, kind, locked, root_directories,
+};
 use crate::source::{Stat, len_u64};
 
 /// A FILE that was changed less than so long before it was read may have been changed once more since, and have the times of before: the
 /// clock of a file system may be as coarse as that.
 const COARSEST_CLOCK: Duration = Duration::from_secs(1);
 
-/// What the root of FILE showed when FILE was closed.
-#[derive(Debug, Clone, Copy)]
-pub struct ClosedRoot {
+/// What FILE showed when it was closed.
+#[derive(Debug, Clone)]
+pub struct ClosedFile {
     /// Length of `tree.yaml`, in bytes.
     text_len: u64,
     is_fits: bool,
     /// Whether all pages that the kernel has of `tree.yaml` are of that text.
     pub keeps_pages: bool,
+    /// So many bytes at the begin of FILE are that text, if they are.
+    in_file: Option<u64>,
+    /// Lengths of the blocks, in bytes, if there was room for them.
+    blocks: Option<Arc<[u64]>>,
+    /// The names under `arrays/`, if they had been made and there was room for them.
+    names: Option<Arc<Catalogue>>,
+    /// Whether nothing could be written.
+    is_read_only: bool,
 }
 
-impl ClosedRoot {
+impl ClosedFile {
     /// `tree.yaml`.
-    pub const TREE: Node = Node::Text(0);
+    pub const TREE: Node = Node::TREE;
     /// Its name.
     pub const TREE_NAME: &str = TREE_NAME;
 
-    /// The names in it, in the order in which [`Vfs`] lists them.
+    /// The memory that it takes, in bytes, as estimated.
     #[must_use]
-    pub fn entries(&self, options: &VfsOptions) -> Vec<(&'static str, Node)> {
-        let mut entries = root_directories(self.is_fits, options);
-        entries.push((TREE_NAME, Self::TREE));
-        entries
+    pub fn weight(&self) -> usize {
+        let names = self.names.as_ref().map_or(0, |names| names.weight());
+        let blocks = self.blocks.as_ref().map_or(0, |lens| size_of_val(&**lens));
+        names.saturating_add(blocks)
     }
 
-    /// The attributes of one of these, of a FILE with these attributes. How many directories are in a directory is not known: then it has
-    /// one name.
+    /// Length of `tree.yaml`, in bytes, if these are the first ones of FILE and the kernel has pages of no others.
     #[must_use]
-    pub fn attr(&self, node: Node, file: &Stat, options: &VfsOptions) -> Attr {
-        if node == Self::TREE {
-            return FileFacts::of(file, options).attr(node, self.text_len);
+    pub fn first_bytes(&self) -> Option<u64> {
+        self.in_file.filter(|_| self.keeps_pages)
+    }
+
+    /// Of it, what is always known.
+    #[must_use]
+    pub fn root(self) -> Self {
+        Self {
+            blocks: None,
+            names: None,
+            ..self
         }
-        let nlink = match node {
-            Node::Blocks | Node::Info | Node::Hdus => 2,
-            _ => 1,
+    }
+
+    /// The names in a directory, in the order in which [`Vfs`] lists them; nothing if FILE has to be opened for them.
+    #[must_use]
+    pub fn entries(
+        &self,
+        directory: Node,
+        options: &VfsOptions,
+    ) -> Option<Vec<(Cow<'static, OsStr>, Node)>> {
+        let own = |(name, node): (&'static str, Node)| (Cow::from(OsStr::new(name)), node);
+        match directory {
+            Node::Root => {
+                let directories = root_directories(self.is_fits, options).into_iter();
+                let tree = [(TREE_NAME, Self::TREE)];
+                Some(directories.chain(tree).map(own).collect())
+            }
+            Node::Info => Some(info_files(options).into_iter().map(own).collect()),
+            Node::Blocks => {
+                let count = u32::try_from(self.blocks.as_ref()?.len()).unwrap_or(u32::MAX);
+                let block = |n| (Cow::from(block_name(n)), Node::Block(n));
+                Some((0..count).map(block).collect())
+            }
+            Node::ArrayDir(number) => {
+                let names = self.names.as_ref()?;
+                let (entries, mut position) = (names.entries(number)?, 0);
+                let next = || names.next(&entries, &mut position);
+                let listed = std::iter::from_fn(next);
+                Some(listed.map(|(name, node)| (Cow::from(name), node)).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// What a name in a directory leads to; nothing if FILE has to be opened to tell.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    #[must_use]
+    pub fn lookup(
+        &self,
+        directory: Node,
+        name: &OsStr,
+        options: &VfsOptions,
+    ) -> Option<Result<Node>> {
+        let found = match directory {
+            Node::Root => {
+                let mut entries = self.entries(directory, options)?.into_iter();
+                entries.find(|entry| entry.0 == name).map(|entry| entry.1)
+            }
+            Node::ArrayDir(number) => self.names.as_ref()?.lookup(number, name),
+            _ => return None,
         };
-        let attr = Attr::of_file(node, FileKind::Directory, 0, file, options);
-        Attr { nlink, ..attr }
+        Some(found.ok_or(Error::NotFound))
+    }
+
+    /// The attributes of what is there, of a FILE with these attributes; nothing if FILE has to be opened to tell. Of what takes the
+    /// tree to measure they are those of [`Vfs::unmeasured`].
+    #[must_use]
+    pub fn attr(&self, node: Node, file: &Stat, options: &VfsOptions) -> Option<Attr> {
+        if node == Self::TREE {
+            return Some(FileFacts::of(file, options).attr(node, self.text_len));
+        }
+        let mut attr = Attr::of_file(node, kind(node), 0, file, options);
+        match (node, &self.names) {
+            (Node::ArrayDir(number), Some(names)) => {
+                let held = u32::try_from(names.subdirectories(number)?).unwrap_or(u32::MAX);
+                attr.nlink = held.saturating_add(2);
+            }
+            (Node::ARRAYS | Node::ViewDir(_, 0), _) => {}
+            (Node::Blocks | Node::Info | Node::Hdus, _) => attr.nlink = 2,
+            (Node::Block(n), _) => attr.size = *self.blocks.as_ref()?.get(index(n))?,
+            (Node::Array(number, format), Some(names)) => {
+                attr.size = format.len(names.array(number)?.1);
+            }
+            (Node::ArrayLink(number), Some(names)) => {
+                names.link(number)?;
+                attr.valid = Duration::ZERO;
+            }
+            (
+                Node::Status
+                | Node::BlocksTsv
+                | Node::ArraysTsv
+                | Node::FitsTsv
+                | Node::StatsTsv
+                | Node::TreeJson,
+                _,
+            ) => attr.valid = Duration::ZERO,
+            _ => return None,
+        }
+        if node.is_data() && !self.is_read_only {
+            attr.perm = permissions(file, options.umask);
+        }
+        attr.size = attr.size.min(i64::MAX.unsigned_abs());
+        Some(attr)
     }
 }
 
 impl Vfs {
-    /// What the root shows from now on, if FILE is closed now and stays as it is; nothing if that can't be told by FILE's attributes, or
-    /// editors have made files beside `tree.yaml`. `before`: what it showed when FILE was opened. To be called if [`Vfs::is_at_rest`].
+    /// What is shown from now on, if FILE is closed now and stays as it is; nothing if that can't be told by FILE's attributes, or tools
+    /// have made files beside its own. `before`: what it showed when it was opened. To be called if [`Vfs::is_at_rest`].
     #[must_use]
-    pub fn closed_root(&self, before: Option<ClosedRoot>) -> Option<ClosedRoot> {
+    pub fn closed(&self, before: Option<&ClosedFile>) -> Option<ClosedFile> {
         let state = self.state();
         let age = state.made.duration_since(state.stat.changed());
         let has_times = state.timed && age.is_ok_and(|age| age > COARSEST_CLOCK);
@@ -64,11 +174,91 @@ impl Vfs {
         }
         let had_pages = before.is_some_and(|before| before.keeps_pages);
         let texts = locked(&self.texts);
-        let text = texts.only_text()?;
-        Some(ClosedRoot {
-            text_len: len_u64(text.len()),
+        let text_len = len_u64(texts.only_text()?.len());
+        let keeps_pages = texts.keeps_pages(had_pages);
+        drop(texts);
+        let is_plain = state.snapshot.is_of_plain_file();
+        let is_data_alone = self.beside.is_empty();
+        let names = state.made_names().filter(|names| names.is_of_one_file());
+        Some(ClosedFile {
+            text_len,
             is_fits: state.is_fits(),
-            keeps_pages: texts.keeps_pages(had_pages),
+            keeps_pages,
+            in_file: is_plain.then_some(text_len),
+            blocks: is_data_alone.then(|| self.block_lens(&state)).flatten(),
+            names: names.filter(|_| is_data_alone).cloned(),
+            is_read_only: self.is_read_only(),
         })
+    }
+
+    /// Takes over the names under `arrays/` that FILE had when it was closed, and has now: the tree need not be read for them. To be
+    /// called before anything is looked up.
+    pub fn take_names(&mut self, closed: &ClosedFile) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(names), Some(state)) = (&closed.names, Arc::get_mut(state)) {
+            state.take_names(Arc::clone(names));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::vfs::FileKind;
+    use crate::vfs::testing::writable;
+
+    const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\nmeta: {flux: &a !core/ndarray-1.0.0 \
+        {source: 0, datatype: uint8, byteorder: little, shape: [4]}}\nagain: *a\n...\n";
+
+    fn closed(vfs: &Vfs) -> ClosedFile {
+        let state = vfs.state();
+        ClosedFile {
+            text_len: len_u64(TEXT.len()),
+            is_fits: false,
+            keeps_pages: false,
+            in_file: None,
+            blocks: vfs.block_lens(&state),
+            names: state.made_names().cloned(),
+            is_read_only: vfs.is_read_only(),
+        }
+    }
+
+    #[test]
+    fn a_closed_file_lists_what_it_lists_when_it_is_open() {
+        let sample = Sample::new().text(TEXT).block(b"abcd");
+        let (_dir, before) = writable(&sample);
+        let unread = closed(&before).entries(Node::ARRAYS, &before.options);
+        assert!(unread.is_none(), "the tree was not read");
+        before.state().catalogue();
+        let closed = closed(&before);
+        // opened again, it needs the tree no more than that
+        let (_dir, mut vfs) = writable(&sample);
+        vfs.take_names(&closed);
+        let (stat, mut directories) = (vfs.stat(), vec![Node::Root]);
+        let mut count = 0;
+        while let Some(directory) = directories.pop() {
+            let mut told = closed.entries(directory, &vfs.options).unwrap().into_iter();
+            let opened = vfs.opendir(directory).unwrap();
+            let mut compare = |_, name: &OsStr, own: &Attr| {
+                let (known, node) = told.next().unwrap();
+                let attr = closed.attr(node, &stat, &vfs.options).unwrap();
+                let said = format!("{attr:?}");
+                assert_eq!((&*known, said), (name, format!("{own:?}")));
+                if attr.kind == FileKind::Directory {
+                    directories.push(node);
+                }
+                count += 1;
+                false
+            };
+            vfs.readdir_quickly(&opened, 0, &mut compare).unwrap();
+            assert!(told.next().is_none());
+        }
+        assert!(vfs.snapshot().is_unread());
+        assert_eq!(
+            count,
+            4 + 3 + 2 + 1 + 5,
+            "in / arrays/ arrays/meta/ blocks/ info/"
+        );
     }
 }

@@ -44,8 +44,9 @@ impl Vfs {
         match &saved {
             // of a rename the names stay, but what `tree.yaml` shows is FILE's tree now
             Err(Error::Unfinished(..)) if unsaved.through.is_none() => {
-                if let Some(tree) = locked(&self.texts).show_current() {
-                    self.tell_tree(tree);
+                let tree = locked(&self.texts).show_current();
+                if let Some(number) = tree {
+                    self.tell_tree(number);
                 }
             }
             Ok(()) | Err(Error::Unfinished(..)) => {}
@@ -107,7 +108,10 @@ impl Vfs {
             self.tell_tree(tree);
         }
         if let Err(error) = writer.clear_rejected() {
-            warn!("the refused text that was kept is out of date, but can't be removed: {error}");
+            let file = self.saver.path.display();
+            warn!(
+                "{file}: the refused text that was kept is out of date, but can't be removed: {error}"
+            );
         }
         finished
     }

@@ -25,7 +25,9 @@ use crate::source::Source;
 pub(super) struct DataHandle {
     pub(super) node: Node,
     /// The epoch of what was shown when it was opened.
-    epoch: u64,
+    pub(super) epoch: u64,
+    /// The form that the file had then, see `form`.
+    pub(super) form: Option<u64>,
     /// What it writes to, if it is open for writing.
     pub(super) writes: Option<Box<Writes>>,
     /// What it reads from, with the generation of the edits that it was made at.
@@ -109,6 +111,7 @@ impl Vfs {
         let handle = DataHandle {
             node,
             epoch: state.epoch,
+            form: state.form(node),
             writes: block.map(|block| {
                 Box::new(Writes {
                     block,
@@ -232,10 +235,7 @@ impl Vfs {
         let found = match current.take() {
             Some(found) if found.0 == generation => found,
             // an error is not kept: the next write may mend it
-            _ => (
-                generation,
-                self.data_source(&*self.state_for(open.epoch)?, open.node, reading)?,
-            ),
+            _ => (generation, self.source_of(open, reading)?),
         };
         Ok(Arc::clone(&current.insert(found).1))
     }

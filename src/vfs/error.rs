@@ -40,7 +40,10 @@ pub enum Call {
     Fsync,
     Readdir,
     Statfs,
-    Xattr,
+    Getxattr,
+    Setxattr,
+    Listxattr,
+    Removexattr,
     Fallocate,
 }
 
@@ -147,7 +150,14 @@ impl Error {
 /// An inode that is gone had a name that the kernel still knew: told so, it looks the name up again, and finds what has it now.
 fn not_found(call: Call) -> Errno {
     match call {
-        Call::Getattr | Call::Setattr | Call::Readlink | Call::Open | Call::Xattr => Errno::STALE,
+        Call::Getattr
+        | Call::Setattr
+        | Call::Readlink
+        | Call::Open
+        | Call::Getxattr
+        | Call::Setxattr
+        | Call::Listxattr
+        | Call::Removexattr => Errno::STALE,
         _ => Errno::NOENT,
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use super::node::Node;
 use super::state::State;
 use super::{Invalidation, Vfs, locked};
-use crate::asdf::{Array, Snapshot, json};
+use crate::asdf::{self, Array, Snapshot, json};
 use crate::codec::code_text;
 use crate::error::printable;
 use crate::source::len_u64;
@@ -55,9 +55,9 @@ impl Vfs {
     fn made(&self, state: &State, node: Node) -> Text {
         match node {
             Node::BlocksTsv => blocks_tsv(&state.snapshot),
-            Node::ArraysTsv => arrays_tsv(state),
+            Node::ArraysTsv => arrays_tsv(state, self.options.show.arrays),
             Node::FitsTsv => fits_tsv(state),
-            Node::TreeJson => tree_json(&state.snapshot),
+            Node::TreeJson => tree_json(&state.snapshot, self.options.show.arrays),
             _ => self.status(state),
         }
     }
@@ -109,11 +109,13 @@ impl Text {
     }
 }
 
-/// `info/tree.json`: the tree on one line, or the object `{"!error": WHY}` if it is not valid.
-fn tree_json(snapshot: &Snapshot) -> Text {
+/// `info/tree.json`: the tree on one line, or the object `{"!error": WHY}` if it is not valid; with the files of arrays if they are
+/// `shown`.
+fn tree_json(snapshot: &Snapshot, shown: bool) -> Text {
     let mut line = Vec::new();
+    let file_of = |node: asdf::tree::Node<'_>| json::file_of(snapshot, node).filter(|_| shown);
     let written = match snapshot.tree().transpose() {
-        Ok(tree) => json::write(tree, &mut line),
+        Ok(tree) => json::write(tree, &file_of, &mut line),
         Err(error) => json::write_error(error, &mut line),
     };
     // memory takes all of it, and JSON is UTF-8
@@ -140,6 +142,8 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
         "data_size",
         "checksum_state",
         "arrays",
+        "checksum",
+        "problem",
     ]);
     let users = snapshot.block_users();
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {
@@ -164,6 +168,10 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
             snapshot.block_len(n).unwrap_or(0).to_string(),
             snapshot.checksum_state(n).to_string(),
             arrays,
+            header.checksum_text(),
+            snapshot
+                .block_error(n)
+                .map_or_else(String::new, |error| error.to_string()),
         ]);
     }
     text
@@ -176,8 +184,8 @@ fn framing(snapshot: &Snapshot, n: usize) -> String {
     lost.map_or_else(|| framing.to_owned(), ToString::to_string)
 }
 
-/// `info/arrays.tsv`: one line an array, then one a reference to another file.
-fn arrays_tsv(state: &State) -> Text {
+/// `info/arrays.tsv`: one line an array, then one a reference to another file; with their files if they are `shown`.
+fn arrays_tsv(state: &State, shown: bool) -> Text {
     let mut text = Text::default();
     text.row([
         "path",
@@ -189,12 +197,16 @@ fn arrays_tsv(state: &State) -> Text {
         "source",
         "bytes",
         "problem",
+        "file",
+        "unit",
     ]);
     for array in state.snapshot.arrays() {
-        text.row(array_row(array));
+        text.row(array_row(array, shown));
     }
     for (i, reference) in state.snapshot.references().iter().enumerate() {
         let problem = state.shown_elsewhere(i).err();
+        let file = reference.listed_file();
+        let file = file.filter(|_| shown && problem.is_none());
         text.row([
             &*reference.path(),
             "-",
@@ -205,6 +217,8 @@ fn arrays_tsv(state: &State) -> Text {
             reference.uri(),
             "-",
             &problem.map_or_else(String::new, |error| error.to_string()),
+            file.as_deref().unwrap_or("-"),
+            "-",
         ]);
     }
     text
@@ -219,8 +233,9 @@ fn fits_tsv(state: &State) -> Text {
         let path = snapshot.subject_path(subject);
         match snapshot.fits_file(subject) {
             Ok(file) => {
+                let why = state.why_unreadable(subject).unwrap_or_default();
                 match state.fits_path(subject) {
-                    Some(shown) => text.row([&*path, &shown, &file.len().to_string(), ""]),
+                    Some(shown) => text.row([&*path, &shown, &file.len().to_string(), &why]),
                     None => text.row([&*path, "-", "-", "its name would be too long"]),
                 }
                 for (column, why) in file.omitted() {
@@ -233,7 +248,7 @@ fn fits_tsv(state: &State) -> Text {
     text
 }
 
-fn array_row(array: &Array) -> [String; 9] {
+fn array_row(array: &Array, shown: bool) -> [String; 11] {
     let unknown = || "-".to_owned();
     [
         array.path(),
@@ -248,9 +263,12 @@ fn array_row(array: &Array) -> [String; 9] {
         } else {
             array.bin_len().to_string()
         },
+        array.remark().unwrap_or_default(),
         array
-            .problem()
-            .map_or_else(String::new, ToString::to_string),
+            .listed_file()
+            .filter(|_| shown)
+            .unwrap_or_else(unknown),
+        array.unit().map_or_else(unknown, str::to_owned),
     ]
 }
 

@@ -3,6 +3,9 @@
 //!
 //! A page that holds the end of a file has zeros behind it. If the kernel learnt of a larger size before it has forgotten that page,
 //! it would give those zeros to programs that read on there. So of a stale file the attributes of before are told.
+//!
+//! One race is the kernel's own: it takes in the attributes of a reply without a lock that stat(2) takes, first the time until which
+//! they are valid, then the size. A stat(2) of another process between the two gives the size of before; the next stat(2) does not.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -10,11 +13,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use super::attr::VALID;
 use super::node::Node;
 use super::{Invalidation, State, locked};
 
-/// The longest that anything waits for the kernel to forget: what the kernel waits for with a page may be the answer to the very
-/// request that waits here.
+/// The longest that a thread which serves requests waits for the kernel to forget: what the kernel waits for with a page may be the
+/// answer to the very request that waits here.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What is on its way to the kernel, of one file: the thread that tells it, and the one that answers, are those of the mount.
@@ -25,6 +29,49 @@ pub struct Kernel {
     /// Signalled when the kernel has been told of something.
     told: Condvar,
     patience: Duration,
+    held: Mutex<HeldDirectories>,
+}
+
+/// Directories of which the kernel holds the lock, see [`Held`].
+#[derive(Default)]
+struct HeldDirectories {
+    /// Each as often as requests do.
+    directories: Vec<Node>,
+    /// Names in them that the kernel is to forget when they are held no more.
+    names: Vec<Invalidation>,
+}
+
+impl HeldDirectories {
+    fn holds(&self, change: &Invalidation) -> bool {
+        matches!(change, Invalidation::Entry(directory, _) if self.directories.contains(directory))
+    }
+}
+
+/// That the kernel holds the locks of directories until it has the reply to a request that changes names in them. To be dropped just
+/// before that reply.
+///
+/// The kernel forgets a name under the lock of its directory. If the thread that has it forget one waited for that lock while the
+/// request waits for the thread, the reply would be as late as patience lasts; and if the daemon were killed meanwhile, neither would
+/// ever end.
+pub struct Held {
+    kernel: Arc<Kernel>,
+    directories: Vec<Node>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut held = locked(&self.kernel.held);
+        for directory in &self.directories {
+            if let Some(at) = held.directories.iter().position(|it| it == directory) {
+                held.directories.swap_remove(at);
+            }
+        }
+        let names = std::mem::take(&mut held.names);
+        let (still, free) = names.into_iter().partition(|name| held.holds(name));
+        held.names = still;
+        drop(held);
+        drop(self.kernel.announce(free, None));
+    }
 }
 
 /// Takes a change for the thread that tells the kernel; `false` when there is no such thread any more.
@@ -69,7 +116,9 @@ impl Answers {
         let answer = move || {
             for answer in receiver {
                 if let Some(kernel) = answer.kernel.upgrade() {
-                    kernel.wait_until_told(answer.after, answer.since);
+                    // in that time the kernel forgets attributes by itself
+                    let patience = kernel.patience.max(VALID);
+                    kernel.wait_until_told(answer.after, answer.since, patience);
                 }
                 (answer.reply)();
             }
@@ -88,6 +137,7 @@ impl Default for Kernel {
             under_way: Mutex::default(),
             told: Condvar::new(),
             patience: PATIENCE,
+            held: Mutex::default(),
         }
     }
 }
@@ -107,6 +157,22 @@ impl Drop for Announced<'_> {
 }
 
 impl Kernel {
+    /// Notes that the kernel holds the locks of these directories for a request.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>, directories: &[Node]) -> Held {
+        locked(&self.held).directories.extend(directories);
+        Held {
+            kernel: Arc::clone(self),
+            directories: directories.to_vec(),
+        }
+    }
+
+    /// Whether the kernel holds the lock of a directory for a request: then no reply to a lookup in it is on its way.
+    #[must_use]
+    pub fn is_held(&self, directory: Node) -> bool {
+        locked(&self.held).directories.contains(&directory)
+    }
+
     /// Whether the kernel's pages of a file may be older than what is shown.
     pub(super) fn is_stale(&self, file: Node) -> bool {
         locked(&self.under_way).stale.contains_key(&file)
@@ -134,11 +200,11 @@ impl Kernel {
         }
     }
 
-    /// Waits until the kernel has been told of so many changes, at most as long as patience lasts from `since` on.
-    fn wait_until_told(&self, count: u64, since: Instant) {
+    /// Waits until the kernel has been told of so many changes, at most for so long from `since` on.
+    fn wait_until_told(&self, count: u64, since: Instant, patience: Duration) {
         let mut under_way = locked(&self.under_way);
         while under_way.told < count
-            && let Some(left) = self.patience.checked_sub(since.elapsed())
+            && let Some(left) = patience.checked_sub(since.elapsed())
         {
             under_way = self.wait(under_way, left);
         }
@@ -197,7 +263,11 @@ impl Kernel {
             return;
         };
         for change in changes {
-            if !tell(&change) {
+            let mut held = locked(&self.held);
+            if held.holds(&change) {
+                self.told(&change);
+                held.names.push(change);
+            } else if !tell(&change) {
                 self.told(&change);
             }
         }
@@ -237,7 +307,7 @@ impl Kernel {
     /// Waits until the kernel has forgotten what has changed so far.
     pub fn settle(&self) {
         if let Some(count) = self.untold() {
-            self.wait_until_told(count, Instant::now());
+            self.wait_until_told(count, Instant::now(), self.patience);
         }
     }
 
@@ -471,12 +541,37 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_is_held_until_the_last_request_lets_go_of_it() {
+        let kernel = Arc::new(Kernel::default());
+        let rename = kernel.hold(&[Node::Root, Node::Root]);
+        let link = kernel.hold(&[Node::Root, Node::Blocks]);
+        drop(rename);
+        assert!(kernel.is_held(Node::Root) && kernel.is_held(Node::Blocks));
+        drop(link);
+        assert!(!kernel.is_held(Node::Root) && !kernel.is_held(Node::Blocks));
+    }
+
+    #[test]
+    fn a_request_does_not_wait_for_names_in_the_directory_that_it_holds() {
+        let (kernel, changes) = slow();
+        let kernel = Arc::new(kernel);
+        let name = |directory| Invalidation::Entry(directory, "x".into());
+        let held = kernel.hold(&[Node::Blocks]);
+        kernel.tell(name(Node::Blocks));
+        kernel.settle();
+        kernel.tell(name(Node::Root));
+        assert_eq!(changes.try_iter().collect::<Vec<_>>(), [name(Node::Root)]);
+        drop(held);
+        assert_eq!(changes.try_iter().collect::<Vec<_>>(), [name(Node::Blocks)]);
+    }
+
+    #[test]
     fn patience_ends() {
         let (mut kernel, _changes) = slow();
         kernel.patience = Duration::ZERO;
         drop(kernel.announce(vec![Invalidation::Pages(FILE)], None));
         kernel.wait_for(FILE);
-        kernel.wait_until_told(1, Instant::now());
+        kernel.wait_until_told(1, Instant::now(), kernel.patience);
         assert!(kernel.is_stale(FILE));
     }
 }

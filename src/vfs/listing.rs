@@ -150,3 +150,29 @@ impl Vfs {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::asdf::sample::Sample;
+    use crate::vfs::locked;
+    use crate::vfs::node::Node;
+    use crate::vfs::testing::writable;
+
+    /// Each member of a directory that a search lists was parsed for the length of one text.
+    #[test]
+    fn a_quick_listing_measures_nothing_that_is_made_of_the_tree() {
+        let (_dir, vfs) = writable(&Sample::new().text(b"#ASDF 1.0.0\n").block(b"abc"));
+        for directory in [Node::Root, Node::Info] {
+            let opened = vfs.opendir(directory).unwrap();
+            let mut names = 0;
+            let mut count = |_, _: &std::ffi::OsStr, _: &crate::vfs::Attr| {
+                names += 1;
+                false
+            };
+            vfs.readdir_quickly(&opened, 0, &mut count).unwrap();
+            assert!(names > 2);
+        }
+        let state = vfs.state();
+        assert!(!state.is_named() && locked(&state.info_lens).is_empty());
+    }
+}

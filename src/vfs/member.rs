@@ -14,7 +14,7 @@ use super::{Invalidation, Node, State, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::Stat;
 
-/// What is left when a [`Vfs`] is closed and is not in FILE: files that are in memory only, and what there is to tell. The next
+/// What is left when a [`Vfs`] is closed and is not in FILE: files that are in the mount only, and what there is to tell. The next
 /// [`Vfs`] of FILE takes it up.
 pub struct Remains {
     texts: Option<LeftTexts>,
@@ -32,25 +32,8 @@ pub struct Remains {
 pub struct Losses {
     /// What was written and is not saved, as [`Vfs::unsaved`] says.
     pub unsaved: Vec<String>,
-    /// Files that are in memory only, as [`Vfs::scratch`] says.
-    scratch: Vec<String>,
-    /// Copies of FILE's text.
-    copies: Vec<String>,
-    /// FILE's attributes when it had that text.
-    stat: Option<Stat>,
-}
-
-impl Losses {
-    /// Files that are in memory only, if FILE has these attributes now: copies of its text count once it has another one, or is gone.
-    #[must_use]
-    pub fn scratch(self, now: impl FnOnce() -> Option<Stat>) -> Vec<String> {
-        let mut files = self.scratch;
-        let same = |then: Stat| now().is_some_and(|now| now.has_bytes_of(&then));
-        if !self.copies.is_empty() && !self.stat.is_some_and(same) {
-            files.extend(self.copies);
-        }
-        files
-    }
+    /// Files that are in the mount only, as [`Vfs::scratch`] says.
+    pub scratch: Vec<String>,
 }
 
 impl Remains {
@@ -60,7 +43,7 @@ impl Remains {
         self.losses.clone()
     }
 
-    /// Whether it has files that are in memory only, of users or of tools.
+    /// Whether it has files that are in the mount only, of users or of tools.
     #[must_use]
     pub fn has_files(&self) -> bool {
         let files = |texts: &LeftTexts| texts.has_scratch();
@@ -73,17 +56,13 @@ impl Remains {
             texts.drop_scratch();
         }
         self.beside = None;
-        let copies = std::mem::take(&mut self.losses.copies);
-        let mut lost = std::mem::take(&mut self.losses.scratch);
-        lost.extend(copies);
-        lost
+        std::mem::take(&mut self.losses.scratch)
     }
 
-    /// To be called when the mount has ended, as [`Vfs::end`], with the path of FILE and the attributes that it has.
+    /// To be called when the mount has ended, as [`Vfs::end`], with the path of FILE.
     #[must_use]
-    pub fn end(self, path: &dyn Display, now: impl FnOnce() -> Option<Stat>) -> bool {
-        let unsaved = self.losses.unsaved.clone();
-        say_what_is_lost(path, &self.losses.scratch(now), &unsaved)
+    pub fn end(self, path: &dyn Display) -> bool {
+        say_what_is_lost(path, &self.losses.scratch, &self.losses.unsaved)
     }
 }
 
@@ -95,8 +74,6 @@ impl Vfs {
         let losses = Losses {
             unsaved: self.unsaved(),
             scratch: self.scratch(),
-            copies: locked(&self.texts).copies(),
-            stat: state.timed.then_some(state.stat),
         };
         let remains = Remains {
             texts: locked(&self.texts).leave(),

@@ -1,12 +1,16 @@
 //! The kernel's table of mounts, as this process sees it: proc_pid_mountinfo(5).
 
 use std::collections::HashSet;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Where the table is.
 const TABLE: &str = "/proc/self/mountinfo";
+/// The connections of all FUSE mounts that this user may abort, by the number of their file system.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// The types of our mounts in it: made by mount(2) they have no subtype.
 const TYPES: [&[u8]; 2] = [b"fuse", b"fuse.asdf-mount"];
 
@@ -77,6 +81,24 @@ impl Mounted {
         None
     }
 
+    /// Has the kernel fail all that waits for the daemon, as it does when the last descriptor of `/dev/fuse` is closed.
+    ///
+    /// # Errors
+    /// If there is no `/sys/fs/fuse/connections`, or another user has made the mount.
+    pub fn abort(&self) -> std::io::Result<()> {
+        let abort = Path::new(CONNECTIONS).join(self.connection());
+        let abort = abort.join("abort");
+        let mut abort = OpenOptions::new().write(true).open(abort)?;
+        abort.write_all(b"1")
+    }
+
+    /// The number by which the kernel knows the connection to the program that serves it, as text.
+    #[must_use]
+    pub fn connection(&self) -> &OsStr {
+        let mut numbers = self.device.split(|&byte| byte == b':');
+        OsStr::from_bytes(numbers.next_back().unwrap_or_default())
+    }
+
     /// The directory it is mounted on.
     #[must_use]
     pub fn directory(&self) -> &Path {
@@ -107,12 +129,21 @@ impl Mounted {
         self.may_be_ours() && (self.kind != TYPES[0] || self.source().is_file())
     }
 
+    /// The user who made it, and the group.
+    #[must_use]
+    pub fn ids(&self) -> Option<(u32, u32)> {
+        let id = |name: &[u8]| {
+            let mut options = self.options.split(|&byte| byte == b',');
+            let number = options.find_map(|option| option.strip_prefix(name))?;
+            str::from_utf8(number).ok()?.parse().ok()
+        };
+        Some((id(b"user_id=")?, id(b"group_id=")?))
+    }
+
     /// The user who made it.
     #[must_use]
     pub fn owner(&self) -> Option<u32> {
-        let mut options = self.options.split(|&byte| byte == b',');
-        let user = options.find_map(|option| option.strip_prefix(b"user_id="))?;
-        str::from_utf8(user).ok()?.parse().ok()
+        Some(self.ids()?.0)
     }
 
     /// Whether that user made it.
@@ -194,7 +225,7 @@ mod tests {
             71 28 0:51 / /mnt/root ro - fuse /data/r.asdf ro,user_id=0,group_id=0\n\
             72 28 0:52 / /mnt/foreign rw - fuse.asdf-mount /data/f.asdf rw,user_id=1001,group_id=0\n\
             73 28 0:53 / /mnt/other rw - fuse.sshfs /data/o.asdf rw,user_id=1000,group_id=0\n\
-            74 28 0:50 /arrays /mnt/bound rw - fuse.asdf-mount /data/b.asdf rw,user_id=1000\n\
+            74 28 0:50 /arrays /mnt/bound rw - fuse.asdf-mount /data/b.asdf rw,user_id=1000,group_id=0\n\
             broken - line\n";
         let all = mounts(table);
         let trusted = |mount: &&Mounted| mount.is_by(0) || mount.is_by(1000);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::format::Format;
 use super::node::Node;
 
 /// Edits that are not saved, and why, until what they were written to is.
@@ -21,7 +22,7 @@ struct Lines(VecDeque<Line>);
 #[derive(Debug)]
 struct Line {
     block: Option<usize>,
-    /// The files through which it was written, if it was.
+    /// The files through which it was written, if it was, see [`written`].
     files: Vec<Node>,
     text: String,
 }
@@ -76,7 +77,7 @@ impl News {
         self.refusals.forget(Some(block));
         self.given_up.add(Line {
             block: Some(block),
-            files: files.to_vec(),
+            files: written(files).collect(),
             text,
         });
     }
@@ -99,6 +100,7 @@ impl News {
     /// Notes that a block has been saved with what was written through these files: what was refused of it before is no news any more,
     /// nor what was given up and has been written through the same files again.
     pub(super) fn saved(&mut self, block: usize, files: &[Node]) {
+        let files: Vec<Node> = written(files).collect();
         let again = |said: &Line| said.files.iter().all(|file| files.contains(file));
         let lines = &mut self.given_up.0;
         lines.retain(|said| said.block != Some(block) || !again(said));
@@ -119,5 +121,30 @@ impl News {
     pub(super) fn removed(&mut self, block: usize) {
         self.given_up.forget(Some(block));
         self.refusals.forget(Some(block));
+    }
+}
+
+/// Those files, with one for both of an array: what is written through one of them is there through the other.
+fn written(files: &[Node]) -> impl Iterator<Item = Node> {
+    files.iter().map(|file| match *file {
+        Node::Array(number, _) => Node::Array(number, Format::Bin),
+        file => file,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_no_news_when_the_array_is_saved_through_another_of_its_files() {
+        let [bin, npy, other] = [(1, Format::Bin), (1, Format::Npy), (2, Format::Npy)]
+            .map(|(number, format)| Node::Array(number, format));
+        let mut news = News::default();
+        news.give_up(0, &[bin], "a.bin: lost".to_owned());
+        news.saved(0, &[other]);
+        assert_eq!(news.unsaved().len(), 1);
+        news.saved(0, &[npy]);
+        assert!(news.is_empty());
     }
 }

@@ -58,6 +58,11 @@ impl Node {
     /// `arrays/`
     pub const ARRAYS: Self = Self::ArrayDir(0);
 
+    /// Whether it has the bytes of a block or an array, which can be written.
+    pub(super) fn is_data(self) -> bool {
+        matches!(self, Self::Block(_) | Self::Array(..))
+    }
+
     /// The files of an array.
     pub(super) fn array_files(number: u32) -> [Self; 2] {
         Format::ALL.map(|format| Self::Array(number, format))

@@ -132,7 +132,7 @@ impl Vfs {
             None => what,
             Some(error) => format!("{what}; {error}"),
         };
-        info!("{what}");
+        info!("{}: {what}", self.saver.path.display());
         self.saver.saved(what);
         unfinished
     }

@@ -179,7 +179,8 @@ impl Vfs {
             let root = (old.is_fits() != new.is_fits()).then_some(Invalidation::Pages(Node::Root));
             gone.chain(everything(old, new)).chain(root).collect()
         });
-        if let Some(number) = locked(&self.texts).reloaded(text) {
+        let tree = locked(&self.texts).reloaded(text);
+        if let Some(number) = tree {
             self.tell_tree(number);
         }
         Ok(())
@@ -199,6 +200,11 @@ impl Vfs {
 
     /// Has the kernel told that `tree.yaml` shows another text, perhaps in another file.
     pub(super) fn tell_tree(&self, number: Number) {
+        let superseded = locked(&self.texts).superseded();
+        for number in superseded {
+            let links = Invalidation::Attributes(Node::Text(number));
+            self.kernel.tell(links);
+        }
         self.kernel.tell(Invalidation::Pages(Node::Text(number)));
         self.kernel
             .tell(Invalidation::Entry(Node::Root, TREE_NAME.into()));

@@ -119,6 +119,7 @@ impl Vfs {
             (Some(Node::Beside(_)) | None, Node::Beside(_))
                 if matches!(to.0, Node::Blocks | Node::ArrayDir(_)) =>
             {
+                self.check_beside(to.0, to.1)?;
                 return self.beside.rename(from, to);
             }
             _ => {

@@ -40,6 +40,8 @@ struct Rewritten {
     so_far: SoFar,
     /// What becomes of it: set, if it is given up.
     lost: Arc<OnceLock<Error>>,
+    /// Why it could not be saved when that was tried last.
+    unsaved: Option<Error>,
 }
 
 /// How far it has been written.
@@ -85,6 +87,11 @@ impl Rewritten {
     /// Whether a handle has written some of it.
     fn is_by(&self, writes: &Writes) -> bool {
         Arc::ptr_eq(&self.lost, &locked(&writes.lost))
+    }
+
+    /// Whether a sync through a handle saves it: through one that has emptied the file, or written some of it.
+    fn is_saved_by(&self, writes: &Writes) -> bool {
+        writes.has_emptied.load(Ordering::Relaxed) || self.is_by(writes)
     }
 }
 
@@ -169,7 +176,7 @@ impl Vfs {
         let state = self.state();
         let kept = open.check_kept();
         let mut rewritten = locked(&open.rewriting.rewritten);
-        let Rewritten { so_far, lost } = rewritten.as_mut()?;
+        let Rewritten { so_far, lost, .. } = rewritten.as_mut()?;
         let file = kept.and_then(|()| ArrayFile::of(&state, open));
         let written = file.and_then(|file| {
             *locked(&writes.lost) = Arc::clone(lost);
@@ -255,7 +262,11 @@ impl Vfs {
             }
             before => before.map(|before| before.lost).unwrap_or_default(),
         };
-        *rewritten = Some(Rewritten { so_far, lost });
+        *rewritten = Some(Rewritten {
+            so_far,
+            lost,
+            unsaved: None,
+        });
         drop(rewritten);
         // the kernel forgets its pages only if it is told a size that is less
         self.kernel.tell(Invalidation::Pages(open.node));
@@ -343,7 +354,7 @@ impl Vfs {
             return self.check_size(open.node, size..=size);
         }
         let mut rewritten = locked(&open.rewriting.rewritten);
-        let Some(Rewritten { so_far, lost }) = rewritten.as_mut() else {
+        let Some(Rewritten { so_far, lost, .. }) = rewritten.as_mut() else {
             return Ok(());
         };
         let SoFar::Elements(elements) = so_far else {

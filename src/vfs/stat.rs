@@ -1,5 +1,6 @@
 //! What `stat(2)` says of the files of the mount.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::attr::{VALID, permissions, with_search_bits};
@@ -7,6 +8,9 @@ use super::node::Node;
 use super::state::State;
 use super::{Attr, Error, FileKind, Result, Vfs, hdus, index, locked, root_directories};
 use crate::source::{Source, len_u64};
+
+/// More blocks than this are looked up when something asks for them, and no earlier.
+const MANY_BLOCKS: usize = 1 << 16;
 
 impl Vfs {
     /// The attributes of a node by which the kernel may know it: those of before, until it has forgotten its pages. It may get them
@@ -71,13 +75,20 @@ impl Vfs {
     }
 
     /// The attributes of what takes the whole tree to measure, without that. A directory whose names have not been made has one name,
-    /// which says that those in it are not counted. A text under `info/` has the length of when it was made last, if it was, and the
-    /// kernel asks again before it tells that: it keeps no pages of these texts, which would be cut there.
+    /// which says that those in it are not counted. A text under `info/` has the length of when it was made last, if it was, and a link
+    /// the length 0; the kernel asks again before it tells that: it keeps no pages of these, which would be cut there.
     pub(super) fn unmeasured(&self, state: &State, node: Node) -> Option<Attr> {
         let made = match node {
             Node::ARRAYS => state.is_named(),
             Node::ViewDir(view, _) => state.views.made(view).is_some(),
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
+            Node::ArrayLink(number) if !state.needs_tree_for(number) => true,
+            Node::Status
+            | Node::BlocksTsv
+            | Node::ArraysTsv
+            | Node::FitsTsv
+            | Node::StatsTsv
+            | Node::TreeJson
+            | Node::ArrayLink(_) => {
                 let known = locked(&state.info_lens).get(&node).copied();
                 let attr = self.described(state, node, known.unwrap_or(0), 1);
                 let valid = Duration::ZERO;
@@ -116,11 +127,10 @@ impl Vfs {
     /// Permission bits: those of FILE, without those to write where nothing can be written.
     fn perm(&self, state: &State, node: Node, kind: FileKind) -> u16 {
         let perm = permissions(&state.stat, self.options.umask);
-        let is_data = matches!(node, Node::Block(_) | Node::Array(..));
         match kind {
             FileKind::Symlink => 0o777,
             FileKind::Directory => with_search_bits(perm),
-            FileKind::File if is_data && !self.saver.is_read_only() => perm,
+            FileKind::File if node.is_data() && !self.saver.is_read_only() => perm,
             FileKind::File => perm & !0o222,
         }
     }
@@ -138,6 +148,13 @@ impl Vfs {
             _ => return Ok(1),
         };
         Ok(directories.saturating_add(2))
+    }
+
+    /// Bytes of each block, if they are known and not very many.
+    pub(super) fn block_lens(&self, state: &State) -> Option<Arc<[u64]>> {
+        let count = state.snapshot.layout().blocks.len();
+        let lens = (0..count).map(|n| self.block_len(state, n).ok());
+        (count <= MANY_BLOCKS).then(|| lens.collect()).flatten()
     }
 
     /// Bytes of a block, as it is being edited.

@@ -95,6 +95,17 @@ impl State {
         locked(&self.numbers).begin_behind(base, known);
     }
 
+    /// Takes over the names under `arrays/` of an earlier state of the same bytes.
+    pub(super) fn take_names(&mut self, names: Arc<Catalogue>) {
+        self.numbers = Arc::clone(names.numbers());
+        self.catalogue = names.into();
+    }
+
+    /// The names under `arrays/`, if they have been made.
+    pub(super) fn made_names(&self) -> Option<&Arc<Catalogue>> {
+        self.catalogue.get()
+    }
+
     /// Makes the names that the kernel may know from before numbers began here: if they changed unmade, it would not be told.
     pub(super) fn recall_names(&self, options: &VfsOptions) {
         if !locked(&self.numbers).are_recalled() {
@@ -184,6 +195,12 @@ impl State {
             Node::View(view, number) => self.shows_any(view, number, is_external),
             _ => false,
         }
+    }
+
+    /// Whether the tree has to be read to tell the target of the link with that number. What it leads to is there.
+    pub(super) fn needs_tree_for(&self, link: u32) -> bool {
+        let is_here = |target: &LinkTarget| matches!(target, LinkTarget::Here { .. });
+        self.snapshot.is_unread() && self.catalogue().link(link).is_some_and(is_here)
     }
 
     /// The target of the link with that number.

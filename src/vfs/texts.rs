@@ -24,7 +24,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use self::editors::is_made_by_editor;
+pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
 use self::file::{FileContent, RootFile};
 pub(super) use self::left::LeftTexts;
 pub use self::limit::ScratchRoom;

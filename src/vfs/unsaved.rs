@@ -4,9 +4,10 @@ use std::fmt::Display;
 
 use log::{info, warn};
 
+use super::attr::VALID;
 use super::edit::block_of;
 use super::node::Node;
-use super::texts::{Refused, Unsaved, not_saved};
+use super::texts::{Refused, Texts, Unsaved, not_saved};
 use super::{Error, Invalidation, Result, Vfs, locked};
 use crate::error::{Error as Library, Place};
 
@@ -39,11 +40,15 @@ impl Refusal {
 impl Vfs {
     /// Keeps a text that could not be saved, on disk if that is possible, and says why.
     pub(super) fn refuse_text(&self, unsaved: &Unsaved, error: &Error) {
+        if locked(&self.texts).has_made_way(unsaved) {
+            return;
+        }
         let kept = self.saver.put_aside(&unsaved.text);
         let kept = kept.map_err(|error| error.to_string());
         if let Err(why) = &kept {
             let what = not_saved(error);
-            warn!("{what}; the text is in memory only, and gone at unmount: {why}");
+            let file = self.saver.path.display();
+            warn!("{file}: {what}; the text is in memory only, and gone at unmount: {why}");
         }
         let stale = matches!(error, Error::Library(Library::Stale { .. }));
         if stale {
@@ -58,6 +63,17 @@ impl Vfs {
         }
     }
 
+    /// Waits until texts that programs have closed are refused, where they are to be: the kernel lets close(2) return before it tells
+    /// that a handle is closed for good. Not long, as another process may have inherited the descriptor.
+    pub(super) fn wait_for_closing(&self) {
+        let texts = locked(&self.texts);
+        let is_closing = |texts: &mut Texts| texts.is_closing();
+        let waited = self
+            .text_closed
+            .wait_timeout_while(texts, VALID, is_closing);
+        drop(waited);
+    }
+
     /// Tries once more to keep a refused text that is in memory only.
     ///
     /// # Errors
@@ -68,7 +84,8 @@ impl Vfs {
         };
         let path = self.saver.put_aside(&text)?;
         info!(
-            "the text that was refused is kept in {} now",
+            "{}: the text that was refused is kept in {} now",
+            self.saver.path.display(),
             path.display()
         );
         locked(&self.texts).is_kept(&text, path);
@@ -105,7 +122,7 @@ impl Vfs {
             paths.push(format!("{more} more"));
         }
         let why = format!("{}: {why}; what was written is given up", paths.join(", "));
-        warn!("{why}");
+        warn!("{}: {why}", self.saver.path.display());
         locked(&self.edits.news).give_up(block, files, why);
     }
 
@@ -141,17 +158,19 @@ impl Vfs {
         text.into_iter().chain(edits).collect()
     }
 
-    /// Files of the root that are in memory only and that no editor has made, with their lengths.
+    /// Files that are in the mount only, in memory or in the spool, and that no editor has made, with their lengths.
     #[must_use]
     pub fn scratch(&self) -> Vec<String> {
-        locked(&self.texts).described()
+        let mut files = locked(&self.texts).described();
+        files.extend(self.described_beside());
+        files
     }
 }
 
 /// Says in the log what the end of the mount loses. Whether nothing was written that is not saved.
 pub(super) fn say_what_is_lost(path: &dyn Display, scratch: &[String], unsaved: &[String]) -> bool {
     for file in scratch {
-        warn!("{path}: unmounted, and with it went what was in its memory only: {file}");
+        warn!("{path}: unmounted, and with it went what was in it only: {file}");
     }
     for line in unsaved {
         warn!("{path}: unmounted, but {line}");

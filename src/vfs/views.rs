@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::catalogue::{Catalogue, Entry};
 use super::format::Format;
 use super::node::Node;
 use super::state::State;
-use super::{Error, Invalidation, NAME_MAX, Result, Vfs, VfsOptions, hash_of};
+use super::{Error, Invalidation, NAME_MAX, Result, Vfs, VfsOptions, hash_of, locked};
 use crate::asdf::fits_file::Subject;
 use crate::asdf::picture::Style;
 use crate::asdf::{Origin, Snapshot};
@@ -109,6 +109,8 @@ pub(super) struct ViewFiles(HashMap<u32, ViewFile>);
 pub(super) struct Views {
     fits: OnceLock<Arc<ViewFiles>>,
     previews: OnceLock<Arc<ViewFiles>>,
+    /// Why FITS files could not be read, by their numbers: what is known only by their elements.
+    unreadable: Mutex<HashMap<u32, String>>,
     /// How pictures are made.
     style: Style,
 }
@@ -137,6 +139,13 @@ impl Views {
     /// The files of a view, if they have been made: if not, the kernel knows none of them.
     pub(super) fn made(&self, view: View) -> Option<&Arc<ViewFiles>> {
         self.slot(view).get()
+    }
+
+    /// Notes that a file can't be read because of its elements.
+    pub(super) fn learn(&self, file: Node, why: &Library) {
+        if let (Node::View(View::Fits, number), Library::Unsupported { .. }) = (file, why) {
+            locked(&self.unreadable).insert(number, why.to_string());
+        }
     }
 
     /// How many views have been made.
@@ -216,17 +225,28 @@ impl State {
         self.views.slot(view).get_or_init(|| Arc::new(made()))
     }
 
-    /// The path of the FITS file of an array or a table below the mountpoint.
-    pub(super) fn fits_path(&self, subject: Subject) -> Option<String> {
-        let number = match subject {
+    /// The number of the FITS file of an array or a table.
+    fn fits_number(&self, subject: Subject) -> Option<u32> {
+        match subject {
             Subject::Array(i) => {
                 let place = self.snapshot.arrays().get(i)?.home();
                 let paths = self.snapshot.paths()?;
                 let directory = self.catalogue().number_of(paths, paths.parent(place))?;
-                self.catalogue().number(directory, &paths.stem(place))?
+                self.catalogue().number(directory, &paths.stem(place))
             }
-            Subject::Table(place) => self.catalogue().number_of(self.snapshot.paths()?, place)?,
-        };
+            Subject::Table(place) => self.catalogue().number_of(self.snapshot.paths()?, place),
+        }
+    }
+
+    /// Why the FITS file of an array or a table could not be read when that was tried last.
+    pub(super) fn why_unreadable(&self, subject: Subject) -> Option<String> {
+        let number = self.fits_number(subject)?;
+        locked(&self.views.unreadable).get(&number).cloned()
+    }
+
+    /// The path of the FITS file of an array or a table below the mountpoint.
+    pub(super) fn fits_path(&self, subject: Subject) -> Option<String> {
+        let number = self.fits_number(subject)?;
         let path = self.view_path(Node::View(View::Fits, number))?;
         path.rsplit('/').all(is_possible).then_some(path)
     }
@@ -308,6 +328,16 @@ impl State {
             (number, is_last) = (directory, false);
         }
         Some(format!("{}{path}", view.name()))
+    }
+
+    /// A hash of the form of a file, see `form`.
+    pub(super) fn form_of_view(&self, view: View, number: u32) -> Option<u64> {
+        let file = self.view_file(view, number).ok()?;
+        let arrays = file.arrays.iter().map(|i| self.snapshot.arrays().get(*i));
+        let forms: Vec<_> = arrays
+            .map(|array| array.map(|array| array.data().form()))
+            .collect();
+        Some(hash_of((file.hash, forms)))
     }
 
     /// Whether a file shows an array of which something holds.

@@ -35,8 +35,9 @@ impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
     ///
     /// Owner and mode are FILE's, and are changed there: here a change to what they are already is accepted, and any other refused,
-    /// so that nothing is shown that is not so; while a file is being written it is passed over. Scratch files have their own. A time is kept of a file in the root, and else ignored:
-    /// `cp -p`, `rsync -a` and `tar` complain about anything else.
+    /// so that nothing is shown that is not so; while a file is being written it is passed over. Scratch files have their own. A time
+    /// is kept of those, and of `tree.yaml` with the text that is being written, and else passed over: `cp -p`, `rsync -a` and `tar`
+    /// complain about an error.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NotFound`], and those of writing.
@@ -67,12 +68,10 @@ impl Vfs {
         }
         if let Node::Text(number) = node {
             let mut texts = locked(&self.texts);
-            let is_tree = texts.is_tree(number);
-            let facts = texts.facts_mut(number)?;
-            if is_tree {
-                facts.mtime = changes.mtime.unwrap_or(facts.mtime);
-            } else {
-                facts.set(changes);
+            if !texts.is_tree(number) {
+                texts.facts_mut(number)?.set(changes);
+            } else if let Some(mtime) = changes.mtime.filter(|_| texts.is_written(number)) {
+                texts.facts_mut(number)?.mtime = mtime;
             }
         }
         if changes.size.is_some() {
@@ -111,10 +110,11 @@ impl Vfs {
         let unfinished = locked(&self.texts).unfinished(handle);
         if let Some(unsaved) = unfinished {
             let error = unfinished_text();
-            warn!("{error}");
+            warn!("{}: {error}", self.saver.path.display());
             self.refuse_text(&unsaved, &error);
         }
         let shows_another = locked(&self.texts).release(handle);
+        self.text_closed.notify_all();
         if let Some(number) = shows_another {
             self.kernel.tell(Invalidation::Pages(Node::Text(number)));
         }
@@ -173,7 +173,14 @@ impl Vfs {
                         Ok(array)
                     }
                     Ok(_) => Err(Error::Exists),
-                    Err(_) => self.beside.create(parent, name, new_facts(mode, caller)),
+                    Err(_) => {
+                        self.check_beside(parent, name).inspect_err(|error| {
+                            let why =
+                                format!("{}: {error}", self.path_to(Some(parent), Some(name)));
+                            locked(&self.edits.news).refuse(None, why);
+                        })?;
+                        self.beside.create(parent, name, new_facts(mode, caller))
+                    }
                 }
             }
             _ => Err(Error::NotPermitted(
@@ -302,7 +309,11 @@ impl Vfs {
             Open::Text(text) if inherited => locked(&self.texts).refused_through(text),
             _ => None,
         };
-        match refused.map_or_else(|| self.fsync(handle), Err) {
+        let saved = refused.map_or_else(|| self.fsync(handle), Err);
+        if let Open::Text(text) = handle.open {
+            locked(&self.texts).note_closing(text);
+        }
+        match saved {
             Err(Error::Library(Library::Rejected { .. })) if inherited => Ok(()),
             saved => saved,
         }
@@ -340,7 +351,8 @@ impl Vfs {
         };
         if let Err(error) = saved {
             let path = self.path_of(node);
-            warn!("{path}: closed with unsaved bytes: {error}");
+            let file = self.saver.path.display();
+            warn!("{file}: {path}: closed with unsaved bytes: {error}");
         }
     }
 

@@ -1,7 +1,6 @@
 //! Extended attributes `user.asdf.*`: what is known of a file of the mount beside its bytes.
 
 use std::ffi::OsStr;
-use std::fmt::Write;
 
 use rustix::fs::XattrFlags;
 
@@ -27,6 +26,9 @@ impl Vfs {
             .to_str()
             .and_then(|name| name.strip_prefix(PREFIX))
             .ok_or(Error::NoAttribute)?;
+        if wanted == "unkept" || wanted == "unsaved" {
+            self.wait_for_closing();
+        }
         if wanted == "unkept" {
             // a process that is about to unmount asks, and then there may be room for it; if not, that is the answer
             let _ = self.rescue();
@@ -171,7 +173,7 @@ fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String
             "compression",
             Choice::of(header.compression, snapshot.framing(n)).to_string(),
         ),
-        ("checksum", hex(&header.checksum)),
+        ("checksum", header.checksum_text()),
         ("checksum_state", snapshot.checksum_state(n).to_string()),
         ("allocated_size", header.allocated.to_string()),
         ("used_size", header.used.to_string()),
@@ -180,7 +182,7 @@ fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String
         ("flags", header.flags.to_string()),
     ];
     if let Some(error) = snapshot.block_error(n) {
-        out.push(("error", error.to_string()));
+        out.push(("problem", error.to_string()));
     }
     Ok(out)
 }
@@ -193,6 +195,7 @@ fn array_attributes(state: &State, number: u32) -> Result<Vec<(&'static str, Str
         ("byteorder", array.byteorder_text()),
         ("strides", array.strides_text()),
         ("unit", array.unit().map(str::to_owned)),
+        ("problem", array.remark()),
     ];
     let mut out: Vec<_> = optional
         .into_iter()
@@ -204,22 +207,9 @@ fn array_attributes(state: &State, number: u32) -> Result<Vec<(&'static str, Str
     Ok(out)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut out, byte| {
-        // writing to a string can't fail
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_written_in_hex() {
-        assert_eq!(hex(&[0, 255, 16]), "00ff10");
-    }
 
     #[test]
     fn compressions_are_named_by_their_code_and_dialect() {

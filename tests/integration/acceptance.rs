@@ -6,7 +6,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use crate::common::{can_mount, run};
+use crate::common::{can_mount, mount_table, run};
 use crate::cookbook::{clean, galaxy, has, shell};
 use crate::sample::{Block, Sample, noise};
 
@@ -183,7 +183,7 @@ fn accept(typed: &[Typed]) {
             write("big.asdf", &long);
         }
         let said = run(shell(script).current_dir(&folder));
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let mounts = mount_table("mounts");
         let left = mounts.contains(folder.to_str().unwrap());
         if said.code != 0 || left {
             wrong.push(format!("{about}: mounts left: {left}, {said:?}"));

@@ -273,6 +273,13 @@ fn owner_mode_and_times_are_those_that_the_file_has_now() {
     // nobody has changed a byte
     open.write_all_at(&[3], 0).unwrap();
     drop(open);
+    let mut set = File::open(mount.path("tree.yaml")).unwrap();
+    let before = facts(&mount.path("tree.yaml")).1;
+    set.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    set = writable(&mount.path("tree.yaml"));
+    set.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    drop(set);
+    assert_eq!(facts(&mount.path("tree.yaml")).1, before);
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     File::options()
         .write(true)
@@ -391,4 +398,20 @@ fn a_file_in_the_lower_layer_of_an_overlay_is_shown_as_it_is_saved() {
     for name in ["blocks/0.bin", "arrays/a.bin"] {
         assert!(mount.read(name).unwrap() == vec![9; LEN], "{name}");
     }
+}
+
+#[test]
+fn a_link_to_the_tree_of_before_counts_its_own_name_alone() {
+    let Some((_dir, file, mount)) = mounted("a") else {
+        return;
+    };
+    let [tree, link] = ["tree.yaml", "link"].map(|name| mount.path(name));
+    let _held = File::open(&tree).unwrap();
+    fs::hard_link(&tree, &link).unwrap();
+    assert_eq!(fs::metadata(&link).unwrap().nlink(), 2);
+    overwrite(&file, &arrays("a", 2));
+    shown(&mount, "n: 2");
+    assert_eq!(fs::metadata(&link).unwrap().nlink(), 1);
+    assert_eq!(fs::metadata(&tree).unwrap().nlink(), 1);
+    assert!(fs::read_to_string(&link).unwrap().contains("n: 1"));
 }

@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -205,6 +206,8 @@ fn without_access_to_the_fuse_device_it_exits_with_30_and_says_how_to_get_it() {
         return;
     }
     let (place, program) = place_of_nobody();
+    // and it is not said to be mounted read-only, when it is not mounted
+    fs::set_permissions(&place.file, fs::Permissions::from_mode(0o444)).unwrap();
     let script =
         "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 600 /dev/fuse c 10 229
         exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
@@ -351,6 +354,58 @@ fn a_daemon_that_is_killed_while_it_is_asked_is_gone_too() {
     assert!(mounted_at(&place.mnt).is_none());
 }
 
+/// The daemon left the terminal's session when the command had returned, and a terminal that was closed at once ended the mount.
+#[test]
+fn the_daemon_has_a_session_of_its_own_before_the_mount_is_said_to_be_there() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    // the daemon waits until it can say so
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    while writer.write(&[0; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, flags).unwrap();
+    let mut daemon = Command::new(PROGRAM)
+        .args([&place.file, &place.mnt])
+        .env("ASDF_MOUNT_DAEMON", "1")
+        .stdin(Stdio::null())
+        .stdout(writer)
+        .spawn()
+        .unwrap();
+    let pid = daemon.id().to_string();
+    // read from /proc: in a PID namespace, getsid(2) gives 0 for a session that began outside it, which rustix takes for impossible
+    let leads = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let (_, behind_name) = stat.rsplit_once(") ").unwrap();
+        behind_name.split(' ').nth(3) == Some(&pid)
+    };
+    eventually("the daemon leads a session", leads);
+    let mut said = Vec::new();
+    // it lets go of the pipe when it has said it
+    reader.read_to_end(&mut said).unwrap();
+    assert!(said.ends_with(b"\0ready\n"));
+    place.unmount();
+    assert!(daemon.wait().unwrap().success());
+}
+
+/// `-u FILE` found no mount, since its name stood in the table as text.
+#[test]
+fn a_file_whose_name_is_no_text_names_its_mount() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let mut place = Place::new();
+    let name = place.dir.path().join(OsStr::from_bytes(b"\xe9.asdf"));
+    fs::rename(&place.file, &name).unwrap();
+    place.file = name;
+    // the tests beside this one read the table of mounts as text
+    let script = "\"$1\" \"$2\" \"$3\"; \"$1\" -u \"$2\"";
+    let said = in_private_mounts(script, [Path::new(PROGRAM), &place.file, &place.mnt]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+}
+
 #[test]
 fn several_mountpoints_are_unmounted_at_once() {
     if !can_mount() {
@@ -405,6 +460,44 @@ fn in_the_foreground_it_stays_until_the_unmount_and_exits_with_0() {
             let found = found.next().is_some_and(|logged| logged.ends_with(" µs"));
             assert_eq!(found, flag == "-d", "{line}: {log}");
         }
+    }
+}
+
+/// Without a time nothing told how long ago it was, and all questions for attributes looked alike.
+#[test]
+fn a_request_is_logged_on_a_terminal_with_its_time_and_the_attribute_that_it_asks_for() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let log = place.mnt.with_file_name("log");
+    let mut child = Command::new(PROGRAM)
+        .arg("-d")
+        .args([&place.file, &place.mnt])
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    eventually("mounted", || mounted_at(&place.mnt).is_some());
+    let block = place.mnt.join("blocks/0.bin");
+    let [mut value, mut names] = [[0; 100], [0; 100]];
+    rustix::fs::getxattr(&block, "user.asdf.offset", &mut value).unwrap();
+    rustix::fs::listxattr(&block, &mut names[..0]).unwrap();
+    rustix::fs::removexattr(&block, "user.x").unwrap_err();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&block, "user.y", b"1", flags).unwrap_err();
+    place.unmount();
+    child.wait().unwrap();
+    let log = fs::read_to_string(&log).unwrap();
+    for told in [
+        "Getxattr blocks/0.bin user.asdf.offset: done, ",
+        "Listxattr blocks/0.bin: done, ",
+        "Removexattr blocks/0.bin user.x: no such attribute, ",
+        "Setxattr blocks/0.bin user.y: not supported: ",
+    ] {
+        let told = format!("Z asdf-mount: {told}");
+        let mut lines = log.lines().filter(|line| line.contains(&told));
+        let line = lines.next().unwrap_or_else(|| panic!("{told}: {log}"));
+        assert!(line.starts_with("20") && line.ends_with(" µs"), "{line}");
     }
 }
 
@@ -596,6 +689,55 @@ fn a_user_without_privileges_mounts_through_fusermount() {
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     assert!(said.stdout.starts_with("#ASDF 1.0.0\n"), "{}", said.stdout);
     assert!(said.stdout.contains("user_id=65534"), "{}", said.stdout);
+}
+
+/// The kernel does not let root ask the daemon, and root was told that the mount is none.
+#[test]
+fn root_unmounts_what_a_user_has_mounted() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (place, program) = place_of_nobody();
+    let script =
+        "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/fuse c 10 229
+        as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
+        for name in \"$3\" \"$2\" \"$3/arrays\"; do
+            as_nobody \"$1\" \"$2\" \"$3\"
+            \"$1\" -u \"$name\"
+            ! grep -F \" $3 \" /proc/self/mounts
+        done
+        as_nobody \"$1\" \"$2\" \"$3\"
+        echo 1 | as_nobody tee \"$3/arrays/flux.bin\" || true
+        \"$1\" -u \"$3\" || echo $?";
+    let said = in_private_mounts(script, [&program, &place.file, &place.mnt]);
+    let daemons = daemons_of(&place.mnt);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.stdout, "1\n40\n", "{said:?}");
+    assert!(
+        said.stderr
+            .contains("unmounted, but an edit is not saved: arrays/flux.bin"),
+        "{said:?}"
+    );
+    assert!(daemons.is_empty(), "-u did not wait for {daemons:?}");
+}
+
+/// What is in the mount of another user can't be looked at, and the error number of that was all that was said.
+#[test]
+fn a_user_is_told_that_a_path_is_in_the_mount_of_root() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (place, program) = place_of_nobody();
+    assert_eq!(place.mount(&[]).code, 0);
+    let mut command = Command::new(&program);
+    let said = run(command
+        .arg("-u")
+        .arg(place.mnt.join("arrays"))
+        .uid(NOBODY)
+        .gid(NOBODY));
+    place.unmount();
+    let words = "mnt/arrays: mounted by root; only root can unmount it";
+    assert_refused(&said, 10, words);
 }
 
 #[test]

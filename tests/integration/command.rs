@@ -74,6 +74,14 @@ fn an_option_that_would_have_no_effect_is_refused() {
         (&["-u", "-v"], "--verbose"),
         (&["-u", "-o", "force"], "-o force"),
         (&["--completions", "bash", "-r"], "--read-only"),
+        (&["--check", "--stats"], "--stats"),
+        (&["--list", "--repair"], "--repair"),
+        (&["--tree", "--size", "200"], "--size"),
+        (&["--list", "--timeout", "4"], "--timeout"),
+        (&["--revert", "--timeout", "4"], "--timeout"),
+        (&["--list", "-0"], "-0"),
+        (&["--list", "-o", "timeout=4s"], "-o timeout"),
+        (&["--list", "-o", "match=*"], "-o match"),
     ] {
         let said = run(Command::new(PROGRAM).args(options).arg(&place.file));
         let advice = format!("asdf-mount: {told}: has no effect with ");
@@ -129,6 +137,84 @@ fn the_list_shows_what_a_mount_would_show() {
             "{word} is not in {}",
             said.stdout
         );
+    }
+}
+
+/// Where an array lies in its block could be read only in a mount.
+#[test]
+fn the_list_for_programs_says_where_arrays_lie() {
+    let fields = "source: 0, datatype: int16, byteorder: big, shape: [3], strides: [4], offset: 2";
+    let tree = format!(
+        "asdf_library: {{name: mine, version: 1.2}}\n{}{}",
+        array_with("a", fields),
+        array_with("b", "data: [.inf, -.inf, .nan], datatype: float64"),
+    );
+    let place = Place::of(&Sample::new(&tree).block(Block::raw(&noise(12))));
+    let said = run(Command::new(PROGRAM)
+        .args(["--list", "--json", "--stats"])
+        .arg(&place.file));
+    let list: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(list["asdf_library"], "mine 1.2");
+    let (block, a, b) = (&list["blocks"][0], &list["arrays"][0], &list["arrays"][1]);
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    for (object, key, want) in [
+        (block, "header_size", "48"),
+        (block, "flags", "0"),
+        (block, "framing", "null"),
+        (block, "checksum_state", "\"unverified\""),
+        (block, "problem", "null"),
+        (a, "source", "0"),
+        (a, "strides", "[4]"),
+        (a, "offset", "2"),
+        (b, "source", "\"inline\""),
+        (b, "strides", "null"),
+    ] {
+        assert_eq!(object[key], json(want), "{key}");
+    }
+    assert_eq!(block["checksum"].as_str().map(str::len), Some(32));
+    let want = r#"{"min": "-.inf", "max": ".inf", "mean": ".nan", "nan": 1, "problem": null}"#;
+    assert_eq!(b["stats"], json(want));
+}
+
+/// The list said nothing of damage, and with `-q` more than without.
+#[test]
+fn the_list_tells_of_damage() {
+    let place = Place::new();
+    let whole = fs::read(&place.file).unwrap();
+    let start = whole.windows(4).position(|at| at == b"\xd3BLK").unwrap();
+    fs::write(&place.file, &whole[..start + 60]).unwrap();
+    let list = |flags: &[&str]| {
+        let said = run(Command::new(PROGRAM)
+            .arg("--list")
+            .args(flags)
+            .arg(&place.file));
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+        said.stdout
+    };
+    let problem = format!("{}: block 0: ", place.file.display());
+    for flags in [&[][..], &["-q"]] {
+        let said = list(flags);
+        let told = said.lines().filter(|line| line.starts_with(&problem));
+        assert_eq!(told.count(), 1, "{said}");
+    }
+    assert!(list(&[]).contains("arrays/flux.npy"));
+    let json = list(&["--json", "--stats", "-q"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let stats = &json["arrays"][0]["stats"];
+    assert!(stats["min"].is_null());
+    let why = stats["problem"].as_str().unwrap();
+    assert!(why.starts_with("block 0: "), "{why}");
+}
+
+/// It was as if all had been looked at and was in order.
+#[test]
+fn a_directory_without_asdf_files_is_not_in_order() {
+    let place = Place::new();
+    fs::rename(&place.file, place.file.with_extension("fits")).unwrap();
+    for action in ["--check", "--list"] {
+        let said = run(Command::new(PROGRAM).arg(action).arg(place.dir.path()));
+        let words = "no file below it is named *.asdf; -o match=GLOB finds others";
+        assert_refused(&said, 11, words);
     }
 }
 

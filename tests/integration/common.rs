@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -19,6 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_asdf-mount");
+
+/// Held by tests that tell what the kernel keeps of files, and alone by one that has it drop all of that.
+pub(crate) static KERNEL_CACHES: RwLock<()> = RwLock::new(());
+
+/// So that the kernel is not made to drop what it keeps.
+pub(crate) fn kernel_keeps() -> RwLockReadGuard<'static, ()> {
+    let kept = KERNEL_CACHES.read();
+    kept.unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What a command said and how it ended.
 #[derive(Debug)]
@@ -123,11 +132,16 @@ pub(crate) fn asdf_mount<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> 
     run(Command::new(PROGRAM).args(args))
 }
 
+/// A table of what is mounted, in which names need not be text.
+pub(crate) fn mount_table(name: &str) -> String {
+    let table = fs::read(format!("/proc/self/{name}")).unwrap();
+    String::from_utf8_lossy(&table).into_owned()
+}
+
 /// The `major:minor` of what is mounted at exactly this path.
 pub(crate) fn mounted_at(path: &Path) -> Option<String> {
     let wanted = path.to_str().unwrap().replace(' ', "\\040");
-    fs::read_to_string("/proc/self/mountinfo")
-        .unwrap()
+    mount_table("mountinfo")
         .lines()
         .map(|line| line.split(' ').collect::<Vec<_>>())
         .filter(|fields| fields[4] == wanted)
@@ -138,8 +152,7 @@ pub(crate) fn mounted_at(path: &Path) -> Option<String> {
 /// The options of what is mounted at exactly this path: those of the mount and those of the filesystem.
 pub(crate) fn mount_options(path: &Path) -> String {
     let wanted = path.to_str().unwrap();
-    fs::read_to_string("/proc/self/mounts")
-        .unwrap()
+    mount_table("mounts")
         .lines()
         .rev()
         .find(|line| line.split(' ').nth(1) == Some(wanted))

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{PROGRAM, can_mount, run};
+use crate::common::{PROGRAM, can_mount, mount_table, run};
 use crate::corpus::python;
 use crate::sample::{Block, Sample, array};
 
@@ -128,7 +128,7 @@ pub(crate) fn has<'a>(title: &str, mut needs: impl Iterator<Item = &'a str>) -> 
 
 /// Takes away what a script that failed has left mounted.
 pub(crate) fn clean(place: &Path) {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mounts = mount_table("mounts");
     for mount in mounts.lines().filter_map(|line| line.split(' ').nth(1)) {
         if Path::new(mount).starts_with(place) {
             run(Command::new("umount").arg("-l").arg(mount));
@@ -151,7 +151,7 @@ fn every_recipe_of_the_cookbook_does_what_it_says() {
         let place = files();
         let folder = fs::canonicalize(place.path()).unwrap();
         let said = run(shell(&recipe.script).current_dir(&folder));
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let mounts = mount_table("mounts");
         let left = mounts.contains(folder.to_str().unwrap());
         if (said.code, &said.stdout, left) != (0, &recipe.prints, false) {
             wrong.push(format!("{}: mounts left: {left}, {said:?}", recipe.title));

@@ -7,10 +7,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::common::{
-    Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, is_running, mounted_at, run,
+    Mount, PROGRAM, asdf_mount, assert_refused, can_mount, daemons_of, eventually, is_running,
+    mount_table, mounted_at, run,
 };
 use crate::far_server::Server;
 use crate::sample::{Block, Sample, array, noise};
@@ -282,6 +284,38 @@ fn a_mount_with_readers_of_a_server_that_hangs_can_be_taken_away() {
     server.hang(None);
 }
 
+/// A URL was looked for among the files of this machine, and was said to stay locked.
+#[test]
+fn a_mount_is_unmounted_by_its_url_and_a_server_that_hangs_is_named() {
+    if !can_mount() {
+        return;
+    }
+    let (server, _dir, _) = served();
+    let url = server.url("/d/a.asdf");
+    let unmount = |name: &Path| asdf_mount([Path::new("-u"), Path::new("--timeout=0"), name]);
+    let refused = unmount(&url);
+    assert_refused(&refused, 10, "a.asdf: not a mounted ASDF file");
+    let mount = Mount::new(&url, &["-o", "timeout=60"]);
+    let daemon = Pid::from_raw(daemons_of(&mount.dir)[0]).unwrap();
+    kill_process(daemon, Signal::STOP).unwrap();
+    let said = unmount(&url);
+    kill_process(daemon, Signal::CONT).unwrap();
+    assert_refused(&said, 42, "still mounted: ");
+    // a kernel that does not tell which process serves a connection leaves only the URL to be named
+    let named = [
+        format!("daemon {} is stopped", daemon.as_raw_nonzero()),
+        format!("may wait for the server of {}; umount -l", url.display()),
+    ];
+    assert!(
+        named.iter().any(|it| said.stderr.contains(it)),
+        "{}",
+        said.stderr
+    );
+    let said = asdf_mount([Path::new("-u"), &url]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert!(mounted_at(&mount.dir).is_none());
+}
+
 /// Signals were kept for the mount, which did not come about before the server answered.
 #[test]
 fn a_signal_ends_the_opening_of_a_file_whose_server_hangs() {
@@ -301,8 +335,8 @@ fn a_signal_ends_the_opening_of_a_file_whose_server_hangs() {
         !server.state().requests.is_empty()
     });
     let begun = Instant::now();
-    let id = rustix::process::Pid::from_child(&daemon);
-    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let id = Pid::from_child(&daemon);
+    kill_process(id, Signal::TERM).unwrap();
     let ended = daemon.wait().unwrap();
     assert_eq!(ended.code(), Some(1));
     assert!(
@@ -393,7 +427,7 @@ fn nothing_secret_is_shown() {
         "{request}"
     );
     for (what, text) in [
-        ("mounts", fs::read_to_string("/proc/self/mounts").unwrap()),
+        ("mounts", mount_table("mounts")),
         ("status", mount.text("info/status")),
         ("file", mount.attribute("", "user.asdf.file").unwrap()),
         ("log", fs::read_to_string(&log).unwrap()),

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{
     Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
-    is_root, is_running, mounted_at, run,
+    is_root, is_running, mount_table, mounted_at, run,
 };
 use crate::corpus::python;
 use crate::sample::Sample;
@@ -103,7 +103,7 @@ fn a_mount_has_a_type_of_its_own_for_root_too() {
     }
     let place = Place::new();
     assert_eq!(place.mount(&[]).code, 0);
-    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let table = mount_table("mounts");
     let mnt = place.mnt.to_str().unwrap();
     let line = table.lines().find(|line| line.contains(mnt)).unwrap();
     assert_eq!(line.split(' ').nth(2), Some("fuse.asdf-mount"), "{line}");
@@ -222,6 +222,10 @@ fn mount_options_are_found_without_the_manual() {
     let help = run(narrow.arg("--help").env("COLUMNS", "80")).stdout;
     let long = help.lines().find(|line| line.len() > 80);
     assert_eq!(long, None);
+    let mut narrow = Command::new(PROGRAM);
+    let help = run(narrow.arg("-h").env("COLUMNS", "60")).stdout;
+    let mut usage = help.lines().take_while(|line| *line != "Arguments:");
+    assert_eq!(usage.find(|line| line.len() > 60), None);
 }
 
 #[test]
@@ -231,7 +235,18 @@ fn lists_and_checks_of_directories_are_for_programs_too() {
     let said = here(&place, &["--list", "--json", "."]);
     assert_eq!(said.code, 20);
     assert!(said.stderr.contains("bad.asdf: not an ASDF file but text"));
-    let listed: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    let listed: Vec<serde_json::Value> = said
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [unread, listed] = &listed[..] else {
+        panic!("{listed:?}");
+    };
+    assert_eq!(unread["file"], "./bad.asdf");
+    assert!(unread["blocks"].is_null(), "{unread}");
+    let why = unread["problems"][0].as_str().unwrap();
+    assert!(why.starts_with("not an ASDF file but text"), "{why}");
     assert_eq!(listed["file"], "./sample.asdf");
     assert_eq!(listed["arrays"][0]["path"], "flux");
     assert_eq!(listed["arrays"][0]["shape"], serde_json::json!([5]));
@@ -248,7 +263,7 @@ fn lists_and_checks_of_directories_are_for_programs_too() {
     assert_eq!(said.code, 20);
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert!(
-        matches!(lines[..], ["./odd.asdf:", line] if line.starts_with("arrays/a: ")),
+        matches!(lines[..], [line] if line.starts_with("./odd.asdf: arrays/a: ")),
         "{lines:?}"
     );
     fs::remove_file(place.dir.path().join("odd.asdf")).unwrap();
@@ -264,8 +279,15 @@ fn lists_and_checks_of_directories_are_for_programs_too() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
+    let why = verdicts[0]["findings"][0]["text"].as_str().unwrap();
+    assert!(why.starts_with("not an ASDF file but text"), "{why}");
     let verdicts: Vec<_> = verdicts.iter().map(|object| &object["verdict"]).collect();
     assert_eq!(verdicts, ["not checked", "ok"]);
+    // what is in order is left out for programs too
+    let said = here(&place, &["--check", "-q", "--json", "sample.asdf"]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, ""));
+    let said = here(&place, &["--list", "-q", "--json", "sample.asdf"]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, ""));
 }
 
 #[test]
@@ -282,6 +304,7 @@ fn a_tree_is_printed_as_it_stands_and_as_json() {
     let tree: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
     assert_eq!(tree["!tag"], "tag:stsci.edu:asdf/core/asdf-1.1.0");
     assert_eq!(tree["flux"]["shape"], serde_json::json!([5]));
+    assert_eq!(tree["flux"]["!file"], "arrays/flux.npy");
     if !can_mount() {
         return;
     }
@@ -366,19 +389,84 @@ fn bash_completes_files_options_and_mounts() {
         complete_line "asdf-mount sa"
         complete_line "asdf-mount -o ro,gr"
         complete_line "asdf-mount --che"
+        complete_line "asdf-mount -o fits,pre"
+        complete_line "asdf-mount -o show="
+        complete_line "asdf-mount sp\\ ace/m"
+        complete_line "asdf-mount 'sp ace/m"
+        complete_line "asdf-mount --preview sa"
     "#;
+    let folder = place.dir.path().join("sp ace");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("more.asdf"), "").unwrap();
     let said = run(Command::new("bash")
         .args(["-c", script, PROGRAM])
         .current_dir(place.dir.path()));
-    let want = ["sample.asdf", "ro,grow=auto ro,grow=never", "--check"];
+    let want = [
+        "sample.asdf",
+        "ro,grow=auto ro,grow=never",
+        "--check",
+        "fits,previews fits,previews=",
+        "tree arrays blocks info",
+        "sp ace/more.asdf",
+        "sp ace/more.asdf",
+        "sample.asdf",
+    ];
     assert_eq!(said.stdout.lines().collect::<Vec<_>>(), want);
     for shell in ["zsh", "fish"] {
         let said = asdf_mount(["--completions", shell]);
-        assert!(
-            said.code == 0 && !said.stdout.contains("@FLAGS@"),
-            "{}",
-            said.stdout
-        );
+        let script = said.stdout;
+        let open = ["@FLAGS@", "@MOUNT_OPTIONS@", "@MOUNT_POINTS@"];
+        let open = open.iter().any(|part| script.contains(part));
+        assert!(said.code == 0 && !open, "{script}");
+        assert!(!script.contains("FILEs"), "{script}");
+        // its colons would end the specification
+        assert!(!script.contains(":_values"), "{script}");
+        if run(Command::new("sh").args(["-c", &format!("command -v {shell}")])).code == 0 {
+            let read = run(Command::new(shell).args(["-n", "-c", &script]));
+            assert_eq!((read.code, read.stderr.as_str()), (0, ""), "{shell}");
+        }
+    }
+}
+
+/// A blank in the name of a mountpoint was completed to the escape that the table of mounts has for it.
+#[test]
+fn mountpoints_are_completed_as_they_are_called() {
+    if !can_mount() {
+        return;
+    }
+    let mut place = Place::new();
+    place.mnt = place.mnt.with_file_name("m n");
+    assert_eq!(place.mount(&[]).code, 0);
+    let script = r#"
+        eval "$("$0" --completions bash)"
+        for line in "-u m" "--revert $PWD/m"; do
+            COMP_LINE="asdf-mount $line" COMPREPLY=()
+            COMP_POINT=${#COMP_LINE}
+            _asdf_mount 2>/dev/null
+            echo "${COMPREPLY[*]}"
+        done
+    "#;
+    let folder = fs::canonicalize(place.dir.path()).unwrap();
+    let said = run(Command::new("bash")
+        .args(["-c", script, PROGRAM])
+        .current_dir(&folder));
+    let fish =
+        "$argv[1] --completions fish | source; __asdf_mount_points; complete -C 'asdf-mount '";
+    let has_fish = run(Command::new("sh").args(["-c", "command -v fish"])).code == 0;
+    fs::write(folder.join("notes.txt"), "").unwrap();
+    let mut in_fish = Command::new("fish");
+    in_fish.args(["-c", fish, PROGRAM]).current_dir(&folder);
+    let of_fish = has_fish.then(|| run(&mut in_fish));
+    place.unmount();
+    let want = format!("m n\n{}/m n\n", folder.display());
+    assert_eq!(said.stdout, want);
+    if let Some(said) = of_fish {
+        let mountpoint = format!("{}/m n", folder.display());
+        let names = said.stdout.lines();
+        let names = names.map(|line| line.split('\t').next().unwrap_or(line));
+        let (points, names): (Vec<&str>, Vec<&str>) = names.partition(|name| name.starts_with('/'));
+        assert!(points.contains(&mountpoint.as_str()), "{said:?}");
+        assert_eq!(names, ["m n/", "mnt/", "sample.asdf"]);
     }
 }
 

@@ -1,14 +1,15 @@
 //! The limits that the system sets to the process.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
-use std::process::Command;
+use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
-use crate::common::{Mount, PROGRAM, Place, can_mount, daemons_of, run};
-use crate::sample::{Block, Sample, array};
+use crate::common::{Mount, PROGRAM, Place, can_mount, daemons_of, is_root, run};
+use crate::sample::{Block, Sample, array, noise};
 
 /// The soft and the hard limit of descriptors of a process.
 fn descriptors_allowed(pid: i32) -> (String, String) {
@@ -111,4 +112,90 @@ fn a_save_that_the_limit_of_file_sizes_stops_is_refused_and_kept() {
     save(&text).unwrap();
     assert!(fs::read(&file).unwrap().starts_with(text.as_bytes()));
     assert!(!rejected.exists());
+}
+
+/// What is written behind the limit was missed only when the record of the save counted already: it was "saved, but", and the mount
+/// read-only.
+#[test]
+fn a_save_that_would_stop_at_the_limit_of_file_sizes_is_not_begun() {
+    const EFBIG: Option<i32> = Some(27);
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let sizes = [100, 40_000, 5000];
+    let sample = sizes
+        .into_iter()
+        .fold(Sample::new("a: 1\n"), |sample, size| {
+            sample.block(Block::raw(&vec![7; size]))
+        });
+    let file = sample.write(dir.path());
+    let old = fs::read(&file).unwrap();
+    let mount = Mount::new(&file, &[]);
+    let daemon = Pid::from_raw(daemons_of(&mount.dir)[0]);
+    let limit = |current| {
+        let maximum = None;
+        prlimit(daemon, Resource::Fsize, Rlimit { current, maximum }).unwrap();
+    };
+    let remove = || fs::remove_file(mount.path("blocks/2.bin"));
+    limit(Some(20_000));
+    assert_eq!(remove().unwrap_err().raw_os_error(), EFBIG);
+    assert_eq!(fs::read(&file).unwrap(), old);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    limit(None);
+    remove().unwrap();
+    assert!(!mount.path("blocks/2.bin").exists());
+}
+
+/// Threads that could not be started were a panic: of `--check`, and of a thread that serves a mount.
+#[test]
+fn a_file_is_checked_and_decoded_where_no_thread_can_be_started() {
+    if !is_root() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let sample = Sample::new("a: 1\n").block(Block::bzp2(&noise(3_000_000)));
+    let file = sample.write(dir.path());
+    // a user without other processes
+    let alone = ["--reuid=64321", "--regid=64321", "--clear-groups"];
+    let mut command = Command::new("setpriv");
+    command
+        .args(alone)
+        .args(["prlimit", "--nproc=1", PROGRAM, "--check"]);
+    let said = run(command.arg(&file));
+    assert_eq!(
+        (said.code, said.stderr.as_str()),
+        (0, ""),
+        "{}",
+        said.stdout
+    );
+}
+
+/// File servers take leases (Samba's oplocks, delegations of NFS): the mount was read-only, without a word, and saves were `EAGAIN`.
+#[test]
+fn a_file_that_another_process_has_a_lease_of_is_waited_for() {
+    const HOLDER: &str = "
+import fcntl, os, signal, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+print('has it', flush=True)
+signal.sigwait([signal.SIGIO])
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+";
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mut python = Command::new("python3");
+    let python = python.args(["-c", HOLDER]).arg(&place.file);
+    let mut holder = python.stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = holder.stdout.take().unwrap();
+    said.read_exact(&mut [0; 7]).unwrap();
+    let mount = Mount::new(&place.file, &[]);
+    assert!(holder.wait().unwrap().success());
+    let text = mount.text("tree.yaml").replace("flux", "flow");
+    fs::write(mount.path("tree.yaml"), &text).unwrap();
+    assert!(fs::read(&place.file).unwrap().starts_with(text.as_bytes()));
 }

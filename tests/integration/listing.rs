@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::Dir;
 use tempfile::TempDir;
 
 use crate::common::{Mount, can_mount, eventually, run};
@@ -62,6 +63,40 @@ fn create(path: &Path) -> File {
         .truncate(true)
         .open(path)
         .unwrap()
+}
+
+/// `rewinddir` showed the names of the moment of `opendir` for as long as the directory was open.
+#[test]
+fn a_directory_that_is_rewound_has_the_names_of_now() {
+    let Some((_dir, _file, mount)) = mounted("ab") else {
+        return;
+    };
+    let names = |directory: &mut Dir| {
+        let names = directory.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned());
+        let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+        names.sort();
+        names
+    };
+    let open = |name| Dir::new(File::open(mount.path(name)).unwrap()).unwrap();
+    let [mut root, mut blocks, mut of_arrays] = ["", "blocks", "arrays"].map(open);
+    assert_eq!(names(&mut blocks), ["0.bin", "1.bin"]);
+    assert_eq!(names(&mut of_arrays).len(), 4);
+    let before = names(&mut root);
+    fs::write(mount.path("blocks/2.bin"), b"new").unwrap();
+    fs::write(mount.path("note.txt"), b"new").unwrap();
+    let tree = mount.text("tree.yaml");
+    let another = tree.replace("\n...", &format!("\n{}...", array("c", 2, "uint8", "[3]")));
+    fs::write(mount.path("tree.yaml"), another).unwrap();
+    for directory in [&mut root, &mut blocks, &mut of_arrays] {
+        directory.rewind();
+    }
+    assert_eq!(names(&mut blocks), ["0.bin", "1.bin", "2.bin"]);
+    assert_eq!(names(&mut of_arrays).len(), 6);
+    let now = names(&mut root);
+    assert!(
+        now.len() == before.len() + 1 && now.contains(&"note.txt".to_owned()),
+        "{now:?}"
+    );
 }
 
 #[test]

@@ -1,18 +1,20 @@
-//! Closed members of a mount of many: their roots and `tree.yaml` are shown without opening them, and never as they were before.
+//! Closed members of a mount of many: their directories and `tree.yaml` are shown without opening them, and never as they were before.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::RwLockReadGuard;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, daemons_of, eventually, run};
+use crate::common::{Mount, can_mount, daemons_of, eventually, kernel_keeps, run};
 use crate::many::{data, files};
 use crate::sample::{Block, Sample, array};
 
@@ -32,7 +34,8 @@ fn set_time(path: &Path, time: SystemTime) {
 }
 
 /// A mount of `a.asdf` and others, of which one is open at a time, with `a.asdf` closed: its root is known.
-fn closed() -> (TempDir, Mount) {
+fn closed() -> (TempDir, Mount, RwLockReadGuard<'static, ()>) {
+    let kept = kernel_keeps();
     let dir = files(&["b.asdf"]);
     let path = dir.path().join("a.asdf");
     fs::write(&path, file(1)).unwrap();
@@ -40,7 +43,7 @@ fn closed() -> (TempDir, Mount) {
     let mount = Mount::new(dir.path(), &["-o", "open=1"]);
     settle(&mount, dir.path());
     assert_eq!(words(&mount), "000001");
-    (dir, mount)
+    (dir, mount, kept)
 }
 
 /// Has `a.asdf` opened once more, when the time of its last change, which can't be set, tells it from what it may become, and closed.
@@ -104,7 +107,7 @@ fn what_the_kernel_knows_of_a_tree_is_read_and_listed_without_opening_the_member
     if !can_mount() {
         return;
     }
-    let (dir, mount) = closed();
+    let (dir, mount, _kept) = closed();
     for _ in 0..3 {
         let names = fs::read_dir(mount.path("a.asdf")).unwrap();
         let mut names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
@@ -119,11 +122,139 @@ fn what_the_kernel_knows_of_a_tree_is_read_and_listed_without_opening_the_member
         assert_eq!(none.unwrap_err().kind(), io::ErrorKind::NotFound);
         assert!(is_closed(&mount, dir.path()));
     }
-    // of what the kernel does not know, the member is asked
+    // what the kernel has dropped is read from FILE
     let file = open(&mount, dir.path());
     drop_pages(&file);
     assert_eq!(word_of(&read(&file).unwrap()), "000001");
-    assert!(!is_closed(&mount, dir.path()));
+    assert!(is_closed(&mount, dir.path()));
+}
+
+/// What is below a directory, with what `stat` says of it; of texts about the file, the names alone: how long they are is not known
+/// before they are made.
+fn below(directory: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if directory.ends_with("info") {
+            found.insert(path, String::new());
+            continue;
+        }
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let ids = (meta.ino(), meta.mode(), meta.uid(), meta.gid());
+        let times = (
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ctime(),
+            meta.ctime_nsec(),
+        );
+        let said = format!("{ids:?} {times:?} {}", meta.len());
+        if meta.is_dir() {
+            found.extend(below(&path));
+        }
+        found.insert(path, said);
+    }
+    found
+}
+
+#[test]
+fn all_directories_of_a_closed_member_are_listed_without_opening_it() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount, _kept) = closed();
+    let root = mount.path("a.asdf");
+    let open = below(&root);
+    let names: Vec<_> = open
+        .keys()
+        .map(|path| path.strip_prefix(&root).unwrap())
+        .collect();
+    let shown = [
+        "arrays/flux.npy",
+        "blocks/0.bin",
+        "info/status",
+        "tree.yaml",
+    ];
+    assert!(
+        shown.iter().all(|name| names.contains(&Path::new(name))),
+        "{names:?}"
+    );
+    close(&mount, dir.path());
+    for _ in 0..2 {
+        assert_eq!(below(&root), open);
+        let none = File::open(root.join("arrays/none.bin")).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::NotFound);
+        assert!(is_closed(&mount, dir.path()));
+    }
+    assert_eq!(mount.read("a.asdf/arrays/flux.bin").unwrap(), data(0));
+}
+
+#[test]
+fn directories_are_listed_anew_when_a_file_has_changed_whose_size_and_times_are_put_back() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount, _kept) = closed();
+    let path = dir.path().join("a.asdf");
+    let before = fs::metadata(&path).unwrap();
+    let renamed = |name: &str| {
+        let text = text(1).replace("flux", name);
+        Sample::new(&text).block(Block::raw(&data(0))).bytes()
+    };
+    let mut name = "flux";
+    for (next, in_place) in [("wind", true), ("rain", false), ("flux", true)] {
+        let listed = |name: &str| [format!("{name}.bin"), format!("{name}.npy")];
+        settle(&mount, dir.path());
+        for _ in 0..2 {
+            assert_eq!(mount.names("a.asdf/arrays"), listed(name));
+            close(&mount, dir.path());
+        }
+        assert_eq!(mount.names("a.asdf/arrays"), listed(name));
+        assert!(is_closed(&mount, dir.path()), "{name}");
+        if in_place {
+            let opened = File::options().write(true).open(&path).unwrap();
+            opened.write_all_at(&renamed(next), 0).unwrap();
+        } else {
+            fs::write(dir.path().join("new"), renamed(next)).unwrap();
+            fs::rename(dir.path().join("new"), &path).unwrap();
+        }
+        set_time(&path, before.modified().unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().len(), before.len());
+        assert_eq!(mount.names("a.asdf/arrays"), listed(next));
+        eventually("the name of before is gone", || {
+            !mount.path(&format!("a.asdf/arrays/{name}.bin")).exists()
+        });
+        let shown = mount.read(&format!("a.asdf/arrays/{next}.bin"));
+        assert_eq!(shown.unwrap(), data(0));
+        name = next;
+    }
+}
+
+#[test]
+fn what_a_save_makes_of_the_names_is_listed_when_its_member_was_closed() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount, _kept) = closed();
+    assert_eq!(mount.names("a.asdf/arrays"), ["flux.bin", "flux.npy"]);
+    settle(&mount, dir.path());
+    assert_eq!(mount.names("a.asdf/arrays"), ["flux.bin", "flux.npy"]);
+    let new = text(1).replace("flux", "wind");
+    fs::write(mount.path("a.asdf/tree.yaml"), Sample::new(&new).tree()).unwrap();
+    settle(&mount, dir.path());
+    for _ in 0..2 {
+        assert_eq!(mount.names("a.asdf/arrays"), ["wind.bin", "wind.npy"]);
+        assert_eq!(mount.read("a.asdf/arrays/wind.bin").unwrap(), data(0));
+        close(&mount, dir.path());
+    }
+    // a file that a tool makes beside those of blocks is in memory only
+    let beside = mount.path("a.asdf/blocks/.0.bin.x1y2z3");
+    fs::write(&beside, "x").unwrap();
+    close(&mount, dir.path());
+    assert_eq!(mount.names("a.asdf/blocks"), [".0.bin.x1y2z3", "0.bin"]);
+    assert_eq!(fs::read(&beside).unwrap(), b"x");
+    fs::remove_file(&beside).unwrap();
+    close(&mount, dir.path());
+    assert_eq!(mount.names("a.asdf/blocks"), ["0.bin"]);
 }
 
 #[test]
@@ -131,7 +262,7 @@ fn a_file_that_another_program_changes_while_its_member_is_closed_is_shown_as_it
     if !can_mount() {
         return;
     }
-    let (dir, mount) = closed();
+    let (dir, mount, _kept) = closed();
     let path = dir.path().join("a.asdf");
     let (before, new) = (fs::metadata(&path).unwrap(), dir.path().join("new"));
     for (n, in_place) in [(2, false), (3, true)] {
@@ -160,7 +291,7 @@ fn a_save_is_shown_after_its_member_was_closed() {
     if !can_mount() {
         return;
     }
-    let (dir, mount) = closed();
+    let (dir, mount, _kept) = closed();
     for n in 2..6 {
         let text = Sample::new(&text(n)).tree().to_vec();
         fs::write(mount.path("a.asdf/tree.yaml"), text).unwrap();
@@ -187,7 +318,7 @@ fn a_tree_that_is_changed_while_it_is_open_is_not_read_as_a_mixture() {
     if !can_mount() {
         return;
     }
-    let (dir, mount) = closed();
+    let (dir, mount, _kept) = closed();
     let path = dir.path().join("a.asdf");
     let opened = open(&mount, dir.path());
     let mut first = [0; 5000];
@@ -212,11 +343,33 @@ fn a_tree_that_is_changed_while_it_is_open_is_not_read_as_a_mixture() {
 }
 
 #[test]
+fn bytes_of_a_changed_file_are_not_read_for_a_tree_that_was_opened_before() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount, _kept) = closed();
+    let path = dir.path().join("a.asdf");
+    let before = fs::metadata(&path).unwrap().modified().unwrap();
+    let opened = open(&mount, dir.path());
+    drop_pages(&opened);
+    opened.read_exact_at(&mut [0; 5000], 0).unwrap();
+    assert!(is_closed(&mount, dir.path()), "read from the file");
+    let changed = File::options().write(true).open(&path).unwrap();
+    changed.write_all_at(&file(2), 0).unwrap();
+    set_time(&path, before);
+    drop_pages(&opened);
+    let error = read(&opened).unwrap_err();
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::STALE));
+    drop(opened);
+    assert_eq!(words(&mount), "000002");
+}
+
+#[test]
 fn a_file_with_two_names_is_shown_as_it_is_under_both() {
     if !can_mount() {
         return;
     }
-    let (dir, mount) = closed();
+    let (dir, mount, _kept) = closed();
     fs::hard_link(dir.path().join("a.asdf"), dir.path().join("c.asdf")).unwrap();
     for n in 2..5 {
         let text = Sample::new(&text(n)).tree().to_vec();

@@ -23,7 +23,7 @@ const FILES: &[Mistake] = &[
     ("HDF5", "printf '\\x89HDF\\r\\n\\x1a\\n' >x; asdf-mount x m", 20, "but HDF5: h5ls lists it"),
     ("a NumPy array", "printf '\\x93NUMPY' >x; asdf-mount x m", 20, "but a NumPy array: numpy.load reads it"),
     ("a zip archive", "printf 'PK\\3\\4' >x; asdf-mount x m", 20, "but a zip archive, as .npz files are: unzip"),
-    ("a compressed file", "printf '\\x1f\\x8b\\b' >x; asdf-mount x m", 20, "gzip-compressed one: gunzip -k /"),
+    ("a compressed file", "printf '\\x1f\\x8b\\b' >x; asdf-mount x m", 20, "gzip-compressed one: gunzip -k unpacks it"),
     ("a Git LFS pointer", "echo version https://git-lfs.x >x; asdf-mount x m", 20, "a Git LFS pointer: git lfs pull gets the data"),
     ("a failed download", "echo '<html>' >x; asdf-mount x m", 20, "an HTML page, as of a failed download: get it again"),
     ("an empty file", ": >x; asdf-mount x m", 20, "x: empty: 0 bytes"),
@@ -43,7 +43,7 @@ const FILES: &[Mistake] = &[
     ("no FILE", "asdf-mount", 2, "which FILE? Try asdf-mount --help"),
     ("a name that begins with a dash", "cp g.asdf ./-x.asdf; asdf-mount -x.asdf m", 2, "./-x.asdf names it"),
     ("odd bytes in a name", "cp g.asdf $'x \\n\\xfc\\xff.asdf'; asdf-mount x*.asdf m; head -n 1 m/tree.yaml", 0, "#ASDF 1.0.0"),
-    ("FILE mounted twice", "mkdir n; asdf-mount g.asdf m; asdf-mount g.asdf n", 13, "has it; -r mounts it read-only"),
+    ("FILE mounted twice", "mkdir n; asdf-mount g.asdf m; asdf-mount g.asdf n", 13, "has it locked; -r mounts it read-only"),
     ("FILE mounted twice: where", "mkdir n; asdf-mount g.asdf m; asdf-mount g.asdf n", 13, "/m (process "),
 ];
 
@@ -207,13 +207,13 @@ const OPTIONS: &[Mistake] = &[
         "a flag without effect",
         "asdf-mount -u -r m",
         2,
-        "--read-only: has no effect with --unmount; leave it out",
+        "--read-only: has no effect with --unmount, only with a mount; leave it out",
     ),
     (
         "the same of a list",
         "asdf-mount -v --list g.asdf",
         2,
-        "--verbose: has no effect with --list; leave it out",
+        "--verbose: has no effect with --list, only with a mount; leave it out",
     ),
     (
         "a check that is to be quiet",
@@ -231,7 +231,7 @@ const OPTIONS: &[Mistake] = &[
         "two actions",
         "asdf-mount --check --list g.asdf",
         2,
-        "'--check' cannot be used with '--list'",
+        "asdf-mount: the argument '--check' cannot be used with '--list'; asdf-mount --help lists the options",
     ),
     (
         "a list of two",
@@ -404,7 +404,7 @@ const EDITS: &[(&str, &str, &str)] = &[
     (
         "a type that is none",
         "sed -i 's/float32/float33/' m/tree.yaml",
-        "unknown datatype 'float33'; correct it; not saved",
+        "unknown datatype 'float33': there are int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, complex64, complex128, bool8, [ascii, N] and [ucs4, N]; correct it; not saved",
     ),
     (
         "no first line",
@@ -480,7 +480,7 @@ const EDITS: &[(&str, &str, &str)] = &[
     (
         "FILE open in another program",
         "exec 7<>g.asdf; sed -i s/F184/F158/ m/tree.yaml; exec 7>&-",
-        "open for writing in another program",
+        "): close it there, and save again",
     ),
     (
         "FILE written over",

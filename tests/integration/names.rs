@@ -1,5 +1,6 @@
 //! Names and attributes at the limits of what the system has: too long, as long as may be, taken, not there.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -8,8 +9,8 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, eventually};
-use crate::sample::{Block, Sample, array, noise};
+use crate::common::{Mount, asdf_mount, can_mount, eventually, mounted};
+use crate::sample::{Block, Sample, array, array_with, noise};
 
 fn errno<T>(done: std::io::Result<T>) -> Option<Errno> {
     Errno::from_io_error(&done.err()?)
@@ -89,6 +90,91 @@ fn a_file_whose_name_is_as_long_as_may_be_is_saved_in_every_way() {
     }
     let left = fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(left, 3, "beside the sample and the two there is something");
+}
+
+/// Why a block can't be read was `problem` in the list, `error` as attribute, and nothing in the table.
+#[test]
+fn what_is_known_of_blocks_and_arrays_is_called_alike_everywhere() {
+    if !can_mount() {
+        return;
+    }
+    let damaged = Block::coded(*b"zlib", b"\x78\x9cnonsense".to_vec(), 16);
+    let inline = array_with("nulls", "data: [1, ~]");
+    let flux = "flux: !unit/quantity-1.1.0\n  unit: Jy\n  ".to_owned();
+    let flux = flux + &array("value", 0, "uint8", "[16]");
+    let outside = array("lost", 7, "uint8", "[1]");
+    let (_dir, mount) = mounted(&Sample::new(&(flux + &inline + &outside)).block(damaged));
+    let before = mount.table("info/blocks.tsv");
+    assert_eq!(
+        before[1].last().map(String::as_str),
+        Some(""),
+        "nothing is read for the table"
+    );
+    mount.read("arrays/flux/value.bin").unwrap_err();
+    let file = mount.attribute("", "user.asdf.file").unwrap();
+    let said = asdf_mount(["--list", "--json", &file]);
+    let list: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    // what is in one of them only, for what it tells of
+    let (blocks, arrays) = (["arrays"], ["tag"]);
+    for (table, objects, files, own) in [
+        ("blocks", &list["blocks"], &["blocks/0.bin"][..], blocks),
+        (
+            "arrays",
+            &list["arrays"],
+            &["arrays/flux/value.bin", "arrays/nulls.npy"],
+            arrays,
+        ),
+    ] {
+        let rows = mount.table(&format!("info/{table}.tsv"));
+        let keys = objects[0].as_object().unwrap();
+        let columns = rows[0]
+            .iter()
+            .filter(|column| !own.contains(&column.as_str()));
+        let columns: BTreeSet<&String> = columns.collect();
+        assert_eq!(columns, keys.keys().collect());
+        for (file, row) in files.iter().zip(&rows[1..]) {
+            for name in attributes(&mount, file) {
+                if own.contains(&name.as_str()) {
+                    continue;
+                }
+                let at = rows[0].iter().position(|column| *column == name);
+                let value = mount.attribute(file, &format!("user.asdf.{name}"));
+                assert_eq!(value.as_ref(), Some(&row[at.unwrap()]), "{file} {name}");
+            }
+        }
+    }
+    let problem = |file: &str| mount.attribute(file, "user.asdf.problem").unwrap();
+    assert!(problem("blocks/0.bin").starts_with("block 0: "));
+    assert_eq!(
+        problem("arrays/nulls.bin"),
+        "1 null in the tree reads as zero"
+    );
+    let arrays = mount.table("info/arrays.tsv");
+    let tails: Vec<_> = arrays[1..]
+        .iter()
+        .map(|row| [&*row[0], &*row[9], &*row[10]])
+        .collect();
+    let want = [
+        ["flux/value", "arrays/flux/value.npy", "Jy"],
+        ["nulls", "arrays/nulls.npy", "-"],
+        ["lost", "-", "-"],
+    ];
+    assert_eq!(tails, want);
+    for (n, [_, file, _]) in want.into_iter().enumerate() {
+        let listed = list["arrays"][n]["file"].as_str();
+        assert_eq!(listed.unwrap_or("-"), file);
+    }
+}
+
+/// The names of the attributes of a file that are listed, without what they begin with.
+fn attributes(mount: &Mount, file: &str) -> Vec<String> {
+    let mut names = vec![0; 4096];
+    let len = rustix::fs::listxattr(mount.path(file), &mut names).unwrap();
+    let names = std::str::from_utf8(&names[..len]).unwrap();
+    let names = names.split_terminator('\0');
+    names
+        .map(|name| name.strip_prefix("user.asdf.").unwrap().to_owned())
+        .collect()
 }
 
 #[test]

@@ -81,6 +81,39 @@ fn a_good_text_that_is_renamed_over_the_tree_ends_what_was_refused_before() {
     assert!(pending() && rejected.exists(), "the text is lost");
 }
 
+/// The text of before was put over it, as if it had been refused last.
+#[test]
+fn a_refused_text_outlives_the_refused_one_that_an_editor_moves_back() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    let (tree, backup) = (mount.path("tree.yaml"), mount.path("tree.yaml~"));
+    let bad = |end: &str| {
+        mount
+            .text("tree.yaml")
+            .replace("a: 1", &format!("a: [{end}"))
+    };
+    let (first, second) = (bad("first"), bad("second"));
+    let refused = |text: &str| {
+        let mut file = File::create(&tree).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.sync_all().unwrap_err();
+    };
+    refused(&first);
+    assert_eq!(fs::read_to_string(&rejected).unwrap(), first);
+    fs::rename(&tree, &backup).unwrap();
+    refused(&second);
+    fs::remove_file(&tree).unwrap();
+    let moved_back = fs::rename(&backup, &tree).unwrap_err();
+    assert_eq!(moved_back.raw_os_error(), Some(5));
+    assert_eq!(fs::read_to_string(&rejected).unwrap(), second);
+    assert_eq!(fs::read_to_string(&backup).unwrap(), first);
+    assert!(mount.text("info/status").contains("NOT SAVED"));
+}
+
 #[test]
 fn a_text_refused_once_does_not_come_back_when_its_last_descriptor_is_closed() {
     if !can_mount() {
@@ -326,7 +359,7 @@ fn a_refusal_says_what_is_to_be_corrected() {
         (
             "uint8",
             "float33",
-            "unknown datatype 'float33'; correct it; not saved",
+            "unknown datatype 'float33': there are int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, complex64, complex128, bool8, [ascii, N] and [ucs4, N]; correct it; not saved",
         ),
         (
             "[100]",

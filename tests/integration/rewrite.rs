@@ -1,5 +1,6 @@
 //! Arrays that are written anew, with another shape, datatype or byte order: as numpy.save, cp and scripts do.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -228,6 +229,75 @@ fn who_wrote_by_what_was_there_before_is_told_so() {
     });
 }
 
+/// A program that had read the header of an array went on in the elements of another one.
+#[test]
+fn what_was_opened_is_read_on_in_new_elements_but_not_in_another_array() {
+    if !can_mount() {
+        return;
+    }
+    let tree = [
+        array("x", 0, "uint8", "[2, 4]"),
+        array("grows", 1, "uint8", "['*', 2]"),
+    ]
+    .concat();
+    let sample = Sample::new(&tree).block(Block::raw(b"abcdefgh"));
+    let dir = TempDir::new().unwrap();
+    let file = sample.block(Block::raw(b"1122")).write(dir.path());
+    let mount = Mount::new(&file, &["-o", "fits,previews=16"]);
+    let names = [
+        "arrays/x.bin",
+        "arrays/x.npy",
+        "fits/x.fits",
+        "previews/x.png",
+    ];
+    let open = |name: &str| File::open(mount.path(name)).unwrap();
+    // the bytes of a file from one in the middle on, which the header of another shape has, too
+    let read = |file: &File| {
+        let mut bytes = vec![0; 4000];
+        let len = file.read_at(&mut bytes, 2)?;
+        bytes.truncate(len);
+        Ok::<_, std::io::Error>(bytes)
+    };
+    let readers = names.map(open);
+    let before = readers.each_ref().map(|file| read(file).unwrap());
+    let x = mount.path("arrays/x.npy");
+    assert_eq!(
+        rewrite(&x, &npy("|u1", "False", "(2, 4)", b"ABCDEFGZ")),
+        None
+    );
+    for (file, before) in readers.iter().zip(&before) {
+        assert_ne!(read(file).unwrap(), *before);
+    }
+    let mut own = OpenOptions::new();
+    let own = own.read(true).write(true).truncate(true).open(&x).unwrap();
+    own.write_all_at(&npy("|u1", "False", "(4, 2)", b"ABCDEFGH"), 0)
+        .unwrap();
+    own.sync_all().unwrap();
+    for (name, file) in names.iter().zip(&readers) {
+        assert_eq!(errno(read(file)), ESTALE, "{name}");
+        assert!(read(&open(name)).is_ok(), "{name}");
+    }
+    assert!(read(&own).unwrap().ends_with(b"ABCDEFGH"));
+
+    // rows that are added behind those of before change nothing of them
+    let grows = ["arrays/grows.bin", "arrays/grows.npy"].map(open);
+    let options = OpenOptions::new()
+        .append(true)
+        .open(mount.path("blocks/1.bin"));
+    options.unwrap().write_all(b"33").unwrap();
+    eventually("the array has another row", || {
+        mount.read("arrays/grows.bin").unwrap() == b"112233"
+    });
+    for file in grows {
+        assert!(read(&file).unwrap().ends_with(b"2233"));
+    }
+    let opened = open("arrays/grows.bin");
+    let tree = mount.text("tree.yaml").replace("['*', 2]", "[3, 2]");
+    let tree = tree.replace("uint8", "int8");
+    fs::write(mount.path("tree.yaml"), tree).unwrap();
+    assert_eq!(errno(read(&opened)), ESTALE);
+}
+
 #[test]
 fn numpy_saves_any_array_and_finds_it_again() {
     const PROGRAM: &str = "
@@ -286,6 +356,38 @@ for a in arrays:
     }
 }
 
+/// They went without a word.
+#[test]
+fn files_that_users_have_made_beside_data_are_named_as_they_go_with_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let tree = ["m:\n  ", &array("x", 0, "uint8", "[4]")].concat();
+    let (_dir, _, mount) = writable(&Sample::new(&tree).block(Block::raw(b"abcd")));
+    let made = ["arrays/m/x_2.npy", "blocks/0.new.bin"];
+    let tools = [
+        "arrays/m/.z",
+        "arrays/m/tmpsmni9_tj.npy",
+        "blocks/0.bin.tmp",
+    ];
+    for name in made.iter().chain(&tools) {
+        fs::write(mount.path(name), "123").unwrap();
+    }
+    File::create(mount.path("arrays/m/x_empty.npy")).unwrap();
+    let told = || {
+        let status = mount.text("info/status");
+        let lines = status.lines().filter(|line| line.starts_with("memory "));
+        lines.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let want =
+        made.map(|name| format!("memory    {name} (3 bytes): in the mount only, gone at unmount"));
+    assert_eq!(told(), want.into());
+    for name in made {
+        fs::remove_file(mount.path(name)).unwrap();
+    }
+    assert_eq!(told(), BTreeSet::new());
+}
+
 #[test]
 fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
     if !can_mount() {
@@ -329,6 +431,23 @@ fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
     put("0.bin", b"xy");
     shell("cp $2/0.bin $1/arrays/m/x.bin.tmp; mv $1/arrays/m/x.bin.tmp $1/arrays/m/x.bin");
     shows(b"xy");
+    shell("cp $2/0.bin $1/arrays/m/x.bin.part; mv $1/arrays/m/x.bin.part $1/arrays/m/x.bin.new");
+    shell("mv $1/arrays/m/x.bin.new $1/arrays/m/x.bin");
+    shell(
+        "cp $2/0.bin $1/arrays/m/tmpsmni9_tj.bin; mv $1/arrays/m/tmpsmni9_tj.bin $1/arrays/m/x.bin",
+    );
+    for name in [
+        "y.tmp.bin",
+        "x.new.bin",
+        "x_tmp.bin",
+        "x.bin-journal",
+        "x copy.bin",
+    ] {
+        shell(&format!(
+            "cp $2/0.bin \"$1/arrays/m/{name}\"; mv \"$1/arrays/m/{name}\" $1/arrays/m/x.bin"
+        ));
+    }
+    shows(b"xy");
     shell("printf ijklmn > $1/blocks/.1.bin.tmp; mv $1/blocks/.1.bin.tmp $1/blocks/1.bin");
     assert_eq!(mount.read("blocks/1.bin").unwrap(), b"ijklmn");
     shell(
@@ -341,11 +460,17 @@ fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
         [
             own("arrays/m/y.npy"),
             own("arrays/z.npy"),
+            own("arrays/m/xnew.npy"),
+            own("arrays/x_new.npy"),
             own("blocks/x.bin"),
+            own("blocks/7.bin.new"),
             own("info/.x")
         ],
-        [EPERM; 4]
+        [EPERM; 7]
     );
+    let status = mount.text("info/status");
+    let why = "refused   arrays/m/xnew.npy: not permitted: arrays follow the tree: to add one, add it to tree.yaml; ";
+    assert!(status.contains(why), "{status}");
     fs::write(mount.path("arrays/m/.x"), b"no array").unwrap();
     for name in ["arrays/m/x.npy", "arrays/m/x.bin"] {
         let refused = fs::rename(mount.path("arrays/m/.x"), mount.path(name));

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{
-    Outcome, PROGRAM, Place, can_mount, daemons_of, eventually, is_root, is_running, mounted_at,
-    run,
+    Outcome, PROGRAM, Place, assert_refused, can_mount, daemons_of, eventually, is_root,
+    is_running, mounted_at, run,
 };
 
 /// Lets a daemon that was stopped go on when the test is over.
@@ -70,6 +70,36 @@ fn a_stopped_daemon_is_named_and_not_waited_for_beyond_the_limit() {
     place.unmount();
 }
 
+/// It was found by the lock of its file only, which a directory has not: one that was killed while a thread of it waited in the kernel
+/// left a mount that `-u` could not take away.
+#[test]
+fn the_daemon_of_a_directory_is_found_where_the_kernel_tells_its_connections() {
+    if !can_mount() {
+        return;
+    }
+    let mut place = Place::new();
+    let files = place.dir.path().join("files");
+    fs::create_dir(&files).unwrap();
+    fs::rename(&place.file, files.join("a.asdf")).unwrap();
+    place.file = files;
+    assert_eq!(place.mount(&[]).code, 0);
+    let daemon = daemons_of(&place.mnt)[0];
+    let descriptors = fs::read_dir(format!("/proc/{daemon}/fdinfo")).unwrap();
+    let mut descriptors = descriptors.map(|entry| fs::read_to_string(entry.unwrap().path()));
+    if !descriptors.any(|told| told.is_ok_and(|told| told.contains("fuse_connection"))) {
+        println!("skipped: this kernel does not tell the connections of a process");
+        return place.unmount();
+    }
+    let stopped = Stopped::daemon_of(&place);
+    let said = unmount(&place.mnt, "0");
+    let words =
+        format!("still mounted: daemon {daemon} is stopped, kill -CONT {daemon} lets it go on");
+    assert_refused(&said, 42, &words);
+    assert!(!said.stderr.contains("locked"), "{}", said.stderr);
+    drop(stopped);
+    place.unmount();
+}
+
 #[test]
 fn a_mount_that_lives_on_in_another_namespace_is_not_waited_for_beyond_the_limit() {
     if !can_mount() || !is_root() {
@@ -99,6 +129,40 @@ fn a_mount_that_lives_on_in_another_namespace_is_not_waited_for_beyond_the_limit
     assert!(mounted_at(&place.mnt).is_none());
     drop(namespace);
     eventually("the daemon ends", || !is_running(daemon));
+}
+
+/// Another mount there waited for the daemon to answer, without a word, and so did `-u` of a path inside.
+#[test]
+fn what_a_stopped_daemon_serves_is_not_looked_at() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let stopped = Stopped::daemon_of(&place);
+    let pid = stopped.0.as_raw_nonzero();
+    let file = fs::canonicalize(&place.file).unwrap();
+    let file = file.display();
+    let why =
+        format!("daemon {pid} is stopped, kill -CONT {pid} lets it go on; {file} stays locked");
+    let other = place.dir.path().join("other.asdf");
+    fs::copy(&place.file, &other).unwrap();
+    let inside = place.mnt.join("new");
+    for (files, mountpoint) in [
+        (&[&other][..], &place.mnt),
+        (&[&other], &inside),
+        (&[&other, &place.file], &place.mnt),
+    ] {
+        let said = run(Command::new(PROGRAM).args(files).arg(mountpoint));
+        let mountpoint = mountpoint.display();
+        let words = format!("{mountpoint}: {file} is mounted there: {why}");
+        assert_refused(&said, 10, &words);
+    }
+    let said = unmount(&place.mnt.join("arrays"), "0");
+    let words = format!("still mounted: {why}");
+    assert_refused(&said, 42, &words);
+    drop(stopped);
+    place.unmount();
 }
 
 #[test]

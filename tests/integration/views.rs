@@ -7,7 +7,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, asdf_mount, assert_refused, can_mount, daemons_of, eventually, run};
+use crate::common::{
+    Mount, PROGRAM, asdf_mount, assert_refused, can_mount, daemons_of, eventually, run,
+};
 use crate::cookbook::{clean, galaxy, has, shell};
 use crate::corpus::python;
 use crate::sample::{Block, Sample, array, flux, noise, ramp};
@@ -258,6 +260,38 @@ fn what_fits_cannot_hold_is_listed_with_the_reason() {
 }
 
 #[test]
+fn what_the_elements_of_an_array_do_not_say_is_listed() {
+    if !can_mount() {
+        return;
+    }
+    let column = "!core/column-1.0.0 {name: n, data: !core/ndarray-1.0.0 {datatype: [ucs4, 1], data: [a, \u{e9}]}}";
+    let body = format!(
+        "t: !core/table-1.0.0 {{columns: [{column}]}}\nc: !core/ndarray-1.0.0 {{datatype: int32, data: [1, null, ~]}}\n"
+    );
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&body).write(dir.path());
+    let mount = Mount::new(&file, &["-o", "fits"]);
+    let arrays = mount.text("info/arrays.tsv");
+    assert!(
+        arrays.contains("\t12\t2 nulls in the tree read as zeros\t"),
+        "{arrays}"
+    );
+    let line = |wanted: &str| {
+        let text = mount.text("info/fits.tsv");
+        let found = text.lines().any(|line| line.starts_with(wanted));
+        assert!(found, "{wanted}: {text}");
+    };
+    line("t\tfits/t.fits\t8640\t");
+    let refused = mount.read("fits/t.fits").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(5));
+    line("t\tfits/t.fits\t8640\tthe character U+00E9 is not ASCII");
+    let tree = mount.text("tree.yaml").replace('\u{e9}', "e");
+    fs::write(mount.path("tree.yaml"), tree).unwrap();
+    assert!(mount.read("fits/t.fits").is_ok());
+    assert!(!mount.text("info/fits.tsv").contains("U+00E9"));
+}
+
+#[test]
 fn a_fits_file_is_not_written_to() {
     if !can_mount() {
         return;
@@ -323,6 +357,77 @@ fn a_preview_replaces_nothing_but_pictures() {
         assert_eq!(preview(&out, "x").code, 0);
     }
     assert_eq!(sides(&fs::read(&out).unwrap()), (256, 168 + 34));
+}
+
+/// Reading what was there waited for the end of the pipe, which the program itself held open.
+#[test]
+fn a_preview_goes_to_standard_output() {
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&array("x", 0, "float32", "[4, 6]"))
+        .block(Block::raw(&flux()))
+        .write(dir.path());
+    let script = "\"$1\" --preview \"$3\" \"$2\" | cat > \"$4\"";
+    for (n, out) in ["-", "/dev/stdout"].into_iter().enumerate() {
+        let to = dir.path().join(n.to_string());
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", PROGRAM]).arg(&file);
+        let said = run(command.arg(out).arg(&to).current_dir(dir.path()));
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+        assert_eq!(sides(&fs::read(&to).unwrap()), (256, 168 + 34), "{out}");
+    }
+    assert!(!dir.path().join("-").exists());
+}
+
+/// Half a picture was left where the disk was full.
+#[test]
+fn a_preview_that_cannot_be_written_whole_is_not_left_behind() {
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&array("x", 0, "float32", "[4, 6]"))
+        .block(Block::raw(&flux()))
+        .write(dir.path());
+    let out = dir.path().join("x.png");
+    let script = "ulimit -f 1; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", PROGRAM, "--preview"]);
+    let said = run(command.args([&out, &file]));
+    assert_refused(&said, 1, "x.png: File too large");
+    assert!(!out.exists());
+}
+
+/// The status was that of a file in another format, or of another version of it.
+#[test]
+fn a_preview_that_cannot_be_made_says_of_what_and_why() {
+    let dir = TempDir::new().unwrap();
+    let tree = [
+        array("cube", 0, "uint8", "[20, 30]"),
+        array("words", 1, "[ascii, 2]", "[2]"),
+        array("one", 1, "int32", "[]"),
+        array("none", 1, "int32", "[0]"),
+    ];
+    let noise = noise(600);
+    let mut broken = Block::zlib(&noise).stored().to_vec();
+    broken[40..60].fill(0xff);
+    let file = Sample::new(&tree.concat())
+        .block(Block::coded(*b"zlib", broken, noise.len()))
+        .block(Block::raw(b"abcd"))
+        .write(dir.path());
+    let out = dir.path().join("x.png");
+    for (path, status, words) in [
+        ("cube", 23, "sample.asdf: block 0: "),
+        ("words", 1, "array words: pictures are of numbers"),
+        ("one", 1, "array one: a single number has no picture"),
+        (
+            "none",
+            1,
+            "array none: an array without elements has no picture",
+        ),
+    ] {
+        let arguments = ["--preview".as_ref(), out.as_os_str(), file.as_os_str()];
+        let said = asdf_mount(arguments.into_iter().chain([path.as_ref()]));
+        assert_refused(&said, status, words);
+        let of_array = said.stderr.ends_with(" (array cube)\n");
+        assert_eq!(of_array, path == "cube", "{}", said.stderr);
+    }
 }
 
 /// The 512 MiB of the array are a hole in the file.
@@ -393,12 +498,11 @@ fn statistics_are_those_of_the_saved_elements() {
         "--json".as_ref(),
         file.as_os_str(),
     ]);
-    let want =
-        r#""stats":{"min":7,"max":18446744073709551615,"mean":9.223372036854776e+18,"nan":0}"#;
+    let want = r#""stats":{"min":7,"max":18446744073709551615,"mean":9.223372036854776e+18,"nan":0,"problem":null}"#;
     assert!(said.stdout.contains(want), "{said:?}");
     assert!(
         said.stdout
-            .contains(r#""stats":{"min":null,"max":null,"mean":null,"nan":null}"#),
+            .contains(r#""stats":{"min":null,"max":null,"mean":null,"nan":null,"problem":null}"#),
         "{said:?}"
     );
     let said = asdf_mount(["--list".as_ref(), "--json".as_ref(), file.as_os_str()]);

@@ -246,7 +246,8 @@ class Reference:
             self.text_saved(text)
             handle.draft = None
             self.show_saved(handle.file, text)
-        else:
+        elif not (handle.refused and handle.refused[0] == text and text not in (self.rejected or [text])):
+            # one that is refused once more does not take the place of a later one
             self.text_refused(text, True, want == errno.ESTALE)
             handle.refused = (text, self.committed, want)
         return want
@@ -377,6 +378,11 @@ class Reference:
         places = [now.places(length) if None in now.shape else None for length in (handle.length, self.saved_length(handle.block))]
         rows = [places is not None and places.shape for places in places]
         return same[0] == same[1] and rows[0] == rows[1]
+
+    def has_form(self, handle):
+        """Whether an array has the datatype, shape and order of elements that a descriptor was opened for, so that it is read on."""
+        now = self.arrays().get(handle.name)
+        return now is not None and (now.dtype, now.shape, now.strides) == (handle.array.dtype, handle.array.shape, handle.array.strides)
 
     def saved_length(self, number):
         return len(self.blocks[number].data) if number is not None and number < len(self.blocks) else 0

@@ -461,6 +461,8 @@ class Session:
         wanted = self.data_views(handle.kind, handle.name)
         if wanted is None:
             return
+        if code == errno.ESTALE and handle.kind != "block" and not ref.has_form(handle):
+            return                           # but what the kernel has in its memory is still given
         self.must(f"reading {slot}", code, OK)
         self.same(f"through {slot}", found[1], wanted)
 

@@ -132,7 +132,14 @@ pub(super) fn datatype(
     allowance.charge(node, "")?;
     if let Some(name) = node.text() {
         let scalar = Scalar::from_name(name);
-        let why = || format!("unknown datatype {}", written(node));
+        let why = || {
+            let known: Vec<_> = Scalar::names().collect();
+            let known = known.join(", ");
+            format!(
+                "unknown datatype {}: there are {known}, [ascii, N] and [ucs4, N]",
+                written(node)
+            )
+        };
         return scalar
             .map(|scalar| Datatype::Scalar(scalar, order))
             .ok_or_else(|| bad(node, why()));

@@ -22,7 +22,7 @@ pub(super) struct Column {
     /// What is to be added to the stored numbers.
     zero: Option<i128>,
     pub(super) unit: Option<String>,
-    /// The number that stands for no value, as it is stored.
+    /// The number that stands for no value.
     pub(super) null: Option<i128>,
     pub(super) field: Field,
 }
@@ -33,6 +33,8 @@ pub(super) struct Columns {
     pub(super) list: Vec<Column>,
     /// The fields that FITS has no columns for, each with the reason.
     pub(super) omitted: Vec<(String, String)>,
+    /// What a reader of them must know.
+    pub(super) notes: Vec<String>,
     /// Bytes of a row.
     pub(super) width: u64,
     /// The names of the columns, in small letters.
@@ -138,27 +140,39 @@ impl Column {
             header.value(&format!("TZERO{n}"), zero);
         }
         if let Some(null) = self.null {
-            header.value(&format!("TNULL{n}"), null);
+            header.null(&format!("TNULL{n}"), null, self.zero.is_some());
         }
         if self.shape.len() > 1 && repeat > 0 {
             let axes: Vec<_> = self.shape.iter().rev().map(u64::to_string).collect();
             header.text(&format!("TDIM{n}"), &format!("({})", axes.join(",")));
         }
         if let Some(unit) = &self.unit {
-            header.text(&format!("TUNIT{n}"), unit);
+            header.unit(&format!("TUNIT{n}"), unit);
         }
     }
 
     /// Has a number stand for no value, if its cells can hold it.
     pub(super) fn set_null(&mut self, number: i128) {
-        let stored = number.checked_sub(self.zero.unwrap_or(0));
-        self.null = stored.filter(|stored| match self.form.0 {
-            'B' => u8::try_from(*stored).is_ok(),
-            'I' => i16::try_from(*stored).is_ok(),
-            'J' => i32::try_from(*stored).is_ok(),
-            'K' => i64::try_from(*stored).is_ok(),
-            _ => false,
-        });
+        let bits = match self.form.0 {
+            'B' => 8,
+            'I' => 16,
+            'J' => 32,
+            'K' => 64,
+            _ => 0,
+        };
+        self.null = Some(number).filter(|number| can_be(*number, bits, self.zero));
+    }
+}
+
+/// Whether an integer of so many bits, with what is added to it, can be that number.
+pub(super) fn can_be(number: i128, bits: i8, zero: Option<i128>) -> bool {
+    let stored = number.saturating_sub(zero.unwrap_or(0));
+    match bits {
+        8 => u8::try_from(stored).is_ok(),
+        16 => i16::try_from(stored).is_ok(),
+        32 => i32::try_from(stored).is_ok(),
+        64 => i64::try_from(stored).is_ok(),
+        _ => false,
     }
 }
 
@@ -327,7 +341,7 @@ mod tests {
             "TFORM3  = '1I      '",
             "TSCAL3  =                    1",
             "TZERO3  =                32768",
-            "TNULL3  =                   -1",
+            "COMMENT 32767 stands for no value (no TNULL3 beside an offset)",
             "TTYPE4  = 'in_x    '",
             "TFORM4  = '1D      '",
         ];

@@ -35,6 +35,32 @@ impl Header {
         self.card(&format!("{keyword:<8}= '{quoted:<MIN_TEXT$}'"));
     }
 
+    /// Adds a card with a unit, or one that tells why there is none: of a part of it, or with other letters, no program would know it.
+    pub(super) fn unit(&mut self, keyword: &str, unit: &str) {
+        let spelled = spelled_in_fits(unit);
+        let len = spelled.len().saturating_add(spelled.matches('\'').count());
+        if len <= MAX_TEXT && spelled.chars().all(is_printable_ascii) {
+            self.text(keyword, &spelled);
+        } else {
+            self.comment(&format!(
+                "no {keyword}: FITS can't hold {}",
+                printable_ascii(unit)
+            ));
+        }
+    }
+
+    /// Adds a card with the number that stands for no value. Of numbers that are stored with an offset there is none, but a comment:
+    /// astropy fails to read what has both.
+    pub(super) fn null(&mut self, keyword: &str, number: i128, has_offset: bool) {
+        if has_offset {
+            self.comment(&format!(
+                "{number} stands for no value (no {keyword} beside an offset)"
+            ));
+        } else {
+            self.value(keyword, number);
+        }
+    }
+
     /// Adds a card that tells people something, cut to its length.
     pub(super) fn comment(&mut self, text: &str) {
         let card = format!("COMMENT {text}");
@@ -56,9 +82,28 @@ impl Header {
     }
 }
 
+/// A unit with the names that FITS Standard 4.0, section 4.3, has for letters beyond ASCII.
+fn spelled_in_fits(unit: &str) -> String {
+    let mut spelled = String::new();
+    for c in unit.chars() {
+        match c {
+            '\u{b5}' | '\u{3bc}' => spelled.push('u'),
+            '\u{c5}' | '\u{212b}' => spelled.push_str("Angstrom"),
+            '\u{3a9}' | '\u{2126}' => spelled.push_str("Ohm"),
+            '\u{b0}' => spelled.push_str("deg"),
+            other => spelled.push(other),
+        }
+    }
+    spelled
+}
+
+fn is_printable_ascii(c: char) -> bool {
+    matches!(c, ' '..='~')
+}
+
 /// A text as FITS can hold it: what is not printable ASCII is percent-encoded, as in the names of files.
 pub(super) fn printable_ascii(text: &str) -> String {
-    percent_encoded(text, |c| !matches!(c, ' '..='~'))
+    percent_encoded(text, |c| !is_printable_ascii(c))
 }
 
 #[cfg(test)]
@@ -88,6 +133,31 @@ mod tests {
         let mut long = Header::default();
         (0..36).for_each(|n| long.value("NAXIS", n));
         assert_eq!(long.finish().len(), 5760);
+    }
+
+    #[test]
+    fn units_are_spelled_as_fits_has_them_or_left_out_with_the_reason() {
+        for (unit, want) in [
+            ("Jy", "BUNIT   = 'Jy      '"),
+            ("\u{b5}Jy / \u{3bc}m", "BUNIT   = 'uJy / um'"),
+            (
+                "10\u{c5} \u{212b} k\u{2126} \u{b0}",
+                "BUNIT   = '10Angstrom Angstrom kOhm deg'",
+            ),
+            ("m\u{b2}", "COMMENT no BUNIT: FITS can't hold m%C2%B2"),
+            ("'", "BUNIT   = '''      '"),
+            ("m\n", "COMMENT no BUNIT: FITS can't hold m%0A"),
+        ] {
+            let mut header = Header::default();
+            header.unit("BUNIT", unit);
+            assert_eq!(header.0.trim_end(), want);
+        }
+        for (len, keyword) in [(68, "BUNIT"), (69, "COMMENT")] {
+            let mut header = Header::default();
+            header.unit("BUNIT", &"m".repeat(len));
+            assert!(header.0.starts_with(keyword), "{}", header.0);
+            assert_eq!(header.0.len(), CARD);
+        }
     }
 
     #[test]

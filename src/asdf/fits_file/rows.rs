@@ -565,6 +565,10 @@ mod tests {
             prop_assert_eq!(&buf[..], &want[at..at + buf.len()]);
         }
 
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn rows_that_are_too_long_are_read_in_pieces(at in 0_usize..600_000, len in 0_usize..300_000) {
             let (table, want) = table(3, BATCH / 4 * 3);

@@ -4,9 +4,10 @@ use log::warn;
 
 use super::column::Columns;
 use super::rows::RowPart;
-use super::{FitsFile, cells, no_longer, printable_ascii, table_file, unsupported};
+use super::{FitsFile, cells, no_longer, table_file, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::{MAX_QUANTITY, is_table, is_tagged};
+use crate::asdf::outline::pointer::reference;
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::paths::Paths;
 use crate::asdf::tree::{Node, NodeKind};
@@ -35,8 +36,8 @@ impl Snapshot {
         let tables = places.filter_map(|(id, place)| {
             let node = paths.node(id).map(Node::follow)?;
             let is_shown = place.what == What::Directory && self.found().is_directory(paths, id);
-            let columns = Some(node).filter(|node| is_shown && is_table(*node))?;
-            Some((id, columns.get("columns")?.len()))
+            let table = Some(node).filter(|node| is_shown && is_table(*node))?;
+            Some((id, paths.referent(table.get("columns")?).len()))
         });
         let mut left = MAX_ALL;
         let affordable = tables.take_while(|(id, columns)| {
@@ -61,7 +62,7 @@ impl Snapshot {
         let (mut columns, mut parts) = (Columns::default(), Vec::new());
         let mut omitted = Vec::new();
         let mut count = None;
-        for column in declared(node) {
+        for column in declared(paths, node) {
             match self.array_of(paths, &column, count) {
                 Err(why) => omitted.push((column.name, why)),
                 Ok((array, rows)) => {
@@ -93,11 +94,13 @@ impl Snapshot {
         column: &Declared<'_>,
         rows: Option<u64>,
     ) -> Result<(usize, u64), String> {
-        let place = column
-            .data
-            .and_then(|data| paths.outline().find(data.follow().id()));
+        let data = column.data.map(|data| paths.referent(data));
+        let place = data.and_then(|data| paths.outline().find(data.id()));
         let array = place.and_then(|place| paths.outline().array(place));
-        let array = array.ok_or("its data are no array of this file")?;
+        let array = array.ok_or_else(|| match data.and_then(reference) {
+            Some(_) => "its $ref leads to no array of this file, nor to a column before this one",
+            None => "its data are no array of this file",
+        })?;
         let known = self.array(array).map_err(|error| error.to_string())?;
         let own = known.shape().and_then(<[u64]>::first);
         match (own, rows) {
@@ -123,12 +126,15 @@ impl Snapshot {
         let null = self.masked(array);
         let added = columns.list.get_mut(first..)?;
         for added in &mut *added {
-            added.unit = column.unit.map(printable_ascii);
+            added.unit = column.unit.map(str::to_owned);
             if let Some(null) = null {
                 added.set_null(null);
             }
         }
         let fields = cells(added);
+        let note = known.note();
+        let note = note.map(|note| format!("{}: {note}", column.name));
+        columns.notes.extend(note);
         Some(RowPart {
             records: array,
             record,
@@ -138,15 +144,15 @@ impl Snapshot {
 }
 
 /// The columns of a table.
-fn declared(table: Node<'_>) -> Vec<Declared<'_>> {
+fn declared<'t>(paths: &'t Paths, table: Node<'t>) -> Vec<Declared<'t>> {
     let Some(columns) = table.get("columns") else {
         return Vec::new();
     };
     let mut names = table.get("colnames").map(Node::items);
-    let columns = columns.items().take(MAX_LISTED).enumerate();
+    let columns = paths.referent(columns).items().take(MAX_LISTED).enumerate();
     let columns = columns.map(|(n, column)| {
         let listed = names.as_mut().and_then(Iterator::next);
-        let column = column.follow();
+        let column = paths.referent(column);
         let small = column.kind() == NodeKind::Mapping && column.len() <= MAX_QUANTITY;
         let get = |key| column.get(key).filter(|_| small);
         let own = get("name").and_then(Node::text);
@@ -157,7 +163,8 @@ fn declared(table: Node<'_>) -> Vec<Declared<'_>> {
         } else if is_tagged(column, &["quantity-"]) {
             get("value")
         } else {
-            is_tagged(column, &["ndarray-"]).then_some(column)
+            let is_data = is_tagged(column, &["ndarray-"]) || reference(column).is_some();
+            is_data.then_some(column)
         };
         Declared {
             name: name.map_or_else(|| format!("col{n}"), str::to_owned),

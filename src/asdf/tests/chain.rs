@@ -329,10 +329,8 @@ fn tiles_of_tiles_do_not_wait_for_their_own_memory() {
     data = zlib(data);
     let tiling = format!("[tile, {{shape: {tile:?}, original_shape: {shape:?}, item_size: 1}}]");
     let chain = format!("[{tiling}, {tiling}, {tiling}, zlib]\n...\n");
-    for readers in [1, 8] {
-        for budget in [1 << 20, 3 << 20, 64 << 20] {
-            read_at_once(&chain, &data, &want, readers, budget);
-        }
+    for (readers, budget) in [(1, 1 << 20), (8, 3 << 20)] {
+        read_at_once(&chain, &data, &want, readers, budget);
     }
 }
 

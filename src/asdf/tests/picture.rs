@@ -113,6 +113,40 @@ fn a_caption_has_letters() {
     assert_eq!((width, height), (256, 100 + 34));
     let letters = pixels.split(|pixel| *pixel == LETTER).count();
     assert!(letters > 200, "{letters}");
+    assert_eq!(in_letters("\u{fc}/%25 \u{65e5}~"), "%C3%BC/%25 %E6%97%A5~");
+}
+
+/// The caption was left out of it: a thumbnail of 128 points was 159 high.
+#[test]
+fn a_picture_with_its_caption_is_no_larger_than_was_asked_for() {
+    let values = vec![1.0; 600 * 2000];
+    for (columns, rows) in [
+        (2, 2),
+        (10, 10),
+        (200, 100),
+        (30, 3000),
+        (3000, 30),
+        (600, 2000),
+        (1, 9),
+    ] {
+        let found = plane(columns, rows, &values[..columns * rows]);
+        for size in [16, 127, 128, 200, 256, 290, 1024] {
+            let (width, height, _) = drawn(&found, style(size));
+            let most = usize::from(size);
+            assert!(
+                width <= most && height <= most,
+                "{columns}x{rows} at {size}: {width}x{height}"
+            );
+        }
+    }
+    let line = snapshot(&format!("{ARRAY}, shape: [2000]"), &values[..2000]);
+    assert_eq!(drawn(&line, style(128)).1, 64 + 34);
+    let tall = plane(600, 2000, &values);
+    let (width, height, _) = drawn(&tall, style(1024));
+    assert!(
+        height > 1024 / 2 && width > 100,
+        "as large as may be: {width}x{height}"
+    );
 }
 
 #[test]

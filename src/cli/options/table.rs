@@ -14,165 +14,290 @@ const ELSEWHERE: [(&str, &str); 3] = [
 ];
 
 /// An option of `-o`.
+#[derive(Debug)]
 pub(crate) struct MountOption {
     pub(crate) name: &'static str,
-    /// Its value as the help has it: a word in capitals, or the values that there are; without it the option takes none.
+    /// Its value as the help has it: a word in capitals, or the values that there are, in brackets if it may be left out; without it the
+    /// option takes none.
     pub(crate) value: Option<&'static str>,
     /// A value that makes sense, for those who forget it.
     pub(crate) example: &'static str,
+    /// Where it makes a difference.
+    pub(crate) scope: Scope,
     text: &'static str,
+}
+
+/// Where an option makes a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Wherever a file is read.
+    Reading,
+    /// There, if it is named by a URL.
+    Far,
+    /// In a mount, and where a file is checked.
+    Rules,
+    /// Where a file is checked.
+    Checking,
+    /// Where the files of a directory are looked for.
+    Directory,
+    /// Where pictures are made.
+    Pictures,
+    /// In a mount.
+    Mounting,
+    /// In a mount that can be written.
+    Writing,
+    /// In a mount of many files.
+    Many,
 }
 
 /// All that a mount or another action takes heed of, in the order of the manual.
 pub(crate) const OPTIONS: &[MountOption] = &[
-    flag("ro", "read-only"),
-    flag("rw", "read and write [default]"),
+    flag(Scope::Mounting, "ro", "read-only"),
+    flag(Scope::Mounting, "rw", "read and write [default]"),
     flag(
+        Scope::Mounting,
         "allow_other",
         "let other users in, as FILE's permissions allow",
     ),
-    flag("allow_root", "let root in"),
-    option("uid", "N|NAME", "1000", "owner of everything in the mount"),
-    option("gid", "N|NAME", "1000", "group of everything in the mount"),
-    option("umask", "OCTAL", "027", "permission bits to take away"),
-    option("cache", "SIZE", "256M", "memory for decoded data [256M]"),
+    flag(Scope::Mounting, "allow_root", "let root in"),
     option(
+        Scope::Mounting,
+        "uid",
+        "N|NAME",
+        "1000",
+        "owner of everything in the mount",
+    ),
+    option(
+        Scope::Mounting,
+        "gid",
+        "N|NAME",
+        "1000",
+        "group of everything in the mount",
+    ),
+    option(
+        Scope::Mounting,
+        "umask",
+        "OCTAL",
+        "027",
+        "permission bits to take away",
+    ),
+    option(
+        Scope::Reading,
+        "cache",
+        "SIZE",
+        "256M",
+        "memory for decoded data [256M]",
+    ),
+    option(
+        Scope::Mounting,
         "index-cache",
         "DIR|off",
         "off",
         "where seek indexes are kept",
     ),
-    option("scratch", "SIZE", "64M", "memory for editors' files [64M]"),
     option(
+        Scope::Writing,
+        "scratch",
+        "SIZE",
+        "64M",
+        "memory for editors' files [64M]",
+    ),
+    option(
+        Scope::Mounting,
         "threads",
         "N",
         "4",
         "threads that serve requests [4, far 32]",
     ),
-    flag("verify", "compare checksums before data are shown"),
+    flag(
+        Scope::Mounting,
+        "verify",
+        "compare checksums before data are shown",
+    ),
     option(
+        Scope::Writing,
         "save",
         "inplace|replace",
         "replace",
         "how a tree that fits is saved",
     ),
-    option("grow", "auto|never", "never", "whether FILE may grow"),
     option(
+        Scope::Writing,
+        "grow",
+        "auto|never",
+        "never",
+        "whether FILE may grow",
+    ),
+    option(
+        Scope::Writing,
         "max-copy",
         "SIZE",
         "4G",
         "largest FILE that is copied to grow [4G]",
     ),
     option(
+        Scope::Writing,
         "pad",
         "nul|blank|none",
         "nul",
         "what follows the tree [as it was]",
     ),
     option(
+        Scope::Checking,
         "max-check",
         "SIZE",
         "10G",
         "with --check: decode no larger block",
     ),
     option(
+        Scope::Rules,
         "validate",
         "off|warn|strict",
         "strict",
         "rules for saved trees [warn]",
     ),
     option(
+        Scope::Reading,
         "allow_external",
         "DIR",
         "/data",
         "also open external blocks in DIR",
     ),
     option(
+        Scope::Far,
         "timeout",
         "TIME",
         "30s",
         "how long a server is waited for [30s]",
     ),
-    flag("no-sign-request", "ask for buckets without credentials"),
+    flag(
+        Scope::Far,
+        "no-sign-request",
+        "ask for buckets without credentials",
+    ),
     option(
+        Scope::Far,
         "max-download",
         "SIZE",
         "1G",
         "largest far FILE that is copied whole [1G]",
     ),
     option(
+        Scope::Far,
         "remote-cache",
         "DIR:SIZE",
         "/var/tmp/far:10G",
         "where read parts of far FILEs are kept",
     ),
-    flag("fits", "also show arrays and tables as FITS files"),
-    option(
-        "show",
-        "WHAT[:WHAT...]",
-        "tree:info",
-        "tree, arrays, blocks, info [all]",
+    flag(
+        Scope::Mounting,
+        "fits",
+        "also show arrays and tables as FITS files",
     ),
     option(
+        Scope::Mounting,
+        "show",
+        "tree|arrays|blocks|info",
+        "tree:info",
+        "what is there, as in tree:info [all]",
+    ),
+    option(
+        Scope::Directory,
         "match",
         "GLOB[:GLOB...]",
         "*.asdf",
         "which files of DIR are shown [*.asdf]",
     ),
     option(
+        Scope::Many,
         "open",
         "N",
         "64",
         "files of many that are open at once [64]",
     ),
-    flag("other-mounts", "show also what is mounted in DIR"),
-    option(
-        "previews",
-        "N",
-        "512",
-        "also show pictures, N points wide [1024]",
+    flag(
+        Scope::Directory,
+        "other-mounts",
+        "show also what is mounted in DIR",
     ),
     option(
+        Scope::Mounting,
+        "previews",
+        "[N]",
+        "512",
+        "also show pictures, N points wide [1058]",
+    ),
+    option(
+        Scope::Pictures,
         "stretch",
         "zscale|minmax|percent:P",
         "percent:99",
         "black and white in pictures [zscale]",
     ),
     option(
+        Scope::Pictures,
         "curve",
         "linear|asinh",
         "asinh",
         "greys of pictures [linear]",
     ),
-    flag("force", "mount what can be had of a damaged FILE"),
+    flag(
+        Scope::Reading,
+        "force",
+        "mount what can be had of a damaged FILE",
+    ),
     option(
+        Scope::Mounting,
         "idle",
         "TIME",
         "10m",
         "unmount when unused for so long, as in 10m",
     ),
     option(
+        Scope::Writing,
         "on-refuse",
         "CMD",
         "wall",
         "run by the shell when a text is refused",
     ),
-    flag("auto_unmount", "unmount when the daemon dies"),
-    option("fsname", "NAME", "x", "source in /proc/mounts [FILE]"),
-    option("subtype", "NAME", "x", "type in /proc/mounts [asdf-mount]"),
-    flag("sync", "changes nothing, as async and dirsync"),
+    flag(
+        Scope::Mounting,
+        "auto_unmount",
+        "unmount when the daemon dies",
+    ),
+    option(
+        Scope::Mounting,
+        "fsname",
+        "NAME",
+        "x",
+        "source in /proc/mounts [FILE]",
+    ),
+    option(
+        Scope::Mounting,
+        "subtype",
+        "NAME",
+        "x",
+        "type in /proc/mounts [asdf-mount]",
+    ),
+    flag(
+        Scope::Mounting,
+        "sync",
+        "changes nothing, as async and dirsync",
+    ),
 ];
 
-const fn flag(name: &'static str, text: &'static str) -> MountOption {
+const fn flag(scope: Scope, name: &'static str, text: &'static str) -> MountOption {
     MountOption {
         name,
         value: None,
         example: "",
+        scope,
         text,
     }
 }
 
 const fn option(
+    scope: Scope,
     name: &'static str,
     value: &'static str,
     example: &'static str,
@@ -182,6 +307,7 @@ const fn option(
         name,
         value: Some(value),
         example,
+        scope,
         text,
     }
 }
@@ -190,7 +316,10 @@ impl MountOption {
     /// As the help has it: `cache=SIZE`.
     fn spelling(&self) -> String {
         match self.value {
-            Some(value) => format!("{}={value}", self.name),
+            Some(value) => match value.strip_prefix('[') {
+                Some(optional) => format!("{}[={optional}", self.name),
+                None => format!("{}={value}", self.name),
+            },
             None => self.name.to_owned(),
         }
     }
@@ -204,7 +333,11 @@ impl MountOption {
                 .split('|')
                 .map(|value| format!("{}={}", self.name, if fixed(&value) { value } else { "" }))
                 .collect(),
-            Some(_) => vec![format!("{}=", self.name)],
+            Some(value) => {
+                let alone = value.starts_with('[').then(|| self.name.to_owned());
+                let with = format!("{}=", self.name);
+                alone.into_iter().chain([with]).collect()
+            }
         }
     }
 }
@@ -284,5 +417,7 @@ mod tests {
         assert_eq!(of("cache"), ["cache="]);
         assert_eq!(of("grow"), ["grow=auto", "grow=never"]);
         assert_eq!(of("index-cache"), ["index-cache=", "index-cache=off"]);
+        assert_eq!(of("previews"), ["previews", "previews="]);
+        assert_eq!(of("show").first().map(String::as_str), Some("show=tree"));
     }
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde::ser::{Serialize, Serializer};
 
-use crate::asdf::Reference;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::stats::{Number, Stats};
 use crate::asdf::text_frame::standard;
+use crate::asdf::{self, Origin, Reference};
 use crate::asdf::{Array, Snapshot};
 use crate::cli::exit::Failure;
 use crate::cli::print_line;
@@ -18,14 +18,15 @@ use crate::error::Error;
 #[derive(serde::Serialize)]
 struct FileObject<B: Serialize, A: Serialize, R: Serialize> {
     file: String,
-    size: u64,
-    container: String,
-    version: String,
+    size: Option<u64>,
+    container: Option<String>,
+    version: Option<String>,
     standard: Option<String>,
-    tree_size: u64,
-    blocks: B,
-    arrays: A,
-    references: R,
+    asdf_library: Option<String>,
+    tree_size: Option<u64>,
+    blocks: Option<B>,
+    arrays: Option<A>,
+    references: Option<R>,
     problems: Vec<String>,
 }
 
@@ -33,10 +34,24 @@ struct FileObject<B: Serialize, A: Serialize, R: Serialize> {
 struct BlockObject {
     block: usize,
     offset: u64,
+    header_size: u16,
+    flags: u32,
     compression: String,
+    framing: Option<&'static str>,
     allocated_size: u64,
     used_size: u64,
     data_size: u64,
+    checksum: String,
+    checksum_state: String,
+    problem: Option<String>,
+}
+
+/// Where the elements of an array are: the number of a block, or a text.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum ArraySource {
+    Block(usize),
+    Other(String),
 }
 
 #[derive(serde::Serialize)]
@@ -46,8 +61,10 @@ struct ArrayObject {
     datatype: Option<String>,
     byteorder: Option<String>,
     shape: Option<Vec<u64>>,
+    strides: Option<Vec<i64>>,
+    offset: u64,
     unit: Option<String>,
-    source: String,
+    source: Option<ArraySource>,
     bytes: Option<u64>,
     problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,37 +77,46 @@ struct StatsObject {
     min: Option<Number>,
     #[serde(serialize_with = "number")]
     max: Option<Number>,
-    mean: Option<f64>,
+    #[serde(serialize_with = "number")]
+    mean: Option<Number>,
     nan: Option<u64>,
+    problem: Option<String>,
 }
 
-/// Writes a number as JSON; what JSON has no number for is null.
+/// Writes a number as JSON; infinities and NaN as the strings that they are in the JSON of a tree.
 #[expect(clippy::ref_option, reason = "serde hands over the field by reference")]
 fn number<S: Serializer>(number: &Option<Number>, to: S) -> Result<S::Ok, S::Error> {
-    match *number {
-        None => to.serialize_none(),
-        Some(Number::Integer(number)) => to.serialize_i128(number),
-        Some(Number::Single(number)) => to.serialize_f32(number),
-        Some(Number::Double(number)) => to.serialize_f64(number),
+    let (value, single) = match *number {
+        None => return to.serialize_none(),
+        Some(Number::Integer(number)) => return to.serialize_i128(number),
+        Some(Number::Single(number)) => (f64::from(number), Some(number)),
+        Some(Number::Double(number)) => (number, None),
+    };
+    match (asdf::json::not_finite(value), single) {
+        (Some(text), _) => to.serialize_str(text),
+        (None, Some(number)) => to.serialize_f32(number),
+        (None, None) => to.serialize_f64(value),
     }
 }
 
 /// The statistics of an array; nulls if it has none, or can't be read.
 fn stats(found: &Result<Option<Stats>, Error>) -> StatsObject {
+    let problem = found.as_ref().err().map(ToString::to_string);
     let found = found.as_ref().ok().copied().flatten();
     let (low, high) = found.and_then(|found| found.range).unzip();
     StatsObject {
         min: low,
         max: high,
-        mean: found.and_then(|found| found.mean),
+        mean: found.and_then(|found| found.mean).map(Number::Double),
         nan: found.map(|found| found.nan),
+        problem,
     }
 }
 
 #[derive(serde::Serialize)]
 struct ReferenceObject {
     path: String,
-    file: String,
+    file: Option<String>,
     uri: String,
 }
 
@@ -107,10 +133,16 @@ fn block((block, header): (usize, &BlockHeader), snapshot: &Snapshot) -> BlockOb
     BlockObject {
         block,
         offset: header.offset,
+        header_size: header.header_size,
+        flags: header.flags,
         compression: code_text(header.compression),
+        framing: snapshot.framing(block),
         allocated_size: header.allocated,
         used_size: header.used,
         data_size: snapshot.block_len(block).unwrap_or(0),
+        checksum: header.checksum_text(),
+        checksum_state: snapshot.checksum_state(block).to_string(),
+        problem: snapshot.block_error(block).map(|error| error.to_string()),
     }
 }
 
@@ -118,14 +150,20 @@ fn array(array: &Array, found: Option<&Result<Option<Stats>, Error>>) -> ArrayOb
     let shown = array.problem().is_none();
     ArrayObject {
         path: array.path(),
-        file: shown.then(|| format!("arrays/{}.npy", array.file_path())),
+        file: array.listed_file(),
         datatype: array.datatype_text(),
         byteorder: array.byteorder_text(),
         shape: array.shape().map(<[u64]>::to_vec),
+        strides: array.strides().map(<[i64]>::to_vec),
+        offset: array.offset(),
         unit: array.unit().map(str::to_owned),
-        source: array.source_text(),
+        source: match array.origin() {
+            Origin::Block(n) => Some(ArraySource::Block(*n)),
+            Origin::Unknown => None,
+            _ => Some(ArraySource::Other(array.source_text())),
+        },
         bytes: shown.then(|| array.bin_len()),
-        problem: array.problem().map(ToString::to_string),
+        problem: array.remark(),
         stats: found.map(stats),
     }
 }
@@ -133,7 +171,7 @@ fn array(array: &Array, found: Option<&Result<Option<Stats>, Error>>) -> ArrayOb
 fn reference(reference: &Reference) -> ReferenceObject {
     ReferenceObject {
         path: reference.path(),
-        file: format!("arrays/{}", reference.file_path()),
+        file: reference.listed_file(),
         uri: reference.uri().to_owned(),
     }
 }
@@ -147,20 +185,42 @@ pub(super) fn print(
     let layout = snapshot.layout();
     let blocks = || layout.blocks.iter().enumerate();
     let arrays = || snapshot.arrays().iter().enumerate();
+    let tree = match snapshot.tree() {
+        Some(Err(error)) => Some(format!("tree.yaml: {error}")),
+        _ => None,
+    };
+    let findings = layout.findings.iter();
+    let findings = findings.map(|finding| finding.error.to_string());
     print_line(&FileObject {
         file: path.display().to_string(),
-        size: layout.len,
-        container: snapshot.container(),
-        version: layout.version.to_string(),
+        size: Some(snapshot.file_len()),
+        container: Some(snapshot.container()),
+        version: Some(layout.version.to_string()),
         standard: standard(snapshot.text()),
-        tree_size: layout.text_end,
-        blocks: Each(|| blocks().map(|found| block(found, snapshot))),
-        arrays: Each(|| arrays().map(|(i, found)| array(found, stats.get(i)))),
-        references: Each(|| snapshot.references().iter().map(reference)),
-        problems: layout
-            .findings
-            .iter()
-            .map(|finding| finding.error.to_string())
-            .collect(),
+        asdf_library: snapshot.written_by(),
+        tree_size: Some(layout.text_end),
+        blocks: Some(Each(|| blocks().map(|found| block(found, snapshot)))),
+        arrays: Some(Each(|| {
+            arrays().map(|(i, found)| array(found, stats.get(i)))
+        })),
+        references: Some(Each(|| snapshot.references().iter().map(reference))),
+        problems: findings.chain(tree).collect(),
+    })
+}
+
+/// Prints that nothing is known of the file at `path`, and why.
+pub(super) fn print_unread(path: &Path, failure: &Failure) -> Result<(), Failure> {
+    print_line(&FileObject::<(), (), ()> {
+        file: path.display().to_string(),
+        size: None,
+        container: None,
+        version: None,
+        standard: None,
+        asdf_library: None,
+        tree_size: None,
+        blocks: None,
+        arrays: None,
+        references: None,
+        problems: vec![failure.about(path).to_owned()],
     })
 }

@@ -10,11 +10,13 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Gid, Pid, PidfdFlags, Uid, geteuid, pidfd_open};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::LONGEST_VALUE;
 use super::wait::Wait;
 use crate::cli::exit::Exit;
+use crate::vfs::Mounted;
 
 /// Set in the environment of the process that asks.
 const ASKED: &str = "ASDF_MOUNT_ASKED";
@@ -34,7 +36,7 @@ pub(super) struct Answers {
     pub(super) unkept: Option<String>,
     /// What was written and is not saved, in lines.
     pub(super) unsaved: String,
-    /// The names of files that are in memory only.
+    /// The names of files that are in the mount only.
     pub(super) scratch: Option<String>,
 }
 
@@ -42,9 +44,17 @@ impl Answers {
     /// What goes with the mount.
     pub(super) fn losses(&self) -> impl Iterator<Item = String> {
         let scratch = self.scratch.iter();
-        let scratch =
-            scratch.map(|names| format!("and with it went what was in its memory only: {names}"));
+        let scratch = scratch.map(|names| format!("and with it went what was in it only: {names}"));
         scratch.chain(self.unsaved.lines().map(|line| format!("but {line}")))
+    }
+
+    /// How an unmount ends.
+    pub(super) fn exit(&self) -> Exit {
+        if self.unsaved.is_empty() {
+            Exit::Ok
+        } else {
+            Exit::Pending
+        }
     }
 }
 
@@ -94,7 +104,12 @@ pub(super) fn answer(mountpoints: &[PathBuf]) -> Exit {
     for path in mountpoints {
         for name in QUESTIONS {
             let mut value = vec![0; LONGEST_VALUE];
-            match rustix::fs::getxattr(path, name, &mut value) {
+            let mut ask = || rustix::fs::getxattr(path, name, &mut value);
+            let said = match ask() {
+                Err(Errno::ACCESS) if become_owner(path).is_some() => ask(),
+                said => said,
+            };
+            match said {
                 Ok(len) => {
                     out.push(b'+');
                     out.extend(value.iter().take(len).filter(|&&byte| byte != 0));
@@ -108,6 +123,20 @@ pub(super) fn answer(mountpoints: &[PathBuf]) -> Exit {
         Ok(()) => Exit::Ok,
         Err(_) => Exit::Other,
     }
+}
+
+/// Has root ask as the user whose mount it is: the kernel lets no other user in, root neither, unless the mount was made with
+/// `allow_other` or `allow_root`. There is no way back, and none is needed: this process only asks.
+fn become_owner(mountpoint: &Path) -> Option<()> {
+    let (user, group) = Mounted::at(mountpoint)?.ids()?;
+    if !geteuid().is_root() || user == 0 {
+        return None;
+    }
+    // only this thread changes, and the process has no other
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    set_thread_groups(&[]).ok()?;
+    set_thread_res_gid(group, group, group).ok()?;
+    set_thread_res_uid(user, user, user).ok()
 }
 
 fn read(answer: &[u8]) -> Result<String, Errno> {

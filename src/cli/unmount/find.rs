@@ -1,6 +1,6 @@
-//! Which mount is meant: by its directory, by the file that it shows, or by a path inside.
+//! Which mount is meant: by its directory, by the file or URL that it shows, or by a path inside.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
@@ -17,17 +17,11 @@ pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
     if let Some(mounted) = Mounted::at(&whole).filter(Mounted::is_fuse) {
         return Ok(mounted);
     }
-    match path.metadata() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err("no such file or directory; check its path".to_owned());
-        }
-        Err(error) if !Errno::from_io_error(&error).is_some_and(daemon_is_gone) => {
-            return Err(error.to_string());
-        }
-        _ => {}
-    }
-    let ours = || Mounted::all().into_iter().filter(Mounted::looks_ours);
-    let mut of_file: Vec<Mounted> = ours().filter(|mount| mount.source() == whole).collect();
+    let shows = |mount: &Mounted| {
+        // a URL stands there as it is
+        mount.looks_ours() && (mount.source() == whole || mount.source() == path)
+    };
+    let mut of_file: Vec<Mounted> = Mounted::all().into_iter().filter(shows).collect();
     if of_file.len() > 1 {
         let places: Vec<String> = of_file
             .iter()
@@ -38,24 +32,55 @@ pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
             places.join(" and ")
         ));
     }
-    let around = || ours().rfind(|mount| whole.starts_with(mount.directory()));
-    of_file
-        .pop()
-        .or_else(around)
-        .ok_or_else(|| NOT_OURS.to_owned())
+    if let Some(mounted) = of_file.pop().or_else(|| around(&whole)) {
+        return Ok(mounted);
+    }
+    Err(match path.metadata() {
+        _ if is_url(path) => NOT_OURS.to_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            "no such file or directory; check its path".to_owned()
+        }
+        Err(error) if !Errno::from_io_error(&error).is_some_and(daemon_is_gone) => {
+            error.to_string()
+        }
+        _ => NOT_OURS.to_owned(),
+    })
 }
 
-/// The path as the table of mounts has it. A mountpoint whose daemon is gone can't be looked at, but its parent can.
-fn without_links(path: &Path) -> PathBuf {
-    let through_parent = || {
-        let parent = path.parent()?;
-        let parent = if parent.as_os_str().is_empty() {
-            Path::new(".")
+/// Whether that is a URL.
+pub(super) fn is_url(path: &Path) -> bool {
+    let text = path.as_os_str().as_encoded_bytes();
+    text.windows(3).any(|part| part == b"://")
+}
+
+/// The mount of ours at a path without links, or else the one that it lies in.
+pub(in crate::cli) fn around(whole: &Path) -> Option<Mounted> {
+    let holds = |mount: &Mounted| whole.starts_with(mount.directory()) && mount.looks_ours();
+    Mounted::all().into_iter().rfind(holds)
+}
+
+/// The path as the table of mounts has it. Nothing in a mount of ours is looked at for it: a daemon that is stopped never answers, and one
+/// of another user does not let us look.
+pub(in crate::cli) fn without_links(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mounts = Mounted::all();
+    let ours: Vec<&Mounted> = mounts.iter().filter(|mount| mount.looks_ours()).collect();
+    let mut whole = PathBuf::new();
+    for part in absolute.components() {
+        if part == Component::ParentDir {
+            whole.pop();
         } else {
-            parent
-        };
-        Some(parent.canonicalize().ok()?.join(path.file_name()?))
-    };
-    let whole = path.canonicalize().ok().or_else(through_parent);
-    whole.unwrap_or_else(|| path.to_owned())
+            whole.push(part);
+        }
+        if ours
+            .iter()
+            .any(|mount| whole.starts_with(mount.directory()))
+        {
+            continue;
+        }
+        if let Ok(real) = whole.canonicalize() {
+            whole = real;
+        }
+    }
+    whole
 }

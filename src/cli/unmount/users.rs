@@ -5,10 +5,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use crate::save::processes::named;
 use crate::vfs::Mounted;
-
-/// How many are named.
-const MOST_NAMED: usize = 4;
 
 /// That the mount at `mountpoint` is in use, by what, and what to do: a mount inside, a loop device, or processes as far as we may
 /// look.
@@ -21,7 +19,7 @@ pub(super) fn busy(mountpoint: &Path) -> String {
         let (device, file) = (device.display(), file.display());
         return format!("busy: {device} is set up on {file}; losetup -d {device} first");
     }
-    let who = match name_users(mountpoint) {
+    let who = match named(|process| uses(process, mountpoint)) {
         Some(users) => format!("in use by {users}"),
         // with its parent gone or elsewhere
         None if uses(Path::new("/proc/self"), mountpoint) => {
@@ -57,35 +55,7 @@ fn loop_device(mountpoint: &Path) -> Option<(PathBuf, PathBuf)> {
     })
 }
 
-/// The other processes that have something of the mount open or stand in it: `bash (123), vim (456)`.
-fn name_users(mountpoint: &Path) -> Option<String> {
-    let me = std::process::id().to_string();
-    let mut users: Vec<String> = fs::read_dir("/proc")
-        .ok()?
-        .flatten()
-        .filter(|entry| {
-            entry
-                .file_name()
-                .as_encoded_bytes()
-                .iter()
-                .all(u8::is_ascii_digit)
-        })
-        .filter(|entry| uses(&entry.path(), mountpoint))
-        .filter(|entry| entry.file_name() != *me)
-        .map(|entry| {
-            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            format!("{} ({})", name.trim_end(), entry.file_name().display())
-        })
-        .collect();
-    let others = users.len().saturating_sub(MOST_NAMED);
-    users.truncate(MOST_NAMED);
-    let mut named = users.join(", ");
-    if others > 0 {
-        named = format!("{named} and {others} others");
-    }
-    (!named.is_empty()).then_some(named)
-}
-
+/// Whether a process has something of the mount open or stands in it.
 fn uses(process: &Path, mountpoint: &Path) -> bool {
     let inside = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(mountpoint));
     let stands = ["cwd", "root", "exe"]

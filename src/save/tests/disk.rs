@@ -505,6 +505,10 @@ impl Store for Sim {
         Ok(false)
     }
 
+    fn writers(&self, _: &Handle) -> Option<String> {
+        None
+    }
+
     fn grain(&self, _: &Handle) -> Option<u64> {
         self.grain
     }

@@ -7,7 +7,6 @@ use super::{MAX_PROBLEMS, Text};
 use crate::asdf::check::Validate;
 use crate::asdf::layout::{BlockIndex, Severity};
 use crate::asdf::text_frame::standard;
-use crate::asdf::tree::Tree;
 use crate::asdf::{Array, Snapshot};
 use crate::codec::check_index_dir;
 use crate::vfs::state::State;
@@ -45,9 +44,9 @@ impl Vfs {
             snapshot.container(),
             layout.version,
             standard.map_or_else(String::new, |standard| format!(", standard {standard}")),
-            sized(layout.len)
+            sized(snapshot.file_len())
         ));
-        if let Some(writer) = written_by(snapshot) {
+        if let Some(writer) = snapshot.written_by() {
             text.line(format_args!("written   by {writer}"));
         }
         match self.saver.why_read_only() {
@@ -111,7 +110,7 @@ impl Vfs {
         }
         for file in scratch.iter().take(MAX_PROBLEMS) {
             text.line(format_args!(
-                "memory    {file}: in memory only, gone at unmount"
+                "memory    {file}: in the mount only, gone at unmount"
             ));
         }
     }
@@ -212,18 +211,6 @@ fn largest(snapshot: &Snapshot) -> Vec<&Array> {
     sorted
         .filter_map(|(_, i)| snapshot.arrays().get(i))
         .collect()
-}
-
-/// What wrote the file, by the key `asdf_library` of its tree.
-fn written_by(snapshot: &Snapshot) -> Option<String> {
-    let tree: &Tree = snapshot.tree()?.as_ref().ok()?;
-    let library = tree.root()?.follow().get("asdf_library")?.follow();
-    let field = |key: &str| library.get(key)?.follow().text();
-    let name = field("name")?;
-    Some(match field("version") {
-        Some(version) => format!("{name} {version}"),
-        None => name.to_owned(),
-    })
 }
 
 /// A number of bytes, and in the largest unit of which it has one or more, with tenths that are rounded down.

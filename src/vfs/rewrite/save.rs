@@ -52,17 +52,17 @@ impl Vfs {
         open: &DataHandle,
         writes: &Writes,
     ) -> Option<Result<()>> {
-        let has_part =
-            |it: &Rewritten| writes.has_emptied.load(Ordering::Relaxed) || it.is_by(writes);
-        let part = || locked(&open.rewriting.rewritten).as_ref().map(has_part);
-        let mut has_one = part();
-        if has_one.is_none() {
-            // another thread may be saving what was written through this handle: it holds the draft, and puts the part back if it fails
+        let is_saved = |it: &Rewritten| it.is_saved_by(writes);
+        let part = || locked(&open.rewriting.rewritten).as_ref().map(is_saved);
+        let mut is_ours = part();
+        if is_ours.is_none() {
+            // Another thread may be saving what was written through this handle. It has the lock of the draft, and puts the elements back
+            // before it lets go of that if they are not saved.
             let draft = self.edits.get(writes.block)?;
             drop(draft.saved.write().unwrap_or_else(PoisonError::into_inner));
-            has_one = part();
+            is_ours = part();
         }
-        if has_one != Some(true) {
+        if is_ours != Some(true) {
             return None;
         }
         match self.check_whole(open, writes) {
@@ -78,9 +78,7 @@ impl Vfs {
         // with the draft of the block in hand no other is begun, on bytes that this replaces
         self.alone(writes.block, |draft, saved| {
             let rewritten = &open.rewriting.rewritten;
-            let is_own =
-                |it: &mut Rewritten| writes.has_emptied.load(Ordering::Relaxed) || it.is_by(writes);
-            let Some(taken) = locked(rewritten).take_if(is_own) else {
+            let Some(mut taken) = locked(rewritten).take_if(|it| it.is_saved_by(writes)) else {
                 // another thread has put it into the draft, and perhaps could not save that
                 let is_in = draft.is_written_through(open.node);
                 return if is_in {
@@ -98,8 +96,12 @@ impl Vfs {
                 }
                 SoFar::Head(_) | SoFar::Failed(_) => Err(fixed_size()),
             });
-            if done.is_err() && !**saved && !is_in {
+            if let Err(why) = &done
+                && !**saved
+                && !is_in
+            {
                 draft.take_out();
+                taken.unsaved = Some(why.clone());
                 locked(rewritten).get_or_insert(taken);
             }
             done
@@ -149,7 +151,11 @@ impl Vfs {
         self.take_in_maps(open.node);
         let why = match self.check_whole(open, writes) {
             Ok(false) => None,
-            Ok(true) => Some(Error::NotPermitted("it could not be saved")),
+            Ok(true) => {
+                let rewritten = locked(&open.rewriting.rewritten);
+                let why = rewritten.as_ref().and_then(|it| it.unsaved.clone());
+                Some(why.unwrap_or(Error::NotPermitted("it could not be saved")))
+            }
             Err(why) => Some(why),
         };
         let mut rewritten = locked(&open.rewriting.rewritten);
@@ -242,8 +248,9 @@ impl Vfs {
         };
         let what = format!("array {path} and its block {n} saved");
         let saved = self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?;
-        if let Some(tree) = locked(&self.texts).reloaded(text) {
-            self.tell_tree(tree);
+        let tree = locked(&self.texts).reloaded(text);
+        if let Some(number) = tree {
+            self.tell_tree(number);
         }
         drop(self.announce_block(&state, n));
         Ok(saved)

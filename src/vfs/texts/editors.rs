@@ -35,24 +35,14 @@ const AFTER_TMP: usize = 8;
 const RANDOM: std::ops::RangeInclusive<usize> = 6..=10;
 
 impl Texts {
-    /// The files that hold what is nowhere else and that no editor has made, each with its length.
+    /// The files that hold something and that no editor has made, each with its length.
     pub(in crate::vfs) fn described(&self) -> Vec<String> {
-        self.files_of_users(false)
-    }
-
-    /// The files that hold what only FILE's text has beside them, likewise.
-    pub(in crate::vfs) fn copies(&self) -> Vec<String> {
-        self.files_of_users(true)
-    }
-
-    fn files_of_users(&self, copies: bool) -> Vec<String> {
         let files = self
             .names()
             .filter(|(name, number)| !self.is_tree(*number) && !is_made_by_editor(name));
         let files = files.filter_map(|(name, number)| {
-            let bytes = self.bytes(number).ok()?;
-            let counts = !bytes.is_empty() && (*bytes == self.committed) == copies;
-            counts.then(|| format!("{} ({} bytes)", name.display(), bytes.len()))
+            let bytes = self.bytes(number).ok().filter(|bytes| !bytes.is_empty())?;
+            Some(format!("{} ({} bytes)", name.display(), bytes.len()))
         });
         files.collect()
     }
@@ -74,6 +64,17 @@ pub(in crate::vfs) fn is_made_by_editor(name: &OsStr) -> bool {
         || of_tree.is_some_and(is_random)
         || before.any(|start| name.strip_prefix(start.as_bytes()).is_some_and(is_random))
         || name.strip_prefix(b"tmp").is_some_and(is_of_tempfile)
+}
+
+/// Whether tools make files of that name beside files of data: `x.tmp.npy`, as programs that write NPY files put the ending behind all
+/// else, and the names that Python's `tempfile` chooses, with an ending.
+pub(in crate::vfs) fn is_temporary_data(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let mut endings = [b".npy".as_slice(), b".bin"].into_iter();
+    let stem = endings.find_map(|ending| name.strip_suffix(ending));
+    stem.is_some_and(|stem| {
+        stem.ends_with(b".tmp") || stem.strip_prefix(b"tmp").is_some_and(is_of_tempfile)
+    })
 }
 
 /// Whether characters were chosen at random, rather than a word by people.

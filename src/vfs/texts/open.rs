@@ -27,6 +27,8 @@ pub(super) struct OpenText {
     appends: bool,
     /// The epoch of the text that it showed when it was opened.
     pub(super) epoch: u64,
+    /// Whether a descriptor of it has been closed since something was written: if that was the last one, its release is on its way.
+    closing: bool,
 }
 
 /// A handle's own version of the text.
@@ -104,6 +106,7 @@ impl Texts {
             draft: None,
             appends: access.append,
             epoch,
+            closing: false,
         };
         self.open.insert(handle, open);
         if access.truncate
@@ -122,6 +125,12 @@ impl Texts {
     /// Whether any handle has that file open.
     pub(in crate::vfs) fn is_open(&self, number: Number) -> bool {
         self.open.keys().any(|handle| handle.number == number)
+    }
+
+    /// Whether a handle has written to that file what is not saved.
+    pub(in crate::vfs) fn is_written(&self, number: Number) -> bool {
+        let mut handles = self.open.iter();
+        handles.any(|(handle, open)| handle.number == number && open.touched().is_some())
     }
 
     /// The bytes that this handle sees: its own draft, or what the file shows.
@@ -247,6 +256,7 @@ impl Texts {
     fn set_draft(&mut self, handle: TextHandle, draft: Option<TextDraft>) {
         if let Some(open) = self.open.get_mut(&handle) {
             open.draft = draft;
+            open.closing = false;
         }
     }
 
@@ -307,6 +317,19 @@ impl Texts {
             shown: shown && !self.is_outdated(&unsaved),
             ..unsaved
         })
+    }
+
+    /// Notes that a descriptor of this handle has been closed.
+    pub(in crate::vfs) fn note_closing(&mut self, handle: TextHandle) {
+        if let Some(open) = self.open.get_mut(&handle) {
+            open.closing = true;
+        }
+    }
+
+    /// Whether the release of a handle seems to be on its way that will refuse a text.
+    pub(in crate::vfs) fn is_closing(&self) -> bool {
+        let mut closing = self.open.iter().filter(|(_, open)| open.closing);
+        closing.any(|(handle, _)| self.unfinished(*handle).is_some())
     }
 
     /// What is to be saved of a file before it gets the name `tree.yaml`: nothing of the one that has it, or of a backup that is put

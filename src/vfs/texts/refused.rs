@@ -9,6 +9,7 @@ use crate::vfs::Error;
 /// What is known of the text that was refused last, until one is saved.
 #[derive(Debug)]
 pub(in crate::vfs) struct Refused {
+    text: Arc<Vec<u8>>,
     why: String,
     /// Where it is kept on disk, or why it is in memory only.
     kept: Result<PathBuf, String>,
@@ -85,6 +86,7 @@ impl Texts {
             self.refused.take().and_then(|before| before.shown)
         };
         self.refused = Some(Refused {
+            text: Arc::clone(&unsaved.text),
             why: not_saved(error),
             kept,
             shown,
@@ -95,6 +97,17 @@ impl Texts {
         let number = self.lookup(TREE_NAME.as_ref())?;
         self.show(number, Arc::clone(&unsaved.text)).ok()?;
         Some(number)
+    }
+
+    /// Whether a text that is refused once more has made way for another one since it was refused first: that is the one that is kept.
+    /// Once more is also a file that was `tree.yaml` and is moved back, as editors do that give up.
+    pub(in crate::vfs) fn has_made_way(&self, unsaved: &Unsaved) -> bool {
+        let again = match unsaved.through {
+            Some(handle) => self.refused_through(handle).is_some(),
+            None => self.file(unsaved.number).is_ok_and(|file| file.backup),
+        };
+        let last = self.refused.as_ref();
+        again && last.is_some_and(|last| *last.text != *unsaved.text)
     }
 
     /// The refused text of which there is no copy in a file.

@@ -69,6 +69,13 @@ impl Texts {
         Some(new)
     }
 
+    /// The files that are not `tree.yaml` any more, and have another name: a link less than the kernel knows of.
+    pub(in crate::vfs) fn superseded(&self) -> Vec<Number> {
+        let files = self.files.iter();
+        let linked = files.filter(|(_, file)| file.superseded && file.names > 0);
+        linked.map(|(&number, _)| number).collect()
+    }
+
     /// A new file that has the name `tree.yaml`. Its number.
     fn add_tree(&mut self) -> Option<Number> {
         let number = self.next;

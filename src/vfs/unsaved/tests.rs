@@ -112,3 +112,47 @@ fn an_edit_that_the_end_of_the_mount_cuts_short_is_told_of() {
         what was written is given up";
     assert_eq!(vfs.unsaved(), [said]);
 }
+
+/// The second text was nowhere any more, while the status said that it is kept.
+#[test]
+fn a_text_that_is_refused_once_more_does_not_take_the_place_of_a_later_one() {
+    let (_dir, vfs, _) = mounted();
+    let mut written = Vec::new();
+    for wrong in ["[first", "[second"] {
+        let handle = open(&vfs, Node::TREE, true);
+        let text = [TEXT, wrong.as_bytes()].concat();
+        vfs.write(&handle, 0, &text, false).unwrap();
+        vfs.fsync(&handle).unwrap_err();
+        written.push((handle, text));
+    }
+    let kept = || {
+        let texts = locked(&vfs.texts);
+        fs::read(texts.refusal().unwrap().kept().unwrap()).unwrap()
+    };
+    for (handle, _) in &written {
+        assert_eq!(kept(), written[1].1);
+        vfs.flush(handle, 0).unwrap_err();
+        vfs.release(handle);
+    }
+    assert_eq!(kept(), written[1].1);
+}
+
+/// `asdf-mount -u` ended with 0, as the kernel lets `close` return before it tells of it.
+#[test]
+fn what_is_not_saved_is_told_when_a_text_that_was_closed_has_been_refused() {
+    let (_dir, vfs, _) = mounted();
+    let tree = vfs.lookup(Node::Root, "tree.yaml".as_ref()).unwrap().node;
+    let begun = open(&vfs, tree, true);
+    vfs.write(&begun, 0, b"#ASDF 1.0.0\n# half a text\n", false)
+        .unwrap();
+    vfs.flush(&begun, 0).unwrap();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| vfs.getxattr(Node::Root, "user.asdf.unsaved".as_ref()));
+        vfs.release(&begun);
+        let said = String::from_utf8(asked.join().unwrap().unwrap()).unwrap();
+        assert!(
+            said.contains("the tree that was refused is not saved"),
+            "{said}"
+        );
+    });
+}

@@ -1,0 +1,160 @@
+//! Which options make a difference to what is done: one that makes none is refused, because its user expects one.
+
+use super::table::{MountOption, Scope};
+use super::{Action, Options};
+use crate::cli::exit::{Exit, Failure};
+
+/// What is read, as far as options ask.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a question of its own"
+)]
+pub(crate) struct Reads {
+    /// Whether any of it is named by a URL.
+    pub(crate) far: bool,
+    /// Whether it is the files of a directory.
+    pub(crate) directory: bool,
+    /// Whether it may be several files.
+    pub(crate) many: bool,
+    /// Whether none of it can be written.
+    pub(crate) only_read: bool,
+}
+
+/// The refusal of an option that makes no difference there.
+pub(crate) fn idle(option: &str, there: &str) -> Failure {
+    let why = format!("{option}: has no effect with {there}; leave it out");
+    Failure::new(Exit::Usage, why)
+}
+
+impl Options {
+    /// That each option which was given makes a difference to an action on what it reads.
+    pub(crate) fn check_effect(&self, action: Action<'_>, reads: Reads) -> Result<(), Failure> {
+        let idle_one = |option: &&MountOption| {
+            let there = self.hindrance(option.scope, action, reads)?;
+            Some(idle(&format!("-o {}", option.name), there))
+        };
+        self.named.iter().find_map(idle_one).map_or(Ok(()), Err)
+    }
+
+    /// What keeps options of that scope from making a difference.
+    fn hindrance(&self, scope: Scope, action: Action<'_>, reads: Reads) -> Option<&'static str> {
+        use Action as A;
+        let heeded = match action {
+            A::Mount => scope != Scope::Checking,
+            A::Check => matches!(
+                scope,
+                Scope::Reading | Scope::Far | Scope::Rules | Scope::Checking | Scope::Directory
+            ),
+            A::List => matches!(scope, Scope::Reading | Scope::Far | Scope::Directory),
+            A::Preview(_) => matches!(scope, Scope::Reading | Scope::Far | Scope::Pictures),
+            A::Tree | A::Explode(_) | A::Implode(_) => {
+                matches!(scope, Scope::Reading | Scope::Far)
+            }
+            A::Unmount | A::Revert | A::Man | A::Cookbook | A::Completions(_) => false,
+        };
+        let mounts = matches!(action, A::Mount);
+        match scope {
+            _ if !heeded => Some(action.name()),
+            Scope::Far if !reads.far => Some("files of this machine"),
+            Scope::Directory if !reads.directory => Some("files that are named"),
+            Scope::Many if !reads.many => Some("a mount of one file"),
+            Scope::Pictures if mounts && !self.previews => Some("a mount without -o previews"),
+            Scope::Writing if self.read_only || reads.only_read => Some("a read-only mount"),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const ONE: Reads = Reads {
+        far: false,
+        directory: false,
+        many: false,
+        only_read: false,
+    };
+    const FAR: Reads = Reads {
+        far: true,
+        only_read: true,
+        ..ONE
+    };
+    const LIST: Reads = Reads { many: true, ..ONE };
+    const DIRECTORY: Reads = Reads {
+        directory: true,
+        ..LIST
+    };
+
+    /// Options, what they are given for, and with what they have no effect then: of several, the one in front.
+    type Row = (&'static str, Reads, Option<&'static str>);
+
+    #[track_caller]
+    fn assert_effects(action: Action<'_>, rows: &[Row]) {
+        for (list, reads, there) in rows {
+            let options = Options::parse(&[(*list).to_owned()]).unwrap();
+            let refused = options.check_effect(action, *reads).err();
+            let (name, _) = list.split_once(['=', ',']).unwrap_or((list, ""));
+            let want =
+                there.map(|there| format!("-o {name}: has no effect with {there}; leave it out"));
+            assert_eq!(refused.map(|failure| failure.message), want, "{list}");
+        }
+    }
+
+    #[test]
+    fn what_looks_at_files_heeds_what_says_which_and_how() {
+        let named = Some("files that are named");
+        let near = Some("files of this machine");
+        assert_effects(Action::Tree, &[("cache=32M", ONE, None)]);
+        let rows = [
+            ("timeout=4s", FAR, None),
+            ("timeout=4s", ONE, near),
+            ("match=*.x", DIRECTORY, None),
+            ("match=*.x", ONE, named),
+            ("validate=off", ONE, Some("--list")),
+        ];
+        assert_effects(Action::List, &rows);
+        let rows = [
+            ("max-check=1G", ONE, None),
+            ("validate=off", ONE, None),
+            ("match=*.x", DIRECTORY, None),
+        ];
+        assert_effects(Action::Check, &rows);
+        let rows = [
+            ("stretch=minmax", ONE, None),
+            ("previews", ONE, Some("--preview")),
+            ("match=*.x", ONE, Some("--preview")),
+        ];
+        assert_effects(Action::Preview(Path::new("x.png")), &rows);
+        let rows = [
+            ("force", ONE, Some("--unmount")),
+            ("noatime,sync,x-y", ONE, None),
+        ];
+        assert_effects(Action::Unmount, &rows);
+    }
+
+    #[test]
+    fn a_mount_heeds_what_it_shows_and_saves() {
+        let read_only = Some("a read-only mount");
+        let rows = [
+            ("max-check=1G", ONE, Some("a mount")),
+            ("remote-cache=/x:1G", ONE, Some("files of this machine")),
+            ("no-sign-request", FAR, None),
+            ("match=*.x", DIRECTORY, None),
+            ("match=*.x", LIST, Some("files that are named")),
+            ("open=5", LIST, None),
+            ("open=5", ONE, Some("a mount of one file")),
+            ("other-mounts", DIRECTORY, None),
+            ("stretch=minmax,previews", ONE, None),
+            ("curve=asinh", ONE, Some("a mount without -o previews")),
+            ("on-refuse=x", ONE, None),
+            ("on-refuse=x,ro", ONE, read_only),
+            ("save=replace,ro,rw", ONE, None),
+            ("save=replace", FAR, read_only),
+        ];
+        assert_effects(Action::Mount, &rows);
+    }
+}

@@ -1,0 +1,45 @@
+//! Which process serves a mount, found without asking it.
+
+use std::fs::{self, DirEntry};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::save::lock_holder;
+use crate::vfs::Mounted;
+
+/// The process that serves a mount: one of this program's name with a connection to the kernel of that number, or, where the kernel
+/// does not tell numbers, the one that has its file locked: none has a directory, or what lies far away.
+pub(super) fn daemon_of(mounted: &Mounted) -> Option<u32> {
+    let connected = || {
+        let name = fs::read("/proc/self/comm").ok()?;
+        let line = format!("fuse_connection:\t{}\n", mounted.connection().display());
+        let has_name = |process: &Path| fs::read(process.join("comm")).is_ok_and(|it| it == name);
+        let mut processes = entries(Path::new("/proc"));
+        processes.find_map(|entry| {
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            let process = entry.path();
+            (has_name(&process) && has_connection(&process, &line)).then_some(number)
+        })
+    };
+    connected().or_else(|| lock_holder_of(mounted))
+}
+
+/// The process that has what is mounted locked.
+pub(super) fn lock_holder_of(mounted: &Mounted) -> Option<u32> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(mounted.source(), flags, Mode::empty());
+    file.ok().and_then(|file| lock_holder(&file.into()))
+}
+
+/// Whether a thread of a process has a descriptor of which the kernel says this. The first thread of one that was killed has none any
+/// more.
+fn has_connection(process: &Path, line: &str) -> bool {
+    let mut descriptors =
+        entries(&process.join("task")).flat_map(|thread| entries(&thread.path().join("fdinfo")));
+    descriptors.any(|entry| fs::read_to_string(entry.path()).is_ok_and(|it| it.contains(line)))
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    fs::read_dir(directory).into_iter().flatten().flatten()
+}

@@ -1,0 +1,88 @@
+//! The ways to call the program, and what is said of a call that makes no sense.
+
+use rustix::termios::tcgetwinsize;
+
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 100;
+/// What clap puts in front of the first way.
+const TITLE: &str = "Usage: ";
+/// Columns in front of what a way goes on with on another line.
+const INDENT: usize = 15;
+/// The ways to call the program.
+const WAYS: [&str; 9] = [
+    "asdf-mount [OPTIONS] FILE [MOUNTPOINT]",
+    "asdf-mount [OPTIONS] DIR|FILE... MOUNTPOINT",
+    "asdf-mount -u MOUNTPOINT...",
+    "asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...",
+    "asdf-mount --list [--stats] [--json] [-o OPT[,OPT...]] FILE|DIR...",
+    "asdf-mount --tree [--json] FILE",
+    "asdf-mount --preview OUT.png [--size N] [-o OPT[,OPT...]] FILE [PATH]",
+    "asdf-mount --explode DIR [-o OPT[,OPT...]] FILE",
+    "asdf-mount --implode OUT [-o OPT[,OPT...]] FILE",
+];
+
+/// The ways to call the program, on lines as short as the terminal.
+pub(super) fn usage() -> String {
+    use std::io::{stderr, stdin, stdout};
+    let sizes = [
+        tcgetwinsize(stdout()),
+        tcgetwinsize(stderr()),
+        tcgetwinsize(stdin()),
+    ];
+    let columns = sizes.into_iter().flatten();
+    let mut columns = columns.map(|size| usize::from(size.ws_col));
+    let given = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let columns = columns.find(|columns| *columns > 0).or_else(given);
+    in_columns(columns.unwrap_or(COLUMNS))
+}
+
+fn in_columns(columns: usize) -> String {
+    let ways = WAYS.map(|way| {
+        let mut lines = String::new();
+        let mut column = TITLE.len();
+        for (n, word) in way.split(' ').enumerate() {
+            let end = column.saturating_add(word.len());
+            if n > 0 && end >= columns {
+                lines.push('\n');
+                lines.extend(std::iter::repeat_n(' ', INDENT));
+                column = INDENT;
+            } else if n > 0 {
+                lines.push(' ');
+                column = column.saturating_add(1);
+            }
+            lines.push_str(word);
+            column = column.saturating_add(word.len());
+        }
+        lines
+    });
+    ways.join(&format!("\n{:1$}", "", TITLE.len()))
+}
+
+/// What is wrong with the arguments, in one line, of what clap says in several.
+pub(super) fn complaint(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let said = lines.take_while(|line| !line.starts_with("For more information"));
+    let said = said.map(|line| {
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        line.strip_prefix("tip: ").unwrap_or(line)
+    });
+    let said: Vec<&str> = said.collect();
+    format!("{}; asdf-mount --help lists the options", said.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_longer_than_the_terminal() {
+        for columns in [40, 60, 80, 100] {
+            let usage = in_columns(columns);
+            let usage = format!("{TITLE}{usage}");
+            assert!(usage.lines().all(|line| line.len() <= columns), "{usage}");
+            let words: Vec<&str> = usage.split_whitespace().skip(1).collect();
+            assert_eq!(words, WAYS.join(" ").split(' ').collect::<Vec<_>>());
+        }
+        assert_eq!(in_columns(100).lines().count(), WAYS.len());
+    }
+}

@@ -1,0 +1,149 @@
+//! The numbers of the names under `arrays/`, which each keeps for the life of the mount.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use crate::vfs::index;
+
+/// Bytes that a name takes beside its text: its place in the list, and in the table by hashes.
+const PER_NAME: usize = 32;
+
+/// Numbers given to paths under `arrays/`: to each name in the directory of a number. A path keeps its number for the life of
+/// the mount; only paths that a save brings in for the first time make the list grow.
+#[derive(Debug)]
+pub(in crate::vfs) struct Numbers {
+    /// `arrays/` itself, which is number 0, and the names: the first of them is the number behind `base`.
+    names: Vec<Name>,
+    base: u32,
+    /// Whether the kernel may know names by numbers above `base` from before numbers began here.
+    recalled: bool,
+    /// The names, one behind the other.
+    text: String,
+    /// The last name of each hash.
+    last: HashMap<u32, u32>,
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+struct Name {
+    directory: u32,
+    /// Where it starts in the text; it ends where the next one starts.
+    start: u32,
+    /// The name before it with the same hash; 0 for none, as `arrays/` itself has no name that anything looks for.
+    before: u32,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        let top = Name {
+            directory: 0,
+            start: 0,
+            before: 0,
+        };
+        Self {
+            names: vec![top],
+            base: 0,
+            recalled: false,
+            text: String::new(),
+            last: HashMap::new(),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Numbers {
+    /// Gives only numbers above `base`, if none has been given so far: those up to it are known for something else, and those up to
+    /// `known` for the names that are going to get them again.
+    pub(in crate::vfs) fn begin_behind(&mut self, base: u32, known: u32) {
+        self.recalled = known > base;
+        if self.names.len() == 1 {
+            self.base = base;
+        }
+    }
+
+    /// Whether the kernel may know names by numbers that were given before these began.
+    pub(in crate::vfs) fn are_recalled(&self) -> bool {
+        self.recalled
+    }
+
+    /// The last number that was given.
+    pub(in crate::vfs) fn last_given(&self) -> u32 {
+        let given = u32::try_from(self.names.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        self.base.saturating_add(given)
+    }
+
+    /// The number behind which these begin.
+    pub(super) fn base(&self) -> u32 {
+        self.base
+    }
+
+    /// Whether none has been given.
+    pub(super) fn are_none(&self) -> bool {
+        self.last_given() == self.base
+    }
+
+    /// The memory that they take, in bytes, as estimated.
+    pub(super) fn weight(&self) -> usize {
+        let names = self.names.len().saturating_mul(PER_NAME);
+        names.saturating_add(self.text.len())
+    }
+
+    /// Where the name of that number is in the list.
+    fn place(&self, number: u32) -> Option<usize> {
+        match number {
+            0 => Some(0),
+            number => Some(index(number.checked_sub(self.base)?)).filter(|place| *place > 0),
+        }
+    }
+
+    /// The number of that name in that directory, or `None` when there are 2^32 of them, or 4 GiB.
+    pub(super) fn of(&mut self, directory: u32, name: &str) -> Option<u32> {
+        if let Some(known) = self.find(directory, name) {
+            return Some(known);
+        }
+        let number = u32::try_from(self.names.len()).ok()?;
+        let number = self.base.checked_add(number)?;
+        let start = u32::try_from(self.text.len()).ok()?;
+        self.text.push_str(name);
+        let last = self.last.insert(self.hash(directory, name), number);
+        self.names.push(Name {
+            directory,
+            start,
+            before: last.unwrap_or(0),
+        });
+        Some(number)
+    }
+
+    /// The number of that name in that directory, if it was given one.
+    pub(super) fn find(&self, directory: u32, name: &str) -> Option<u32> {
+        let mut number = *self.last.get(&self.hash(directory, name))?;
+        while number != 0 {
+            let known = self.names.get(self.place(number)?)?;
+            if known.directory == directory && self.name(number) == Some(name) {
+                return Some(number);
+            }
+            number = known.before;
+        }
+        None
+    }
+
+    /// Half of a hash: names that share one are told apart by themselves.
+    fn hash(&self, directory: u32, name: &str) -> u32 {
+        let hash = self.hasher.hash_one((directory, name)) >> u32::BITS;
+        u32::try_from(hash).unwrap_or(0)
+    }
+
+    /// The name of that number.
+    pub(super) fn name(&self, number: u32) -> Option<&str> {
+        let at = self.place(number)?;
+        let start = index(self.names.get(at)?.start);
+        let next = self.names.get(at.saturating_add(1));
+        self.text
+            .get(start..next.map_or(self.text.len(), |next| index(next.start)))
+    }
+
+    /// The directory that has the name of that number.
+    pub(super) fn directory(&self, number: u32) -> Option<u32> {
+        Some(self.names.get(self.place(number)?)?.directory)
+    }
+}

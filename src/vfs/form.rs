@@ -1,0 +1,60 @@
+//! Whether a file still has the form in which a handle has opened it.
+//!
+//! What is read of an array, a FITS file or a picture makes sense by what was read before: an NPY or FITS header, or the datatype
+//! and shape in the tree. Where a save or another program has given the array another of these, a handle from before reads no more
+//! (`ESTALE`); new elements of the same form are read on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::edit::DataHandle;
+use super::format::Format;
+use super::node::Node;
+use super::{Reading, Result, State, Vfs, hash_of};
+use crate::error::Error as Library;
+use crate::source::Source;
+
+impl State {
+    /// A hash of the form of a file, if it has one; the same as long as the process lives.
+    pub(super) fn form(&self, file: Node) -> Option<u64> {
+        match file {
+            Node::Array(number, format) => {
+                let data = self.array_data(number)?;
+                let header = data.npy_len().saturating_sub(data.bin_len());
+                let header = (format == Format::Npy).then_some(header);
+                Some(hash_of((header, data.form())))
+            }
+            Node::View(view, number) => self.form_of_view(view, number),
+            _ => None,
+        }
+    }
+}
+
+impl DataHandle {
+    /// That the file has the form in which it was opened. A handle that has emptied it has given it another one itself.
+    fn check_form(&self, now: &State) -> Result<(), Library> {
+        let writes = self.writes.as_ref();
+        let is_own = writes.is_some_and(|writes| writes.has_emptied.load(Ordering::Relaxed));
+        if is_own || now.form(self.node) == self.form {
+            return Ok(());
+        }
+        let why =
+            "the tree has no array of that datatype, shape and order here any more; open it again";
+        Err(Library::Stale {
+            why: why.to_owned(),
+        })
+    }
+}
+
+impl Vfs {
+    /// The source that a handle is to read from at the moment.
+    pub(super) fn source_of(
+        &self,
+        open: &DataHandle,
+        reading: &Reading<'_>,
+    ) -> Result<Arc<dyn Source>> {
+        let state = self.state_for(open.epoch)?;
+        open.check_form(&state)?;
+        Ok(self.data_source(&state, open.node, reading)?)
+    }
+}
