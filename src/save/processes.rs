@@ -3,15 +3,30 @@
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 /// How many are named.
 const MOST_NAMED: usize = 4;
+/// How long is looked. To read what a process has open waits while that process executes another program, and it closes files then:
+/// the process may wait for the thread that looks.
+const LOOKING: Duration = Duration::from_secs(1);
 /// Of the flags of an open file, those that say whether it can be written.
 const ACCESS: u32 = 0o3;
 
-/// The other processes whose directories in `/proc` are such ones, as far as we may look: `bash (123), vim (456)`.
+/// The other processes whose directories in `/proc` are such ones, as far as we may look: `bash (123), vim (456)`. `None` too if
+/// that is not known after a second.
 #[must_use]
-pub fn named(is_one: impl Fn(&Path) -> bool) -> Option<String> {
+pub fn named(is_one: impl Fn(&Path) -> bool + Send + 'static) -> Option<String> {
+    let (found, receiver) = mpsc::sync_channel(1);
+    let look = move || drop(found.send(look(is_one)));
+    let thread = thread::Builder::new().name("processes".to_owned());
+    thread.spawn(look).ok()?;
+    receiver.recv_timeout(LOOKING).ok()?
+}
+
+fn look(is_one: impl Fn(&Path) -> bool) -> Option<String> {
     let me = std::process::id().to_string();
     let processes = fs::read_dir("/proc").ok()?.flatten().filter(|entry| {
         let name = entry.file_name();
@@ -37,7 +52,7 @@ pub fn named(is_one: impl Fn(&Path) -> bool) -> Option<String> {
 /// block in a file system that does not answer, or that waits for this thread.
 pub(super) fn writers(file: &File) -> Option<String> {
     let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-    named(|process| {
+    named(move |process| {
         let files = fs::read_dir(process.join("fd")).into_iter().flatten();
         files.flatten().any(|entry| {
             let same = fs::read_link(entry.path()).is_ok_and(|to| to == path);

@@ -327,3 +327,21 @@ fn a_mount_for_writing_wants_the_file_for_itself_and_a_save_nobody_else_who_writ
     fs::write(mount.path("tree.yaml"), &text).unwrap();
     assert_eq!(mount.text("tree.yaml"), text);
 }
+
+#[test]
+fn a_save_that_is_refused_while_a_program_is_executed_does_not_wait_for_that() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mount = Mount::new(&place.file, &[]);
+    let writer = File::options().append(true).open(&place.file).unwrap();
+    let text = mount.text("tree.yaml").replace("flux", "flow");
+    let mut tree = File::create(mount.path("tree.yaml")).unwrap();
+    tree.write_all(text.as_bytes()).unwrap();
+    // the kernel closes our files in the new process, which is refused with the name of that process or without
+    assert!(Command::new("true").status().unwrap().success());
+    drop(writer);
+    tree.sync_all().unwrap();
+    assert_eq!(mount.text("tree.yaml"), text);
+}

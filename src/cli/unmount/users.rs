@@ -19,7 +19,8 @@ pub(super) fn busy(mountpoint: &Path) -> String {
         let (device, file) = (device.display(), file.display());
         return format!("busy: {device} is set up on {file}; losetup -d {device} first");
     }
-    let who = match named(|process| uses(process, mountpoint)) {
+    let inside = mountpoint.to_owned();
+    let who = match named(move |process| uses(process, &inside)) {
         Some(users) => format!("in use by {users}"),
         // with its parent gone or elsewhere
         None if uses(Path::new("/proc/self"), mountpoint) => {
