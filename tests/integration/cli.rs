@@ -173,6 +173,14 @@ fn in_private_mounts<S: AsRef<OsStr>>(
     run(&mut command)
 }
 
+/// A script of root, in which `as_nobody` runs a command as the user without privileges; `/dev/fuse` has the permissions that udev gives it.
+fn beside_nobody<S: AsRef<OsStr>>(script: &str, arguments: impl IntoIterator<Item = S>) -> Outcome {
+    let devices =
+        "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/fuse c 10 229
+        as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }";
+    in_private_mounts(&format!("{devices}\n{script}"), arguments)
+}
+
 #[test]
 fn what_another_user_has_put_beside_a_file_does_not_hinder_its_repair() {
     if !is_root() {
@@ -678,13 +686,10 @@ fn a_user_without_privileges_mounts_through_fusermount() {
         return;
     }
     let (place, program) = place_of_nobody();
-    // a /dev/fuse with the permissions that udev gives it
     let script =
-        "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/fuse c 10 229
-        as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
-        as_nobody \"$@\"; as_nobody head -n 1 \"$3/tree.yaml\"; grep -F \" $3 \" /proc/self/mounts
+        "as_nobody \"$@\"; as_nobody head -n 1 \"$3/tree.yaml\"; grep -F \" $3 \" /proc/self/mounts
         as_nobody fusermount3 -u \"$3\"";
-    let said = in_private_mounts(script, [&program, &place.file, &place.mnt]);
+    let said = beside_nobody(script, [&program, &place.file, &place.mnt]);
     eventually("the daemon is gone", || daemons_of(&place.mnt).is_empty());
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     assert!(said.stdout.starts_with("#ASDF 1.0.0\n"), "{}", said.stdout);
@@ -698,10 +703,7 @@ fn root_unmounts_what_a_user_has_mounted() {
         return;
     }
     let (place, program) = place_of_nobody();
-    let script =
-        "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/fuse c 10 229
-        as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
-        for name in \"$3\" \"$2\" \"$3/arrays\"; do
+    let script = "for name in \"$3\" \"$2\" \"$3/arrays\"; do
             as_nobody \"$1\" \"$2\" \"$3\"
             \"$1\" -u \"$name\"
             ! grep -F \" $3 \" /proc/self/mounts
@@ -709,7 +711,7 @@ fn root_unmounts_what_a_user_has_mounted() {
         as_nobody \"$1\" \"$2\" \"$3\"
         echo 1 | as_nobody tee \"$3/arrays/flux.bin\" || true
         \"$1\" -u \"$3\" || echo $?";
-    let said = in_private_mounts(script, [&program, &place.file, &place.mnt]);
+    let said = beside_nobody(script, [&program, &place.file, &place.mnt]);
     let daemons = daemons_of(&place.mnt);
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(said.stdout, "1\n40\n", "{said:?}");

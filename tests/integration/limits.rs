@@ -78,6 +78,15 @@ fn edits_of_many_blocks_take_few_descriptors() {
     }
 }
 
+/// Sets the `RLIMIT_FSIZE` of the daemon, in bytes.
+fn file_size_limit(mount: &Mount) -> impl Fn(Option<u64>) {
+    let daemon = Pid::from_raw(daemons_of(&mount.dir)[0]);
+    move |current| {
+        let maximum = None;
+        prlimit(daemon, Resource::Fsize, Rlimit { current, maximum }).unwrap();
+    }
+}
+
 /// `SIGXFSZ` ended the daemon, and with it the mount.
 #[test]
 fn a_save_that_the_limit_of_file_sizes_stops_is_refused_and_kept() {
@@ -91,11 +100,7 @@ fn a_save_that_the_limit_of_file_sizes_stops_is_refused_and_kept() {
         .write(dir.path());
     let old = fs::read(&file).unwrap();
     let mount = Mount::new(&file, &[]);
-    let daemon = Pid::from_raw(daemons_of(&mount.dir)[0]);
-    let limit = |current| {
-        let maximum = None;
-        prlimit(daemon, Resource::Fsize, Rlimit { current, maximum }).unwrap();
-    };
+    let limit = file_size_limit(&mount);
     let save = |text: &str| {
         let tree = File::create(mount.path("tree.yaml"))?;
         tree.write_all_at(text.as_bytes(), 0)?;
@@ -132,11 +137,7 @@ fn a_save_that_would_stop_at_the_limit_of_file_sizes_is_not_begun() {
     let file = sample.write(dir.path());
     let old = fs::read(&file).unwrap();
     let mount = Mount::new(&file, &[]);
-    let daemon = Pid::from_raw(daemons_of(&mount.dir)[0]);
-    let limit = |current| {
-        let maximum = None;
-        prlimit(daemon, Resource::Fsize, Rlimit { current, maximum }).unwrap();
-    };
+    let limit = file_size_limit(&mount);
     let remove = || fs::remove_file(mount.path("blocks/2.bin"));
     limit(Some(20_000));
     assert_eq!(remove().unwrap_err().raw_os_error(), EFBIG);
