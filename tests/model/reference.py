@@ -314,8 +314,12 @@ class Reference:
         if file.backup and file.data == self.committed:
             return OK
         want = self.save_text(file.data, file.epoch, refusal)
+        later = [text for text in self.rejected if text not in (None, file.data)]
         if want == OK:
             self.text_saved(file.data)
+        elif file.backup and later:
+            # which was tree.yaml before that was refused: the later one is what is kept
+            self.rejected = [*later, *([file.data] if len(later) < len(self.rejected) else [])]
         else:
             self.text_refused(file.data, False)
         return want
@@ -457,6 +461,8 @@ class Reference:
         held = self.drafts.get(number)
         if held and len(held.data) == length and not held.touched or not held and len(self.blocks[number].data) == length:
             return OK
+        if held and held.touched and length < len(held.data):
+            return errno.EBUSY               # what is cut off could not be put back if this can't be saved
         if not held or len(held.data) != length:
             if self.breaks_an_array(number, length):
                 return errno.EINVAL
