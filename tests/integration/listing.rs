@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions, ReadDir};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::fs::Dir;
 use tempfile::TempDir;
@@ -125,11 +126,19 @@ fn a_listing_by_another_process_does_not_take_the_name_that_an_editor_has_freed(
     };
     let (tree, backup) = (mount.path("tree.yaml"), mount.path("tree.yaml~"));
     let new = noted(&mount, "new");
-    fs::rename(&tree, &backup).unwrap();
-    let listed = run(Command::new("ls").arg("-l").arg(&mount.dir));
-    assert!(listed.stdout.contains(" tree.yaml\n"), "{}", listed.stdout);
-    let mut options = OpenOptions::new();
-    let mut out = options.write(true).create_new(true).open(&tree).unwrap();
+    let mut out = loop {
+        fs::rename(&tree, &backup).unwrap();
+        let freed = Instant::now();
+        let listed = run(Command::new("ls").arg("-l").arg(&mount.dir));
+        assert!(listed.stdout.contains(" tree.yaml\n"), "{}", listed.stdout);
+        match OpenOptions::new().write(true).create_new(true).open(&tree) {
+            // the name is free for two seconds, and on a busy machine `ls` may take that long
+            Err(_) if freed.elapsed() > Duration::from_secs(1) => {
+                fs::rename(&backup, &tree).unwrap();
+            }
+            made => break made.unwrap(),
+        }
+    };
     out.write_all(new.as_bytes()).unwrap();
     drop(out);
     assert_in_file(&file, "new");
