@@ -1,13 +1,14 @@
 //! What the fuzz targets do with their input, and what must hold whatever it is.
 //!
 //! Nothing panics or hangs; the heap stays within the budget of the cache and [`SLACK`]; two readers that get the bytes of one
-//! place get the same, and what another decoder gives where there is one.
+//! place get the same, and what another decoder gives where there is one; an edit of what was read is stored as what is read again.
 
 mod heap;
 mod kept;
 mod reference;
 mod sums;
 
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use asdf_mount::asdf::check::{Validate, check_text};
 use asdf_mount::asdf::outline::Outline;
 use asdf_mount::asdf::tree::Tree;
 use asdf_mount::asdf::{OpenOptions, Snapshot, sources};
-use asdf_mount::codec::{self, Cache, Decoded};
+use asdf_mount::codec::{self, Cache, Decoded, Edited};
 use asdf_mount::source::{FileSource, Memory, Source};
 
 use heap::Heap;
@@ -28,6 +29,8 @@ pub const HEADER: usize = 16;
 pub const MEND: u8 = 1;
 /// The decoded size is taken as it is, else its lowest bits.
 pub const ANY_SIZE: u8 = 2;
+/// What is edited gets longer.
+const LONGER: u8 = 4;
 
 /// What may be used beyond the budget of the cache: what the issue of the codecs allows.
 const SLACK: u64 = 64 << 20;
@@ -74,9 +77,66 @@ pub fn decode(code: [u8; 4], input: &[u8]) {
         {
             assert!(front == expected, "another decoder reads something else");
         }
+        if front.len() as u64 == data_size {
+            edit(
+                code,
+                framing,
+                &stored,
+                front,
+                [(a, b), (c, d)],
+                flags & LONGER != 0,
+            );
+        }
     }
     heap.check(cache.budget() + SLACK);
     check_empty(&cache);
+}
+
+/// Edits bytes of a block that was read as a whole, here and there or behind its end, as a save does: what is stored then decodes to
+/// the edited bytes.
+fn edit(
+    code: [u8; 4],
+    framing: &str,
+    stored: &Arc<dyn Source>,
+    mut decoded: Vec<u8>,
+    places: [(u8, u8); 2],
+    longer: bool,
+) {
+    let stored_len = decoded.len() as u64;
+    let mut touched: Vec<Range<u64>> = Vec::new();
+    for (place, few) in places {
+        let at = decoded.len() / 256 * usize::from(place) + usize::from(few);
+        if let Some(byte) = decoded.get_mut(at) {
+            *byte ^= 1 | place;
+            touched.push(at as u64..at as u64 + 1);
+        }
+    }
+    touched.sort_by_key(|range| range.start);
+    touched.dedup();
+    if longer {
+        decoded.extend(1..=places[0].1);
+    }
+    let source = Memory::new(decoded.clone());
+    let edited = Edited {
+        framing,
+        stored,
+        stored_len,
+        decoded: &source,
+        touched: &touched,
+    };
+    let mut anew = Vec::new();
+    codec::codec(code)
+        .and_then(|codec| codec.reencode(&edited, &mut anew))
+        .expect("what was read is written");
+    let cache = Cache::new(1 << 20);
+    let (_, again) = codec::decode(code, Arc::new(Memory::new(anew)), source.len(), &cache)
+        .expect("what was written is read");
+    let mut at = 0;
+    for bytes in decoded.chunks(1 << 18) {
+        let found = read(&again, at, bytes.len() as u64).expect("what was written is read");
+        assert!(found == bytes, "other bytes than the edited ones near {at}");
+        at += bytes.len() as u64;
+    }
 }
 
 /// Reads one from the start on and the other here and there; gives what there is at the start.
