@@ -21,8 +21,8 @@
 //!
 //! | lock | guards | while it is held |
 //! |---|---|---|
-//! | `Shared::index_loaded` | loading the index of a block, once | all below; waits for a run slot. Other readers of the block wait |
-//! | `Shared::state` (in `decoded`) | running decodes, known damage, readers, queued jobs, checksums and loaded index of a block | all below; asks streams for entries, never decodes a segment |
+//! | `Decoded::index_loaded` | loading the index of a block, once | all below; waits for a run slot. Other readers of the block wait |
+//! | `Decoded::state` (in `decoded`) | running decodes, known damage, readers, queued jobs, checksums and loaded index of a block | all below; asks streams for entries, never decodes a segment |
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
 //! | `Cache::ledger` | segments, parked decoders, what streams hold, the `Gate` | `POOL`; calls `wanted`, which takes no lock |
 //! | `Jobs::state` | queued jobs, the threads that run them | may start a thread |
@@ -37,10 +37,10 @@
 //!
 //! A thread waits for another in these places:
 //!
-//! - On `Shared::moved`, for a running decode of the same block. It has no run slot and has given back its `Grant`.
+//! - On `Decoded::moved`, for a running decode of the same block. It has no run slot and has given back its `Grant`.
 //!   The thread that decodes never waits for the one that waits: its `DecodeGuard` signals at each segment, and when it is
 //!   dropped.
-//! - On `Cache::changed`, for a run slot or memory, with no lock but `Shared::index_loaded`. A thread with a run slot does
+//! - On `Cache::changed`, for a run slot or memory, with no lock but `Decoded::index_loaded`. A thread with a run slot does
 //!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see
 //!   whether the mount has ended. The rule is that of `Gate`, of which a test tries every order.
 //! - For a server, in the source of an object that lies far away (`Cache::while_waiting`): it has given back its run slot, not
@@ -377,7 +377,8 @@ pub fn codec(code: [u8; 4]) -> Result<&'static dyn Codec> {
         })
 }
 
-/// The decoded bytes of a compressed block, and the name of the framing they are stored in.
+/// The decoded bytes of a compressed block, and the name of the framing they are stored in. Its seek index is stored in `slot`, and
+/// loaded from there.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if the code is not known, [`Error::Corrupt`] if no framing of it fits, or if `data_size` is more
@@ -387,23 +388,10 @@ pub fn decode(
     stored: Arc<dyn Source>,
     data_size: u64,
     cache: &Arc<Cache>,
-) -> Result<(&'static str, Decoded)> {
-    decode_indexed(code, stored, data_size, cache, None)
-}
-
-/// As [`decode`]; the seek index is stored in `slot`, and loaded from there.
-///
-/// # Errors
-/// As [`decode`].
-pub fn decode_indexed(
-    code: [u8; 4],
-    stored: Arc<dyn Source>,
-    data_size: u64,
-    cache: &Arc<Cache>,
     slot: Option<IndexSlot>,
-) -> Result<(&'static str, Decoded)> {
+) -> Result<(&'static str, Arc<Decoded>)> {
     let opened = open(code, stored, data_size)?;
-    let decoded = Decoded::indexed(opened.stream, data_size, cache, slot);
+    let decoded = Decoded::new(opened.stream, data_size, cache, slot);
     Ok((opened.framing, decoded))
 }
 
@@ -423,7 +411,7 @@ pub fn goes_on(
     let look = || {
         let stream = open(code, stored, longer)?.stream;
         let mut entries = Vec::new();
-        let known = decoded.stream().export(&mut entries);
+        let known = decoded.export(&mut entries);
         let known = known.and_then(|()| stream.import(&entries));
         let piped = Piped::new(known.unwrap_or(stream), longer, cache);
         piped.read_exact_at(&mut [0], len)

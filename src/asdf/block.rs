@@ -164,8 +164,7 @@ impl Snapshot {
                 .and_then(|(dir, file)| index_key::slot(dir, file, &self.bytes, header, &stored));
             let code = header.compression;
             let (framing, decoded) =
-                codec::decode_indexed(code, stored, header.data_size, &self.cache, slot)?;
-            let decoded = Arc::new(decoded);
+                codec::decode(code, stored, header.data_size, &self.cache, slot)?;
             return Ok(OpenBlock {
                 data: decoded.clone(),
                 framing: Some(framing),

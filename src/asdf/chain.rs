@@ -157,8 +157,8 @@ impl Around {
         if self.beneath_decoder {
             return codec::decode_beneath(*b"zlib", packed, len, &self.cache);
         }
-        let (_, decoded) = codec::decode(*b"zlib", packed, len, &self.cache)?;
-        Ok(Arc::new(decoded))
+        let (_, decoded) = codec::decode(*b"zlib", packed, len, &self.cache, None)?;
+        Ok(decoded)
     }
 }
 

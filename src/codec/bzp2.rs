@@ -422,7 +422,7 @@ mod tests {
         for len in [0, 1, 899_981, 1_900_000] {
             let plain = image(len);
             let stored = encoded(&Bzp2, &plain);
-            assert_reads_like(&open(&Bzp2, &stored, len as u64).unwrap(), &plain);
+            assert_reads_like(&*open(&Bzp2, &stored, len as u64).unwrap(), &plain);
             cases.push((stored, plain));
         }
         assert!(python_agrees("bzp2", &cases));
@@ -432,7 +432,7 @@ mod tests {
     fn what_python_writes_is_read() {
         let plain = image(1_000_000);
         if let Some(stored) = python_encodes("bzp2", &plain) {
-            assert_reads_like(&open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
+            assert_reads_like(&*open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
         }
     }
 
@@ -441,7 +441,7 @@ mod tests {
         let plain = image(1_000_000);
         for level in [1, 2, 5] {
             let stored = compressed(&plain, level);
-            assert_reads_like(&open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
+            assert_reads_like(&*open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
         }
     }
 
@@ -450,7 +450,7 @@ mod tests {
         let plain = [image(50_000), vec![0; 30 << 20], image(50_000)].concat();
         let stored = compressed(&plain, 9);
         assert!(stored.len() < 120_000);
-        assert_reads_like(&open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
+        assert_reads_like(&*open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
     }
 
     #[test]
@@ -463,7 +463,7 @@ mod tests {
             compressed(second, 3),
         ]
         .concat();
-        assert_reads_like(&open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
+        assert_reads_like(&*open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
     }
 
     #[test]
@@ -506,7 +506,7 @@ mod tests {
         decoded.read_exact_at(&mut buf, 0).unwrap();
         assert!(buf == plain[..buf.len()]);
         assert!(
-            read_all(&decoded)
+            read_all(&*decoded)
                 .unwrap_err()
                 .to_string()
                 .starts_with("bzip2 block at bit")
@@ -519,14 +519,14 @@ mod tests {
         let mut stored = compressed(&plain, 1);
         let last = stored.len() - 3;
         stored[last] ^= 1;
-        let error = read_all(&open(&Bzp2, &stored, plain.len() as u64).unwrap()).unwrap_err();
+        let error = read_all(&*open(&Bzp2, &stored, plain.len() as u64).unwrap()).unwrap_err();
         assert!(error.to_string().contains("but the blocks give"), "{error}");
         for cut in [2, 7] {
             let cut = &stored[..last - cut];
-            assert!(read_all(&open(&Bzp2, cut, plain.len() as u64).unwrap()).unwrap() == plain);
+            assert!(read_all(&*open(&Bzp2, cut, plain.len() as u64).unwrap()).unwrap() == plain);
         }
         stored[last - 4] ^= 0x40;
-        let error = read_all(&open(&Bzp2, &stored, plain.len() as u64).unwrap()).unwrap_err();
+        let error = read_all(&*open(&Bzp2, &stored, plain.len() as u64).unwrap()).unwrap_err();
         assert!(error.to_string().contains("bzip2 block at bit"), "{error}");
     }
 
@@ -534,8 +534,8 @@ mod tests {
     fn sizes_that_disagree_cost_only_what_is_not_there() {
         let plain = image(250_000);
         let stored = compressed(&plain, 1);
-        assert!(read_all(&open(&Bzp2, &stored, 220_000).unwrap()).unwrap() == plain[..220_000]);
-        let error = read_all(&open(&Bzp2, &stored, 260_000).unwrap()).unwrap_err();
+        assert!(read_all(&*open(&Bzp2, &stored, 220_000).unwrap()).unwrap() == plain[..220_000]);
+        let error = read_all(&*open(&Bzp2, &stored, 260_000).unwrap()).unwrap_err();
         let want = "the bzip2 stream ends after 250000 of 260000 decoded bytes";
         assert_eq!(error.to_string(), want);
         assert!(open(&Bzp2, b"BZh0", 1).is_err());
@@ -557,7 +557,7 @@ mod tests {
                 .collect();
             let stored = compressed(&plain, level);
             let decoded = open(&Bzp2, &stored, plain.len() as u64).unwrap();
-            prop_assert!(read_all(&decoded).unwrap() == plain);
+            prop_assert!(read_all(&*decoded).unwrap() == plain);
         }
 
         #[test]
@@ -576,7 +576,7 @@ mod tests {
             assert_harmless(&Bzp2, &stored, size);
             if let Some(want) = oracle(&stored, size as usize).filter(|want| want.len() as u64 == size)
                 && let Ok(decoded) = open(&Bzp2, &stored, size)
-                && let Ok(found) = read_all(&decoded)
+                && let Ok(found) = read_all(&*decoded)
             {
                 prop_assert!(found == want);
             }

@@ -147,7 +147,15 @@ impl Cache {
 
     /// A segment, if it is here. It counts as used now, and as asked for by its reader.
     pub(crate) fn get(&self, key: u64, index: u64) -> Option<Arc<CountedBuf>> {
-        self.lock().get((key, index))
+        let ledger = &mut *self.lock();
+        let now = ledger.tick();
+        let segment = ledger.segments.get_mut(&(key, index))?;
+        segment.used_at = now;
+        let bytes = Arc::clone(&segment.bytes);
+        if std::mem::take(&mut segment.unread) {
+            ledger.unread = ledger.unread.saturating_sub(cost(bytes.len()));
+        }
+        Some(bytes)
     }
 
     /// Whether a segment is here; does not count as a use.
@@ -309,7 +317,7 @@ impl Cache {
         }
     }
 
-    /// The stream that is to give up entries, if one is.
+    /// The stream that is to give up entries, if one is. The ledger is not locked while it does.
     fn largest_holder(&self) -> Option<(u64, Arc<dyn Stream>)> {
         self.lock().largest_holder(self.held_share())
     }

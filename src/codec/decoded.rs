@@ -31,13 +31,8 @@ const FAILURES: usize = 64;
 /// Size of the buffer used to skip from an entry to the wanted segment.
 const SKIP: usize = 64 << 10;
 
-/// A decoded block.
+/// A decoded block, shared by its readers and the threads that decode ahead.
 pub struct Decoded {
-    shared: Arc<Shared>,
-}
-
-/// A block, shared by its readers and the threads that decode ahead.
-struct Shared {
     /// The stream as it was opened.
     first: Arc<dyn Stream>,
     /// Where the index is stored, if the block has one.
@@ -102,77 +97,64 @@ enum Outcome {
 }
 
 impl Decoded {
-    /// The first `len` bytes of `stream`, kept in `cache`. Decodes nothing yet.
+    /// The first `len` bytes of `stream`, kept in `cache`. Decodes nothing yet. If the stream is worth one, its seek index is loaded
+    /// from `slot` at the first read, and stored there once the block is decoded.
     #[must_use]
-    pub fn new(stream: Arc<dyn Stream>, len: u64, cache: &Arc<Cache>) -> Self {
-        Self::indexed(stream, len, cache, None)
-    }
-
-    /// As [`Decoded::new`]; the seek index is loaded from `slot` at the first read, and stored there once the block is decoded.
-    #[must_use]
-    pub fn indexed(
+    pub fn new(
         stream: Arc<dyn Stream>,
         len: u64,
         cache: &Arc<Cache>,
         slot: Option<IndexSlot>,
-    ) -> Self {
-        Self {
-            shared: Arc::new_cyclic(|this| Shared {
-                slot: Shared::worth_indexing(slot, stream.as_ref(), len),
-                first: stream,
-                index_loaded: OnceLock::new(),
-                this: this.clone(),
-                len,
-                cache: Arc::clone(cache),
-                key: cache.new_key(),
-                state: Mutex::default(),
-                moved: Condvar::new(),
-            }),
-        }
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            slot: slot.filter(|_| segment_sums::is_worth_indexing(stream.as_ref(), len)),
+            first: stream,
+            index_loaded: OnceLock::new(),
+            this: this.clone(),
+            len,
+            cache: Arc::clone(cache),
+            key: cache.new_key(),
+            state: Mutex::default(),
+            moved: Condvar::new(),
+        })
     }
 
     /// The remembered damage with the lowest offset.
     #[must_use]
     pub fn damage(&self) -> Option<Error> {
-        let state = self.shared.lock();
+        let state = self.lock();
         let first = state.failures.iter().min_by_key(|failure| failure.segment);
         first.map(|failure| failure.error.clone())
     }
 
-    /// The stream, with the entries that are known.
-    pub(super) fn stream(&self) -> Arc<dyn Stream> {
-        self.shared.stream(&self.shared.lock())
-    }
-
-    /// Stores the seek index under a new key, after a save has changed the file but not this block.
-    pub fn store_index_anew(&self) {
-        self.shared.store_index_anew();
+    /// Appends the entries that are known as bytes, as [`Stream::export`].
+    pub(super) fn export(&self, entries: &mut Vec<u8>) -> Option<()> {
+        self.stream(&self.lock()).export(entries)
     }
 
     /// Records a read, and starts decoding ahead if it is sequential.
     fn note(&self, first: u64, last: u64) -> Demand {
-        let loaded = &self.shared.index_loaded;
-        loaded.get_or_init(|| self.shared.load_index());
-        let mut state = self.shared.lock();
+        self.index_loaded.get_or_init(|| self.load_index());
+        let mut state = self.lock();
         let streaming = state.readers.note(first, last);
         if streaming {
-            self.shared.run_ahead(&mut state);
+            self.run_ahead(&mut state);
         }
-        self.shared.tidy_later(&mut state, streaming);
+        self.tidy_later(&mut state, streaming);
         Demand {
             streaming,
-            ..Demand::of(self.shared.key)
+            ..Demand::of(self.key)
         }
     }
 }
 
 impl Source for Decoded {
     fn len(&self) -> u64 {
-        self.shared.len
+        self.len
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let end = checked_end(offset, buf.len(), self.shared.len)?;
+        let end = checked_end(offset, buf.len(), self.len)?;
         if buf.is_empty() {
             return Ok(());
         }
@@ -184,7 +166,7 @@ impl Source for Decoded {
             let within = within_segment(offset);
             let len = rest.len().min(SEGMENT.saturating_sub(within));
             let (part, behind) = rest.split_at_mut(len);
-            let segment = self.shared.segment(self.shared.lock(), index, demand)?;
+            let segment = self.segment(self.lock(), index, demand)?;
             let found = segment
                 .get(within..within.saturating_add(len))
                 .ok_or_else(|| misplaced(start_of(index)))?;
@@ -197,13 +179,13 @@ impl Source for Decoded {
 
     /// Decodes the bytes if need be: a segment is lent rather than copied.
     fn lend(&self, offset: u64, len: usize, _: Borrower) -> Option<Loan> {
-        let end = checked_end(offset, len, self.shared.len).ok()?;
+        let end = checked_end(offset, len, self.len).ok()?;
         let index = segment_of(offset);
         if len == 0 || segment_of(end.saturating_sub(1)) != index {
             return None;
         }
         let demand = self.note(index, index);
-        let segment = self.shared.segment(self.shared.lock(), index, demand);
+        let segment = self.segment(self.lock(), index, demand);
         let segment = segment.ok()?;
         let within = within_segment(offset);
         let range = within..within.checked_add(len)?;
@@ -212,7 +194,7 @@ impl Source for Decoded {
     }
 }
 
-impl Shared {
+impl Decoded {
     /// The bytes of a segment, from the cache, from the thread that decodes it, or decoded now. `state` is unlocked meanwhile.
     fn segment<'a>(
         &'a self,
@@ -288,7 +270,10 @@ impl Shared {
             return None;
         }
         let decode = Decode::new(parked.as_deref(), entry, state.imported.is_some());
-        Some((DecodeGuard::new(self, state, decode), parked))
+        let decode = Arc::new(decode);
+        state.decodes.push(Arc::clone(&decode));
+        let block = self;
+        Some((DecodeGuard { block, decode }, parked))
     }
 
     /// Decodes all segments up to `index`, and parks the decoder behind it; before it, if memory runs short. If the read is sequential,
@@ -302,13 +287,14 @@ impl Shared {
         grant: &mut Grant<'_>,
     ) -> Result<Outcome> {
         let imported = guard.decode.imported;
-        let mut cursor = match cursor {
-            Some(cursor) => cursor,
-            None => self
-                .open(start_of(index), demand, grant)
-                .inspect_err(|error| {
-                    self.remember(index, guard.decode.from, error, imported);
-                })?,
+        let mut cursor = if let Some(parked) = cursor {
+            parked
+        } else {
+            // opening it may read and decode a little
+            let slot = grant.admit(0, demand);
+            let stream = self.stream(&self.lock());
+            let opened = slot.and_then(|_slot| stream.cursor(start_of(index)));
+            opened.inspect_err(|error| self.remember(index, guard.decode.from, error, imported))?
         };
         let mut found = None;
         loop {
@@ -332,7 +318,7 @@ impl Shared {
             };
             match self.step(cursor.as_mut(), segment, demand, imported, grant) {
                 Ok(Outcome::Done(bytes)) => {
-                    guard.arrive(Ok(Arc::clone(&bytes)));
+                    let _ = guard.decode.outcome.set(Ok(Arc::clone(&bytes)));
                     if segment == index {
                         found = Some(bytes);
                     }
@@ -346,7 +332,7 @@ impl Shared {
                 Err(error) => {
                     drop(cursor);
                     self.remember(segment, from, &error, imported);
-                    guard.arrive(Err(error.clone()));
+                    let _ = guard.decode.outcome.set(Err(error.clone()));
                     return found.map(Outcome::Done).ok_or(error);
                 }
             }
@@ -374,13 +360,6 @@ impl Shared {
         if !guard.decode.was_misled(&state) {
             self.cache.park(cursor, grant.at_rest(), demand);
         }
-    }
-
-    /// Opens a decoder at the last entry at or before `start`, once a run slot is free: that may read and decode a little.
-    fn open(&self, start: u64, demand: Demand, grant: &mut Grant<'_>) -> Result<Box<dyn Cursor>> {
-        let _slot = grant.admit(0, demand)?;
-        let stream = self.stream(&self.lock());
-        stream.cursor(start)
     }
 
     /// Decodes one segment with a decoder that stands at most one segment before it.
@@ -504,7 +483,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Decoded {
     fn drop(&mut self) {
         self.cache.forget(self.key);
     }

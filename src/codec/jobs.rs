@@ -17,9 +17,6 @@ const THREADS: usize = 2;
 /// Jobs that may wait; when the queue is full, no more is decoded ahead.
 const QUEUE_LEN: usize = 64;
 
-/// Work for the threads that decode ahead.
-pub(super) type Job = Box<dyn FnOnce() + Send>;
-
 /// The jobs of a cache, and the threads that run them.
 #[derive(Default)]
 pub(super) struct Jobs {
@@ -32,7 +29,7 @@ pub(super) struct Jobs {
 /// What the threads have to do.
 #[derive(Default)]
 struct JobsState {
-    queued: VecDeque<Job>,
+    queued: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait for a job.
     idle: usize,
@@ -41,12 +38,12 @@ struct JobsState {
 
 impl Jobs {
     /// Queues a job; `false` if the queue is full or the threads have stopped.
-    pub(super) fn later(self: &Arc<Self>, job: Job) -> bool {
+    pub(super) fn later(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> bool {
         let mut state = self.lock();
         if state.stopped || state.queued.len() >= QUEUE_LEN {
             return false;
         }
-        state.queued.push_back(job);
+        state.queued.push_back(Box::new(job));
         if state.idle < state.queued.len() && state.threads.len() < THREADS {
             let jobs = Arc::clone(self);
             let thread = thread::Builder::new()
@@ -160,15 +157,15 @@ mod tests {
         let (started, has_started) = mpsc::channel();
         let (go, may_go) = mpsc::channel::<()>();
         let (done, is_done) = mpsc::channel();
-        assert!(all.later(Box::new(move || {
+        assert!(all.later(move || {
             started.send(()).unwrap();
             may_go.recv().unwrap();
             done.send(()).unwrap();
-        })));
+        }));
         has_started.recv().unwrap();
         go.send(()).unwrap();
         all.stop();
         is_done.try_recv().unwrap();
-        assert!(!all.later(Box::new(|| ())));
+        assert!(!all.later(|| ()));
     }
 }

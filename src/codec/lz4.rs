@@ -323,7 +323,7 @@ mod tests {
             let plain = image(len);
             let stored = encoded(&Lz4, &plain);
             let decoded = open(&Lz4, &stored, len as u64).unwrap();
-            assert_reads_like(&decoded, &plain);
+            assert_reads_like(&*decoded, &plain);
             cases.push((stored, plain));
         }
         assert!(python_agrees("lz4", &cases));
@@ -333,7 +333,7 @@ mod tests {
     fn what_python_writes_is_read() {
         let plain = image(CHUNK_LEN as usize + 77);
         if let Some(stored) = python_encodes("lz4", &plain) {
-            assert_reads_like(&open(&Lz4, &stored, plain.len() as u64).unwrap(), &plain);
+            assert_reads_like(&*open(&Lz4, &stored, plain.len() as u64).unwrap(), &plain);
         }
     }
 
@@ -362,7 +362,7 @@ mod tests {
         let plain = image(LONG_CHUNK as usize + 100_001);
         let stored = chunked(&plain, [plain.len() - 1000, 1000]);
         let decoded = open(&Lz4, &stored, plain.len() as u64).unwrap();
-        assert!(read_all(&decoded).unwrap() == plain);
+        assert!(read_all(&*decoded).unwrap() == plain);
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod tests {
         let plain = image(3 << 20);
         let stored = chunked(&plain, [1 << 20, 1 << 20, 1 << 20]);
         let decoded = open(&Lz4, &stored, 2_500_000).unwrap();
-        assert_reads_like(&decoded, &plain[..2_500_000]);
+        assert_reads_like(&*decoded, &plain[..2_500_000]);
         let decoded = open(&Lz4, &stored, 4 << 20).unwrap();
         let mut buf = vec![0; 3 << 20];
         decoded.read_exact_at(&mut buf, 0).unwrap();
@@ -402,7 +402,7 @@ mod tests {
         stored.resize(lie + 8 + 60_000_000, 0);
         let len = plain.len() as u64;
         let opened = Lz4.open(Arc::new(crate::source::Memory::new(stored)), len + 10);
-        let decoded = Decoded::new(opened.unwrap().stream, len + 10, &Cache::new(8 << 20));
+        let decoded = Decoded::new(opened.unwrap().stream, len + 10, &Cache::new(8 << 20), None);
         assert!(decoded.read_exact_at(&mut [0; 10], len).is_err());
         let mut buf = vec![0; plain.len()];
         decoded.read_exact_at(&mut buf, 0).unwrap();

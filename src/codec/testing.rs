@@ -56,13 +56,14 @@ pub(super) fn plains(len: usize) -> Vec<Vec<u8>> {
 }
 
 /// `stored` opened by `codec`, with a cache of its own.
-pub(super) fn open(codec: &dyn Codec, stored: &[u8], data_size: u64) -> Result<Decoded> {
+pub(super) fn open(codec: &dyn Codec, stored: &[u8], data_size: u64) -> Result<Arc<Decoded>> {
     let stored: Arc<dyn Source> = Arc::new(Memory::new(stored.to_vec()));
     let opened = codec.open(stored, data_size)?;
     Ok(Decoded::new(
         opened.stream,
         data_size,
         &Cache::new(64 << 20),
+        None,
     ))
 }
 
@@ -127,7 +128,7 @@ impl EditCase {
         let mut stored = Vec::new();
         codec.reencode(&edited, &mut stored).unwrap();
         let decoded = open(codec, &stored, self.len as u64).unwrap();
-        let decoded = read_all(&decoded).unwrap();
+        let decoded = read_all(&*decoded).unwrap();
         assert!(decoded == model, "other bytes than the edited ones");
         EditOutcome {
             stored,

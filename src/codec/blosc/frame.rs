@@ -317,9 +317,10 @@ mod tests {
     fn assert_reads(stored: &[u8], plain: &[u8]) {
         let source = Arc::new(Memory::new(stored.to_vec()));
         let cache = Cache::new(1 << 24);
-        let (framing, decoded) = decode(*b"bsc2", source, len_u64(plain.len()), &cache).unwrap();
+        let (framing, decoded) =
+            decode(*b"bsc2", source, len_u64(plain.len()), &cache, None).unwrap();
         assert_eq!(framing, CFRAME);
-        assert!(read_all(&decoded, 1 << 30).unwrap() == plain);
+        assert!(read_all(&*decoded, 1 << 30).unwrap() == plain);
         let program = "import blosc2\ns = blosc2.schunk_from_cframe(d)\n\
             o.write(s[:] if s.nchunks else b'')";
         let found = python(program, stored);
@@ -428,10 +429,10 @@ mod tests {
             return;
         };
         let source = Arc::new(Memory::new(stored.clone()));
-        let decoded = decode(*b"bsc2", source, 960_000, &Cache::new(1 << 24))
+        let decoded = decode(*b"bsc2", source, 960_000, &Cache::new(1 << 24), None)
             .unwrap()
             .1;
-        let before = read_all(&decoded, 1 << 30).unwrap();
+        let before = read_all(&*decoded, 1 << 30).unwrap();
         let edited = spliced(&stored, &before, 400_000, &[1]);
         let read = "import blosc2, numpy as np\na = blosc2.ndarray_from_cframe(d)\n\
             b = np.arange(300*400, dtype='<f8').reshape(300, 400)\n\

@@ -107,18 +107,6 @@ impl Ledger {
         self.clock
     }
 
-    /// A segment, by the key of its block and its index. It counts as used now, and as asked for by its reader.
-    pub(super) fn get(&mut self, found: (u64, u64)) -> Option<Arc<CountedBuf>> {
-        let now = self.tick();
-        let segment = self.segments.get_mut(&found)?;
-        segment.used_at = now;
-        let bytes = Arc::clone(&segment.bytes);
-        if std::mem::take(&mut segment.unread) {
-            self.unread = self.unread.saturating_sub(cost(bytes.len()));
-        }
-        Some(bytes)
-    }
-
     /// Whether one more segment that nothing has asked for is within the share of those.
     pub(super) fn has_room_ahead(&self, budget: u64) -> bool {
         self.room_ahead(budget) >= cost(SEGMENT)

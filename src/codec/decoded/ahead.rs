@@ -1,7 +1,7 @@
 //! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of the
 //! [`Jobs`](super::super::jobs::Jobs).
 
-use super::{DecodedState, Demand, Shared, start_of};
+use super::{Decoded, DecodedState, Demand, start_of};
 use crate::codec::grant::Grant;
 
 /// Threads that may decode ahead in one block, if its stream can use several.
@@ -10,7 +10,7 @@ pub(super) const JOBS: usize = 2;
 /// In a smaller cache, what two decoders hold would push out the segments that are about to be read.
 const ROOM_FOR_JOBS: u64 = 64 << 20;
 
-impl Shared {
+impl Decoded {
     /// Queues jobs that decode the segments sequential readers will want next.
     pub(super) fn run_ahead(&self, state: &mut DecodedState) {
         for job in 0..self.jobs(state) {
@@ -29,12 +29,12 @@ impl Shared {
 
     /// Queues a job that decodes ahead. The job holds no reference to the block, which may be dropped before its turn.
     fn queue_ahead(&self, state: &mut DecodedState, job: usize) {
-        let shared = self.this.clone();
-        let queued = self.cache.jobs().later(Box::new(move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.decode_ahead(job);
+        let block = self.this.clone();
+        let queued = self.cache.jobs().later(move || {
+            if let Some(block) = block.upgrade() {
+                block.decode_ahead(job);
             }
-        }));
+        });
         if let Some(running) = state.ahead_jobs.get_mut(job) {
             *running = queued;
         }
@@ -93,12 +93,12 @@ impl Shared {
     pub(super) fn tidy_later(&self, state: &mut DecodedState, whether_untidy: bool) {
         let untidy = || whether_untidy && self.stream(state).is_untidy();
         if !state.tidying && (self.has_index_to_store(state) || untidy()) {
-            let shared = self.this.clone();
-            state.tidying = self.cache.jobs().later(Box::new(move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.tidy();
+            let block = self.this.clone();
+            state.tidying = self.cache.jobs().later(move || {
+                if let Some(block) = block.upgrade() {
+                    block.tidy();
                 }
-            }));
+            });
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use super::{DecodedState, Shared};
+use super::{Decoded, DecodedState};
 use crate::codec::{CountedBuf, Cursor, SEGMENT};
 use crate::error::Result;
 use crate::source::len_u64;
@@ -18,7 +18,7 @@ pub(super) struct Decode {
     pub(super) ahead: u64,
     /// Whether it began at an entry of an index that was loaded.
     pub(super) imported: bool,
-    /// The segment or the error, for the threads that wait for it.
+    /// The segment or the error, set once, for the threads that wait for it: they wake when the guard moves on or is dropped.
     pub(super) outcome: OnceLock<Result<Arc<CountedBuf>>>,
 }
 
@@ -52,50 +52,37 @@ impl Decode {
 
 /// Shows a [`Decode`] to other threads until dropped. If it has no outcome by then, one of those that wait decodes the segment.
 pub(super) struct DecodeGuard<'a> {
-    shared: &'a Shared,
+    pub(super) block: &'a Decoded,
     /// The segment that the decoder is at. Another one takes its place when it moves on, so that threads which wait for this keep its
     /// outcome.
     pub(super) decode: Arc<Decode>,
 }
 
-impl<'a> DecodeGuard<'a> {
-    /// Shows `decode` to the other threads.
-    pub(super) fn new(shared: &'a Shared, state: &mut DecodedState, decode: Decode) -> Self {
-        let decode = Arc::new(decode);
-        state.decodes.push(Arc::clone(&decode));
-        Self { shared, decode }
-    }
-
-    /// Sets the outcome of this segment. The threads that wait for it wake when the guard moves on or is dropped.
-    pub(super) fn arrive(&self, outcome: Result<Arc<CountedBuf>>) {
-        // It was not set before: each `Decode` has one outcome.
-        let _ = self.decode.outcome.set(outcome);
-    }
-
+impl DecodeGuard<'_> {
     /// Goes on to the next segment, and wakes the threads that wait for the one before.
     pub(super) fn move_on(&mut self, segment: u64, cursor: &dyn Cursor) {
         if self.decode.segment == Some(segment) {
             return;
         }
         let decode = Arc::new(Decode::new(Some(cursor), 0, self.decode.imported));
-        let mut state = self.shared.lock();
+        let mut state = self.block.lock();
         state
             .decodes
             .retain(|other| !Arc::ptr_eq(other, &self.decode));
         state.decodes.push(Arc::clone(&decode));
         self.decode = decode;
         drop(state);
-        self.shared.moved.notify_all();
+        self.block.moved.notify_all();
     }
 }
 
 impl Drop for DecodeGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.block.lock();
         state
             .decodes
             .retain(|other| !Arc::ptr_eq(other, &self.decode));
         drop(state);
-        self.shared.moved.notify_all();
+        self.block.moved.notify_all();
     }
 }

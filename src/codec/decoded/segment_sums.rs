@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use super::{DecodedState, Demand, SEGMENT, Shared, Stream};
+use super::{Decoded, DecodedState, Demand, SEGMENT, Stream};
 use crate::codec::grant::{Grant, RunSlot};
 use crate::codec::index_store::IndexSlot;
 use crate::error::{Error, Place, Result};
@@ -77,17 +77,8 @@ impl SegmentSums {
     }
 }
 
-impl Shared {
-    /// The slot, if an index of this stream is worth storing.
-    pub(super) fn worth_indexing(
-        slot: Option<IndexSlot>,
-        stream: &dyn Stream,
-        len: u64,
-    ) -> Option<IndexSlot> {
-        slot.filter(|_| stream.learns() && segments(len) >= LEAST_SEGMENTS)
-    }
-
-    /// The stream in use.
+impl Decoded {
+    /// The stream in use, with the entries that are known.
     pub(super) fn stream(&self, state: &DecodedState) -> Arc<dyn Stream> {
         Arc::clone(state.imported.as_ref().unwrap_or(&self.first))
     }
@@ -173,8 +164,8 @@ impl Shared {
         self.slot.is_some() && sums.key.is_some() && all && !sums.stored
     }
 
-    /// Stores the index for the file as it is now: this program has changed it, but not this block.
-    pub(super) fn store_index_anew(&self) {
+    /// Stores the seek index under a new key, after a save has changed the file but not this block.
+    pub fn store_index_anew(&self) {
         if let Some(slot) = &self.slot
             && self.index_loaded.get().is_some()
         {
@@ -219,6 +210,11 @@ impl Shared {
         }
         Some(())
     }
+}
+
+/// Whether an index of this stream, of so many decoded bytes, is worth storing.
+pub(super) fn is_worth_indexing(stream: &dyn Stream, len: u64) -> bool {
+    stream.learns() && segments(len) >= LEAST_SEGMENTS
 }
 
 /// Memory for the checksums of so many segments.

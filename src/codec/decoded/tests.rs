@@ -164,7 +164,7 @@ fn many_threads_read_what_a_slice_would_give_within_the_budget() {
     for entries in [u64::MAX, 4 * MIB, 300_000] {
         let budget = 16 * MIB;
         let cache = Cache::new(budget);
-        let decoded = Decoded::new(Arc::new(Fake::new(entries)), len, &cache);
+        let decoded = Decoded::new(Arc::new(Fake::new(entries)), len, &cache, None);
         thread::scope(|scope| {
             for seed in 0..6 {
                 let (decoded, cache) = (&decoded, &cache);
@@ -199,7 +199,7 @@ fn a_segment_is_decoded_once_however_many_wait() {
     fake.pause = Some((Barrier::new(2), Barrier::new(2)));
     let fake = Arc::new(fake);
     let cache = Cache::new(16 * MIB);
-    let decoded = Decoded::new(fake.clone(), 4 * MIB, &cache);
+    let decoded = Decoded::new(fake.clone(), 4 * MIB, &cache, None);
     let (reached, go) = fake.pause.as_ref().unwrap();
     let asked = Barrier::new(9);
     thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn reading_on_never_starts_over() {
         let fake = Arc::new(fake);
         let len = 64 * MIB;
         let cache = Cache::new(8 * MIB);
-        let decoded = Decoded::new(fake.clone(), len, &cache);
+        let decoded = Decoded::new(fake.clone(), len, &cache, None);
         for offset in (0..len).step_by(128 << 10) {
             let bytes = read(&decoded, offset, 128 << 10).unwrap();
             assert_eq!(bytes[..64], model(offset, 64));
@@ -245,7 +245,7 @@ fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
     fake.pause = Some((Barrier::new(2), Barrier::new(2)));
     let fake = Arc::new(fake);
     let cache = Cache::new(8 * MIB); // One segment may be ahead.
-    let decoded = Decoded::new(fake.clone(), 3 * MIB, &cache);
+    let decoded = Decoded::new(fake.clone(), 3 * MIB, &cache, None);
     let (reached, go) = fake.pause.as_ref().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -255,7 +255,7 @@ fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
         });
         for index in 0..3 {
             reached.wait();
-            let came = || decoded.shared.lock().readers.wanted().next() == Some(3);
+            let came = || decoded.lock().readers.wanted().next() == Some(3);
             while index == 2 && !came() {
                 thread::yield_now();
             }
@@ -275,7 +275,7 @@ fn a_second_decoder_runs_ahead_from_the_next_entry() {
         shut: RwLock::default(),
     });
     let fake = Arc::new(fake);
-    let decoded = Decoded::new(fake.clone(), 64 * MIB, &Cache::new(64 * MIB));
+    let decoded = Decoded::new(fake.clone(), 64 * MIB, &Cache::new(64 * MIB), None);
     let shut = fake.gate.as_ref().unwrap().shut.write().unwrap();
     for index in 0..8 {
         read(&decoded, index * MIB, 1 << 20).unwrap();
@@ -294,12 +294,12 @@ fn a_second_decoder_runs_ahead_from_the_next_entry() {
 fn a_long_read_leaves_what_others_use() {
     let cache = Cache::new(32 * MIB);
     let small = Arc::new(Fake::new(MIB));
-    let other = Decoded::new(small.clone(), 32 * MIB, &cache);
+    let other = Decoded::new(small.clone(), 32 * MIB, &cache, None);
     for index in [0, 20, 10, 4, 15] {
         read(&other, index * MIB, 10).unwrap();
     }
     let before = small.decoded.load(Ordering::SeqCst);
-    let long = Decoded::new(Arc::new(Fake::new(MIB)), 100 * MIB, &cache);
+    let long = Decoded::new(Arc::new(Fake::new(MIB)), 100 * MIB, &cache, None);
     for offset in (0..100 * MIB).step_by(1 << 20) {
         read(&long, offset, 1 << 20).unwrap();
     }
@@ -315,7 +315,7 @@ fn damage_costs_only_what_lies_behind_it_up_to_the_next_entry() {
     fake.damage = (5 * MIB + 300_000, 5 * MIB + 300_001);
     let fake = Arc::new(fake);
     let cache = Cache::new(32 * MIB);
-    let decoded = Decoded::new(fake.clone(), 12 * MIB, &cache);
+    let decoded = Decoded::new(fake.clone(), 12 * MIB, &cache, None);
     let bad = 5 * MIB + 300_000;
     for _again in 0..2 {
         assert!(read(&decoded, bad - 10, 20).is_err());
@@ -347,8 +347,8 @@ fn damage_met_behind_the_segment_is_not_this_readers_but_the_next_ones() {
     fake.batch = 4 * MIB;
     fake.damage = (2 * MIB, u64::MAX);
     let fake = Arc::new(fake);
-    let decoded = Decoded::new(fake.clone(), 8 * MIB, &Cache::new(64 * MIB));
-    let shared = &decoded.shared;
+    let decoded = Decoded::new(fake.clone(), 8 * MIB, &Cache::new(64 * MIB), None);
+    let shared = &decoded;
     // the first segment is decoded when the decoder stands behind it: what comes next is ready then
     read(&decoded, 100, 10).unwrap();
     let begun = shared.begin(&mut shared.lock(), 1);
@@ -369,7 +369,7 @@ fn damage_met_behind_the_segment_is_not_this_readers_but_the_next_ones() {
 #[test]
 fn what_the_medium_refuses_once_it_may_give_later() {
     let fake = Arc::new(Fake::new(MIB));
-    let decoded = Decoded::new(fake.clone(), 4 * MIB, &Cache::new(16 * MIB));
+    let decoded = Decoded::new(fake.clone(), 4 * MIB, &Cache::new(16 * MIB), None);
     fake.refuse.store(true, Ordering::SeqCst);
     assert!(read(&decoded, MIB, 10).is_err());
     fake.refuse.store(false, Ordering::SeqCst);
@@ -380,7 +380,7 @@ fn what_the_medium_refuses_once_it_may_give_later() {
 fn all_who_wait_for_a_failing_segment_get_its_error() {
     let mut fake = Fake::new(MIB);
     fake.damage = (0, u64::MAX);
-    let decoded = Decoded::new(Arc::new(fake), 4 * MIB, &Cache::new(16 * MIB));
+    let decoded = Decoded::new(Arc::new(fake), 4 * MIB, &Cache::new(16 * MIB), None);
     thread::scope(|scope| {
         let readers: Vec<_> = (0..6)
             .map(|_| scope.spawn(|| read(&decoded, 100, 10).unwrap_err().to_string()))
@@ -394,7 +394,7 @@ fn all_who_wait_for_a_failing_segment_get_its_error() {
 #[test]
 fn an_absurd_size_costs_nothing_until_it_is_read() {
     let cache = Cache::new(16 * MIB);
-    let decoded = Decoded::new(Arc::new(Fake::new(MIB)), 1 << 60, &cache);
+    let decoded = Decoded::new(Arc::new(Fake::new(MIB)), 1 << 60, &cache, None);
     assert_eq!(cache.used(), 0);
     let last = (1 << 60) - 5;
     assert_eq!(read(&decoded, last, 5).unwrap(), model(last, 5));
@@ -412,7 +412,7 @@ fn decoders_that_take_memory_are_dropped_before_the_budget_is_passed() {
         let mut fake = Fake::new(u64::MAX);
         fake.cursor_held = 7 * MIB;
         live.push(Arc::clone(&fake.live));
-        let decoded = Decoded::new(Arc::new(fake), 16 * MIB, &cache);
+        let decoded = Decoded::new(Arc::new(fake), 16 * MIB, &cache, None);
         read(&decoded, block * MIB, 10).unwrap();
         blocks.push(decoded);
         assert!(cache.used() <= cache.budget());
@@ -428,13 +428,13 @@ fn what_takes_more_memory_than_there_may_be_is_refused() {
     let mut fake = Fake::new(MIB);
     fake.cursor_held = 100 * MIB;
     let fake = Arc::new(fake);
-    let small = Decoded::new(fake.clone(), MIB, &Cache::new(16 * MIB));
+    let small = Decoded::new(fake.clone(), MIB, &Cache::new(16 * MIB), None);
     for _ in 0..2 {
         let error = read(&small, 5, 10).unwrap_err();
         assert!(error.to_string().contains("-o cache=68M"), "{error}");
     }
     assert_eq!(fake.decoded.load(Ordering::SeqCst), 0);
-    let large = Decoded::new(fake, MIB, &Cache::new(68 * MIB));
+    let large = Decoded::new(fake, MIB, &Cache::new(68 * MIB), None);
     assert_eq!(read(&large, 5, 10).unwrap(), model(5, 10));
 }
 
@@ -444,7 +444,7 @@ fn decoders_on_their_way_take_no_more_memory_than_there_may_be() {
     fake.cursor_held = 20 * MIB;
     let fake = Arc::new(fake);
     let cache = Cache::new(16 * MIB);
-    let decoded = Decoded::new(fake.clone(), 96 * MIB, &cache);
+    let decoded = Decoded::new(fake.clone(), 96 * MIB, &cache, None);
     for _ in 0..3 {
         let start = Barrier::new(12);
         thread::scope(|scope| {
@@ -467,7 +467,7 @@ fn dropping_all_while_decoding_ahead_ends_in_order() {
     for round in 0..20 {
         let fake = Arc::new(Fake::new(MIB));
         let cache = Cache::new(64 * MIB);
-        let decoded = Decoded::new(fake.clone(), 64 * MIB, &cache);
+        let decoded = Decoded::new(fake.clone(), 64 * MIB, &cache, None);
         for index in 0..round % 7 {
             read(&decoded, index * MIB, 1 << 20).unwrap();
         }

@@ -102,10 +102,10 @@ impl Block {
         }
     }
 
-    fn open(&self, cache: &Arc<Cache>) -> Option<Decoded> {
+    fn open(&self, cache: &Arc<Cache>) -> Option<Arc<Decoded>> {
         let slot = IndexSlot::new(&self.dir, || Some(KEY.to_vec()));
         let stored = Arc::new(self.stored.clone());
-        let opened = codec::decode_indexed(
+        let opened = codec::decode(
             self.code,
             stored,
             self.plain.len() as u64,
@@ -150,7 +150,7 @@ pub fn index(input: &[u8]) {
     let all = all.take(if flags & ALL != 0 { 16 } else { 0 });
     for (at, len) in few.into_iter().chain(all) {
         let len = len.min(whole - at);
-        let bytes = read(&source, at, len).expect("a good payload");
+        let bytes = read(&*source, at, len).expect("a good payload");
         let at = usize::try_from(at).expect("64 bits");
         assert!(
             bytes == block.plain[at..at + bytes.len()],

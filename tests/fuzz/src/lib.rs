@@ -67,7 +67,7 @@ pub fn decode(code: [u8; 4], input: &[u8]) {
     let cache = Cache::new(u64::from(budget % 4 + 1) << 20);
     let payload = Memory::new(payload);
     let stored: Arc<dyn Source> = Arc::new(payload.clone());
-    let open = || codec::decode(code, Arc::clone(&stored), data_size, &cache);
+    let open = || codec::decode(code, Arc::clone(&stored), data_size, &cache, None);
     if let (Ok((framing, forward)), Ok((again, random))) = (open(), open()) {
         assert_eq!(framing, again);
         let front = compare(&forward, &random, [(a, b), (c, d), (e, f)]);

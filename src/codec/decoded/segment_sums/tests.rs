@@ -57,7 +57,7 @@ static BLOCKS: LazyLock<[Block; 3]> = LazyLock::new(|| {
 
 impl Block {
     /// The block as a mount has it that keeps indexes in `dir`.
-    fn open(&self, dir: &Path, key: &'static [u8]) -> (Decoded, Arc<Counting>) {
+    fn open(&self, dir: &Path, key: &'static [u8]) -> (Arc<Decoded>, Arc<Counting>) {
         let stored = Arc::new(Counting {
             bytes: Memory::new(self.stored.clone()),
             read: AtomicU64::new(0),
@@ -66,14 +66,14 @@ impl Block {
         let stream = self.codec.open(stored.clone(), len).unwrap().stream;
         let slot = IndexSlot::new(dir, move || Some(key.to_vec()));
         let cache = Cache::new(64 << 20);
-        (Decoded::indexed(stream, len, &cache, Some(slot)), stored)
+        (Decoded::new(stream, len, &cache, Some(slot)), stored)
     }
 
     /// The index that a pass through the block leaves.
     fn index(&self) -> Vec<u8> {
         let dir = TempDir::new().unwrap();
         let (decoded, _) = self.open(dir.path(), KEY);
-        assert!(read_all(&decoded).unwrap() == self.plain);
+        assert!(read_all(&*decoded).unwrap() == self.plain);
         kept(dir.path())
     }
 
@@ -119,7 +119,7 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
     for block in BLOCKS.iter() {
         let dir = TempDir::new().unwrap();
         let (first, stored) = block.open(dir.path(), KEY);
-        assert!(read_all(&first).unwrap() == block.plain);
+        assert!(read_all(&*first).unwrap() == block.plain);
         let whole_slot = stored.read.load(Ordering::Relaxed);
         let index = kept(dir.path());
         drop(first);
@@ -131,12 +131,12 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
         assert!(end == block.plain[at..]);
         let read = stored.read.load(Ordering::Relaxed);
         assert!(read < whole_slot / 3, "{read} of {whole_slot} bytes read");
-        let held = second.shared.stream(&second.shared.lock()).held();
-        assert!(held > 0 && second.shared.cache.used() > held);
+        let held = second.stream(&second.lock()).held();
+        assert!(held > 0 && second.cache.used() > held);
 
         block.assert_reads_right(&second);
         assert!(kept(dir.path()) == index, "it is not written again");
-        let cache = Arc::clone(&second.shared.cache);
+        let cache = Arc::clone(&second.cache);
         drop(second);
         cache.jobs().stop();
     }
@@ -151,7 +151,7 @@ fn the_index_of_another_state_of_the_file_is_not_used() {
         .read_exact_at(&mut [0], block.plain.len() as u64 - 1)
         .unwrap();
     assert!(stored.read.load(Ordering::Relaxed) >= block.stored.len() as u64);
-    assert!(decoded.shared.lock().imported.is_none());
+    assert!(decoded.lock().imported.is_none());
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn the_index_of_another_block_does_no_harm() {
         let dir = dir_with(&other.index());
         let (decoded, _) = block.open(dir.path(), KEY);
         block.assert_reads_right(&decoded);
-        assert!(decoded.shared.lock().imported.is_none());
+        assert!(decoded.lock().imported.is_none());
     }
 }
 
@@ -175,10 +175,10 @@ fn a_file_that_changes_during_the_pass_has_no_index_kept() {
     let stored = Arc::new(Memory::new(block.stored.clone()));
     let len = block.plain.len() as u64;
     let stream = block.codec.open(stored, len).unwrap().stream;
-    let decoded = Decoded::indexed(stream, len, &Cache::new(64 << 20), Some(slot));
-    read_all(&decoded).unwrap();
+    let decoded = Decoded::new(stream, len, &Cache::new(64 << 20), Some(slot));
+    read_all(&*decoded).unwrap();
     let key_is_gone = || {
-        let sums = &decoded.shared.lock().sums;
+        let sums = &decoded.lock().sums;
         sums.key.is_none() && !sums.stored
     };
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -186,7 +186,7 @@ fn a_file_that_changes_during_the_pass_has_no_index_kept() {
         assert!(Instant::now() < deadline, "it is still to be kept");
         std::thread::yield_now();
     }
-    read_all(&decoded).unwrap();
+    read_all(&*decoded).unwrap();
     assert!(key_is_gone(), "nobody tries again before the file is saved");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
@@ -261,14 +261,19 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
     let [block, ..] = &*BLOCKS;
     let dir = TempDir::new().unwrap();
     let (decoded, _) = block.open(dir.path(), KEY);
-    let shared = &decoded.shared;
+    let shared = &decoded;
     assert!(shared.lock().note_sum(0, 1, true).is_err());
     assert_eq!(shared.lock().sums.known, 0);
     shared.lock().note_sum(0, 2, false).unwrap();
     for imported in [true, false] {
         let cursor = Arc::clone(&shared.first).cursor(0).unwrap();
         let decode = Decode::new(Some(cursor.as_ref()), 0, imported);
-        let guard = DecodeGuard::new(shared, &mut shared.lock(), decode);
+        let decode = Arc::new(decode);
+        shared.lock().decodes.push(Arc::clone(&decode));
+        let guard = DecodeGuard {
+            block: shared,
+            decode,
+        };
         let demand = Demand {
             streaming: false,
             ..Demand::ahead(shared.key)
@@ -288,20 +293,20 @@ fn what_is_learnt_of_many_blocks_stays_within_a_part_of_the_budget() {
     let budget = 1 << 20;
     let cache = Cache::new(budget);
     let len = block.plain.len() as u64;
-    let decoded: Vec<Decoded> = (0..10)
+    let decoded: Vec<Arc<Decoded>> = (0..10)
         .map(|n| {
             let stored = Arc::new(Memory::new(block.stored.clone()));
             let stream = block.codec.open(stored, len).unwrap().stream;
             let slot = IndexSlot::new(dir.path(), || Some(KEY.to_vec()));
             let slot = (n % 2 == 0).then_some(slot);
-            let decoded = Decoded::indexed(stream, len, &cache, slot);
+            let decoded = Decoded::new(stream, len, &cache, slot);
             block.assert_reads_right(&decoded);
             decoded
         })
         .collect();
     let held: u64 = decoded
         .iter()
-        .map(|one| one.shared.stream(&one.shared.lock()).held())
+        .map(|one| one.stream(&one.lock()).held())
         .sum();
     assert!(held > 0 && held <= budget / 4, "{held} bytes held");
     for decoded in decoded.iter().take(2) {
@@ -326,8 +331,8 @@ fn after_a_save_the_index_is_kept_for_the_file_as_it_is_then() {
     let stored = Arc::new(Memory::new(block.stored.clone()));
     let len = block.plain.len() as u64;
     let stream = block.codec.open(stored, len).unwrap().stream;
-    let decoded = Decoded::indexed(stream, len, &Cache::new(64 << 20), Some(slot));
-    read_all(&decoded).unwrap();
+    let decoded = Decoded::new(stream, len, &Cache::new(64 << 20), Some(slot));
+    read_all(&*decoded).unwrap();
     kept_as(dir.path(), b"before", |_| true);
     saved.store(true, Ordering::SeqCst);
     decoded.store_index_anew();
@@ -350,11 +355,11 @@ fn damage_of_the_block_is_told_with_an_index_as_without() {
         let mut below = numbers(7);
         damaged.stored[at..at + 100_000].fill_with(|| below(256) as u8);
         let (decoded, _) = damaged.open(dir.path(), KEY);
-        assert!(read_all(&decoded).is_err());
+        assert!(read_all(&*decoded).is_err());
         let mut start = vec![0; 1 << 20];
         decoded.read_exact_at(&mut start, 0).unwrap();
         assert!(start == block.plain[..start.len()]);
-        assert!(decoded.shared.cache.used() < 32 << 20);
+        assert!(decoded.cache.used() < 32 << 20);
     }
 }
 
@@ -423,7 +428,7 @@ fn readers_at_once_all_get_the_right_bytes_in_spite_of_a_wrong_index() {
                 });
             }
         });
-        assert!(decoded.shared.lock().imported.is_none());
+        assert!(decoded.lock().imported.is_none());
     }
 }
 
