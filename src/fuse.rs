@@ -17,6 +17,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use fuser::{
@@ -28,7 +29,7 @@ use log::debug;
 use rustix::fs::XattrFlags;
 
 use crate::source::Loan;
-pub use mounting::{Mount, Requests};
+pub use mounting::Mount;
 pub use options::MountOptions;
 
 use crate::collection::{Collection, Handle, Inode};
@@ -38,7 +39,6 @@ use convert::{
 };
 use handles::Handles;
 use reply::{attr, empty, entry, when_settled, xattr};
-use request::Asked;
 use waiters::Waiters;
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
@@ -49,24 +49,13 @@ const MAX_REQUEST: u32 = 1 << 20;
 struct Shim {
     files: Arc<Collection>,
     handles: Arc<Handles<Handle>>,
-    requests: Requests,
+    /// How many requests have come.
+    requests: Arc<AtomicU64>,
     /// What runs requests that may wait for a server, where there are files far away.
-    waiters: Option<Waiters>,
+    waiters: Option<Arc<Waiters>>,
 }
 
 impl Shim {
-    /// A request for a file, which is served from now on.
-    fn asked(&self, call: Call, ino: INodeNo) -> Asked<'_> {
-        self.requests.add_one();
-        Asked::new(&self.files, call, ino, None)
-    }
-
-    /// The same of one for a name in a directory.
-    fn asked_in<'a>(&'a self, call: Call, parent: INodeNo, name: &'a OsStr) -> Asked<'a> {
-        self.requests.add_one();
-        Asked::new(&self.files, call, parent, Some(name))
-    }
-
     /// Does something with a file of a member. With what became of it, the member, whose kernel a reply may have to wait for.
     fn on<T>(
         &self,
@@ -127,7 +116,7 @@ impl Filesystem for Shim {
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (name, pid) = (name.to_owned(), req.pid());
         self.serve(move |shim| {
-            let asked = shim.asked_in(Call::Lookup, parent, &name);
+            let asked = shim.asked(Call::Lookup, parent).named(&name);
             let found = check_name(&name).and_then(|()| inode(parent));
             let found = found.and_then(|parent| shim.files.lookup(parent, &name, pid));
             entry(reply, asked.done(found));
@@ -205,7 +194,7 @@ impl Filesystem for Shim {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let asked = self.asked_in(Call::Create, parent, name);
+        let asked = self.asked(Call::Create, parent).named(name);
         let (_, done) = self.on(parent, |vfs, dir| {
             Ok((dir.item, vfs.mknod(dir.node, name, mode, caller(req))?))
         });
@@ -221,13 +210,13 @@ impl Filesystem for Shim {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let asked = self.asked_in(Call::Create, parent, name);
+        let asked = self.asked(Call::Create, parent).named(name);
         let (_, done) = self.on(parent, |vfs, _| Err(vfs.make_directory()));
         entry(reply, asked.done(done));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let asked = self.asked_in(Call::Unlink, parent, name);
+        let asked = self.asked(Call::Unlink, parent).named(name);
         let (_, done) = self.on(parent, |vfs, dir| {
             let _held = vfs.kernel().hold(&[dir.node]);
             vfs.unlink(dir.node, name, req.pid())
@@ -236,7 +225,7 @@ impl Filesystem for Shim {
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let asked = self.asked_in(Call::Unlink, parent, name);
+        let asked = self.asked(Call::Unlink, parent).named(name);
         let (_, done) = self.on(parent, |vfs, _| Err(vfs.make_directory()));
         empty(reply, asked.done(done));
     }
@@ -249,7 +238,7 @@ impl Filesystem for Shim {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let asked = self.asked_in(Call::Create, parent, name);
+        let asked = self.asked(Call::Create, parent).named(name);
         let (_, done) = self.on(parent, |vfs, dir| {
             Ok((dir.item, vfs.symlink(dir.node, name, target, caller(req))?))
         });
@@ -266,7 +255,7 @@ impl Filesystem for Shim {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let asked = self.asked_in(Call::Rename, parent, name);
+        let asked = self.asked(Call::Rename, parent).named(name);
         let how = match flags {
             RenameFlags::RENAME_NOREPLACE => Rename::NoReplace,
             RenameFlags::RENAME_EXCHANGE => Rename::Exchange,
@@ -291,7 +280,7 @@ impl Filesystem for Shim {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let asked = self.asked_in(Call::Create, newparent, newname);
+        let asked = self.asked(Call::Create, newparent).named(newname);
         let mut held = None;
         let (member, done) = self.on(ino, |vfs, of| {
             let to = beside(of, newparent)?;
@@ -562,7 +551,7 @@ impl Filesystem for Shim {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let asked = self.asked_in(Call::Create, parent, name);
+        let asked = self.asked(Call::Create, parent).named(name);
         let access = access(OpenFlags(flags), req);
         let (_, done) = self.on(parent, |vfs, dir| {
             let _held = vfs.kernel().hold(&[dir.node]);

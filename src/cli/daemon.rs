@@ -175,7 +175,12 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     wait_for_an_answer(&mountpoint.path)?;
     set_read_ahead(&mountpoint.path);
     if let Some(limit) = request.options.idle {
-        idle::unmount_when_idle(&files, mount.requests(), mountpoint.path.clone(), limit)?;
+        idle::unmount_when_idle(
+            &files,
+            Arc::clone(mount.requests()),
+            mountpoint.path.clone(),
+            limit,
+        )?;
     }
     let pid_file = request.pid_file.map(PidFile::write).transpose()?;
     unmount_on_signal(signals, mountpoint.path.clone())?;

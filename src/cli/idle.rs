@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use log::info;
@@ -10,7 +11,6 @@ use rustix::mount::UnmountFlags;
 use super::exit::{Exit, Failure};
 use super::unmount;
 use crate::collection::Collection;
-use crate::fuse::Requests;
 
 /// The longest that a mount with `-o idle` is not looked at.
 const IDLE_STEP: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const IDLE_STEP: Duration = Duration::from_secs(10);
 /// Unmounts when no request has come for `limit`, if nothing of the mount is open and nothing would be lost.
 pub(super) fn unmount_when_idle(
     files: &Arc<Collection>,
-    requests: Requests,
+    requests: Arc<AtomicU64>,
     mountpoint: PathBuf,
     limit: Duration,
 ) -> Result<(), Failure> {
@@ -27,11 +27,11 @@ pub(super) fn unmount_when_idle(
     std::thread::Builder::new()
         .name("idle".to_owned())
         .spawn(move || {
-            let (mut last, mut since) = (requests.count(), Instant::now());
+            let (mut last, mut since) = (requests.load(Ordering::Relaxed), Instant::now());
             loop {
                 std::thread::sleep(step);
                 let Some(files) = files.upgrade() else { return };
-                let now = requests.count();
+                let now = requests.load(Ordering::Relaxed);
                 if now != last || !files.unsaved().is_empty() || !files.scratch().is_empty() {
                     (last, since) = (now, Instant::now());
                 } else if since.elapsed() >= limit {

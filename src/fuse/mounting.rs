@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use fuser::{BackgroundSession, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,7 +16,6 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
 use super::options::MountOptions;
-use super::waiters::Waiters;
 use super::{Shim, invalidate};
 use crate::collection::Collection;
 use crate::vfs::{Answers, Mounted};
@@ -25,23 +24,7 @@ use crate::vfs::{Answers, Mounted};
 pub struct Mount {
     session: BackgroundSession,
     made: Made,
-    requests: Requests,
-}
-
-/// How many requests a mount has answered.
-#[derive(Debug, Clone, Default)]
-pub struct Requests(Arc<AtomicU64>);
-
-impl Requests {
-    /// Those of files and directories until now.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn add_one(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
+    requests: Arc<AtomicU64>,
 }
 
 impl Mount {
@@ -54,12 +37,12 @@ impl Mount {
         mountpoint: &Path,
         options: &MountOptions,
     ) -> io::Result<Self> {
-        let requests = Requests::default();
+        let requests = Arc::<AtomicU64>::default();
         let shim = Shim {
             files: Arc::clone(files),
             handles: Arc::default(),
-            requests: requests.clone(),
-            waiters: files.has_far().then(Waiters::default),
+            requests: Arc::clone(&requests),
+            waiters: files.has_far().then(Arc::default),
         };
         let (session, made) = begin(shim, mountpoint, options)?;
         let device = session.as_fd().try_clone_to_owned()?;
@@ -74,10 +57,10 @@ impl Mount {
         })
     }
 
-    /// Counts its requests from now on.
+    /// How many requests of files and directories it has had, which goes on counting.
     #[must_use]
-    pub fn requests(&self) -> Requests {
-        self.requests.clone()
+    pub fn requests(&self) -> &Arc<AtomicU64> {
+        &self.requests
     }
 
     /// Serves until the file system is unmounted.

@@ -1,11 +1,13 @@
 //! A request of the kernel, and what the log says of it.
 
 use std::ffi::OsStr;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use fuser::{Errno, INodeNo};
 use log::{Level, debug, log_enabled, warn};
 
+use super::Shim;
 use super::convert::inode;
 use crate::collection::Collection;
 use crate::vfs::{Call, Error};
@@ -23,20 +25,27 @@ pub(super) struct Asked<'a> {
     since: Option<Instant>,
 }
 
-impl<'a> Asked<'a> {
-    pub(super) fn new(
-        files: &'a Collection,
-        call: Call,
-        ino: INodeNo,
-        name: Option<&'a OsStr>,
-    ) -> Self {
-        Self {
-            files,
+impl Shim {
+    /// A request for a file, which is served from now on.
+    pub(super) fn asked(&self, call: Call, ino: INodeNo) -> Asked<'_> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Asked {
+            files: &self.files,
             call,
             ino,
-            name,
+            name: None,
             attribute: None,
             since: log_enabled!(Level::Debug).then(Instant::now),
+        }
+    }
+}
+
+impl<'a> Asked<'a> {
+    /// The same of one for a name in the directory.
+    pub(super) fn named(self, name: &'a OsStr) -> Self {
+        Self {
+            name: Some(name),
+            ..self
         }
     }
 

@@ -15,14 +15,9 @@ const MOST: usize = 512;
 /// A thread that has nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(5);
 
-type WaiterJob = Box<dyn FnOnce() + Send>;
-
 /// The threads. They come when all others wait, and go when they have nothing to do.
-#[derive(Clone, Default)]
-pub(super) struct Waiters(Arc<WaiterPool>);
-
 #[derive(Default)]
-struct WaiterPool {
+pub(super) struct Waiters {
     /// Held for moments.
     state: Mutex<WaiterQueue>,
     /// Signalled when there is a job.
@@ -31,7 +26,7 @@ struct WaiterPool {
 
 #[derive(Default)]
 struct WaiterQueue {
-    jobs: VecDeque<WaiterJob>,
+    jobs: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: usize,
     /// Threads that have no job.
     idle: usize,
@@ -52,8 +47,8 @@ impl Shim {
 
 impl Waiters {
     /// Has a thread run a job, or this one if there can be no more.
-    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let mut state = self.0.lock();
+    pub(super) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
         let has_idle = state.idle > state.jobs.len();
         if !has_idle && state.threads >= MOST {
             drop(state);
@@ -62,15 +57,15 @@ impl Waiters {
         state.jobs.push_back(Box::new(job));
         if has_idle {
             drop(state);
-            return self.0.come.notify_one();
+            return self.come.notify_one();
         }
         state.threads = state.threads.saturating_add(1);
         drop(state);
-        let shared = Arc::clone(&self.0);
+        let shared = Arc::clone(self);
         let thread = thread::Builder::new().name("waiter".to_owned());
         if let Err(error) = thread.spawn(move || shared.work()) {
             debug!("no more threads: {error}");
-            let mut state = self.0.lock();
+            let mut state = self.lock();
             state.threads = state.threads.saturating_sub(1);
             // another thread may have taken it
             let job = state.jobs.pop_back();
@@ -80,9 +75,7 @@ impl Waiters {
             }
         }
     }
-}
 
-impl WaiterPool {
     fn lock(&self) -> MutexGuard<'_, WaiterQueue> {
         // a thread that panicked with it left the queue itself whole
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -95,7 +88,7 @@ impl WaiterPool {
     }
 
     /// The next job; none for so long that the thread is to end.
-    fn next(&self) -> Option<WaiterJob> {
+    fn next(&self) -> Option<Box<dyn FnOnce() + Send>> {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -122,7 +115,7 @@ mod tests {
 
     #[test]
     fn as_many_jobs_as_there_are_wait_at_once_and_beyond_the_limit_the_caller_does() {
-        let waiters = Waiters::default();
+        let waiters = Arc::<Waiters>::default();
         let all = Arc::new(Barrier::new(MOST + 1));
         for _ in 0..MOST {
             let all = Arc::clone(&all);
@@ -139,17 +132,17 @@ mod tests {
 
     #[test]
     fn a_thread_that_has_nothing_to_do_takes_the_next_job() {
-        let waiters = Waiters::default();
+        let waiters = Arc::<Waiters>::default();
         let (sender, receiver) = mpsc::channel();
         for n in 0..50 {
             let sender = sender.clone();
             waiters.run(move || sender.send(n).unwrap());
             assert_eq!(receiver.recv().unwrap(), n);
             // it may not have become idle again yet
-            while waiters.0.lock().idle == 0 {
+            while waiters.lock().idle == 0 {
                 thread::yield_now();
             }
         }
-        assert_eq!(waiters.0.lock().threads, 1);
+        assert_eq!(waiters.lock().threads, 1);
     }
 }
