@@ -91,13 +91,6 @@ impl Listed {
     }
 }
 
-/// What an entry of a directory is.
-pub(super) enum Entry {
-    Directory,
-    Array,
-    Link,
-}
-
 /// All names under `arrays/` of one snapshot.
 #[derive(Debug)]
 pub(super) struct Catalogue {
@@ -305,15 +298,10 @@ impl Catalogue {
     }
 
     /// An entry of these: its number, its name without the ending of files, and what it is.
-    pub(super) fn entry(&self, entries: &Range<usize>, at: usize) -> Option<(u32, String, Entry)> {
+    pub(super) fn entry(&self, entries: &Range<usize>, at: usize) -> Option<(u32, String, &What)> {
         let entry = self.entries.get(entries.clone())?.get(at)?;
-        let what = match entry.what {
-            What::Directory => Entry::Directory,
-            What::Array(..) => Entry::Array,
-            What::Link(_) => Entry::Link,
-        };
         let name = locked(&self.numbers).name(entry.number)?.to_owned();
-        Some((entry.number, name, what))
+        Some((entry.number, name, &entry.what))
     }
 
     /// The number of a name in a directory, without the ending of files, whether it is there now or not.

@@ -383,21 +383,17 @@ impl Vfs {
         Ok(())
     }
 
-    /// Has the kernel forget the pages of a block, when what is given back is dropped.
+    /// Has the kernel forget the pages of a block and of the arrays in it, when what is given back is dropped.
     pub(super) fn announce_block(&self, state: &State, n: usize) -> Announced<'_> {
-        self.kernel.announce(pages_of(state, n), None)
+        let block = u32::try_from(n).ok().map(Node::Block);
+        let arrays = state.catalogue().arrays();
+        let arrays = arrays.filter(|(_, data)| *data.origin() == Origin::Block(n));
+        let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
+        let views = state.known_views_of(|origin| *origin == Origin::Block(n));
+        let nodes = block.into_iter().chain(arrays).chain(views);
+        let pages = nodes.map(Invalidation::Pages).collect();
+        self.kernel.announce(pages, None)
     }
-}
-
-/// The pages of a block and of the arrays in it.
-fn pages_of(state: &State, n: usize) -> Vec<Invalidation> {
-    let block = u32::try_from(n).ok().map(Node::Block);
-    let arrays = state.catalogue().arrays();
-    let arrays = arrays.filter(|(_, data)| *data.origin() == Origin::Block(n));
-    let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
-    let views = state.known_views_of(|origin| *origin == Origin::Block(n));
-    let nodes = block.into_iter().chain(arrays).chain(views);
-    nodes.map(Invalidation::Pages).collect()
 }
 
 /// The edit that saves a raw block, or a new one, without its checksum; nothing if its bytes are written where they are.

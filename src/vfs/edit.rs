@@ -35,7 +35,7 @@ pub(super) struct DataHandle {
     /// What is written into the file of an array, once a handle has emptied it.
     pub(super) rewriting: Arc<Rewriting>,
     /// Whether it writes behind what is there, where the kernel need not know the end of.
-    appends: bool,
+    pub(super) appends: bool,
 }
 
 /// What a handle writes to.
@@ -52,11 +52,6 @@ pub(super) struct Writes {
 }
 
 impl DataHandle {
-    /// Where a write goes that the kernel takes for one at `offset`; `None` for the end of what is there.
-    pub(super) fn place(&self, offset: u64) -> Option<u64> {
-        (!self.appends).then_some(offset)
-    }
-
     /// That what was written through it was not given up. It is told at each flush and write from then on: a program may pass over the
     /// first, which may be that of a process it has forked.
     pub(super) fn check_kept(&self) -> Result<()> {
@@ -265,34 +260,29 @@ impl Vfs {
     pub(super) fn change<T>(
         &self,
         open: &DataHandle,
-        change: impl Fn(&BlockDraft) -> Result<T>,
+        change: impl FnOnce(&BlockDraft) -> Result<T>,
     ) -> Result<T> {
         let writes = open.writes()?;
         self.refresh();
         self.check_current(open.node, writes)?;
-        self.edit(writes.block, |draft| {
+        loop {
+            let draft = self.draft(writes.block)?;
+            let saved = draft.saved.read().unwrap_or_else(PoisonError::into_inner);
+            if *saved {
+                // a save that this has waited for has ended the draft
+                continue;
+            }
             // from here on, while there is a draft, what another program does to FILE is not shown
             self.check_current(open.node, writes)?;
             open.check_kept()?;
             *locked(&writes.lost) = Arc::clone(&draft.lost);
-            change(draft)
-        })
-    }
-
-    /// Changes the draft of a block; waits for a save of it, which ends that draft.
-    fn edit<T>(&self, block: usize, change: impl Fn(&BlockDraft) -> Result<T>) -> Result<T> {
-        loop {
-            let draft = self.draft(block)?;
-            let saved = draft.saved.read().unwrap_or_else(PoisonError::into_inner);
-            if !*saved {
-                let len = draft.overlay.len();
-                let changed = change(&draft);
-                if draft.overlay.len() != len {
-                    // an array of it may lie in the draft now, or no longer
-                    self.edits.changed();
-                }
-                return changed;
+            let len = draft.overlay.len();
+            let changed = change(&draft);
+            if draft.overlay.len() != len {
+                // an array of it may lie in the draft now, or no longer
+                self.edits.changed();
             }
+            return changed;
         }
     }
 
@@ -425,24 +415,20 @@ impl Vfs {
     /// Saves what was written, at `close` and `fsync`.
     pub(super) fn save_data(&self, open: &DataHandle) -> Result<()> {
         open.check_kept()?;
-        self.save_edits(open)?;
-        // another thread may have been saving it, and given it up
-        open.check_kept()
-    }
-
-    fn save_edits(&self, open: &DataHandle) -> Result<()> {
         let writes = open.writes.as_deref();
         let Some(writes) = writes.filter(|it| self.edits.is_of(it.block, it.slot)) else {
-            return Ok(());
+            return open.check_kept();
         };
-        if let Some(saved) = self.save_rewritten(open, writes) {
-            return self.noted(open.node, saved);
-        }
-        let draft = self.edits.get(writes.block);
-        // not what others write through other files, who may be half-way; what maps of this one change comes through any of its handles
-        let draft = draft.filter(|draft| draft.is_written_through(open.node));
-        let saved = draft.map_or(Ok(()), |draft| self.save_block(&draft));
-        self.noted(open.node, saved)
+        let saved = self.save_rewritten(open, writes).unwrap_or_else(|| {
+            let draft = self.edits.get(writes.block);
+            // not what others write through other files, who may be half-way; what maps of this one change comes through any of its
+            // handles
+            let draft = draft.filter(|draft| draft.is_written_through(open.node));
+            draft.map_or(Ok(()), |draft| self.save_block(&draft))
+        });
+        self.noted(open.node, saved)?;
+        // another thread may have been saving it, and given it up
+        open.check_kept()
     }
 
     /// Saves a draft, which is gone then. So is one that was made of a state of FILE that is no more.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::format::Format;
@@ -23,10 +23,7 @@ const MAX_TARGET: usize = 4095;
 
 /// What is known of other files and their mounts.
 #[derive(Default)]
-pub(super) struct Elsewhere(Mutex<KnownMounts>);
-
-#[derive(Default)]
-struct KnownMounts {
+pub(super) struct Elsewhere {
     mounts: Option<(Instant, Vec<Mounted>)>,
     files: HashMap<PathBuf, (Instant, Arc<Other>)>,
 }
@@ -41,7 +38,7 @@ impl State {
         let found = self.snapshot.references().get(reference);
         let found = found.ok_or_else(missing)?;
         let file = self.snapshot.file_referred_to(found)?;
-        let mut known = locked(&self.elsewhere.0);
+        let mut known = locked(&self.elsewhere);
         let mountpoint = known.mountpoint(&file).ok_or_else(|| {
             let why = format!("{} is not mounted", file.display());
             Error::unsupported(Place::File, why)
@@ -67,7 +64,7 @@ impl State {
     }
 }
 
-impl KnownMounts {
+impl Elsewhere {
     /// Where that file is mounted.
     fn mountpoint(&mut self, file: &Path) -> Option<PathBuf> {
         let fresh = |at: &Instant| at.elapsed() < LIFETIME;

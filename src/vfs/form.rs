@@ -30,31 +30,30 @@ impl State {
     }
 }
 
-impl DataHandle {
-    /// That the file has the form in which it was opened. A handle that has emptied it has given it another one itself.
-    fn check_form(&self, now: &State) -> Result<(), Library> {
-        let writes = self.writes.as_ref();
-        let is_own = writes.is_some_and(|writes| writes.has_emptied.load(Ordering::Relaxed));
-        if is_own || now.form(self.node) == self.form {
-            return Ok(());
-        }
-        let why =
-            "the tree has no array of that datatype, shape and order here any more; open it again";
-        Err(Library::Stale {
-            why: why.to_owned(),
-        })
-    }
-}
-
 impl Vfs {
-    /// The source that a handle is to read from at the moment.
+    /// The source that a handle is to read from at the moment, if the file has the form in which it was opened. A handle that has
+    /// emptied it has given it another one itself. Of a file far away there is none for a handle from before a change: what reads on
+    /// must not get half of each.
     pub(super) fn source_of(
         &self,
         open: &DataHandle,
         reading: &Reading<'_>,
     ) -> Result<Arc<dyn Source>> {
-        let state = self.state_for(open.epoch)?;
-        open.check_form(&state)?;
+        let state = self.state();
+        let changed = |why: &str| {
+            let why = why.to_owned();
+            Err(Library::Stale { why }.into())
+        };
+        if state.epoch != open.epoch && self.saver.file.is_far() {
+            return changed("the file has changed since this was opened: open it again");
+        }
+        let writes = open.writes.as_ref();
+        let is_own = writes.is_some_and(|writes| writes.has_emptied.load(Ordering::Relaxed));
+        if !is_own && state.form(open.node) != open.form {
+            return changed(
+                "the tree has no array of that datatype, shape and order here any more; open it again",
+            );
+        }
         Ok(self.data_source(&state, open.node, reading)?)
     }
 }

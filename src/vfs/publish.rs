@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::sync::{Arc, RwLockWriteGuard};
+use std::time::SystemTime;
 
 use log::{info, warn};
 
 use super::node::Node;
 use super::refresh::{BeforeWriting, everything};
-use super::{Error, Invalidation, Result, State, Vfs, index};
+use super::{Error, Invalidation, Result, State, Vfs, index, locked};
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
 use crate::error::Error as Library;
@@ -133,7 +134,7 @@ impl Vfs {
             Some(error) => format!("{what}; {error}"),
         };
         info!("{}: {what}", self.saver.path.display());
-        self.saver.saved(what);
+        *locked(&self.saver.last) = Some((SystemTime::now(), what));
         unfinished
     }
 }

@@ -6,14 +6,14 @@
 //! be read, the state stays; its places in FILE mean nothing any more, so nothing is read by them.
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::{info, warn};
 
 use super::node::Node;
-use super::saver::WritesFile;
-use super::texts::{Number, TREE_NAME};
+use super::texts::TREE_NAME;
 use super::{Error as Refused, Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
 use crate::save::{Refusal, Reload, Writer};
@@ -190,16 +190,17 @@ impl Vfs {
     pub(super) fn before_writing(&self, writes_data: bool) -> BeforeWriting<'_> {
         let state = self.state();
         let stat = self.stat_now(&state);
+        self.saver.writes.fetch_add(1, Ordering::AcqRel);
         BeforeWriting {
             touched: state.timed && !stat.is_some_and(|stat| is_of(&state, &stat)),
             writes_data,
             since: Instant::now(),
-            _writing: self.saver.writing(),
+            writes: &self.saver.writes,
         }
     }
 
     /// Has the kernel told that `tree.yaml` shows another text, perhaps in another file.
-    pub(super) fn tell_tree(&self, number: Number) {
+    pub(super) fn tell_tree(&self, number: u32) {
         let superseded = locked(&self.texts).superseded();
         for number in superseded {
             let links = Invalidation::Attributes(Node::Text(number));
@@ -306,17 +307,6 @@ impl Vfs {
         }
     }
 
-    /// The state of the moment, for a handle that was opened at that epoch. Of a file far away there is none for one from before a
-    /// change: what reads on must not get half of each.
-    pub(super) fn state_for(&self, epoch: u64) -> Result<Arc<State>> {
-        let state = self.state();
-        if state.epoch == epoch || !self.saver.file.is_far() {
-            return Ok(state);
-        }
-        let why = "the file has changed since this was opened: open it again".to_owned();
-        Err(Error::Stale { why })
-    }
-
     /// Has FILE looked at when something is asked for next: it is known to have changed.
     pub(super) fn refresh_soon(&self) {
         *locked(&self.saver.compared) = None;
@@ -334,13 +324,20 @@ impl Vfs {
     }
 }
 
-/// FILE as a save began to write it.
+/// FILE as a save began to write it. Until this is dropped its times are not compared. There is one at a time, as the save has the
+/// writer.
 pub(super) struct BeforeWriting<'a> {
     /// Whether its times were others than those of the state: the headers and the text were not, or there would be no save.
     touched: bool,
     writes_data: bool,
     since: Instant,
-    _writing: WritesFile<'a>,
+    writes: &'a AtomicU64,
+}
+
+impl Drop for BeforeWriting<'_> {
+    fn drop(&mut self) {
+        self.writes.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 impl BeforeWriting<'_> {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::edit::block_of;
 use super::node::Node;
 use super::process::process;
-use super::texts::{Number, TREE_NAME, Texts};
+use super::texts::{TREE_NAME, Texts};
 use super::write::{check_root_name, copy};
 use super::{Access, Attr, Error, Invalidation, Open, Rename, Result, Vfs, locked};
 use crate::source::{Memory, Source};
@@ -235,11 +235,7 @@ impl Vfs {
 
     /// Saves the bytes of a file, and has it `named` `tree.yaml`: at one moment for all other saves, as one of the text that had the
     /// name before must not come between.
-    fn become_tree(
-        &self,
-        number: Number,
-        named: impl FnOnce(&mut Texts) -> Result<()>,
-    ) -> Result<()> {
+    fn become_tree(&self, number: u32, named: impl FnOnce(&mut Texts) -> Result<()>) -> Result<()> {
         if locked(&self.texts).is_open(number) {
             self.take_in_maps(Node::Text(number));
         }

@@ -57,20 +57,11 @@ pub(super) struct Saver {
     /// When FILE was last compared with what is shown. One thread compares: it holds this meanwhile.
     pub(super) compared: Mutex<Option<Instant>>,
     /// Odd while a save writes FILE, and another number for each.
-    writes: AtomicU64,
+    pub(super) writes: AtomicU64,
     /// When the last save was, and what it did.
     pub(super) last: Mutex<Option<(SystemTime, String)>>,
     /// The text beside FILE that an earlier mount refused, if there was one when FILE was opened for writing.
     older_text: OnceLock<PathBuf>,
-}
-
-/// A save writes FILE.
-pub(super) struct WritesFile<'a>(&'a AtomicU64);
-
-impl Drop for WritesFile<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
-    }
 }
 
 impl Saver {
@@ -154,13 +145,6 @@ impl Saver {
     /// where it is, as its draft is shown meanwhile.
     pub(super) fn stirring(&self) -> RwLockWriteGuard<'_, ()> {
         self.stored.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that a save writes FILE, until what is given back is dropped: its times are not compared meanwhile. There is one at a time,
-    /// as it has the writer.
-    pub(super) fn writing(&self) -> WritesFile<'_> {
-        self.writes.fetch_add(1, Ordering::AcqRel);
-        WritesFile(&self.writes)
     }
 
     /// Between which writes of FILE this is; `None` during one.
@@ -260,11 +244,6 @@ impl Saver {
     pub(super) fn put_aside(&self, text: &[u8]) -> Result<PathBuf> {
         let name = self.writer()?.keep_rejected(text)?;
         Ok(self.path.parent().unwrap_or(Path::new("")).join(name))
-    }
-
-    /// Notes a save, and what it did.
-    pub(super) fn saved(&self, what: String) {
-        *locked(&self.last) = Some((SystemTime::now(), what));
     }
 
     /// What the last save did, and how long ago.

@@ -30,7 +30,7 @@ pub(super) struct State {
     catalogue: OnceLock<Arc<Catalogue>>,
     pub(super) views: Views,
     numbers: Arc<Mutex<Numbers>>,
-    pub(super) elsewhere: Elsewhere,
+    pub(super) elsewhere: Mutex<Elsewhere>,
     /// How long the texts under `info/` were when they were made last.
     pub(super) info_lens: Mutex<HashMap<Node, u64>>,
 }
@@ -59,7 +59,7 @@ impl State {
             catalogue: OnceLock::new(),
             views: Views::default(),
             numbers: Arc::default(),
-            elsewhere: Elsewhere::default(),
+            elsewhere: Mutex::default(),
             info_lens: Mutex::default(),
         }
     }

@@ -38,17 +38,14 @@ use super::node::Node;
 
 /// The name of the text of the file.
 pub(super) const TREE_NAME: &str = "tree.yaml";
-/// Number of a file in the root.
-pub(super) type Number = u32;
-
 /// The files of the root: their names, those that are open, and what is not saved. One lock guards all of it.
 #[derive(Debug)]
 pub(super) struct Texts {
-    names: BTreeMap<OsString, Number>,
+    names: BTreeMap<OsString, u32>,
     /// Those with a name, and those that are open.
-    files: HashMap<Number, RootFile>,
+    files: HashMap<u32, RootFile>,
     /// The number of the next file.
-    next: Number,
+    next: u32,
     open: HashMap<TextHandle, OpenText>,
     /// How many have been opened.
     opened: u64,
@@ -101,12 +98,12 @@ impl Texts {
 
     /// The file of that name.
     #[must_use]
-    pub(super) fn lookup(&self, name: &OsStr) -> Option<Number> {
+    pub(super) fn lookup(&self, name: &OsStr) -> Option<u32> {
         self.names.get(name).copied()
     }
 
     /// All names, sorted.
-    pub(super) fn names(&self) -> impl Iterator<Item = (&OsStr, Number)> {
+    pub(super) fn names(&self) -> impl Iterator<Item = (&OsStr, u32)> {
         self.names
             .iter()
             .map(|(name, &number)| (name.as_os_str(), number))
@@ -114,12 +111,12 @@ impl Texts {
 
     /// Whether that file is `tree.yaml` now.
     #[must_use]
-    pub(super) fn is_tree(&self, number: Number) -> bool {
+    pub(super) fn is_tree(&self, number: u32) -> bool {
         self.lookup(TREE_NAME.as_ref()) == Some(number)
     }
 
     /// Whether what is written to that file is the text of FILE, rather than of a scratch file.
-    fn is_text(&self, number: Number) -> bool {
+    fn is_text(&self, number: u32) -> bool {
         self.is_tree(number) || self.file(number).is_ok_and(|file| file.superseded)
     }
 
@@ -129,11 +126,11 @@ impl Texts {
         &self.committed
     }
 
-    fn file(&self, number: Number) -> Result<&RootFile, Error> {
+    fn file(&self, number: u32) -> Result<&RootFile, Error> {
         self.files.get(&number).ok_or(Error::NotFound)
     }
 
-    fn file_mut(&mut self, number: Number) -> Result<&mut RootFile, Error> {
+    fn file_mut(&mut self, number: u32) -> Result<&mut RootFile, Error> {
         self.files.get_mut(&number).ok_or(Error::NotFound)
     }
 
@@ -141,7 +138,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub(super) fn attr(&self, number: Number) -> Result<Attr, Error> {
+    pub(super) fn attr(&self, number: u32) -> Result<Attr, Error> {
         let file = self.file(number)?;
         let (kind, perm) = match &file.content {
             FileContent::Bytes(_) => (FileKind::File, file.facts.perm),
@@ -166,7 +163,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
-    pub(super) fn bytes(&self, number: Number) -> Result<&Arc<Vec<u8>>, Error> {
+    pub(super) fn bytes(&self, number: u32) -> Result<&Arc<Vec<u8>>, Error> {
         match &self.file(number)?.content {
             FileContent::Bytes(bytes) => Ok(bytes),
             FileContent::Link(_) => Err(Error::Invalid("a symlink has no bytes")),
@@ -177,7 +174,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
-    pub(super) fn link_target(&self, number: Number) -> Result<&OsStr, Error> {
+    pub(super) fn link_target(&self, number: u32) -> Result<&OsStr, Error> {
         match &self.file(number)?.content {
             FileContent::Link(target) => Ok(target),
             FileContent::Bytes(_) => Err(Error::Invalid("not a symlink")),
@@ -188,7 +185,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::ScratchFull`].
-    pub(super) fn create(&mut self, name: &OsStr, facts: FileFacts) -> Result<Number, Error> {
+    pub(super) fn create(&mut self, name: &OsStr, facts: FileFacts) -> Result<u32, Error> {
         self.add(name, FileContent::Bytes(Arc::default()), facts)
     }
 
@@ -201,19 +198,14 @@ impl Texts {
         name: &OsStr,
         target: &OsStr,
         facts: FileFacts,
-    ) -> Result<Number, Error> {
+    ) -> Result<u32, Error> {
         if name == TREE_NAME {
             return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
         }
         self.add(name, FileContent::Link(target.to_owned()), facts)
     }
 
-    fn add(
-        &mut self,
-        name: &OsStr,
-        content: FileContent,
-        facts: FileFacts,
-    ) -> Result<Number, Error> {
+    fn add(&mut self, name: &OsStr, content: FileContent, facts: FileFacts) -> Result<u32, Error> {
         if self.is_taken(name) {
             return Err(Error::Exists);
         }
@@ -236,7 +228,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NotFound`], [`Error::ScratchFull`].
-    pub(super) fn link(&mut self, number: Number, name: &OsStr) -> Result<(), Error> {
+    pub(super) fn link(&mut self, number: u32, name: &OsStr) -> Result<(), Error> {
         if self.is_taken(name) {
             return Err(Error::Exists);
         }
@@ -253,7 +245,7 @@ impl Texts {
 
     /// Gives a name to a file that counts it already, if the limit allows it. The file that stood there while the name was free to a
     /// process goes.
-    fn give_name(&mut self, name: &OsStr, number: Number) -> Result<(), Error> {
+    fn give_name(&mut self, name: &OsStr, number: u32) -> Result<(), Error> {
         self.note_name(number, name);
         let replaced = self.names.insert(name.to_owned(), number);
         if let Err(error) = self.charge(number) {
@@ -282,7 +274,7 @@ impl Texts {
         Ok(())
     }
 
-    fn drop_name(&mut self, number: Number) {
+    fn drop_name(&mut self, number: u32) {
         if let Some(file) = self.files.get_mut(&number) {
             file.names = file.names.saturating_sub(1);
         }
@@ -290,7 +282,7 @@ impl Texts {
         self.forget_if_gone(number);
     }
 
-    fn forget_if_gone(&mut self, number: Number) {
+    fn forget_if_gone(&mut self, number: u32) {
         if let Some(file) = self.files.get(&number)
             && file.names == 0
             && !self.is_open(number)
@@ -369,7 +361,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub(super) fn set_taken(&mut self, number: Number, taken: bool) -> Result<(), Error> {
+    pub(super) fn set_taken(&mut self, number: u32, taken: bool) -> Result<(), Error> {
         self.file_mut(number)?.taken = taken;
         Ok(())
     }
@@ -383,7 +375,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub(super) fn facts_mut(&mut self, number: Number) -> Result<&mut FileFacts, Error> {
+    pub(super) fn facts_mut(&mut self, number: u32) -> Result<&mut FileFacts, Error> {
         Ok(&mut self.file_mut(number)?.facts)
     }
 }

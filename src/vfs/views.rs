@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::catalogue::{Catalogue, Entry};
+use super::catalogue::{Catalogue, What};
 use super::format::Format;
 use super::node::Node;
 use super::state::State;
@@ -100,15 +100,11 @@ pub(super) struct ViewFile {
     arrays: Vec<usize>,
 }
 
-/// The files of a view of one snapshot, by their numbers.
-#[derive(Debug, Default)]
-pub(super) struct ViewFiles(HashMap<u32, ViewFile>);
-
-/// The files of the views of a state, made when they are first asked for.
+/// The files of the views of a state by their numbers, made when they are first asked for.
 #[derive(Debug, Default)]
 pub(super) struct Views {
-    fits: OnceLock<Arc<ViewFiles>>,
-    previews: OnceLock<Arc<ViewFiles>>,
+    fits: OnceLock<Arc<HashMap<u32, ViewFile>>>,
+    previews: OnceLock<Arc<HashMap<u32, ViewFile>>>,
     /// Why FITS files could not be read, by their numbers: what is known only by their elements.
     unreadable: Mutex<HashMap<u32, String>>,
     /// How pictures are made.
@@ -129,7 +125,7 @@ impl Views {
         Self::new(self.style)
     }
 
-    fn slot(&self, view: View) -> &OnceLock<Arc<ViewFiles>> {
+    fn slot(&self, view: View) -> &OnceLock<Arc<HashMap<u32, ViewFile>>> {
         match view {
             View::Fits => &self.fits,
             View::Previews => &self.previews,
@@ -137,7 +133,7 @@ impl Views {
     }
 
     /// The files of a view, if they have been made: if not, the kernel knows none of them.
-    pub(super) fn made(&self, view: View) -> Option<&Arc<ViewFiles>> {
+    pub(super) fn made(&self, view: View) -> Option<&Arc<HashMap<u32, ViewFile>>> {
         self.slot(view).get()
     }
 
@@ -164,48 +160,41 @@ impl Views {
     }
 }
 
-impl ViewFiles {
-    /// The files that FITS can hold.
-    fn fits(snapshot: &Snapshot, catalogue: &Catalogue) -> Self {
-        let arrays: HashMap<usize, u32> = catalogue.numbers_of_arrays().collect();
-        let shown = |subject: Subject| {
-            let number = match subject {
-                Subject::Array(i) => *arrays.get(&i)?,
-                Subject::Table(place) => catalogue.number_of(snapshot.paths()?, place)?,
-            };
-            let file = snapshot.fits_file(subject).ok()?;
-            let shown = ViewFile {
-                subject,
-                len: file.len(),
-                hash: hash_of(file.header()),
-                arrays: file.arrays().collect(),
-            };
-            Some((number, shown))
+/// The files that FITS can hold.
+fn fits_files(snapshot: &Snapshot, catalogue: &Catalogue) -> HashMap<u32, ViewFile> {
+    let arrays: HashMap<usize, u32> = catalogue.numbers_of_arrays().collect();
+    let shown = |subject: Subject| {
+        let number = match subject {
+            Subject::Array(i) => *arrays.get(&i)?,
+            Subject::Table(place) => catalogue.number_of(snapshot.paths()?, place)?,
         };
-        let subjects = snapshot.fits_subjects().into_iter();
-        Self(subjects.filter_map(shown).collect())
-    }
+        let file = snapshot.fits_file(subject).ok()?;
+        let shown = ViewFile {
+            subject,
+            len: file.len(),
+            hash: hash_of(file.header()),
+            arrays: file.arrays().collect(),
+        };
+        Some((number, shown))
+    };
+    let subjects = snapshot.fits_subjects().into_iter();
+    subjects.filter_map(shown).collect()
+}
 
-    /// The pictures of arrays.
-    fn previews(snapshot: &Snapshot, catalogue: &Catalogue, style: Style) -> Self {
-        let arrays = catalogue.numbers_of_arrays();
-        let shown = arrays.filter_map(|(i, number)| {
-            let picture = snapshot.picture(i, style).ok()?;
-            let shown = ViewFile {
-                subject: Subject::Array(i),
-                len: picture.len(),
-                hash: hash_of(picture.caption()),
-                arrays: vec![i],
-            };
-            Some((number, shown))
-        });
-        Self(shown.collect())
-    }
-
-    fn is_table(&self, number: u32) -> bool {
-        let file = self.0.get(&number);
-        file.is_some_and(|file| matches!(file.subject, Subject::Table(_)))
-    }
+/// The pictures of arrays.
+fn previews(snapshot: &Snapshot, catalogue: &Catalogue, style: Style) -> HashMap<u32, ViewFile> {
+    let arrays = catalogue.numbers_of_arrays();
+    let shown = arrays.filter_map(|(i, number)| {
+        let picture = snapshot.picture(i, style).ok()?;
+        let shown = ViewFile {
+            subject: Subject::Array(i),
+            len: picture.len(),
+            hash: hash_of(picture.caption()),
+            arrays: vec![i],
+        };
+        Some((number, shown))
+    });
+    shown.collect()
 }
 
 /// Whether Linux has files with that name: one may be as long as it can be with the ending that it has under `arrays/`.
@@ -215,12 +204,10 @@ fn is_possible(name: &str) -> bool {
 
 impl State {
     /// The files of a view.
-    pub(super) fn view(&self, view: View) -> &Arc<ViewFiles> {
+    pub(super) fn view(&self, view: View) -> &Arc<HashMap<u32, ViewFile>> {
         let made = || match view {
-            View::Fits => ViewFiles::fits(&self.snapshot, self.catalogue()),
-            View::Previews => {
-                ViewFiles::previews(&self.snapshot, self.catalogue(), self.views.style)
-            }
+            View::Fits => fits_files(&self.snapshot, self.catalogue()),
+            View::Previews => previews(&self.snapshot, self.catalogue(), self.views.style),
         };
         self.views.slot(view).get_or_init(|| Arc::new(made()))
     }
@@ -252,7 +239,7 @@ impl State {
     }
 
     fn view_file(&self, view: View, number: u32) -> Result<&ViewFile> {
-        self.view(view).0.get(&number).ok_or(Error::NotFound)
+        self.view(view).get(&number).ok_or(Error::NotFound)
     }
 
     /// Bytes of a file of a view.
@@ -266,7 +253,7 @@ impl State {
         let catalogue = self.catalogue();
         if let Some(stem) = name.strip_suffix(view.suffix()) {
             let number = catalogue.number(directory, stem)?;
-            let known = self.view(view).0.contains_key(&number);
+            let known = self.view(view).contains_key(&number);
             return known.then_some(Node::View(view, number));
         }
         let name = view.directory_in_arrays(name)?;
@@ -289,9 +276,12 @@ impl State {
             *position = position.saturating_add(1);
             let (number, name, entry) = self.catalogue().entry(entries, entry)?;
             let is_shown = match entry {
-                Entry::Directory => !at_file || files.is_table(number),
-                Entry::Array => at_file && files.0.contains_key(&number),
-                Entry::Link => false,
+                What::Directory => {
+                    let is_table = |file: &ViewFile| matches!(file.subject, Subject::Table(_));
+                    !at_file || files.get(&number).is_some_and(is_table)
+                }
+                What::Array(..) => at_file && files.contains_key(&number),
+                What::Link(_) => false,
             };
             if !is_shown {
                 continue;
@@ -360,7 +350,7 @@ impl State {
         let mut nodes = Vec::new();
         for view in View::ALL {
             let files = self.views.made(view);
-            let numbers = files.into_iter().flat_map(|files| files.0.keys());
+            let numbers = files.into_iter().flat_map(|files| files.keys());
             let shown = numbers.filter(|number| self.shows_any(view, **number, &holds));
             nodes.extend(shown.map(|number| Node::View(view, *number)));
         }
@@ -378,9 +368,9 @@ impl State {
             if Arc::ptr_eq(before, after) {
                 continue;
             }
-            for (number, old) in &before.0 {
+            for (number, old) in before.iter() {
                 let file = Node::View(view, *number);
-                match after.0.get(number) {
+                match after.get(number) {
                     None => changes.extend(self.name_gone(file)),
                     Some(new) if !self.shows_the_same(old, next, new) => {
                         changes.push(Invalidation::Pages(file));

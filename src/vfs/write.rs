@@ -11,7 +11,7 @@ use super::edit::block_of;
 use super::error::check_name;
 use super::node::Node;
 use super::process::{is_of_another, process};
-use super::texts::{Number, TextHandle};
+use super::texts::TextHandle;
 use super::{
     Access, Attr, Attributes, Caller, Error, FileKind, Handle, Invalidation, Open, Opened,
     ROOT_DIRECTORIES, Result, Vfs, block_number, locked,
@@ -94,7 +94,7 @@ impl Vfs {
     }
 
     /// Through a handle its draft is resized; by path the text is, and saved at once if it is one.
-    fn resize_text(&self, number: Number, open: Option<&Open>, size: u64) -> Result<()> {
+    fn resize_text(&self, number: u32, open: Option<&Open>, size: u64) -> Result<()> {
         if let Some(Open::Text(text)) = open {
             return locked(&self.texts).resize(*text, size);
         }
@@ -285,7 +285,8 @@ impl Vfs {
                 done?;
             }
             Open::Data(open) => {
-                let done = self.write_data(open, open.place(offset), data);
+                let offset = (!open.appends).then_some(offset);
+                let done = self.write_data(open, offset, data);
                 self.noted(open.node, done)?;
             }
             Open::Fixed(_) => return Err(Error::ReadOnly("info/ describes the mount")),

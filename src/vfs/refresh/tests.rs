@@ -105,7 +105,7 @@ fn nothing_is_read_of_a_file_that_is_changed_while_a_save_encodes() {
     };
     let encoding = vfs.saver.writer().unwrap();
     assert!(look());
-    let writing = vfs.saver.writing();
+    let writing = vfs.before_writing(true);
     overwrite(&dir.path().join("a.asdf"), b"#ASDF 1.0.1", 1000);
     // these times may be those of the save
     assert!(look());

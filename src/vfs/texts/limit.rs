@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Number, Texts};
+use super::Texts;
 use crate::vfs::Error;
 
 /// What each name of a scratch file costs of the limit, beside the bytes of the file.
@@ -59,7 +59,7 @@ impl Drop for Texts {
 impl Texts {
     /// What a file costs of the limit while it has `len` bytes: these and its names. `tree.yaml` costs neither its bytes nor that
     /// name.
-    fn cost(&self, number: Number, len: u64) -> Result<u64, Error> {
+    fn cost(&self, number: u32, len: u64) -> Result<u64, Error> {
         let names = u64::from(self.file(number)?.names);
         let (names, len) = if self.is_tree(number) {
             (names.saturating_sub(1), 0)
@@ -71,7 +71,7 @@ impl Texts {
     }
 
     /// That the limit allows a file to have `len` bytes. What makes it cheaper is allowed always.
-    pub(super) fn check_room(&self, number: Number, len: u64) -> Result<(), Error> {
+    pub(super) fn check_room(&self, number: u32, len: u64) -> Result<(), Error> {
         let cost = self.cost(number, len)?;
         let before = self.file(number)?.charged;
         let used = self.room.used().saturating_sub(before);
@@ -82,14 +82,14 @@ impl Texts {
     }
 
     /// Counts what a file costs, if the limit allows it.
-    pub(super) fn charge(&mut self, number: Number) -> Result<(), Error> {
+    pub(super) fn charge(&mut self, number: u32) -> Result<(), Error> {
         self.check_room(number, self.file(number)?.content.len())?;
         self.recount(number);
         Ok(())
     }
 
     /// Counts what a file costs now, whether the limit allows it or not.
-    pub(super) fn recount(&mut self, number: Number) {
+    pub(super) fn recount(&mut self, number: u32) {
         let file = self.file(number);
         let Ok(cost) = file.and_then(|file| self.cost(number, file.content.len())) else {
             return;
@@ -104,8 +104,8 @@ impl Texts {
     /// length away, so that the limit is exceeded then; but not another one, until that has gone.
     pub(super) fn check_may_lose_name(
         &self,
-        number: Number,
-        replaced: Option<Number>,
+        number: u32,
+        replaced: Option<u32>,
     ) -> Result<(), Error> {
         let replaced = replaced.and_then(|replaced| self.files.get(&replaced));
         let freed = replaced.map_or(0, |file| file.charged);

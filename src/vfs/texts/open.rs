@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{FileContent, Number, Pages, TREE_NAME, Texts};
+use super::{FileContent, Pages, TREE_NAME, Texts};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::source::len_u64;
 use crate::vfs::beside::taken;
@@ -13,7 +13,7 @@ use crate::vfs::{Access, Error};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::vfs) struct TextHandle {
     /// The file.
-    pub(in crate::vfs) number: Number,
+    pub(in crate::vfs) number: u32,
     /// Tells it from others of that file.
     id: u64,
 }
@@ -48,7 +48,7 @@ struct TextDraft {
 pub(in crate::vfs) struct Unsaved {
     pub(in crate::vfs) text: Arc<Vec<u8>>,
     /// The file that it was written to.
-    pub(in crate::vfs) number: Number,
+    pub(in crate::vfs) number: u32,
     /// The epoch of the text that it was made of.
     pub(super) epoch: u64,
     /// The handle that it was written through. Without one it is all of a file that is about to be `tree.yaml`.
@@ -84,7 +84,7 @@ impl Texts {
     /// [`Error::NotFound`], also for a file that was `tree.yaml` before another program changed FILE, and has no other name.
     pub(in crate::vfs) fn open(
         &mut self,
-        number: Number,
+        number: u32,
         access: Access,
     ) -> Result<TextHandle, Error> {
         let file = self.file(number)?;
@@ -123,12 +123,12 @@ impl Texts {
     }
 
     /// Whether any handle has that file open.
-    pub(in crate::vfs) fn is_open(&self, number: Number) -> bool {
+    pub(in crate::vfs) fn is_open(&self, number: u32) -> bool {
         self.open.keys().any(|handle| handle.number == number)
     }
 
     /// Whether a handle has written to that file what is not saved.
-    pub(in crate::vfs) fn is_written(&self, number: Number) -> bool {
+    pub(in crate::vfs) fn is_written(&self, number: u32) -> bool {
         let mut handles = self.open.iter();
         handles.any(|(handle, open)| handle.number == number && open.touched().is_some())
     }
@@ -260,7 +260,7 @@ impl Texts {
         }
     }
 
-    pub(super) fn show(&mut self, number: Number, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
+    pub(super) fn show(&mut self, number: u32, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
         self.pages = Pages::Unknown;
         let file = self.file_mut(number)?;
         file.content = FileContent::Bytes(bytes);
@@ -337,7 +337,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
-    pub(in crate::vfs) fn to_become_tree(&self, number: Number) -> Result<Option<Unsaved>, Error> {
+    pub(in crate::vfs) fn to_become_tree(&self, number: u32) -> Result<Option<Unsaved>, Error> {
         if self.is_tree(number) {
             return Ok(None);
         }
@@ -373,11 +373,7 @@ impl Texts {
     /// Notes that `text` is FILE's now: what was written, perhaps with something put back. Then the file shows that, unless it shows
     /// what was written through another handle and is not saved; the handle goes on writing to what it knows, at the places that
     /// things have there. So does `tree.yaml`, if that is another file meanwhile: its number, then.
-    pub(in crate::vfs) fn saved(
-        &mut self,
-        unsaved: &Unsaved,
-        text: &Arc<Vec<u8>>,
-    ) -> Option<Number> {
+    pub(in crate::vfs) fn saved(&mut self, unsaved: &Unsaved, text: &Arc<Vec<u8>>) -> Option<u32> {
         self.committed = Arc::clone(text);
         self.refused = None;
         let whole = unsaved.text == *text;
@@ -397,7 +393,7 @@ impl Texts {
     }
 
     /// Has a file show a text that was saved, unless it shows one that is not; whether it has shown another one.
-    fn show_saved(&mut self, number: Number, text: &Arc<Vec<u8>>) -> bool {
+    fn show_saved(&mut self, number: u32, text: &Arc<Vec<u8>>) -> bool {
         let shown = self.bytes(number);
         shown.is_ok_and(|shown| !Arc::ptr_eq(shown, text) && !self.is_unsaved(shown))
             && self.show(number, Arc::clone(text)).is_ok()
@@ -438,7 +434,7 @@ impl Texts {
 
     /// Closes a handle. A draft in which no document has begun is forgotten with it, unless it was refused. Gives the number of
     /// `tree.yaml` if that shows another text now.
-    pub(in crate::vfs) fn release(&mut self, handle: TextHandle) -> Option<Number> {
+    pub(in crate::vfs) fn release(&mut self, handle: TextHandle) -> Option<u32> {
         let open = self.open.remove(&handle)?;
         if self.pages == Pages::OfBefore {
             self.pages = Pages::OfText;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Number, TREE_NAME, Texts, Unsaved};
+use super::{TREE_NAME, Texts, Unsaved};
 use crate::vfs::Error;
 
 /// What is known of the text that was refused last, until one is saved.
@@ -62,7 +62,7 @@ impl Texts {
     }
 
     /// The epoch of the text that a file shows to a handle that opens it.
-    pub(super) fn shown_epoch(&self, number: Number) -> u64 {
+    pub(super) fn shown_epoch(&self, number: u32) -> u64 {
         let shown = self.shown_refused().filter(|_| self.is_tree(number));
         shown.map_or(self.epoch, |shown| shown.1)
     }
@@ -76,7 +76,7 @@ impl Texts {
         error: &Error,
         kept: Result<PathBuf, String>,
         stale: bool,
-    ) -> Option<Number> {
+    ) -> Option<u32> {
         self.note_refused(unsaved, error);
         // an older text of which there is no copy makes way for this one: the last that was refused is what is kept
         let in_sight = kept.is_err() || self.only_in_memory().is_some();
@@ -127,14 +127,14 @@ impl Texts {
     }
 
     /// Lets go of the text that was refused, if there is one: `tree.yaml` shows FILE's again. The number of the file that shows it now.
-    pub(in crate::vfs) fn revert(&mut self) -> Option<Number> {
+    pub(in crate::vfs) fn revert(&mut self) -> Option<u32> {
         self.refused.take()?;
         self.show_current()
     }
 
     /// Notes what FILE is after another program has changed it, or a save of an array its text. The number of the file that shows
     /// its text now: another one, if that of before is open. A refused text is no longer shown, unless there is no other copy of it.
-    pub(in crate::vfs) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<Number> {
+    pub(in crate::vfs) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<u32> {
         let mut number = self.lookup(TREE_NAME.as_ref())?;
         if *text != *self.committed {
             self.committed = text;
@@ -150,7 +150,7 @@ impl Texts {
     }
 
     /// Has `tree.yaml` show the text that a handle that opens it is to see: in another file, if that of before is open. Its number.
-    pub(in crate::vfs) fn show_current(&mut self) -> Option<Number> {
+    pub(in crate::vfs) fn show_current(&mut self) -> Option<u32> {
         let number = self.lookup(TREE_NAME.as_ref())?;
         if self.is_open(number) {
             return self.supersede(number);

@@ -32,7 +32,7 @@ fn root() -> Texts {
     Texts::new(Arc::new(TEXT.to_vec()), facts(), ScratchRoom::new(64 << 10))
 }
 
-fn write_new(root: &mut Texts, number: Number, text: &[u8]) -> TextHandle {
+fn write_new(root: &mut Texts, number: u32, text: &[u8]) -> TextHandle {
     let handle = root.open(number, EMPTIED).unwrap();
     root.write(handle, 0, text, false).unwrap();
     handle

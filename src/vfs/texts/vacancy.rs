@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{FileContent, FileFacts, Number, RootFile, TREE_NAME, Texts};
+use super::{FileContent, FileFacts, RootFile, TREE_NAME, Texts};
 
 /// How long the name is free to the process that has taken it away. Between the two calls of an editor lie microseconds.
 const FREE_FOR: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ impl Texts {
 
     /// Whether the name of a file is free to a process.
     #[must_use]
-    pub(in crate::vfs) fn is_vacant(&self, number: Number) -> bool {
+    pub(in crate::vfs) fn is_vacant(&self, number: u32) -> bool {
         self.vacancy().is_some() && self.is_tree(number)
     }
 
@@ -62,7 +62,7 @@ impl Texts {
 
     /// Gives the name `tree.yaml` to a new file that shows FILE's text, and leaves the one that had it to its handles: a program
     /// that has read a part of the old text reads the rest of it, and what it saves is refused.
-    pub(super) fn supersede(&mut self, number: Number) -> Option<Number> {
+    pub(super) fn supersede(&mut self, number: u32) -> Option<u32> {
         let new = self.add_tree()?;
         self.file_mut(number).ok()?.superseded = true;
         self.drop_name(number);
@@ -70,14 +70,14 @@ impl Texts {
     }
 
     /// The files that are not `tree.yaml` any more, and have another name: a link less than the kernel knows of.
-    pub(in crate::vfs) fn superseded(&self) -> Vec<Number> {
+    pub(in crate::vfs) fn superseded(&self) -> Vec<u32> {
         let files = self.files.iter();
         let linked = files.filter(|(_, file)| file.superseded && file.names > 0);
         linked.map(|(&number, _)| number).collect()
     }
 
     /// A new file that has the name `tree.yaml`. Its number.
-    fn add_tree(&mut self) -> Option<Number> {
+    fn add_tree(&mut self) -> Option<u32> {
         let number = self.next;
         self.next = number.checked_add(1)?;
         // a refused text that is nowhere else stays in sight
@@ -91,7 +91,7 @@ impl Texts {
 
     /// Notes that a file gets a name: `tree.yaml` becomes a backup; what becomes `tree.yaml` is none any more, and has FILE's owner,
     /// group and mode instead of those of the process that made it.
-    pub(super) fn note_name(&mut self, number: Number, new: &OsStr) {
+    pub(super) fn note_name(&mut self, number: u32, new: &OsStr) {
         let was_tree = self.is_tree(number);
         let Some(file) = self.files.get_mut(&number) else {
             return;
