@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::digest::{Digest, Hasher};
-use super::plan::Filler;
 use super::store::{Store, is_gone};
 use super::view::StoreSource;
 use crate::asdf::layout::Layout;
@@ -214,10 +213,11 @@ pub(super) fn scanned<S: Store>(store: &Arc<S>, file: &S::File) -> Result<(Stat,
 fn rest(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
     let end = layout.head().end.min(file.len());
     let mut hasher = Hasher::default();
-    let mut filler = Filler::default();
+    let (mut byte, mut mixed) = (None, false);
     each_piece(file, layout.text_end..end, STEP, |bytes| {
         hasher.update(bytes);
-        filler.update(bytes);
+        let byte = *byte.get_or_insert(bytes.first().copied().unwrap_or(0));
+        mixed |= bytes.iter().any(|&other| other != byte);
         Ok(())
     })?;
     for block in &layout.blocks {
@@ -225,7 +225,7 @@ fn rest(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
         file.read_exact_at(&mut header, block.offset)?;
         hasher.update(&header);
     }
-    Ok((hasher.finish(), filler.byte()))
+    Ok((hasher.finish(), byte.filter(|_| !mixed).unwrap_or(0)))
 }
 
 #[cfg(test)]

@@ -33,7 +33,6 @@ use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
 
-pub(super) use padding::Filler;
 pub use padding::Pad;
 
 /// The least space that is left behind a text that outgrew its place, in bytes.

@@ -209,18 +209,14 @@ impl<S: Store> Writer<S> {
         };
         let found = plan(padding, None)?;
         let fits = found.in_place().is_some();
-        if self.stays_without_padding(edit) && !(fits && self.stays_in_place()) {
+        let rather_copied = self.options.replace && self.options.grow;
+        if self.stays_without_padding(edit) && (rather_copied || !fits) {
             return plan(None, None);
         }
         match self.grain() {
             Some(grain) if !fits => plan(padding, Some(grain)),
             _ => Ok(found),
         }
-    }
-
-    /// Whether a text that fits is rather written in place.
-    fn stays_in_place(&self) -> bool {
-        !(self.options.replace && self.options.grow)
     }
 
     /// Whether no space is to be made between a new text and the first block, as there is none now.
@@ -252,7 +248,7 @@ impl<S: Store> Writer<S> {
         edit: &Edit,
         observer: &mut dyn FnMut(),
     ) -> Result<Committed<S::File>> {
-        self.check_writable()?;
+        self.broken.clone().map_or(Ok(()), Err)?;
         // FILE is what was read, and what the last save has left is finished
         self.baseline = self.compared()?;
         self.settle()?;
@@ -299,10 +295,6 @@ impl<S: Store> Writer<S> {
                 Err(error)
             }
         }
-    }
-
-    fn check_writable(&self) -> Result<()> {
-        self.broken.clone().map_or(Ok(()), Err)
     }
 
     /// That no other process has FILE open for writing, as far as a lease can tell.

@@ -72,7 +72,7 @@ impl<S: Store> Writer<S> {
         let raw = |block: &&BlockHeader| block.compression == [0; 4];
         let block = self.layout.blocks.get(write.n).filter(raw);
         let block = block.ok_or_else(|| no_such_block(write.n, "no raw block"))?;
-        self.check_writable()?;
+        self.broken.clone().map_or(Ok(()), Err)?;
         self.alone()?;
         let file = self.open_writable()?;
         let there = self.layout.stored_len(write.n);
