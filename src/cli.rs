@@ -178,15 +178,6 @@ impl Args {
         }
     }
 
-    /// What --check is to do beside checking.
-    fn how(&self) -> check::CheckOptions {
-        check::CheckOptions {
-            repair: self.repair,
-            quiet: self.quiet,
-            json: self.json,
-        }
-    }
-
     /// That each flag which was given makes a difference to that action.
     fn check_effect(&self, action: Action<'_>) -> Result<(), Failure> {
         let mounts = matches!(action, Action::Mount);
@@ -305,19 +296,12 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
         (Action::Mount, [mountpoint]) if args.files_from.is_some() => {
             mount(args, options, &[], Some(mountpoint), arguments)
         }
-        (Action::Check, files) => check::check(files, options, args.how()),
+        (Action::Check, files) => check::check(files, options, args),
         (Action::Tree, [file]) => report::tree(file, options, args.json),
         (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
             preview::write(out, file, path.first(), options, args.size)
         }
-        (Action::List, files) => {
-            let how = report::ListOptions {
-                quiet: args.quiet,
-                json: args.json,
-                stats: args.stats,
-            };
-            report::list(files, options, how)
-        }
+        (Action::List, files) => report::list(files, options, args),
         (Action::Explode(file), [directory]) if file.is_file() && !directory.is_file() => {
             let (file, directory) = (file.display(), directory.display());
             let why = format!("{file}: a file; did you mean --explode {directory} {file}?");

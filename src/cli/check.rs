@@ -11,8 +11,7 @@ use super::exit::{Exit, Failure};
 use super::files::{self, Found};
 use super::options::Options;
 use super::progress::Progress;
-use super::report;
-use super::say_bytes;
+use super::{Args, report, say_bytes};
 use crate::asdf::Snapshot;
 use crate::asdf::check::Validate;
 use crate::asdf::checksum::{ChecksumState, md5};
@@ -113,17 +112,6 @@ const SEVERITY: [Exit; 7] = [
     Exit::Damaged,
 ];
 
-/// What a check is to do beside checking.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CheckOptions {
-    /// Repair what can be, first.
-    pub(super) repair: bool,
-    /// Say nothing of files that are in order.
-    pub(super) quiet: bool,
-    /// Print an object for each file.
-    pub(super) json: bool,
-}
-
 /// What a check found in one file, for programs.
 #[derive(serde::Serialize)]
 struct FileObject {
@@ -141,16 +129,9 @@ struct FindingObject {
     text: String,
 }
 
-/// What became of the check of a file: the verdict, and the lines that tell of it.
-type Checked = Result<(Verdict, Vec<u8>), Failure>;
-
 /// Checks each file, and all in each directory, on all cores, and tells of them in order. With several, a last line counts them. The
 /// status is that of the worst.
-pub(super) fn check(
-    paths: &[PathBuf],
-    options: &Options,
-    how: CheckOptions,
-) -> Result<Exit, Failure> {
+pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<Exit, Failure> {
     let files = files::all(paths, &options.matching);
     let check = Check {
         options,
@@ -203,16 +184,20 @@ pub(super) fn check(
 }
 
 /// What the checks of several files came to.
-struct Tally {
-    how: CheckOptions,
+struct Tally<'a> {
+    how: &'a Args,
     /// Files that are in order, suspicious, damaged, and that could not be checked.
     counts: [usize; 4],
     worst: Exit,
 }
 
-impl Tally {
+impl Tally<'_> {
     /// Tells of a file, and counts it.
-    fn tell(&mut self, path: &Path, checked: Checked) -> Result<(), Failure> {
+    fn tell(
+        &mut self,
+        path: &Path,
+        checked: Result<(Verdict, Vec<u8>), Failure>,
+    ) -> Result<(), Failure> {
         let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
         let (kind, exit) = match checked {
             Ok((verdict, lines)) => {
@@ -256,7 +241,7 @@ impl Tally {
 /// How files are checked.
 struct Check<'a> {
     options: &'a Options,
-    how: CheckOptions,
+    how: &'a Args,
     /// One for all, as its memory is.
     cache: Arc<Cache>,
     /// Whether there is one file only, whose progress is shown then.
@@ -264,8 +249,8 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Checks one file.
-    fn file(&self, found: &Found) -> Checked {
+    /// Checks one file: the verdict, and the lines that tell of it.
+    fn file(&self, found: &Found) -> Result<(Verdict, Vec<u8>), Failure> {
         let path = &*found.path;
         if let Some(failure) = &found.failure {
             return Err(failure.clone());

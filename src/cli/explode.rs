@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
-use super::interrupt::Interrupt;
+use super::interrupt;
 use super::options::Options;
 use super::progress::Progress;
 use super::report::open;
@@ -124,7 +124,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
         let there = ErrorKind::AlreadyExists.into();
         return Err(fail(Error::io(tree.display().to_string(), there)));
     }
-    let interrupt = Interrupt::heed()?;
+    let check_not_ended = interrupt::heed()?;
     let mut progress = Progress::new("exploding", original.snapshot.layout().len, true);
     let mut made = Vec::new();
     let mut write = |path: PathBuf, text: Vec<u8>, blocks: &[WholeBlock]| {
@@ -137,7 +137,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
         let permissions = original.permissions.clone();
         save::publish(&path, &bytes, permissions, &mut |len| {
             progress.add(len);
-            interrupt.check()
+            check_not_ended()
         })?;
         made.push(path);
         Ok(())
@@ -227,10 +227,10 @@ pub(super) fn implode(out: &Path, file: &Path, options: &Options) -> Result<Exit
     let bytes = save::whole(text, &blocks, true).map_err(fail)?;
     let total = blocks.iter().map(|block| block.stored.len());
     let mut progress = Progress::new("imploding", total.fold(0, u64::saturating_add), true);
-    let interrupt = Interrupt::heed()?;
+    let check_not_ended = interrupt::heed()?;
     let written = save::publish(out, &bytes, original.permissions, &mut |len| {
         progress.add(len);
-        interrupt.check()
+        check_not_ended()
     });
     written.map_err(fail)?;
     Ok(Exit::Ok)

@@ -9,30 +9,20 @@ use signal_hook::flag;
 use super::exit::{Exit, Failure};
 use crate::error::{Error, Result};
 
-/// Whether such a signal has come.
-pub(super) struct Interrupt(Arc<AtomicBool>);
-
-impl Interrupt {
-    /// Heeds them from now on. A second one ends the process at once.
-    pub(super) fn heed() -> Result<Self, Failure> {
-        let come = Arc::new(AtomicBool::new(false));
-        for signal in [SIGHUP, SIGINT, SIGTERM] {
-            flag::register_conditional_shutdown(signal, 1, Arc::clone(&come))
-                .and_then(|_| flag::register(signal, Arc::clone(&come)))
-                .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
-        }
-        Ok(Self(come))
+/// Heeds such signals from now on; a second one ends the process at once. What is given back tells that none has come, or gives
+/// [`Error::Io`].
+pub(super) fn heed() -> Result<impl Fn() -> Result<()>, Failure> {
+    let come = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&come))
+            .and_then(|_| flag::register(signal, Arc::clone(&come)))
+            .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;
     }
-
-    /// That none has come.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if one has.
-    pub(super) fn check(&self) -> Result<()> {
-        if self.0.load(Ordering::Relaxed) {
+    Ok(move || {
+        if come.load(Ordering::Relaxed) {
             let cause = std::io::Error::other("nothing is left of what was begun");
             return Err(Error::io("ended by a signal", cause));
         }
         Ok(())
-    }
+    })
 }

@@ -9,7 +9,7 @@ use log::{debug, warn};
 
 use super::exit::{Exit, Failure, error_of};
 use super::on_refuse;
-use super::options::{Options, SaveMode};
+use super::options::Options;
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
@@ -195,7 +195,7 @@ impl Opening<'_> {
 
     fn saving(&self) -> save::SaveOptions {
         save::SaveOptions {
-            replace: self.options.save == SaveMode::Replace,
+            replace: self.options.replace,
             grow: self.options.grow,
             max_copy: self.options.max_copy,
             pad: self.options.pad,

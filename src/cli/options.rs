@@ -81,15 +81,6 @@ impl Action<'_> {
     }
 }
 
-/// How a text that fits is saved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SaveMode {
-    /// In place, with a journal.
-    InPlace,
-    /// By replacing FILE, so that other readers always see a whole file.
-    Replace,
-}
-
 /// What `-o` asks for.
 #[derive(Debug, Clone)]
 #[expect(
@@ -123,8 +114,8 @@ pub(crate) struct Options {
     pub(crate) scratch: u64,
     /// `threads=`: if it is given
     pub(crate) threads: Option<usize>,
-    /// `save=`
-    pub(crate) save: SaveMode,
+    /// `save=replace`: whether a text that fits is saved by replacing FILE, so that other readers always see a whole file
+    pub(crate) replace: bool,
     /// `grow=`: whether FILE may grow to make room
     pub(crate) grow: bool,
     /// `max-copy=`, bytes
@@ -191,7 +182,7 @@ impl Default for Options {
             index_cache: default_index_cache(|name| std::env::var_os(name)),
             scratch: DEFAULT_SCRATCH,
             threads: None,
-            save: SaveMode::InPlace,
+            replace: false,
             grow: true,
             max_copy: DEFAULT_MAX_COPY,
             pad: Pad::default(),
@@ -287,8 +278,8 @@ impl Options {
                 }
                 self.threads = Some(threads);
             }
-            ("save", Some("inplace")) => self.save = SaveMode::InPlace,
-            ("save", Some("replace")) => self.save = SaveMode::Replace,
+            ("save", Some("inplace")) => self.replace = false,
+            ("save", Some("replace")) => self.replace = true,
             ("save", Some(_)) => return Err("inplace or replace?".to_owned()),
             ("grow", Some("auto")) => self.grow = true,
             ("grow", Some("never")) => self.grow = false,

@@ -10,7 +10,7 @@ use super::exit::{Exit, Failure, error_of};
 use super::far::Far;
 use super::files::{self, Found};
 use super::options::Options;
-use super::{resolve, say_bytes};
+use super::{Args, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
 use crate::asdf::fits::Fits;
 use crate::asdf::names::encode;
@@ -68,24 +68,9 @@ pub(super) fn open(
     Ok((full, opened, reading))
 }
 
-/// What a list is to have.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ListOptions {
-    /// Nothing of files that are in order, and of others only what is not.
-    pub(super) quiet: bool,
-    /// An object for each file.
-    pub(super) json: bool,
-    /// Statistics of each array.
-    pub(super) stats: bool,
-}
-
 /// Lists each file, those of directories too, and behind its lines what is wrong with it. The status is that of the last that can't be
 /// read.
-pub(super) fn list(
-    paths: &[PathBuf],
-    options: &Options,
-    how: ListOptions,
-) -> Result<Exit, Failure> {
+pub(super) fn list(paths: &[PathBuf], options: &Options, how: &Args) -> Result<Exit, Failure> {
     let files = files::all(paths, &options.matching);
     let mut status = Exit::Ok;
     let (mut unread, mut blocks, mut arrays) = (0_usize, 0_usize, 0_usize);
