@@ -41,14 +41,10 @@ impl fmt::Display for Place {
 }
 
 /// A place in front of what is said of it. Of the file as a whole nothing stands there: its path does, where it is needed.
-struct Before<'a>(&'a Place);
-
-impl fmt::Display for Before<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Place::File => Ok(()),
-            place => write!(f, "{place}: "),
-        }
+fn before(place: &Place) -> String {
+    match place {
+        Place::File => String::new(),
+        place => format!("{place}: "),
     }
 }
 
@@ -65,7 +61,7 @@ pub enum Error {
         cause: Arc<io::Error>,
     },
     /// The bytes of the file contradict the format or themselves.
-    #[error("{}{why}", Before(at))]
+    #[error("{}{why}", before(at))]
     Corrupt {
         /// Where.
         at: Place,
@@ -73,7 +69,7 @@ pub enum Error {
         why: String,
     },
     /// The file is fine as far as known, but uses what this program does not read or may not write.
-    #[error("{}{why}", Before(at))]
+    #[error("{}{why}", before(at))]
     Unsupported {
         /// Where.
         at: Place,
@@ -81,7 +77,7 @@ pub enum Error {
         why: String,
     },
     /// An edit breaks a rule; the file was not touched.
-    #[error("{}{why}; {advice}", Before(at))]
+    #[error("{}{why}; {advice}", before(at))]
     Rejected {
         /// Where in the edited text, or which block.
         at: Place,

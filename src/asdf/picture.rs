@@ -512,7 +512,7 @@ impl Ranges {
 }
 
 /// Greys, then the colours that are none.
-fn palette() -> png::Palette {
+fn palette() -> [[u8; 3]; 256] {
     let mut palette = [[0; 3]; 256];
     for (grey, colour) in (0..=WHITE).zip(&mut palette) {
         *colour = [whole_byte(f64::from(grey) / f64::from(WHITE) * 255.0); 3];

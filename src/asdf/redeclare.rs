@@ -196,7 +196,9 @@ fn write_type(out: &mut String, datatype: &Datatype) {
     for (i, field) in fields.iter().enumerate() {
         out.push_str(if i == 0 { "[{" } else { "}, {" });
         if let Some(name) = &field.name {
-            put(out, format_args!("name: {}, ", Quoted(name)));
+            out.push_str("name: ");
+            put_string(out, name);
+            out.push_str(", ");
         }
         out.push_str("datatype: ");
         write_type(out, &field.datatype);
@@ -219,32 +221,26 @@ fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 /// A string in YAML: plain if it is a word, else between double quotes.
-struct Quoted<'a>(&'a str);
-
-impl std::fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let plain = self
-            .0
-            .starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && self.0.chars().all(word)
-            && Type::implicit(self.0) == Type::Str;
-        if plain {
-            return f.write_str(self.0);
-        }
-        f.write_char('"')?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                ' '..='~' => f.write_char(c)?,
-                _ => match u32::from(c) {
-                    code @ ..=0xFFFF => write!(f, "\\u{code:04x}")?,
-                    code => write!(f, "\\U{code:08x}")?,
-                },
-            }
-        }
-        f.write_char('"')
+fn put_string(out: &mut String, text: &str) {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(word)
+        && Type::implicit(text) == Type::Str;
+    if plain {
+        return out.push_str(text);
     }
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            ' '..='~' => out.push(c),
+            _ => match u32::from(c) {
+                code @ ..=0xFFFF => put(out, format_args!("\\u{code:04x}")),
+                code => put(out, format_args!("\\U{code:08x}")),
+            },
+        }
+    }
+    out.push('"');
 }
 
 #[cfg(test)]

@@ -90,16 +90,9 @@ impl Want {
 
 /// Tells the wants of the rules from each other: the low half of the address of each. All of them are constants of the program, which
 /// is smaller than 4 GiB.
-#[derive(PartialEq, Eq, Hash)]
-struct WantId(u32);
-
-impl WantId {
-    fn of(want: &'static Want) -> Self {
-        let address = std::ptr::from_ref(want).addr();
-        let bytes = address.to_le_bytes();
-        let low = bytes.first_chunk().copied().unwrap_or_default();
-        Self(u32::from_le_bytes(low))
-    }
+fn number_of(want: &'static Want) -> u32 {
+    let bytes = std::ptr::from_ref(want).addr().to_le_bytes();
+    u32::from_le_bytes(bytes.first_chunk().copied().unwrap_or_default())
 }
 
 /// A rule: the end of a tag, and what the value has to be.
@@ -241,8 +234,8 @@ enum Subject<'t> {
 struct Checker<'t> {
     tree: &'t Tree,
     allowance: Allowance,
-    /// Collections that a rule has been applied to.
-    seen: HashSet<(NodeId, WantId)>,
+    /// Collections that a rule has been applied to, with the number of what it wants.
+    seen: HashSet<(NodeId, u32)>,
     /// How many of them are enough to forget those in front of the node that the walk has come to. Not where there are aliases, which
     /// may lead back to any.
     most_seen: usize,
@@ -312,7 +305,7 @@ impl<'t> Checker<'t> {
     /// Whether a collection has not yet been held against what is wanted. Lists that only one way leads to are not noted.
     fn is_new(&mut self, node: Node<'t>, want: &'static Want) -> bool {
         let more_ways = node.kind() != NodeKind::Sequence || node.tag().is_some() || self.in_merged;
-        !more_ways || self.seen.insert((node.follow().id(), WantId::of(want)))
+        !more_ways || self.seen.insert((node.follow().id(), number_of(want)))
     }
 
     /// Goes on to the next item of a list that has to be looked at: an inline array may have millions of numbers.

@@ -13,27 +13,25 @@ pub(super) fn is_date(text: &str) -> bool {
 }
 
 fn read(text: &str) -> Option<()> {
-    let mut numbers = Numbers(text);
-    let (year, month, day) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    let mut rest = text;
+    let (year, month, day) = (number(&mut rest)?, number(&mut rest)?, number(&mut rest)?);
     if year == 0 || day == 0 || day > days(year, month)? {
         return None;
     }
-    let Some(hour) = numbers.next() else {
+    let Some(hour) = number(&mut rest) else {
         return Some(());
     };
-    let (minute, second) = (numbers.next()?, numbers.next()?);
+    let (minute, second) = (number(&mut rest)?, number(&mut rest)?);
     if hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    if numbers.0.starts_with('.') {
-        numbers.0 = numbers
-            .0
-            .trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    if rest.starts_with('.') {
+        rest = rest.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
     }
-    let hours = numbers.next().unwrap_or(0);
+    let hours = number(&mut rest).unwrap_or(0);
     let zone = hours
         .checked_mul(60)?
-        .checked_add(numbers.next().unwrap_or(0))?;
+        .checked_add(number(&mut rest).unwrap_or(0))?;
     (zone < MINUTES_OF_A_DAY).then_some(())
 }
 
@@ -48,22 +46,16 @@ fn days(year: u32, month: u32) -> Option<u32> {
     }
 }
 
-/// The numbers in a text, one after the other.
-struct Numbers<'t>(&'t str);
-
-impl Iterator for Numbers<'_> {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        let start = self.0.find(|c: char| c.is_ascii_digit())?;
-        let rest = self.0.get(start..)?;
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        let (digits, rest) = rest.split_at_checked(end)?;
-        self.0 = rest;
-        digits.parse().ok()
-    }
+/// The next number in a text, which is what follows that then.
+fn number(text: &mut &str) -> Option<u32> {
+    let start = text.find(|c: char| c.is_ascii_digit())?;
+    let rest = text.get(start..)?;
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    let (digits, rest) = rest.split_at_checked(end)?;
+    *text = rest;
+    digits.parse().ok()
 }
 
 #[cfg(test)]

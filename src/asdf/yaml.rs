@@ -94,49 +94,35 @@ pub(super) fn decode(text: &[u8]) -> Result<&str, YamlFault> {
         .map_err(|error| YamlFault::new(error.valid_up_to(), "bytes that are not UTF-8"))
 }
 
-/// The directives before a document.
-#[derive(Debug)]
-pub(super) struct Prologue<'t> {
-    /// The text, with each unknown directive turned into a comment of the same length.
-    pub(super) text: Cow<'t, str>,
-    /// Where the unknown directives are.
-    pub(super) unknown: Vec<usize>,
-}
-
-impl<'t> Prologue<'t> {
-    /// Looks through the lines up to the first that is neither a directive nor a comment.
-    ///
-    /// YAML wants unknown directives ignored; libyaml refuses them, but FINF files begin with `%FINF`.
-    pub(super) fn scan(text: &'t str) -> Result<Self, YamlFault> {
-        let mut unknown = Vec::new();
-        let mut directives = 0usize;
-        let mut at = 0usize;
-        for line in text.split_inclusive(is_break) {
-            if let Some(rest) = line.strip_prefix('%') {
-                directives = directives.saturating_add(line.len());
-                if directives > MAX_DIRECTIVES {
-                    let why = format!("more than {MAX_DIRECTIVES} bytes of directives");
-                    return Err(YamlFault::new(at, why));
-                }
-                let name = rest.split([' ', '\t']).next().unwrap_or_default();
-                if !matches!(name.trim_end_matches(is_break), "YAML" | "TAG") {
-                    unknown.push(at);
-                }
-            } else if !is_blank_or_comment(line) {
-                break;
+/// The text with each unknown directive turned into a comment of the same length, and where these are. Looks through the lines up to
+/// the first that is neither a directive nor a comment.
+///
+/// YAML wants unknown directives ignored; libyaml refuses them, but FINF files begin with `%FINF`.
+pub(super) fn known_directives(text: &str) -> Result<(Cow<'_, str>, Vec<usize>), YamlFault> {
+    let mut unknown = Vec::new();
+    let mut directives = 0usize;
+    let mut at = 0usize;
+    for line in text.split_inclusive(is_break) {
+        if let Some(rest) = line.strip_prefix('%') {
+            directives = directives.saturating_add(line.len());
+            if directives > MAX_DIRECTIVES {
+                let why = format!("more than {MAX_DIRECTIVES} bytes of directives");
+                return Err(YamlFault::new(at, why));
             }
-            at = at.saturating_add(line.len());
+            let name = rest.split([' ', '\t']).next().unwrap_or_default();
+            if !matches!(name.trim_end_matches(is_break), "YAML" | "TAG") {
+                unknown.push(at);
+            }
+        } else if !is_blank_or_comment(line) {
+            break;
         }
-        let mut prologue = Self {
-            text: Cow::Borrowed(text),
-            unknown,
-        };
-        for &at in &prologue.unknown {
-            let text = prologue.text.to_mut();
-            text.replace_range(at..at.saturating_add(1), "#");
-        }
-        Ok(prologue)
+        at = at.saturating_add(line.len());
     }
+    let mut known = Cow::Borrowed(text);
+    for &at in &unknown {
+        known.to_mut().replace_range(at..at.saturating_add(1), "#");
+    }
+    Ok((known, unknown))
 }
 
 /// Whether a line holds nothing that belongs to a document.

@@ -15,9 +15,6 @@ const ROW_HEADER: u64 = 6;
 /// The divisor of Adler-32.
 const ADLER: u32 = 65_521;
 
-/// Colours, red, green and blue.
-pub(super) type Palette = [[u8; 3]; 256];
-
 /// Bytes of a picture.
 pub(super) fn len(width: u16, height: u16) -> u64 {
     let pixels = stream_len(width, height);
@@ -41,7 +38,7 @@ fn stream_len(width: u16, height: u16) -> u64 {
 }
 
 /// The picture of these pixels, whole rows of them from the top.
-pub(super) fn file(width: u16, pixels: &[u8], palette: &Palette) -> Vec<u8> {
+pub(super) fn file(width: u16, pixels: &[u8], palette: &[[u8; 3]; 256]) -> Vec<u8> {
     let rows = pixels.chunks_exact(usize::from(width.max(1)));
     let height = u16::try_from(rows.len()).unwrap_or(u16::MAX);
     let size = |side: u16| u32::from(side).to_be_bytes();

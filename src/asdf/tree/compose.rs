@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{MAX_DEPTH, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, NodeKind, Raw};
-use crate::asdf::yaml::{self, Event, Parser, Prologue, YamlFault};
+use crate::asdf::yaml::{self, Event, Parser, YamlFault};
 
 /// Most anchors; each takes some hundred bytes while the tree is read.
 const MAX_ANCHORS: usize = 1 << 20;
@@ -60,8 +60,8 @@ pub(super) fn compose(text: &str) -> Result<Composed, YamlFault> {
         let why = format!("a tree of {} bytes, of {MAX_TEXT} allowed", text.len());
         return Err(YamlFault::new(MAX_TEXT, why));
     }
-    let prologue = Prologue::scan(text)?;
-    let mut parser = Parser::new(&prologue.text);
+    let (known, unknown) = yaml::known_directives(text)?;
+    let mut parser = Parser::new(&known);
     let mut composer = Composer::default();
     loop {
         let event = parser.next()?;
@@ -79,7 +79,7 @@ pub(super) fn compose(text: &str) -> Result<Composed, YamlFault> {
             yaml::EventKind::MappingStart => composer.collection(&event, NodeKind::Mapping)?,
         }
     }
-    composer.result.unknown_directives = prologue.unknown;
+    composer.result.unknown_directives = unknown;
     composer.result.nodes.shrink_to_fit();
     Ok(composer.result)
 }
