@@ -38,16 +38,8 @@ struct Space {
 #[derive(Debug)]
 pub struct SpoolFile {
     spool: Arc<Spool>,
-    /// Where its grains are: runs by their first grain.
-    runs: BTreeMap<u64, Run>,
-}
-
-/// Grains of a part that lie side by side.
-#[derive(Debug, Clone, Copy)]
-struct Run {
-    /// Where the first of them is in the spool.
-    at: u64,
-    len: u64,
+    /// Where its grains are in the spool: runs that lie side by side there, by their first grain.
+    runs: BTreeMap<u64, Range<u64>>,
 }
 
 impl Spool {
@@ -103,6 +95,11 @@ impl Spool {
             let _ = file.set_len(0);
         }
     }
+}
+
+/// How many grains a run has.
+fn len_of(run: &Range<u64>) -> u64 {
+    run.end.saturating_sub(run.start)
 }
 
 /// A temporary file without a name, in this directory if possible, else in the one for temporary files.
@@ -201,15 +198,14 @@ impl SpoolFile {
         let grain = len.div_ceil(GRAIN);
         if let Some((&first, run)) = self.runs.range_mut(..grain).next_back() {
             let kept = grain.saturating_sub(first);
-            if run.len > kept {
-                let end = run.at.saturating_add(run.len);
-                run.len = kept;
-                let cut = run.at.saturating_add(kept)..end;
+            let end = run.start.saturating_add(kept);
+            if run.end > end {
+                let cut = end..std::mem::replace(&mut run.end, end);
                 self.spool.free(cut);
             }
         }
         for run in self.runs.split_off(&grain).into_values() {
-            self.spool.free(run.at..run.at.saturating_add(run.len));
+            self.spool.free(run);
         }
     }
 
@@ -219,7 +215,7 @@ impl SpoolFile {
         let mut grain = start.checked_div(GRAIN).unwrap_or(0);
         while grain < end {
             let there = self.runs.range(..=grain).next_back();
-            let there = there.map_or(0, |(&first, run)| first.saturating_add(run.len));
+            let there = there.map_or(0, |(&first, run)| first.saturating_add(len_of(run)));
             if there > grain {
                 grain = there;
                 continue;
@@ -227,22 +223,19 @@ impl SpoolFile {
             let next = self.runs.range(grain..).next();
             let gap_end = next.map_or(end, |(&first, _)| first.min(end));
             let taken = self.spool.space().take(gap_end.saturating_sub(grain));
-            let run = Run {
-                at: taken.start,
-                len: taken.end.saturating_sub(taken.start),
-            };
-            self.add(grain, run);
-            grain = grain.saturating_add(run.len);
+            let next = grain.saturating_add(len_of(&taken));
+            self.add(grain, taken);
+            grain = next;
         }
     }
 
     /// Notes where grains are, joining them with those in front of them if they lie side by side there too.
-    fn add(&mut self, grain: u64, run: Run) {
+    fn add(&mut self, grain: u64, run: Range<u64>) {
         if let Some((&first, before)) = self.runs.range_mut(..grain).next_back()
-            && first.saturating_add(before.len) == grain
-            && before.at.saturating_add(before.len) == run.at
+            && first.saturating_add(len_of(before)) == grain
+            && before.end == run.start
         {
-            before.len = before.len.saturating_add(run.len);
+            before.end = run.end;
         } else {
             self.runs.insert(grain, run);
         }
@@ -254,8 +247,8 @@ impl SpoolFile {
         let run = self.runs.range(..=grain).next_back();
         let found = run.and_then(|(&first, run)| {
             let skipped = grain.saturating_sub(first);
-            let grains = run.len.checked_sub(skipped).filter(|&left| left > 0)?;
-            let place = run.at.checked_add(skipped)?.checked_mul(GRAIN)?;
+            let grains = len_of(run).checked_sub(skipped).filter(|&left| left > 0)?;
+            let place = run.start.checked_add(skipped)?.checked_mul(GRAIN)?;
             let there = grains.saturating_mul(GRAIN).saturating_sub(inside);
             Some((place.checked_add(inside)?, there))
         });
@@ -304,7 +297,7 @@ mod tests {
     fn check_space(spool: &Spool, parts: &[SpoolFile]) -> Result<(), TestCaseError> {
         let space = spool.space();
         let taken = parts.iter().flat_map(|part| part.runs.values());
-        let taken = taken.map(|run| (run.at, run.at + run.len));
+        let taken = taken.map(|run| (run.start, run.end));
         let free = space.free.iter().map(|(&start, &end)| (start, end));
         let mut runs: Vec<_> = taken.chain(free).collect();
         runs.sort_unstable();
