@@ -25,17 +25,6 @@ const SIGNATURE: &[u8] = b"SIMPLE  =";
 /// The name of the unit that holds the ASDF file.
 const ASDF: &str = "ASDF";
 
-/// What a unit's data are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DataKind {
-    /// An array, as all primary data.
-    Image,
-    /// Rows of fields.
-    Table,
-    /// Something else.
-    Other,
-}
-
 /// A header and data unit.
 #[derive(Debug, Clone)]
 pub struct Hdu {
@@ -49,7 +38,8 @@ pub struct Hdu {
     pub data: Extent,
     /// Bytes of the array or of the table's rows.
     pub main_len: u64,
-    kind: DataKind,
+    /// Whether its data are an array, as all primary data; else rows of fields, or something else.
+    is_image: bool,
     bitpix: i64,
     scale: f64,
     zero: f64,
@@ -283,11 +273,8 @@ impl Hdu {
             data_len(&cards, bitpix, primary).ok_or_else(|| broken("no valid NAXIS or size"))?;
         let end = header_end.checked_add(data_len);
         let end = end.ok_or_else(|| broken("data beyond 2^64"))?;
-        let kind = match extension.map(str::trim_end) {
-            None | Some("IMAGE" | "IUEIMAGE") => DataKind::Image,
-            Some("BINTABLE" | "A3DTABLE" | "TABLE") => DataKind::Table,
-            Some(_) => DataKind::Other,
-        };
+        let extended = extension.map(str::trim_end);
+        let is_image = matches!(extended, None | Some("IMAGE" | "IUEIMAGE"));
         let name = cards
             .text("EXTNAME")
             .or(extension.filter(|name| *name == ASDF));
@@ -304,7 +291,7 @@ impl Hdu {
                 end,
             },
             main_len,
-            kind,
+            is_image,
             bitpix,
             scale: cards.float("BSCALE").unwrap_or(1.0),
             zero: cards.float("BZERO").unwrap_or(0.0),
@@ -320,7 +307,7 @@ impl Hdu {
         }
         #[expect(clippy::float_cmp, reason = "exactly these numbers are meant")]
         let (unscaled, zero) = (self.scale == 1.0, |value| self.zero == value);
-        if self.kind != DataKind::Image || (unscaled && zero(0.0)) {
+        if !self.is_image || (unscaled && zero(0.0)) {
             return Ok(0);
         }
         let Datatype::Scalar(scalar, _) = datatype else {

@@ -27,28 +27,16 @@ const CHUNK_LIMIT: usize = 1 << 20;
 /// Integers that are unpacked at once; a multiple of 8, so that each portion begins at a whole byte.
 const PORTION: u64 = 4096;
 
+/// Bytes of a number of single and of double precision.
+const SINGLE: u64 = 4;
+const DOUBLE: u64 = 8;
+
 /// The arguments of `quantize`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Quantize {
-    width: Width,
+    /// Bytes of what an integer becomes: [`SINGLE`] or [`DOUBLE`].
+    width: u64,
     shape: Vec<u64>,
-}
-
-/// What the integers become.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Width {
-    Single,
-    Double,
-}
-
-impl Width {
-    /// Bytes of a number.
-    fn bytes(self) -> u64 {
-        match self {
-            Self::Single => 4,
-            Self::Double => 8,
-        }
-    }
 }
 
 impl Quantize {
@@ -56,8 +44,8 @@ impl Quantize {
     pub(super) fn read(arguments: Option<Node<'_>>) -> Result<Self> {
         let of = "quantize";
         let width = match number(of, argument(of, arguments, "dtype")?)? {
-            32 => Width::Single,
-            64 => Width::Double,
+            32 => SINGLE,
+            64 => DOUBLE,
             other => return Err(corrupt(format!("quantize: dtype {other}, not 32 or 64"))),
         };
         let shape = numbers(of, argument(of, arguments, "original_shape")?)?;
@@ -68,7 +56,7 @@ impl Quantize {
 
     /// Bytes of the numbers, by the shape. Behind `tile` it may be that of the array without padding.
     pub(super) fn len(&self) -> Result<u64> {
-        product(self.width.bytes(), self.shape.iter().copied())
+        product(self.width, self.shape.iter().copied())
     }
 }
 
@@ -90,7 +78,7 @@ struct QuantizedChunk {
 /// The numbers that packed integers stand for, big-endian.
 pub(super) struct Quantized {
     packed: Arc<dyn Source>,
-    width: Width,
+    width: u64,
     len: u64,
     chunks: Vec<QuantizedChunk>,
 }
@@ -99,12 +87,12 @@ impl Quantized {
     /// The numbers of `packed`, `len` bytes of them. Reads all headers.
     pub(super) fn new(packed: Arc<dyn Source>, quantize: &Quantize, len: u64) -> Result<Self> {
         let width = quantize.width;
-        let wanted = len.checked_div(width.bytes()).unwrap_or(0);
+        let wanted = len.checked_div(width).unwrap_or(0);
         let chunks = read_chunks(&*packed, wanted)?;
         let found = chunks
             .last()
             .map_or(0, |last| last.first.saturating_add(last.count));
-        expect_len("quantize", found.saturating_mul(width.bytes()), Some(len))?;
+        expect_len("quantize", found.saturating_mul(width), Some(len))?;
         Ok(Self {
             packed,
             width,
@@ -138,8 +126,8 @@ impl Quantized {
         for _ in 0..count {
             let value = chunk.number(bits.next(chunk.bits));
             match self.width {
-                Width::Single => out.extend_from_slice(&single(value).to_be_bytes()),
-                Width::Double => out.extend_from_slice(&value.to_be_bytes()),
+                SINGLE => out.extend_from_slice(&single(value).to_be_bytes()),
+                _ => out.extend_from_slice(&value.to_be_bytes()),
             }
         }
         Ok(())
@@ -153,7 +141,7 @@ impl Source for Quantized {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         checked_end(offset, buf.len(), self.len)?;
-        let width = self.width.bytes();
+        let width = self.width;
         let mut rest = buf;
         let mut at = offset;
         let mut numbers = Vec::new();
