@@ -306,7 +306,7 @@ impl Collection {
                 let opened = vfs.open(inode.node, access)?;
                 Ok(Self::opened(inode.item, vfs, opened))
             }
-            (_, _) if access.write || access.truncate => Err(NOT_OURS),
+            (_, _) if !access.only_reads() => Err(NOT_OURS),
             (part, Self::Many(many)) => Ok(Opened {
                 handle: Handle::Text(many.text(&part, inode.node)?.into_bytes()),
                 keep_cache: false,

@@ -299,7 +299,7 @@ impl Filesystem for Shim {
             let done = done.and_then(|opened| opened.of_state(ino.0));
             match asked.done(done) {
                 Ok(opened) => {
-                    let flags = open_flags(&opened);
+                    let flags = open_flags(&opened, access.only_reads());
                     reply.opened(shim.handles.insert(opened.handle), flags);
                 }
                 Err(errno) => reply.error(errno),
@@ -561,7 +561,7 @@ impl Filesystem for Shim {
         });
         match asked.done(done) {
             Ok((item, attr, opened)) => {
-                let flags = open_flags(&opened);
+                let flags = open_flags(&opened, false);
                 let fh = self.handles.insert(opened.handle);
                 let attributes = file_attr(item, &attr);
                 reply.created(&attr.valid, &attributes, generation(&attr), fh, flags);

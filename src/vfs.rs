@@ -364,7 +364,7 @@ impl Vfs {
     pub fn open_node(&self, node: Node, mut access: Access) -> Result<Opened> {
         self.kernel.wait_for(node);
         let state = self.state();
-        if access.write || access.truncate {
+        if !access.only_reads() {
             self.check_writable()?;
             access.pid = process_of(access.pid).unwrap_or(0);
         }

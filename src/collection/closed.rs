@@ -89,7 +89,7 @@ impl Many {
 
     /// Opens `tree.yaml` of a closed member to be read.
     pub(super) fn open_closed(&self, inode: Inode, access: Access) -> Option<Opened<Handle>> {
-        if inode.node != ClosedFile::TREE || access.write || access.truncate {
+        if inode.node != ClosedFile::TREE || !access.only_reads() {
             return None;
         }
         let item = inode.item;

@@ -39,12 +39,6 @@ impl Handle {
         }
     }
 
-    /// Whether nothing can be written through it.
-    #[must_use]
-    pub fn is_of_closed_tree(&self) -> bool {
-        matches!(self, Self::Tree(_))
-    }
-
     /// Whether the names in it change only when the kernel makes or takes one, or is told. Those in other directories of a member may
     /// be others in a file with the same times.
     #[must_use]

@@ -41,8 +41,8 @@ pub(super) fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// How the kernel may read an opened file.
-pub(super) fn open_flags(opened: &Opened<Handle>) -> FopenFlags {
+/// How the kernel may read an opened file. What is opened only to be read has nothing to save when it is closed.
+pub(super) fn open_flags(opened: &Opened<Handle>, only_reads: bool) -> FopenFlags {
     let mut flags = FopenFlags::empty();
     if opened.keep_cache {
         flags |= FopenFlags::FOPEN_KEEP_CACHE;
@@ -50,7 +50,7 @@ pub(super) fn open_flags(opened: &Opened<Handle>) -> FopenFlags {
     if opened.direct {
         flags |= FopenFlags::FOPEN_DIRECT_IO;
     }
-    if opened.handle.is_of_closed_tree() {
+    if only_reads {
         flags |= FopenFlags::FOPEN_NOFLUSH;
     }
     flags

@@ -106,6 +106,14 @@ pub struct Access {
     pub pid: u32,
 }
 
+impl Access {
+    /// Whether nothing of the file is changed through it.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        !self.write && !self.truncate
+    }
+}
+
 /// An opened file or directory.
 pub struct Opened<H = Handle> {
     /// The handle.
