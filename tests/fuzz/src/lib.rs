@@ -129,11 +129,17 @@ fn edit(
         .and_then(|codec| codec.reencode(&edited, &mut anew))
         .expect("what was read is written");
     let cache = Cache::new(1 << 20);
-    let (_, again) = codec::decode(code, Arc::new(Memory::new(anew)), source.len(), &cache)
-        .expect("what was written is read");
+    let (_, again) = codec::decode(
+        code,
+        Arc::new(Memory::new(anew)),
+        source.len(),
+        &cache,
+        None,
+    )
+    .expect("what was written is read");
     let mut at = 0;
     for bytes in decoded.chunks(1 << 18) {
-        let found = read(&again, at, bytes.len() as u64).expect("what was written is read");
+        let found = read(again.as_ref(), at, bytes.len() as u64).expect("what was written is read");
         assert!(found == bytes, "other bytes than the edited ones near {at}");
         at += bytes.len() as u64;
     }
