@@ -240,9 +240,9 @@ impl Saver {
     /// Keeps a text on disk: the path of its file.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; why there is no place for it.
-    pub(super) fn put_aside(&self, text: &[u8]) -> Result<PathBuf> {
-        let name = self.writer()?.keep_rejected(text)?;
+    /// Why there is no place for it.
+    pub(super) fn put_aside(&self, writer: &mut Writer, text: &[u8]) -> Result<PathBuf> {
+        let name = writer.keep_rejected(text)?;
         Ok(self.path.parent().unwrap_or(Path::new("")).join(name))
     }
 

@@ -40,10 +40,19 @@ impl Refusal {
 impl Vfs {
     /// Keeps a text that could not be saved, on disk if that is possible, and says why.
     pub(super) fn refuse_text(&self, unsaved: &Unsaved, error: &Error) {
-        if locked(&self.texts).has_made_way(unsaved) {
+        // held until it is noted where the text is: a save by another thread removes the file, and another text takes its place
+        let mut writer = self.saver.writer();
+        let (has_made_way, is_known) = {
+            let texts = locked(&self.texts);
+            (texts.has_made_way(unsaved), texts.is_known(unsaved, error))
+        };
+        if has_made_way {
             return;
         }
-        let kept = self.saver.put_aside(&unsaved.text);
+        let kept = match &mut writer {
+            Ok(writer) => self.saver.put_aside(writer, &unsaved.text),
+            Err(error) => Err(error.clone()),
+        };
         let kept = kept.map_err(|error| error.to_string());
         if let Err(why) = &kept {
             let what = not_saved(error);
@@ -55,7 +64,8 @@ impl Vfs {
             self.refresh_soon();
         }
         let shown = locked(&self.texts).refuse(unsaved, error, kept, stale);
-        if let Some(tell) = self.on_refusal.get() {
+        drop(writer);
+        if let Some(tell) = self.on_refusal.get().filter(|_| !is_known) {
             tell(Refusal::of(error));
         }
         if let Some(number) = shown {
@@ -79,10 +89,14 @@ impl Vfs {
     /// # Errors
     /// Why it still can't be kept.
     pub fn rescue(&self) -> Result<()> {
+        if locked(&self.texts).only_in_memory().is_none() {
+            return Ok(());
+        }
+        let mut writer = self.saver.writer()?;
         let Some(text) = locked(&self.texts).only_in_memory().cloned() else {
             return Ok(());
         };
-        let path = self.saver.put_aside(&text)?;
+        let path = self.saver.put_aside(&mut writer, &text)?;
         info!(
             "{}: the text that was refused is kept in {} now",
             self.saver.path.display(),

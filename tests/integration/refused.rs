@@ -43,6 +43,32 @@ fn a_command_is_run_when_a_text_is_refused() {
     });
 }
 
+/// fsync(2) and close(2) refuse it both.
+#[test]
+fn a_command_is_run_once_for_a_text_that_is_synced_and_closed() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let told = dir.path().join("told");
+    let command = format!("on-refuse=echo x >> {}", told.display());
+    let log = dir.path().join("log");
+    let log_file = ["--log-file", log.to_str().unwrap()];
+    let mount = Mount::new(&file, &["-o", &command, log_file[0], log_file[1]]);
+    let bad = mount.text("tree.yaml").replace("a: 1", "a: [");
+    let mut tree = File::create(mount.path("tree.yaml")).unwrap();
+    tree.write_all(bad.as_bytes()).unwrap();
+    tree.sync_all().unwrap_err();
+    drop(tree);
+    let told = || fs::read_to_string(&told).unwrap_or_default();
+    eventually("the command has run", || !told().is_empty());
+    mount.unmount();
+    assert_eq!(told(), "x\n");
+    let said = fs::read_to_string(log).unwrap();
+    assert!(!said.contains("on-refuse"), "{said}");
+}
+
 #[test]
 fn a_good_text_that_is_renamed_over_the_tree_ends_what_was_refused_before() {
     if !can_mount() {

@@ -13,8 +13,8 @@ pub(in crate::vfs) struct Refused {
     why: String,
     /// Where it is kept on disk, or why it is in memory only.
     kept: Result<PathBuf, String>,
-    /// The refused text that `tree.yaml` shows, with the epoch at which it was refused: this one, or one from before that is kept on
-    /// disk.
+    /// The refused text that `tree.yaml` shows, with the epoch at which it was refused: this one, or one from before, of which there may be
+    /// no copy on disk any more, since this one has taken the place of that.
     shown: Option<(Arc<Vec<u8>>, u64)>,
 }
 
@@ -108,6 +108,15 @@ impl Texts {
         };
         let last = self.refused.as_ref();
         again && last.is_some_and(|last| *last.text != *unsaved.text)
+    }
+
+    /// Whether a handle's text was refused before for the same reason, as by fsync(2) before close(2): that was told.
+    pub(in crate::vfs) fn is_known(&self, unsaved: &Unsaved, error: &Error) -> bool {
+        let through = unsaved.through;
+        let again = through.is_some_and(|handle| self.refused_through(handle).is_some());
+        let last = self.refused.as_ref();
+        again
+            && last.is_some_and(|last| *last.text == *unsaved.text && last.why == not_saved(error))
     }
 
     /// The refused text of which there is no copy in a file.
