@@ -170,7 +170,7 @@ pub trait Cursor: Send {
     fn position(&self) -> u64;
 
     /// Fills the start of `buf`, moves behind that, and gives its length. It takes no more memory than was [held](Cursor::held) or
-    /// [announced](Cursor::scratch).
+    /// [announced](Cursor::scratch), but for little that the first call takes and `held` counts from then on.
     ///
     /// It fills at least a byte, unless that takes more memory: then nothing, and `scratch` says now how much.
     ///

@@ -44,7 +44,7 @@ pub struct Decoded {
     cache: Arc<Cache>,
     /// This block's key in the cache.
     key: u64,
-    /// Not held while a segment is decoded. Taken before the locks of the stream, the scheduler and the cache.
+    /// Not held while a segment is decoded. Taken before the locks of the stream and of `Cache::ledger`.
     state: Mutex<DecodedState>,
     /// Signalled when a decode ends or moves on to another segment.
     moved: Condvar,

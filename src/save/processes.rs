@@ -3,9 +3,11 @@
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
+
+use crate::error::printable;
 
 /// How many are named.
 const MOST_NAMED: usize = 4;
@@ -19,8 +21,13 @@ const ACCESS: u32 = 0o3;
 /// that is not known after a second.
 #[must_use]
 pub fn named(is_one: impl Fn(&Path) -> bool + Send + 'static) -> Option<String> {
+    /// Whether a thread looks: one that waits for long gets no company.
+    static LOOKS: Mutex<()> = Mutex::new(());
     let (found, receiver) = mpsc::sync_channel(1);
-    let look = move || drop(found.send(look(is_one)));
+    let look = move || {
+        let alone = LOOKS.try_lock();
+        drop(found.send(alone.ok().and_then(|_alone| look(is_one))));
+    };
     let thread = thread::Builder::new().name("processes".to_owned());
     thread.spawn(look).ok()?;
     receiver.recv_timeout(LOOKING).ok()?
@@ -36,7 +43,8 @@ fn look(is_one: impl Fn(&Path) -> bool) -> Option<String> {
     let mut users: Vec<String> = users
         .map(|entry| {
             let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            format!("{} ({})", name.trim_end(), entry.file_name().display())
+            let name = printable(name.strip_suffix('\n').unwrap_or(&name));
+            format!("{name} ({})", entry.file_name().display())
         })
         .collect();
     let others = users.len().saturating_sub(MOST_NAMED);
