@@ -125,8 +125,9 @@ impl Write for Sink {
         let process = std::process::id();
         let now = humantime::format_rfc3339_millis(SystemTime::now());
         match output {
-            // once it is mounted, hours may pass between two lines
-            Output::Stderr if mount.is_some() => {
+            // Once it is mounted, hours may pass between two lines. The kernel's first requests, logged at this level, may come before
+            // the thread that mounts has named the mount.
+            Output::Stderr if mount.is_some() || severity == priority(Level::Debug) => {
                 writeln!(io::stderr().lock(), "{now} {IDENT}: {text}")?;
             }
             Output::Stderr => writeln!(io::stderr().lock(), "{IDENT}: {text}")?,
