@@ -67,9 +67,12 @@ pub trait Source: Send + Sync {
     /// only lent to the [kernel](Borrower::Kernel).
     ///
     /// `None` means "use [`Source::read_exact_at`]"; it is not an error, and may change from call to call.
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+    ///
+    /// # Errors
+    /// As [`Source::read_exact_at`] would fail: that need not be tried, too, and wait for the same medium once more.
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
         let _ = (offset, len, to);
-        None
+        Ok(None)
     }
 }
 
@@ -229,9 +232,8 @@ impl Source for Window {
         self.inner.expect(&headers)
     }
 
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
-        self.inner
-            .lend(self.inner_offset(offset, len).ok()?, len, to)
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        self.inner.lend(self.inner_offset(offset, len)?, len, to)
     }
 }
 
@@ -274,10 +276,12 @@ impl Source for Memory {
         Ok(())
     }
 
-    fn lend(&self, offset: u64, len: usize, _: Borrower) -> Option<Loan> {
-        let start = usize::try_from(offset).ok()?;
-        let end = start.checked_add(len).filter(|&end| end <= self.0.len())?;
-        Some(Loan::Shared(self.0.clone(), start..end))
+    fn lend(&self, offset: u64, len: usize, _: Borrower) -> Result<Option<Loan>> {
+        checked_end(offset, len, self.len())?;
+        let range = usize::try_from(offset)
+            .ok()
+            .and_then(|start| Some(start..start.checked_add(len)?));
+        Ok(range.map(|range| Loan::Shared(self.0.clone(), range)))
     }
 }
 
@@ -314,7 +318,11 @@ impl Source for Short {
         self.inner.read_exact_at(buf, offset)
     }
 
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        let end = checked_end(offset, len, self.len)?;
+        if end > self.inner.len() {
+            return Err(self.missing.clone());
+        }
         self.inner.lend(offset, len, to)
     }
 }
@@ -352,8 +360,8 @@ impl Source for Tail {
         self.file.read_now(buf, self.offset.saturating_add(offset))
     }
 
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
-        self.file.lend(self.offset.checked_add(offset)?, len, to)
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        self.file.lend(self.offset.saturating_add(offset), len, to)
     }
 }
 
@@ -399,10 +407,13 @@ impl Source for Joined {
             .read_exact_at(second, offset.saturating_sub(self.head.len()))
     }
 
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
         match offset.checked_sub(self.head.len()) {
             Some(in_tail) => self.tail.lend(in_tail, len, to),
-            None => self.head.lend(offset, len, to),
+            None if len_u64(len) <= self.head.len().saturating_sub(offset) => {
+                self.head.lend(offset, len, to)
+            }
+            None => Ok(None),
         }
     }
 }

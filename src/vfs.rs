@@ -459,11 +459,15 @@ impl Vfs {
         if len == 0 {
             return Ok(Bytes::Owned(PooledBuf::default()));
         }
-        if let Some(loan) = source.lend(offset, len, Borrower::Kernel) {
-            return Ok(Bytes::Lent(loan, reading));
-        }
-        let mut bytes = PooledBuf::of(len);
-        let mut read = source.read_exact_at(&mut bytes, offset);
+        let mut bytes = PooledBuf::default();
+        let mut read = match source.lend(offset, len, Borrower::Kernel) {
+            Ok(Some(loan)) => return Ok(Bytes::Lent(loan, reading)),
+            Ok(None) => {
+                bytes = PooledBuf::of(len);
+                source.read_exact_at(&mut bytes, offset)
+            }
+            Err(error) => Err(error),
+        };
         if let (Err(_), Open::Data(open)) = (&read, open)
             && self.is_edited(open.node)
         {
@@ -552,6 +556,9 @@ fn index(n: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::source::Made;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn block_names_are_spelled_in_one_way() {
@@ -565,5 +572,24 @@ mod tests {
         ] {
             assert_eq!(block_number(name.as_ref()), want, "{name}");
         }
+    }
+
+    /// A file far away whose server did not answer was waited for twice: to lend the bytes, and to read them.
+    #[test]
+    fn what_can_not_be_lent_is_not_read_too() {
+        let (_dir, vfs) = testing::writable(&Sample::new());
+        let tries = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&tries);
+        let made = Made::new(3, move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let cause = std::io::ErrorKind::TimedOut.into();
+            Err(Library::io("reading", cause))
+        });
+        let handle = Handle {
+            opener: 0,
+            open: Open::Fixed(Arc::new(made)),
+        };
+        assert!(vfs.read(&handle, 0, 3).is_err());
+        assert_eq!(tries.load(Ordering::Relaxed), 1);
     }
 }

@@ -210,8 +210,8 @@ impl Source for Encoded {
         self.decoded()?.read_exact_at(buf, offset)
     }
 
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
-        self.decoded().ok()?.lend(offset, len, to)
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        self.decoded()?.lend(offset, len, to)
     }
 }
 

@@ -25,7 +25,7 @@ use super::tile::{Grain, Tile, in_memory, misplaced, positions};
 use super::view::{Slab, View};
 use crate::codec::CountedBuf;
 use crate::error::{Error, Place, Result};
-use crate::source::{Borrower, Loan, Source, Window, checked_end};
+use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
 
 /// A read that is not sequential uses a band if alone it would cost more than this part of the band.
 const ALONE: u64 = 4;
@@ -121,8 +121,9 @@ impl Strided {
     fn gather_tile(&self, tile: &Tile, out: &mut [u8]) -> Result<()> {
         let first = in_memory(tile.first)?;
         let extent = in_memory(tile.extent())?;
+        // what fails may lie between the runs
         let lent = self.inner.lend(tile.low, extent, Borrower::Program);
-        if let Some(Loan::Shared(bytes, range)) = lent {
+        if let Ok(Some(Loan::Shared(bytes, range))) = lent {
             let from = (*bytes).as_ref().get(range).ok_or_else(misplaced)?;
             // All of the tile as one piece, with whatever is between its runs.
             let steps = tile.steps(&tile.pieces(u64::MAX))?;
@@ -238,23 +239,25 @@ impl Source for Strided {
     }
 
     /// Lends what is inside one run of the block or one band.
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
-        let end = checked_end(offset, len, self.view.len()).ok()?;
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        let end = checked_end(offset, len, self.view.len())?;
         let Some(banding) = &self.bands else {
-            let (start, left) = self.view.run_at(offset)?;
-            return u64::try_from(len)
-                .is_ok_and(|len| len <= left)
-                .then(|| self.inner.lend(start, len, to))?;
+            return match self.view.run_at(offset) {
+                Some((start, left)) if len_u64(len) <= left => self.inner.lend(start, len, to),
+                _ => Ok(None),
+            };
         };
         let band = banding.around(offset, self.view.len());
-        let start = in_memory(offset.checked_sub(band.start)?).ok()?;
         if end > band.end || (offset == band.start && end == band.end) {
-            return None;
+            return Ok(None);
         }
         let wanted = || self.is_worth_a_band(banding, offset..end);
-        let bytes = self.band(&band, wanted).ok()??;
+        let Some(bytes) = self.band(&band, wanted)? else {
+            return Ok(None);
+        };
         self.next.store(end, Ordering::Relaxed);
-        Some(Loan::Shared(bytes, start..start.checked_add(len)?))
+        let start = in_memory(offset.saturating_sub(band.start))?;
+        Ok(Some(Loan::Shared(bytes, start..start.saturating_add(len))))
     }
 }
 

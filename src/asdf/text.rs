@@ -82,7 +82,7 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadTe
 
 /// The vector that a source begins with, if it is in memory.
 fn lent_start(source: &dyn Source) -> Option<Arc<Vec<u8>>> {
-    let lend = |len| match source.lend(0, len, Borrower::Program)? {
+    let lend = |len| match source.lend(0, len, Borrower::Program).ok()?? {
         Loan::Shared(bytes, range) => {
             let bytes: Arc<dyn Any + Send + Sync> = bytes;
             Some((bytes.downcast::<Vec<u8>>().ok()?, range))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
-use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
+use crate::source::{Borrower, Loan, Memory, Source, at_most, checked_end, len_u64};
 
 /// One run of bytes of the next file.
 #[derive(Clone)]
@@ -175,18 +175,19 @@ impl Source for Rope {
         Ok(())
     }
 
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
-        let (start, segment) = self.segments.placed.get(self.find(offset))?;
-        let inside = offset.checked_sub(*start)?;
-        checked_end(inside, len, segment.len()).ok()?;
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        let Some((start, segment)) = self.segments.placed.get(self.find(offset)) else {
+            return Ok(None);
+        };
+        let inside = offset.saturating_sub(*start);
+        if checked_end(inside, len, segment.len()).is_err() {
+            return Ok(None);
+        }
         match segment {
-            Segment::Keep(extent) => self.old.lend(extent.start.checked_add(inside)?, len, to),
+            Segment::Keep(extent) => self.old.lend(sum(extent.start, inside)?, len, to),
             Segment::Stream(source) => source.lend(inside, len, to),
-            Segment::Write(bytes) => {
-                let start = usize::try_from(inside).ok()?;
-                Some(Loan::Shared(bytes.clone(), start..start.checked_add(len)?))
-            }
-            Segment::Fill(..) => None,
+            Segment::Write(bytes) => Memory::shared(Arc::clone(bytes)).lend(inside, len, to),
+            Segment::Fill(..) => Ok(None),
         }
     }
 }
@@ -245,7 +246,7 @@ mod tests {
                 Some(want) => prop_assert_eq!(&buf[..], want),
                 None => prop_assert!(got.is_err()),
             }
-            if let (Some(Loan::Shared(bytes, range)), true) = (rope.lend(start as u64, len, Borrower::Kernel), len > 0) {
+            if let (Some(Loan::Shared(bytes, range)), true) = (rope.lend(start as u64, len, Borrower::Kernel).unwrap(), len > 0) {
                 prop_assert_eq!(&(*bytes).as_ref()[range], &model[start..start + len]);
             }
         }

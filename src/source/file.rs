@@ -108,18 +108,19 @@ impl Source for FileSource {
         self.read_now(buf, offset)
     }
 
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
         let for_kernel = to == Borrower::Kernel && len >= MIN_LOAN;
-        let map = self.map.as_ref().filter(|_| for_kernel)?;
-        let start = usize::try_from(offset).ok()?;
-        start
-            .checked_add(len)
-            .filter(|&end| end <= map.pages.len())?;
-        Some(Loan::Mapped(MapSlice {
-            map: Arc::clone(map),
-            start,
-            len,
-        }))
+        let map = self.map.as_ref().filter(|_| for_kernel);
+        let slice = |map: &Arc<FileMap>| {
+            let start = usize::try_from(offset).ok()?;
+            let end = start.checked_add(len)?;
+            (end <= map.pages.len()).then(|| MapSlice {
+                map: Arc::clone(map),
+                start,
+                len,
+            })
+        };
+        Ok(map.and_then(slice).map(Loan::Mapped))
     }
 }
 
@@ -220,11 +221,11 @@ mod tests {
         let mut buf = [0; 4];
         source.read_exact_at(&mut buf, 3).unwrap();
         assert_eq!(buf, bytes[3..7]);
-        let Some(Loan::Mapped(slice)) = source.lend(3, MIN_LOAN, Borrower::Kernel) else {
+        let Ok(Some(Loan::Mapped(slice))) = source.lend(3, MIN_LOAN, Borrower::Kernel) else {
             panic!("not mapped")
         };
         assert_eq!(slice.for_kernel(), &bytes[3..3 + MIN_LOAN]);
-        let none = |at, len, to| source.lend(at, len, to).is_none();
+        let none = |at, len, to| source.lend(at, len, to).unwrap().is_none();
         assert!(none(3, MIN_LOAN - 1, Borrower::Kernel), "short");
         assert!(none(99_999, MIN_LOAN, Borrower::Kernel), "beyond the end");
         // Its own code could die of them.

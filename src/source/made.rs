@@ -47,8 +47,8 @@ impl Source for Made {
         self.bytes()?.read_exact_at(buf, offset)
     }
 
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
-        self.bytes().ok()?.lend(offset, len, to)
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        self.bytes()?.lend(offset, len, to)
     }
 }
 

@@ -45,9 +45,12 @@ impl Source for Counted {
         self.bytes.read_exact_at(buf, offset)
     }
 
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Option<Loan> {
+    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
         self.borrowers.lock().unwrap().push(to);
-        self.lends.then(|| self.bytes.lend(offset, len, to))?
+        if !self.lends {
+            return Ok(None);
+        }
+        self.bytes.lend(offset, len, to)
     }
 }
 
@@ -103,12 +106,12 @@ proptest! {
             next = (start + len).min(array.len());
             let want = &want[start as usize..next as usize];
             prop_assert_eq!(&read(&array, start, next - start)[..], want);
-            if let Some(Loan::Shared(bytes, range)) = array.lend(start, want.len(), Borrower::Kernel) {
+            if let Some(Loan::Shared(bytes, range)) = array.lend(start, want.len(), Borrower::Kernel).unwrap() {
                 prop_assert_eq!(&(*bytes).as_ref()[range], want);
             }
         }
         prop_assert!(array.read_exact_at(&mut [0], array.len()).is_err());
-        prop_assert!(array.lend(array.len(), 1, Borrower::Kernel).is_none());
+        prop_assert!(array.lend(array.len(), 1, Borrower::Kernel).is_err());
     }
 }
 
@@ -204,9 +207,9 @@ fn what_lies_in_one_run_is_lent_by_the_block() {
     let view = View::new(1, &[3, 100], Some(&[200, 1]), 10, 1000).unwrap();
     let array = Strided::new(inner, view, &Buffers::alone(1 << 20, Grain::DEFAULT)).unwrap();
     assert!(
-        matches!(array.lend(130, 70, Borrower::Kernel), Some(Loan::Shared(_, range)) if range == (240..310))
+        matches!(array.lend(130, 70, Borrower::Kernel), Ok(Some(Loan::Shared(_, range))) if range == (240..310))
     );
-    assert!(array.lend(130, 71, Borrower::Kernel).is_none());
+    assert!(array.lend(130, 71, Borrower::Kernel).unwrap().is_none());
 }
 
 #[test]
@@ -252,7 +255,7 @@ fn a_failed_read_gives_its_room_back() {
             .to_string(),
         "byte 0: broken"
     );
-    assert!(array.lend(0, 1024, Borrower::Kernel).is_none());
+    assert!(array.lend(0, 1024, Borrower::Kernel).is_err());
     assert_eq!((buffers.held(), cache.used()), (0, 0));
     inner.broken.store(false, Ordering::Relaxed);
     assert!(array.read_exact_at(&mut [0; 1024], 0).is_ok());

@@ -175,7 +175,7 @@ fn many_threads_read_what_a_slice_would_give_within_the_budget() {
                         let offset = below(len - size as u64);
                         assert_eq!(read(decoded, offset, size).unwrap(), model(offset, size));
                         if let Some(Loan::Shared(bytes, range)) =
-                            decoded.lend(offset, size, Borrower::Program)
+                            decoded.lend(offset, size, Borrower::Program).unwrap()
                         {
                             assert_eq!((*bytes).as_ref()[range], model(offset, size));
                         }
@@ -319,7 +319,7 @@ fn damage_costs_only_what_lies_behind_it_up_to_the_next_entry() {
     let bad = 5 * MIB + 300_000;
     for _again in 0..2 {
         assert!(read(&decoded, bad - 10, 20).is_err());
-        assert!(decoded.lend(bad - 10, 20, Borrower::Program).is_none());
+        assert!(decoded.lend(bad - 10, 20, Borrower::Program).is_err());
         assert!(read(&decoded, 7 * MIB, 1).is_err(), "behind the damage");
         let error = read(&decoded, bad, 1).unwrap_err();
         assert_eq!(error.to_string(), format!("byte {bad}: damaged"));
