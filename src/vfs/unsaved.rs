@@ -42,11 +42,11 @@ impl Vfs {
     pub(super) fn refuse_text(&self, unsaved: &Unsaved, error: &Error) {
         // held until it is noted where the text is: a save by another thread removes the file, and another text takes its place
         let mut writer = self.saver.writer();
-        let (has_made_way, is_known) = {
+        let (makes_way, is_known) = {
             let texts = locked(&self.texts);
-            (texts.has_made_way(unsaved), texts.is_known(unsaved, error))
+            (texts.makes_way(unsaved), texts.is_known(unsaved, error))
         };
-        if has_made_way {
+        if makes_way {
             return;
         }
         let kept = match &mut writer {

@@ -140,6 +140,38 @@ fn a_refused_text_outlives_the_refused_one_that_an_editor_moves_back() {
     assert!(mount.text("info/status").contains("NOT SAVED"));
 }
 
+/// The first text was shown, in memory only, and the second one kept, which was told as if there were but one.
+#[test]
+fn a_text_whose_rename_is_refused_is_shown_instead_of_an_earlier_refused_one() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    let (tree, new) = (mount.path("tree.yaml"), mount.path("sedAbCdEf"));
+    let good = mount.text("tree.yaml");
+    let first = good.replace("a: 1", "a: [1");
+    let written = File::create(&tree).and_then(|mut file| {
+        file.write_all(first.as_bytes())?;
+        file.sync_all()
+    });
+    assert_eq!(written.unwrap_err().raw_os_error(), Some(5));
+    assert_eq!(fs::read_to_string(&tree).unwrap(), first);
+
+    let second = first.replace("[1", "[2");
+    fs::write(&new, &second).unwrap();
+    let renamed = fs::rename(&new, &tree).unwrap_err();
+    assert_eq!(renamed.raw_os_error(), Some(5));
+    for file in [&tree, &rejected, &new] {
+        assert_eq!(fs::read_to_string(file).unwrap(), second, "{file:?}");
+    }
+    fs::remove_file(&new).unwrap();
+    fs::write(&tree, second.replace("[2", "[2]")).unwrap();
+    assert_eq!(mount.text("tree.yaml"), good.replace("a: 1", "a: [2]"));
+    assert!(!rejected.exists());
+}
+
 #[test]
 fn a_text_refused_once_does_not_come_back_when_its_last_descriptor_is_closed() {
     if !can_mount() {

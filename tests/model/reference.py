@@ -142,6 +142,7 @@ class Reference:
     def taken_away(self, name, w):
         """FILE has a tree whatever becomes of the file that is called so."""
         if name == TREE:
+            self.pending = None
             self.names[TREE] = File(self.committed, epoch=self.epoch)
             self.vacancy = (w, time.monotonic())
 
@@ -226,9 +227,14 @@ class Reference:
             file.muddled = time.monotonic() + KEPT
 
     def text_refused(self, text, shown, stale=False):
+        """tree.yaml shows the text that was refused last, if it showed that or an earlier one, and not instead of another program's."""
         self.rejected = [text]
-        if shown and not stale:
-            self.pending = (text, self.epoch)
+        showed_one = shown or self.pending
+        self.pending = (text, self.epoch) if showed_one and not stale else None
+        by = self.tree.shown_by
+        of_another = by in self.tree.handles and by.touched and by.draft not in (None, text)
+        if showed_one and (stale or not shown) and not of_another:
+            self.show_current()
 
     def flush_text(self, handle, refusal=errno.EINVAL):
         """close or fsync of a descriptor: what it must answer, and what follows from that."""
@@ -317,8 +323,8 @@ class Reference:
         later = [text for text in self.rejected if text not in (None, file.data)]
         if want == OK:
             self.text_saved(file.data)
-        elif file.backup and later:
-            # which was tree.yaml before that was refused: the later one is what is kept
+        elif later and (file.backup or texts.is_blank(file.data)):
+            # it was tree.yaml before that was refused, or has nothing in it: the later one is what is kept
             self.rejected = [*later, *([file.data] if len(later) < len(self.rejected) else [])]
         else:
             self.text_refused(file.data, False)

@@ -70,11 +70,15 @@ impl TextDraft {
         self.is_blank() || (self.bytes.starts_with(b"#") && !self.has_document())
     }
 
-    /// Whether nothing was written but blanks and the zeros of a hole.
     fn is_blank(&self) -> bool {
-        let blank = |&byte: &u8| byte == 0 || byte.is_ascii_whitespace();
-        self.bytes.iter().all(blank)
+        is_blank(&self.bytes)
     }
+}
+
+/// Whether a text has nothing in it but blanks and the zeros of a hole.
+pub(super) fn is_blank(text: &[u8]) -> bool {
+    let blank = |&byte: &u8| byte == 0 || byte.is_ascii_whitespace();
+    text.iter().all(blank)
 }
 
 impl Texts {
@@ -413,7 +417,7 @@ impl Texts {
     }
 
     /// Whether these are the bytes of a draft that is not saved.
-    fn is_unsaved(&self, shown: &Arc<Vec<u8>>) -> bool {
+    pub(super) fn is_unsaved(&self, shown: &Arc<Vec<u8>>) -> bool {
         let mut drafts = self.open.values().filter_map(OpenText::touched);
         drafts.any(|draft| Arc::ptr_eq(&draft.bytes, shown))
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::open::is_blank;
 use super::{TREE_NAME, Texts, Unsaved};
 use crate::vfs::Error;
 
@@ -13,9 +14,8 @@ pub(in crate::vfs) struct Refused {
     why: String,
     /// Where it is kept on disk, or why it is in memory only.
     kept: Result<PathBuf, String>,
-    /// The refused text that `tree.yaml` shows, with the epoch at which it was refused: this one, or one from before, of which there may be
-    /// no copy on disk any more, since this one has taken the place of that.
-    shown: Option<(Arc<Vec<u8>>, u64)>,
+    /// The epoch of the text that it was made of, while `tree.yaml` shows it.
+    shown: Option<u64>,
 }
 
 impl Refused {
@@ -51,14 +51,16 @@ impl Texts {
         self.refused.as_ref()
     }
 
-    fn shown_refused(&self) -> Option<&(Arc<Vec<u8>>, u64)> {
-        self.refused.as_ref()?.shown.as_ref()
+    /// The refused text that `tree.yaml` shows, and the epoch of the text that it was made of.
+    fn shown_refused(&self) -> Option<(&Arc<Vec<u8>>, u64)> {
+        let refused = self.refused.as_ref()?;
+        Some((&refused.text, refused.shown?))
     }
 
     /// The text that `tree.yaml` shows to a handle that opens it: that which was refused last and waits to be mended, else FILE's.
     pub(super) fn current(&self) -> &Arc<Vec<u8>> {
         self.shown_refused()
-            .map_or(&self.committed, |shown| &shown.0)
+            .map_or(&self.committed, |shown| shown.0)
     }
 
     /// The epoch of the text that a file shows to a handle that opens it.
@@ -67,9 +69,9 @@ impl Texts {
         shown.map_or(self.epoch, |shown| shown.1)
     }
 
-    /// Notes that a text was refused, and where it is `kept`. `tree.yaml` goes on showing it if it does; but not instead of another
-    /// program's tree (`stale`), unless this is the only copy: then it is shown in any case, as that is where it can be had. The
-    /// number of `tree.yaml` if that shows another text now.
+    /// Notes that a text was refused, and where it is `kept`. `tree.yaml` shows it if it did so before, or showed one that was refused
+    /// before and makes way for this one; but not instead of another program's tree (`stale`). A text of which there is no copy in a file
+    /// is shown in any case, as that is where it can be had. The number of `tree.yaml` if that shows another text now.
     pub(in crate::vfs) fn refuse(
         &mut self,
         unsaved: &Unsaved,
@@ -78,36 +80,36 @@ impl Texts {
         stale: bool,
     ) -> Option<u32> {
         self.note_refused(unsaved, error);
-        // an older text of which there is no copy makes way for this one: the last that was refused is what is kept
-        let in_sight = kept.is_err() || self.only_in_memory().is_some();
-        let shown = if in_sight || unsaved.shown && !stale {
-            Some((Arc::clone(&unsaved.text), self.epoch))
-        } else {
-            self.refused.take().and_then(|before| before.shown)
-        };
+        let showed_one = unsaved.shown || self.shown_refused().is_some();
+        let is_shown = kept.is_err() || showed_one && !stale;
         self.refused = Some(Refused {
             text: Arc::clone(&unsaved.text),
             why: not_saved(error),
             kept,
-            shown,
+            shown: is_shown.then_some(unsaved.epoch),
         });
-        if !in_sight || unsaved.shown {
+        if !is_shown && !showed_one || is_shown && unsaved.shown {
             return None;
         }
         let number = self.lookup(TREE_NAME.as_ref())?;
-        self.show(number, Arc::clone(&unsaved.text)).ok()?;
+        let before = self.bytes(number).ok()?;
+        // what was written through another handle stays in sight
+        if self.is_unsaved(before) && !Arc::ptr_eq(before, &unsaved.text) {
+            return None;
+        }
+        self.show(number, Arc::clone(self.current())).ok()?;
         Some(number)
     }
 
-    /// Whether a text that is refused once more has made way for another one since it was refused first: that is the one that is kept.
-    /// Once more is also a file that was `tree.yaml` and is moved back, as editors do that give up.
-    pub(in crate::vfs) fn has_made_way(&self, unsaved: &Unsaved) -> bool {
+    /// Whether a text that is refused makes way for the one that was refused last, which stays what is kept: a blank one does, and one that
+    /// was refused before that. So does a file that was `tree.yaml` and is moved back, as editors do that give up.
+    pub(in crate::vfs) fn makes_way(&self, unsaved: &Unsaved) -> bool {
         let again = match unsaved.through {
             Some(handle) => self.refused_through(handle).is_some(),
             None => self.file(unsaved.number).is_ok_and(|file| file.backup),
         };
         let last = self.refused.as_ref();
-        again && last.is_some_and(|last| *last.text != *unsaved.text)
+        (again || is_blank(&unsaved.text)) && last.is_some_and(|last| *last.text != *unsaved.text)
     }
 
     /// Whether a handle's text was refused before for the same reason, as by fsync(2) before close(2): that was told.
@@ -122,7 +124,14 @@ impl Texts {
     /// The refused text of which there is no copy in a file.
     pub(in crate::vfs) fn only_in_memory(&self) -> Option<&Arc<Vec<u8>>> {
         let refused = self.refused.as_ref().filter(|it| it.kept.is_err())?;
-        refused.shown.as_ref().map(|shown| &shown.0)
+        Some(&refused.text)
+    }
+
+    /// Has `tree.yaml` show FILE's text to handles that open it from now on, unless it shows the only copy of one that was refused.
+    pub(super) fn hide_refused(&mut self) {
+        if let Some(refused) = self.refused.as_mut().filter(|it| it.kept.is_ok()) {
+            refused.shown = None;
+        }
     }
 
     /// Notes that there is a copy of a refused text in a file now.
@@ -148,9 +157,7 @@ impl Texts {
         if *text != *self.committed {
             self.committed = text;
             self.epoch = self.epoch.saturating_add(1);
-            if let Some(refused) = self.refused.as_mut().filter(|it| it.kept.is_ok()) {
-                refused.shown = None;
-            }
+            self.hide_refused();
             number = self.show_current()?;
         }
         let facts = self.of_file.clone();

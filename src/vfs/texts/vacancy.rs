@@ -80,9 +80,8 @@ impl Texts {
     fn add_tree(&mut self) -> Option<u32> {
         let number = self.next;
         self.next = number.checked_add(1)?;
-        // a refused text that is nowhere else stays in sight
-        let text = self.only_in_memory().unwrap_or(&self.committed);
-        let content = FileContent::Bytes(Arc::clone(text));
+        self.hide_refused();
+        let content = FileContent::Bytes(Arc::clone(self.current()));
         let file = RootFile::new(content, self.of_file.clone(), self.epoch);
         self.files.insert(number, file);
         self.names.insert(TREE_NAME.into(), number);
