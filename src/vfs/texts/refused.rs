@@ -70,7 +70,7 @@ impl Texts {
     }
 
     /// Notes that a text was refused, and where it is `kept`. `tree.yaml` shows it if it did so before, or showed one that was refused
-    /// before and makes way for this one; but not instead of another program's tree (`stale`). A text of which there is no copy in a file
+    /// before and makes way for this one; but not instead of another program's tree, if it is older than that (`stale`). A text of which there is no copy in a file
     /// is shown in any case, as that is where it can be had. The number of `tree.yaml` if that shows another text now.
     pub(in crate::vfs) fn refuse(
         &mut self,
@@ -81,6 +81,7 @@ impl Texts {
     ) -> Option<u32> {
         self.note_refused(unsaved, error);
         let showed_one = unsaved.shown || self.shown_refused().is_some();
+        let stale = stale || self.is_outdated(unsaved);
         let is_shown = kept.is_err() || showed_one && !stale;
         self.refused = Some(Refused {
             text: Arc::clone(&unsaved.text),
