@@ -41,7 +41,26 @@ impl Vfs {
     ) -> Result<()> {
         let mut name = Ok(());
         let saved = self.commit_text(unsaved, |texts| name = named(texts));
-        match &saved {
+        self.keep_unless_saved(unsaved, &saved);
+        saved.and(name)
+    }
+
+    /// Saves a text as a process that inherited the descriptor closes it. One that is no valid tree may be half of what its opener writes:
+    /// it stays what it is until that closes the file.
+    ///
+    /// # Errors
+    /// As [`Vfs::save_text`], but for a text that is no valid tree.
+    pub(super) fn save_inherited(&self, unsaved: &Unsaved) -> Result<()> {
+        let saved = self.commit_text(unsaved, |_| ());
+        if let Err(Error::Library(Library::Rejected { .. })) = saved {
+            return Ok(());
+        }
+        self.keep_unless_saved(unsaved, &saved);
+        saved
+    }
+
+    fn keep_unless_saved(&self, unsaved: &Unsaved, saved: &Result<()>) {
+        match saved {
             // of a rename the names stay, but what `tree.yaml` shows is FILE's tree now
             Err(Error::Unfinished(..)) if unsaved.through.is_none() => {
                 let tree = locked(&self.texts).show_current();
@@ -52,7 +71,6 @@ impl Vfs {
             Ok(()) | Err(Error::Unfinished(..)) => {}
             Err(error) => self.refuse_text(unsaved, error),
         }
-        saved.and(name)
     }
 
     /// Checks a text and makes it FILE's, with what YAML tools drop of it put back.

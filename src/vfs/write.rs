@@ -306,11 +306,10 @@ impl Vfs {
     pub fn flush(&self, handle: &Handle, thread: u32) -> Result<()> {
         let opener = handle.opener;
         let inherited = opener != 0 && is_of_another(thread, opener);
-        let refused = match handle.open {
-            Open::Text(text) if inherited => locked(&self.texts).refused_through(text),
-            _ => None,
+        let saved = match handle.open {
+            Open::Text(text) if inherited => self.flush_inherited(text),
+            _ => self.fsync(handle),
         };
-        let saved = refused.map_or_else(|| self.fsync(handle), Err);
         if let Open::Text(text) = handle.open {
             locked(&self.texts).note_closing(text);
         }
@@ -318,6 +317,17 @@ impl Vfs {
             Err(Error::Library(Library::Rejected { .. })) if inherited => Ok(()),
             saved => saved,
         }
+    }
+
+    fn flush_inherited(&self, handle: TextHandle) -> Result<()> {
+        let unsaved = {
+            let texts = locked(&self.texts);
+            match texts.refused_through(handle) {
+                Some(why) => return Err(why),
+                None => texts.to_save(handle)?,
+            }
+        };
+        unsaved.map_or(Ok(()), |unsaved| self.save_inherited(&unsaved))
     }
 
     /// `fsync(2)`: as a flush, but a process that inherited the descriptor is told of a refusal, too.

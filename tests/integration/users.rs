@@ -199,6 +199,36 @@ for path in sys.argv[1:3]:
     assert_eq!(said, format!("{each}{each}"));
 }
 
+/// It was kept beside FILE and told of, as if it had been all of the text.
+#[test]
+fn half_a_text_that_a_child_of_the_shell_has_written_is_not_refused() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let text = mount.text("tree.yaml").replace("a: 1", "a: [1, 2]");
+    let (half, rest) = text.split_at(text.find(", 2").unwrap());
+    let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+    fs::write(&first, half).unwrap();
+    fs::write(&second, rest).unwrap();
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    let tree = mount.path("tree.yaml");
+    const WHOLE: &str = r#"{ cat "$1"; [ ! -e "$4" ] || echo kept; cat "$2"; } > "$3""#;
+    const HALF: &str = r#"{ cat "$1"; cat "$1"; } > "$3""#;
+    let shell = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh"]);
+        run(shell.args([&first, &second, &tree, &rejected])).stdout
+    };
+    assert_eq!(shell(WHOLE), "");
+    assert_eq!(mount.text("tree.yaml"), text);
+    assert!(!rejected.exists());
+    shell(HALF);
+    eventually("kept", || rejected.exists());
+    assert_eq!(fs::read_to_string(&rejected).unwrap(), half.repeat(2));
+}
+
 #[test]
 fn a_block_longer_than_the_disk_is_refused_before_anything_is_made_of_it() {
     // A petabyte of zeros was digested first, for hours, and nothing else could be saved meanwhile.

@@ -236,8 +236,11 @@ class Reference:
         if showed_one and (stale or not shown) and not of_another:
             self.show_current()
 
-    def flush_text(self, handle, refusal=errno.EINVAL):
-        """close or fsync of a descriptor: what it must answer, and what follows from that."""
+    def flush_text(self, handle, refusal=errno.EINVAL, inherited=False):
+        """close or fsync of a descriptor: what it must answer, and what follows from that.
+
+        As a process closes it that inherited it, a text that is no valid tree stays what it is.
+        """
         text = self.text_to_save(handle)
         if text is None:
             return OK
@@ -252,7 +255,7 @@ class Reference:
             self.text_saved(text)
             handle.draft = None
             self.show_saved(handle.file, text)
-        elif not (handle.refused and handle.refused[0] == text and text not in (self.rejected or [text])):
+        elif not (inherited and want == refusal) and not (handle.refused and handle.refused[0] == text and text not in (self.rejected or [text])):
             # one that is refused once more does not take the place of a later one
             self.text_refused(text, True, want == errno.ESTALE)
             handle.refused = (text, self.committed, want)
@@ -267,7 +270,8 @@ class Reference:
         draft = handle.draft
         unfinished = draft is not None and handle.touched and not texts.is_blank(draft) and texts.is_beginning(draft)
         if unfinished and draft != self.committed and self.is_text(file) and not (handle.refused and handle.refused[0] == draft):
-            self.text_refused(draft, file.shown_by is handle and handle.epoch == self.epoch)
+            stale = handle.epoch != self.epoch
+            self.text_refused(draft, file.shown_by is handle and not stale, stale)
         handle.draft = None
         if draft is not None and file is self.tree and texts.is_beginning(draft) and file.shown_by is handle:
             self.show_current()
@@ -327,7 +331,7 @@ class Reference:
             # it was tree.yaml before that was refused, or has nothing in it: the later one is what is kept
             self.rejected = [*later, *([file.data] if len(later) < len(self.rejected) else [])]
         else:
-            self.text_refused(file.data, False)
+            self.text_refused(file.data, False, want == errno.ESTALE)
         return want
 
     def link(self, w, old, new):

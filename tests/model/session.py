@@ -268,7 +268,7 @@ class Session:
     def close_in_child(self, slot):
         """A process that inherited the descriptor closes it: half a text is no fault of it."""
         w, handle = self.handles[slot]
-        want = self.reference.flush_text(handle)
+        want = self.reference.flush_text(handle, inherited=True)
         code, _ = self.call(w, "close_in_child", slot)
         self.must(f"close {slot} in a child", code, OK if want == errno.EINVAL else want)
 

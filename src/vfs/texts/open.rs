@@ -333,7 +333,10 @@ impl Texts {
     /// Whether the release of a handle seems to be on its way that will refuse a text.
     pub(in crate::vfs) fn is_closing(&self) -> bool {
         let mut closing = self.open.iter().filter(|(_, open)| open.closing);
-        closing.any(|(handle, _)| self.unfinished(*handle).is_some())
+        closing.any(|(handle, open)| {
+            let of_heirs = |draft: &TextDraft| draft.refused.is_none() && !draft.is_beginning();
+            self.unfinished(*handle).is_some() || open.touched().is_some_and(of_heirs)
+        })
     }
 
     /// What is to be saved of a file before it gets the name `tree.yaml`: nothing of the one that has it, or of a backup that is put
