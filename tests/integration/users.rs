@@ -202,6 +202,8 @@ for path in sys.argv[1:3]:
 /// It was kept beside FILE and told of, as if it had been all of the text.
 #[test]
 fn half_a_text_that_a_child_of_the_shell_has_written_is_not_refused() {
+    const WHOLE: &str = r#"{ cat "$1"; [ ! -e "$4" ] || echo kept; cat "$2"; } > "$3""#;
+    const HALF: &str = r#"{ cat "$1"; cat "$1"; } > "$3""#;
     if !can_mount() {
         return;
     }
@@ -214,8 +216,6 @@ fn half_a_text_that_a_child_of_the_shell_has_written_is_not_refused() {
     fs::write(&second, rest).unwrap();
     let rejected = dir.path().join("sample.asdf.rejected.yaml");
     let tree = mount.path("tree.yaml");
-    const WHOLE: &str = r#"{ cat "$1"; [ ! -e "$4" ] || echo kept; cat "$2"; } > "$3""#;
-    const HALF: &str = r#"{ cat "$1"; cat "$1"; } > "$3""#;
     let shell = |script: &str| {
         let mut shell = Command::new("sh");
         shell.args(["-c", script, "sh"]);

@@ -415,6 +415,27 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
     }
 }
 
+/// It was shown, and nothing could be saved then: each handle was one of the text of before.
+#[test]
+fn an_older_text_that_is_refused_is_not_shown_instead_of_a_refused_newer_one() {
+    let mut root = root();
+    let early = root.open(0, WRITE).unwrap();
+    let theirs = b"#ASDF 1.0.0\n--- {a: 3}\n...\n";
+    let number = root.reloaded(Arc::new(theirs.to_vec())).unwrap();
+    let newer = write_new(&mut root, number, OTHER);
+    let written = unsaved(&root, newer).unwrap();
+    refuse(&mut root, &written, true);
+    root.release(newer);
+    assert_eq!(tree_of(&root), OTHER);
+    root.write(early, 0, b"#ASDF 1.0.0\n", false).unwrap();
+    root.resize(early, 12).unwrap();
+    let unfinished = root.unfinished(early).unwrap();
+    refuse(&mut root, &unfinished, true);
+    assert_eq!(tree_of(&root), theirs);
+    let late = root.open(number, EMPTIED).unwrap();
+    assert_eq!(root.opened(late).unwrap().epoch, root.epoch);
+}
+
 #[test]
 fn a_hard_link_of_a_tree_that_was_open_when_another_program_changed_file_can_be_opened() {
     let mut root = root();
