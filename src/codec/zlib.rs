@@ -44,6 +44,9 @@ const MAX_RATIO: u64 = 1032;
 /// How long before the start of a segment block ends are looked for; most streams have several there.
 const SEARCH_LEN: usize = 128 << 10;
 
+/// Input that may go in without data coming out: blocks without data are hostile.
+const MAX_IDLE_INPUT: usize = 1 << 20;
+
 /// What zlib's own state takes, window included.
 const STATE_LEN: u64 = 48 << 10;
 
@@ -162,6 +165,7 @@ impl Stream for Deflated {
             position: point.decoded,
             sum: point.sum,
             input: Input::new(point.stored),
+            idle: 0,
             tail,
             search_all: false,
         }))
@@ -239,6 +243,8 @@ struct Inflating {
     /// Checksum of all that was decoded before it.
     sum: u32,
     input: Input,
+    /// Bytes of it since the last one that was decoded.
+    idle: usize,
     /// The last decoded bytes, as many as a window.
     tail: Vec<u8>,
     /// Whether block ends are so rare that they are to be looked for everywhere.
@@ -261,6 +267,14 @@ impl Inflating {
         let input = self.input.fill(stored, stored.len())?;
         let turn = self.inflate.run(input, output, stop_at_blocks)?;
         self.input.take(turn.used);
+        self.idle = match turn.filled {
+            0 => self.idle.saturating_add(turn.used),
+            _ => 0,
+        };
+        if self.idle > MAX_IDLE_INPUT {
+            let why = format!("more than {MAX_IDLE_INPUT} bytes of zlib blocks without data");
+            return Err(Error::corrupt(Place::File, why));
+        }
         Ok((turn.filled, turn.stop, turn.used > 0 || turn.filled > 0))
     }
 

@@ -90,6 +90,27 @@ fn a_stream_of_one_block_is_read_from_its_start() {
     assert_reads_like(&*open(&Zlib, &stored, plain.len() as u64).unwrap(), &plain);
 }
 
+/// One step of the decoder read all of gigabytes of them, and did not end when it was asked to.
+#[test]
+fn only_so_many_bytes_without_data_are_passed_over() {
+    // a block that is stored as it is, of no bytes
+    const EMPTY: [u8; 5] = [0, 0, 0, 0xff, 0xff];
+    let abc = ordinary_stream(b"abc", 9);
+    let (header, rest) = abc.split_at(HEADER_LEN as usize);
+    for (count, is_read) in [
+        (MAX_IDLE_INPUT / EMPTY.len(), true),
+        (MAX_IDLE_INPUT, false),
+    ] {
+        let stored = [header, &EMPTY.repeat(count), rest].concat();
+        let read = read_all(&*open(&Zlib, &stored, 3).unwrap());
+        assert_eq!(
+            read.is_ok_and(|read| read == b"abc"),
+            is_read,
+            "{count} blocks"
+        );
+    }
+}
+
 #[test]
 fn a_wrong_checksum_is_an_error_at_the_end_and_a_missing_one_is_none() {
     let plain = image(2_500_000);
