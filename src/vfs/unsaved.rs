@@ -55,7 +55,7 @@ impl Vfs {
         };
         let kept = kept.map_err(|error| error.to_string());
         if let Err(why) = &kept {
-            let what = not_saved(error);
+            let what = not_saved(&error.to_string());
             let file = self.saver.path.display();
             warn!("{file}: {what}; the text is in memory only, and gone at unmount: {why}");
         }

@@ -21,7 +21,7 @@ pub(in crate::vfs) struct Refused {
 impl Refused {
     /// Why it is not saved, and where it is.
     pub(in crate::vfs) fn describe(&self) -> String {
-        let why = &self.why;
+        let why = not_saved(&self.why);
         match &self.kept {
             Ok(path) => format!("{why}; the text is kept in {}", path.display()),
             Err(error) => format!(
@@ -36,7 +36,8 @@ impl Refused {
             Ok(path) => format!("it is kept in {}", path.display()),
             Err(_) => "it could not be kept on disk, and is gone".to_owned(),
         };
-        format!("the tree that was refused is not saved: {place}")
+        let why = &self.why;
+        format!("the tree that was refused is not saved ({why}): {place}")
     }
 
     /// Where it is kept on disk.
@@ -85,7 +86,7 @@ impl Texts {
         let is_shown = kept.is_err() || showed_one && !stale;
         self.refused = Some(Refused {
             text: Arc::clone(&unsaved.text),
-            why: not_saved(error),
+            why: error.to_string(),
             kept,
             shown: is_shown.then_some(unsaved.epoch),
         });
@@ -119,7 +120,7 @@ impl Texts {
         let again = through.is_some_and(|handle| self.refused_through(handle).is_some());
         let last = self.refused.as_ref();
         again
-            && last.is_some_and(|last| *last.text == *unsaved.text && last.why == not_saved(error))
+            && last.is_some_and(|last| *last.text == *unsaved.text && last.why == error.to_string())
     }
 
     /// The refused text of which there is no copy in a file.
@@ -178,6 +179,6 @@ impl Texts {
 }
 
 /// What is said of a text that is refused.
-pub(in crate::vfs) fn not_saved(error: &Error) -> String {
+pub(in crate::vfs) fn not_saved(error: &str) -> String {
     format!("tree.yaml: {error}; not saved")
 }

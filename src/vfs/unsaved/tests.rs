@@ -151,7 +151,7 @@ fn what_is_not_saved_is_told_when_a_text_that_was_closed_has_been_refused() {
         vfs.release(&begun);
         let said = String::from_utf8(asked.join().unwrap().unwrap()).unwrap();
         assert!(
-            said.contains("the tree that was refused is not saved"),
+            said.contains("the tree that was refused is not saved (no tree begins in the text: "),
             "{said}"
         );
     });
