@@ -58,14 +58,14 @@ pub mod scatter;
 pub mod sources;
 pub mod stats;
 #[doc(hidden)]
+pub mod strided;
+#[doc(hidden)]
 pub mod text;
 #[doc(hidden)]
 pub mod text_frame;
 mod tile;
 mod timestamp;
 pub mod tree;
-#[doc(hidden)]
-pub mod view;
 mod yaml;
 
 use std::fs::File;

@@ -76,7 +76,7 @@ mod lz4;
 mod lz4f;
 mod memory_permit;
 mod piped;
-mod readers;
+mod sequential;
 mod splice;
 #[cfg(test)]
 mod testing;
@@ -103,7 +103,7 @@ pub use index_store::{IndexSlot, check_index_dir};
 pub(crate) use jobs::cores;
 pub use memory_permit::CountedBuf;
 #[cfg(feature = "remote")]
-pub(crate) use readers::{Reader, Readers};
+pub(crate) use sequential::{Reader, Readers};
 #[doc(hidden)]
 pub use splice::Edited;
 #[doc(hidden)]
@@ -170,7 +170,7 @@ pub trait Cursor: Send {
     fn position(&self) -> u64;
 
     /// Fills the start of `buf`, moves behind that, and gives its length. It takes no more memory than was [held](Cursor::held) or
-    /// [announced](Cursor::scratch), but for little that the first call takes and `held` counts from then on.
+    /// [announced](Cursor::scratch), but for what is small (at most `grant::SMALL`), which `held` counts from the next call on.
     ///
     /// It fills at least a byte, unless that takes more memory: then nothing, and `scratch` says now how much.
     ///
@@ -187,15 +187,15 @@ pub trait Cursor: Send {
     }
 
     /// The decoded offset up to which the bytes are decoded already, and only need to be read.
-    fn ready(&self) -> u64 {
+    fn decoded_to(&self) -> u64 {
         self.position()
     }
 
     /// The decoded offset up to which they will be when the next segment is read: more, if several pieces are decoded at once.
     ///
     /// Meanwhile a thread that wants bytes before that offset waits for this cursor instead of starting another one.
-    fn ahead(&self) -> u64 {
-        self.ready()
+    fn will_decode_to(&self) -> u64 {
+        self.decoded_to()
     }
 }
 
@@ -342,23 +342,32 @@ pub struct Framed {
 }
 
 /// The codecs built in.
+///
+/// A new one also goes into the lists of these tests: the crates of `tests/integration/architecture.rs`, the recorded payloads of
+/// `codec/tests.rs`, the targets of `tests/fuzz/Cargo.toml`, and the codes of `tests/fuzz/src/seed.rs`. `--no-default-features` in
+/// `scripts/check` tells whether shared modules are gated by its feature.
 static CODECS: &[&dyn Codec] = &[
     &zlib::Zlib,
     &bzp2::Bzp2,
     &lz4::Lz4,
+    #[cfg(feature = "lz4f")]
+    &lz4f::Lz4f,
+    #[cfg(feature = "zstd")]
+    &zstd::Zstd,
+    #[cfg(feature = "xz")]
+    &xz::Xz,
     #[cfg(feature = "blosc")]
     &blosc::Blosc(*b"blsc"),
     #[cfg(feature = "blosc")]
     &blosc::Blosc(*b"bls2"),
     #[cfg(feature = "blosc")]
     &blosc::Blosc(*b"bsc2"),
-    #[cfg(feature = "zstd")]
-    &zstd::Zstd,
-    #[cfg(feature = "lz4f")]
-    &lz4f::Lz4f,
-    #[cfg(feature = "xz")]
-    &xz::Xz,
 ];
+
+/// The codes that can be chosen for a block, as people read them.
+pub fn codes() -> impl Iterator<Item = String> {
+    CODECS.iter().map(|codec| code_text(codec.code()))
+}
 
 /// The codec of a block header's compression code.
 ///

@@ -12,8 +12,8 @@ use super::inline;
 use super::outline::{Outline, PlaceId, What};
 use super::paths::Paths;
 use super::reference::Reference;
+use super::strided::View;
 use super::tree::Tree;
-use super::view::View;
 use crate::error::{Error, Place, Result};
 
 /// The blocks that arrays may lie in: those of a snapshot, one of which may be going to have another length.

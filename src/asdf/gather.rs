@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffers::Buffers;
 use super::copy::copy;
+use super::strided::{Slab, View};
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
-use super::view::{Slab, View};
 use crate::codec::CountedBuf;
 use crate::error::{Error, Place, Result};
 use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};

@@ -13,8 +13,8 @@ use super::datatype::{Datatype, Orders};
 use super::gather::Strided;
 use super::npy::Header;
 use super::scalar::Type;
+use super::strided::View;
 use super::tree::{Node, NodeKind};
-use super::view::View;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 

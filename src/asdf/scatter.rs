@@ -1,8 +1,8 @@
 //! The way back: bytes written to an array in C order become patches of its block.
 
 use super::copy::{CopyAxis, copy};
+use super::strided::View;
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
-use super::view::View;
 use crate::error::{Error, Place, Result};
 use crate::source::checked_end;
 

@@ -4,7 +4,7 @@
 //! and put the pieces one behind the other in a buffer, from or to which [`super::copy`] moves the elements.
 
 use super::copy::CopyAxis;
-use super::view::Slab;
+use super::strided::Slab;
 use crate::error::{Error, Place, Result};
 
 /// By what numbers arrays are cut, all in bytes.

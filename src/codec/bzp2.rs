@@ -356,16 +356,16 @@ impl Cursor for BlockCursor {
 
     /// What blocks are decoded from, in and to: a byte, a table entry of four, and a byte for each.
     fn scratch(&self) -> u64 {
-        self.ahead()
+        self.will_decode_to()
             .saturating_sub(self.next.decoded)
             .saturating_mul(6)
     }
 
-    fn ready(&self) -> u64 {
+    fn decoded_to(&self) -> u64 {
         self.next.decoded
     }
 
-    fn ahead(&self) -> u64 {
+    fn will_decode_to(&self) -> u64 {
         let segment = len_u64(SEGMENT);
         let read_until = self
             .position

@@ -74,7 +74,7 @@ impl Demand {
     }
 
     /// For what is decoded before a sequential reader asks for it.
-    pub(super) const fn ahead(key: u64) -> Self {
+    pub(super) const fn background(key: u64) -> Self {
         Self {
             key,
             urgent: false,

@@ -20,7 +20,7 @@ use super::cache::{Demand, SEGMENT};
 use super::deflate::crc32;
 use super::grant::Grant;
 use super::index_store::IndexSlot;
-use super::readers::Readers;
+use super::sequential::Readers;
 use super::{Cache, CountedBuf, Cursor, Stream, misplaced};
 use crate::error::{Error, Place, Result};
 use crate::source::{Borrower, Loan, PooledBuf, Source, at_most, checked_end, len_u64};
@@ -44,7 +44,7 @@ pub struct Decoded {
     cache: Arc<Cache>,
     /// This block's key in the cache.
     key: u64,
-    /// Not held while a segment is decoded. Taken before the locks of the stream and of `Cache::ledger`.
+    /// Not held while a segment is decoded. Taken before the locks of the stream and `Cache::ledger`.
     state: Mutex<DecodedState>,
     /// Signalled when a decode ends or moves on to another segment.
     moved: Condvar,
@@ -78,14 +78,16 @@ impl DecodedState {
     /// would from `entry`.
     fn nearest(&self, start: u64, entry: u64) -> Option<u64> {
         let decodes = self.decodes.iter();
-        let leading = decodes.filter(|decode| leads((decode.from, decode.ahead), start, entry));
+        let leading =
+            decodes.filter(|decode| leads((decode.from, decode.will_decode_to), start, entry));
         leading.map(|decode| decode.from).max()
     }
 }
 
-/// Whether a decoder that stands at `from` and has decoded up to `ahead` gets to `start` no later than a new one from `entry`.
-fn leads((from, ahead): (u64, u64), start: u64, entry: u64) -> bool {
-    from <= start && (from >= entry || start < ahead)
+/// Whether a decoder that stands at `from`, and has the bytes up to `to` or will have them when its step ends, gets to `start` no
+/// later than a new one from `entry`.
+fn leads((from, to): (u64, u64), start: u64, entry: u64) -> bool {
+    from <= start && (from >= entry || start < to)
 }
 
 /// How a decode ended, if not in an error.
@@ -262,7 +264,7 @@ impl Decoded {
         let entry = self.stream(state).entry(start);
         let nearest = state.nearest(start, entry);
         let parked = self.cache.unpark(self.key, start, |cursor| {
-            leads((cursor.position(), cursor.ready()), start, entry)
+            leads((cursor.position(), cursor.decoded_to()), start, entry)
                 && nearest.is_none_or(|running| cursor.position() > running)
         });
         if parked.is_none() && nearest.is_some() {
@@ -342,7 +344,7 @@ impl Decoded {
     fn is_ready(&self, cursor: &dyn Cursor, segment: u64) -> bool {
         let end = start_of(segment.saturating_add(1)).min(self.len);
         start_of(segment) < end
-            && cursor.ready() >= end
+            && cursor.decoded_to() >= end
             && self.cache.has_room_ahead()
             && !self.cache.contains(self.key, segment)
     }

@@ -280,7 +280,7 @@ impl Cursor for ChunkCursor {
         largest.saturating_sub(self.held())
     }
 
-    fn ready(&self) -> u64 {
+    fn decoded_to(&self) -> u64 {
         match &self.piece {
             NextBytes::Decoded(..) => self.next.start,
             NextBytes::None | NextBytes::Long(_) => self.position,

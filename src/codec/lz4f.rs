@@ -383,7 +383,7 @@ impl Cursor for FrameCursor {
         needed.saturating_sub(self.held())
     }
 
-    fn ready(&self) -> u64 {
+    fn decoded_to(&self) -> u64 {
         self.position.saturating_add(len_u64(self.pending.len()))
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn runs(wanted: Range<u64>, is_missing: impl Fn(u64) -> bool) -> Vec<
 /// `read`. A reader begins to have some ahead of it when it reads what is not here: what was fetched when the object was
 /// opened is no reason to fetch more.
 ///
-/// [`Reader::ahead`] is the piece behind the last one that was asked for ahead of it.
+/// [`Reader::ahead_to`] is the piece behind the last one that was asked for ahead of it.
 pub(super) fn ahead_of(
     readers: &mut Readers,
     read: &Range<u64>,
@@ -67,8 +67,8 @@ pub(super) fn ahead_of(
     most: u64,
 ) -> Range<u64> {
     readers.follow(read, SLACK, |reader, had_read| {
-        reader.ahead = reader.ahead.max(reader.reached);
-        let has_begun = !is_here || reader.ahead > reader.reached;
+        reader.ahead_to = reader.ahead_to.max(reader.reached);
+        let has_begun = !is_here || reader.ahead_to > reader.reached;
         match had_read {
             // one long read, as that of a chunk of a compressed block, does not tell that there will be more
             Some(had_read) if has_begun => next_requests(reader, had_read, most),
@@ -80,7 +80,7 @@ pub(super) fn ahead_of(
 /// Records that the pieces up to `end` have been asked for ahead of the reader of the last read.
 pub(super) fn note_asked(readers: &mut Readers, end: u64) {
     if let Some(reader) = readers.latest() {
-        reader.ahead = reader.ahead.max(end);
+        reader.ahead_to = reader.ahead_to.max(end);
     }
 }
 
@@ -98,9 +98,9 @@ fn next_requests(reader: &Reader, read: u64, most: u64) -> Range<u64> {
     } else {
         size.saturating_mul(AHEAD)
     };
-    let there = reader.ahead.saturating_sub(reader.reached);
+    let there = reader.ahead_to.saturating_sub(reader.reached);
     let wanted = if there < enough { size } else { 0 };
-    reader.ahead..reader.ahead.saturating_add(wanted)
+    reader.ahead_to..reader.ahead_to.saturating_add(wanted)
 }
 
 #[cfg(test)]

@@ -19,6 +19,9 @@ const STEP: usize = 1 << 20;
 
 /// Identity, length and times of FILE, its text, and the SHA-256 of whatever else its layout hangs on.
 ///
+/// Its times, owner and mode are those of the last look, not those of the mount: what must hold since the mount began is a field of
+/// [`Writer`](super::Writer).
+///
 /// The text is the one that the mount shows, so that keeping it takes no memory, and comparing it no digest. Block data are not read: they may be too long to be read at each save, and no save depends on what they are.
 #[derive(Debug, Clone)]
 pub(super) struct Baseline {

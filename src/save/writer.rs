@@ -1,6 +1,6 @@
 //! [`Writer`] writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
-mod ahead;
+mod growth;
 mod raw_write;
 mod reload;
 mod unsettled;

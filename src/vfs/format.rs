@@ -1,4 +1,5 @@
-//! The forms in which `arrays/` shows an array. A view of another kind is a form more.
+//! The forms in which `arrays/` shows an array: a form more is a variant of [`Format`]. `fits/` and `previews/` are not forms but views,
+//! see [`views`](super::views).
 
 use std::sync::Arc;
 

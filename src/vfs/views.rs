@@ -2,7 +2,7 @@
 //!
 //! A view has a file for each array, or table, that it can show; its name is that of the array with the view's own ending. Files and
 //! directories have the numbers that `arrays/` has for their names, and are made when something first looks into the view: a mount
-//! that was not asked for views knows of them by its options alone.
+//! that was not asked for views knows of them by its options alone. The length of a file is known without the elements of its arrays.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -429,7 +429,8 @@ impl Vfs {
                 let len = picture.len();
                 Ok(Arc::new(Made::new(len, move || picture.draw(&*elements))))
             }
-            (_, subject) => snapshot.fits_file(subject)?.open(&elements),
+            (View::Previews, Subject::Table(_)) => Err(missing(Error::NotFound)),
+            (View::Fits, subject) => snapshot.fits_file(subject)?.open(&elements),
         }
     }
 }

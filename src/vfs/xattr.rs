@@ -1,13 +1,14 @@
 //! Extended attributes `user.asdf.*`: what is known of a file of the mount beside its bytes.
 
 use std::ffi::OsStr;
+use std::sync::LazyLock;
 
 use rustix::fs::XattrFlags;
 
 use super::node::Node;
 use super::{Error, Result, State, Vfs, index, locked};
 use crate::asdf::text_frame::standard;
-use crate::codec::Choice;
+use crate::codec::{Choice, codes};
 
 /// What our attributes begin with.
 const PREFIX: &str = "user.asdf.";
@@ -15,6 +16,14 @@ const PREFIX: &str = "user.asdf.";
 const UNLISTED: [&str; 5] = ["cache_used", "pid", "scratch", "unkept", "unsaved"];
 /// The longest value that an attribute gets, in bytes; Linux has 64 KiB (`XATTR_SIZE_MAX`).
 const LONGEST: usize = 60 << 10;
+
+/// What a value gets that names no compression.
+static UNKNOWN_COMPRESSION: LazyLock<String> = LazyLock::new(|| {
+    let mut names = vec!["none".to_owned()];
+    names.extend(codes());
+    let last = names.pop().unwrap_or_default();
+    format!("unknown compression; choose {} or {last}", names.join(", "))
+});
 
 impl Vfs {
     /// The value of an attribute.
@@ -160,9 +169,7 @@ pub fn shortened(mut text: String) -> String {
 /// The compression that a value names.
 fn compression(value: &[u8]) -> Result<Choice> {
     let choice = Choice::named(value.trim_ascii_end());
-    choice.ok_or(Error::Invalid(
-        "unknown compression; choose none, zlib, bzp2, lz4, lz4f, zstd, xz, blsc, bls2 or bsc2",
-    ))
+    choice.ok_or_else(|| Error::Invalid(&UNKNOWN_COMPRESSION))
 }
 
 fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String)>> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::{argument, corrupt, number, numbers};
 use crate::asdf::buffers::Buffers;
 use crate::asdf::gather::Strided;
+use crate::asdf::strided::View;
 use crate::asdf::tree::Node;
-use crate::asdf::view::View;
 use crate::error::Result;
 use crate::source::Source;
 

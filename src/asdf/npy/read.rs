@@ -5,7 +5,7 @@
 
 use super::{MAGIC, header};
 use crate::asdf::datatype::{ByteOrder, Datatype, Field, MAX_DEPTH, Scalar};
-use crate::asdf::view::{MAX_NDIM, View};
+use crate::asdf::strided::{MAX_NDIM, View};
 use crate::error::{Error, Place, Result};
 
 /// The longest text of a header, in bytes: room for ten thousand fields.

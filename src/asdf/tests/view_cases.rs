@@ -1,6 +1,6 @@
 //! Arrays of any shape and strides in small blocks, and where their bytes are, element by element.
 
-use crate::asdf::view::View;
+use crate::asdf::strided::View;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]

@@ -1,5 +1,10 @@
 //! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of the
 //! [`Jobs`](super::super::jobs::Jobs).
+//!
+//! Bytes are decoded before a reader asks for them in three ways: by the jobs here; when a reader's own decoder has segments decoded
+//! that only need to be copied ([`Decoded::is_ready`]); and inside a decoder that decodes several pieces at once
+//! ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The first two go to the cache, which bounds them for all blocks
+//! together (`Cache::has_room_ahead`), and each reader has its own bound (`sequential::MAX_AHEAD`); the third is the decoder's memory.
 
 use super::{Decoded, DecodedState, Demand, start_of};
 use crate::codec::grant::Grant;
@@ -48,7 +53,7 @@ impl Decoded {
                 state = self.wait(state);
                 continue;
             }
-            let outcome = self.segment(state, next, Demand::ahead(self.key));
+            let outcome = self.segment(state, next, Demand::background(self.key));
             state = self.lock();
             if outcome.is_err() {
                 // The reader gets the error when it reads the segment.
@@ -108,12 +113,12 @@ impl Decoded {
             let stream = self.stream(&self.lock());
             let mut grant = Grant::new(&self.cache);
             while stream.is_untidy()
-                && let Ok(_slot) = grant.admit(0, Demand::ahead(self.key))
+                && let Ok(_slot) = grant.admit(0, Demand::background(self.key))
             {
                 stream.tidy();
             }
             let mut state = self.lock();
-            self.recount(&state, Demand::ahead(self.key));
+            self.recount(&state, Demand::background(self.key));
             if !self.has_index_to_store(&state) {
                 state.tidying = false;
                 return;

@@ -15,7 +15,7 @@ pub(super) struct Decode {
     /// Its position.
     pub(super) from: u64,
     /// The decoded offset that its present step will reach.
-    pub(super) ahead: u64,
+    pub(super) will_decode_to: u64,
     /// Whether it began at an entry of an index that was loaded.
     pub(super) imported: bool,
     /// The segment or the error, set once, for the threads that wait for it: they wake when the guard moves on or is dropped.
@@ -30,7 +30,7 @@ impl Decode {
         Self {
             segment: cursor.map(|_| from.div_ceil(len_u64(SEGMENT))),
             from,
-            ahead: cursor.map_or(entry, Cursor::ahead),
+            will_decode_to: cursor.map_or(entry, Cursor::will_decode_to),
             imported,
             outcome: OnceLock::new(),
         }

@@ -109,7 +109,7 @@ impl Decoded {
         let mut state = self.lock();
         state.sums = sums;
         state.imported = Some(stream);
-        self.recount(&state, Demand::ahead(self.key));
+        self.recount(&state, Demand::background(self.key));
         Some(())
     }
 
@@ -118,7 +118,7 @@ impl Decoded {
         grant.wait_for(need).ok()?;
         let demand = Demand {
             urgent,
-            ..Demand::ahead(self.key)
+            ..Demand::background(self.key)
         };
         grant.admit(need, demand).ok().flatten()
     }
@@ -153,7 +153,7 @@ impl Decoded {
             };
             log::warn!("a stored index does not lead to the right bytes, and is not used");
             self.cache.forget(self.key);
-            self.recount(state, Demand::ahead(self.key));
+            self.recount(state, Demand::background(self.key));
         }
     }
 

@@ -138,7 +138,7 @@ impl Cursor for FakeCursor {
         self.stream.cursor_held
     }
 
-    fn ready(&self) -> u64 {
+    fn decoded_to(&self) -> u64 {
         self.position.next_multiple_of(self.stream.batch)
     }
 }

@@ -276,7 +276,7 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
         };
         let demand = Demand {
             streaming: false,
-            ..Demand::ahead(shared.key)
+            ..Demand::background(shared.key)
         };
         shared.park(&guard, cursor, demand, &mut Grant::new(&shared.cache));
         let parked = shared.cache.unpark(shared.key, 0, |_| true);

@@ -1,5 +1,5 @@
-//! Recognises sequential readers, of a block that is decoded or of an object that lies far away, and tells how far ahead of each to
-//! decode.
+//! Who reads sequentially, of a block that is decoded or of an object that lies far away, and how far ahead of each to decode or
+//! fetch.
 //!
 //! A reader is not told by descriptor, which a source does not know, but by where it reads: a read that begins where an earlier
 //! one ended is taken for the same reader's.
@@ -26,8 +26,8 @@ pub(crate) struct Reader {
     pub(crate) from: u64,
     /// Where it is to go on: behind the last segment or piece that it has read.
     pub(crate) reached: u64,
-    /// For the caller of [`Readers::follow`], 0 at first. Of a block: segments to be decoded from there on, 0, 1, 2, 4, 8.
-    pub(crate) ahead: u64,
+    /// Behind the last segment or piece that is decoded or fetched before it reads there; no more than `reached` if none is.
+    pub(crate) ahead_to: u64,
 }
 
 impl Readers {
@@ -51,7 +51,7 @@ impl Readers {
         let mut reader = before.unwrap_or(Reader {
             from: read.start,
             reached: read.end,
-            ahead: 0,
+            ahead_to: 0,
         });
         reader.reached = reader.reached.max(read.end);
         let made = of(&mut reader, had_read);
@@ -69,23 +69,26 @@ impl Readers {
     pub(super) fn note(&mut self, first: u64, last: u64) -> bool {
         let read = first..last.saturating_add(1);
         self.follow(&read, SLACK, |reader, had_read| {
-            if had_read.is_some_and(|had_read| reader.has_read() > had_read) {
-                reader.ahead = reader.ahead.saturating_mul(2).clamp(1, MAX_AHEAD);
+            if let Some(had_read) = had_read.filter(|&had_read| reader.has_read() > had_read) {
+                let had_reached = reader.from.saturating_add(had_read);
+                let before = reader.ahead_to.saturating_sub(had_reached);
+                let more = before.saturating_mul(2).clamp(1, MAX_AHEAD);
+                reader.ahead_to = reader.reached.saturating_add(more);
             }
-            reader.ahead > 0
+            reader.ahead_to > reader.reached
         })
     }
 
     /// The segments to be decoded ahead, the most urgent first: those of the latest reader, then those of the others.
     pub(super) fn wanted(&self) -> impl Iterator<Item = u64> {
         let latest_first = self.0.iter().rev();
-        latest_first.flat_map(|reader| reader.reached..reader.reached.saturating_add(reader.ahead))
+        latest_first.flat_map(|reader| reader.reached..reader.ahead_to)
     }
 
     /// Stops decoding ahead until a reader reads on.
     pub(super) fn discourage(&mut self) {
         for reader in &mut self.0 {
-            reader.ahead = 0;
+            reader.ahead_to = reader.reached;
         }
     }
 }

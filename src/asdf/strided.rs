@@ -1,4 +1,4 @@
-//! How the elements of an array lie in a block: item size, shape, strides and offset, proved once to stay inside it.
+//! Views of elements by strides: how those of an array lie in a block. Item size, shape, strides and offset are proved once to stay inside it.
 //!
 //! Knows positions and lengths; never sees a byte. "C order" is the order of the elements with the last index running fastest,
 //! and an offset "in C order" counts the bytes of the elements put one behind the other that way. Shapes, strides and axes are
@@ -413,5 +413,5 @@ fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<
 }
 
 #[cfg(test)]
-#[path = "tests/view.rs"]
+#[path = "tests/strided.rs"]
 mod tests;
