@@ -22,7 +22,7 @@
 //! | lock | guards | while it is held |
 //! |---|---|---|
 //! | `Decoded::index_loaded` | loading the index of a block, once | all below; waits for a run slot. Other readers of the block wait |
-//! | `Decoded::state` (in `decoded`) | running decodes, known damage, readers, queued jobs, checksums and loaded index of a block | all below; asks streams for entries, never decodes a segment |
+//! | `Decoded::state` (in `decoded`) | the stream in use, running decodes, known damage, readers, queued jobs and checksums of a block | all below; asks streams for entries, never decodes a segment |
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
 //! | `Cache::ledger` | segments, parked decoders, what streams hold, the `Gate` | `POOL`; calls `wanted`, which takes no lock |
 //! | `Jobs::state` | queued jobs, the threads that run them | may start a thread |
@@ -38,7 +38,7 @@
 //! A thread waits for another in these places:
 //!
 //! - On `Decoded::moved`, for a running decode of the same block. It has no run slot and has given back its `Grant`.
-//!   The thread that decodes never waits for the one that waits: its `DecodeGuard` signals at each segment, and when it is
+//!   The thread that decodes never waits for the one that waits: its `Decoder` signals at each segment, and when it is
 //!   dropped.
 //! - On `Cache::changed`, for a run slot or memory, with no lock but `Decoded::index_loaded`. A thread with a run slot does
 //!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see

@@ -46,40 +46,43 @@ pub struct Cache {
     jobs: Arc<Jobs>,
 }
 
-/// For which block memory is used, and why.
+/// For which block memory is used, by its key, and who wants it.
 #[derive(Clone, Copy)]
-pub(super) struct Demand {
-    /// The key of the block.
-    pub(super) key: u64,
-    /// A reader waits for it.
-    pub(super) urgent: bool,
-    /// A sequential reader is going to ask for it.
-    pub(super) unread: bool,
-    /// The block is being read sequentially: once it has its share, its own oldest segments make room.
-    pub(super) streaming: bool,
+pub(super) enum Demand {
+    /// A reader, who waits for it.
+    Random(u64),
+    /// A sequential reader, who waits for it: once the block has its share, its own oldest segments make room.
+    Sequential(u64),
+    /// None yet: it is decoded before a sequential reader asks for it, or for the seek index. Readers go first.
+    Background(u64),
 }
 
 impl Demand {
     /// Of a reader, for no block of the cache.
-    pub(super) const NONE: Self = Self::of(u64::MAX);
+    pub(super) const NONE: Self = Self::Random(u64::MAX);
 
-    /// Of a reader that does not read the block sequentially.
-    pub(super) const fn of(key: u64) -> Self {
-        Self {
-            key,
-            urgent: true,
-            unread: false,
-            streaming: false,
+    /// The key of the block.
+    pub(super) fn key(self) -> u64 {
+        match self {
+            Self::Random(key) | Self::Sequential(key) | Self::Background(key) => key,
         }
     }
 
-    /// For what is decoded before a sequential reader asks for it.
-    pub(super) const fn background(key: u64) -> Self {
-        Self {
-            key,
-            urgent: false,
-            unread: true,
-            streaming: true,
+    /// Whether the block is being read from its start to its end.
+    pub(super) fn is_sequential(self) -> bool {
+        !matches!(self, Self::Random(_))
+    }
+
+    /// Whether no reader waits.
+    pub(super) fn is_background(self) -> bool {
+        matches!(self, Self::Background(_))
+    }
+
+    /// For what is decoded on the way to what is wanted: it is sequential.
+    pub(super) fn on_the_way(self) -> Self {
+        match self {
+            Self::Random(key) => Self::Sequential(key),
+            other => other,
         }
     }
 }
@@ -178,10 +181,7 @@ impl Cache {
     /// bytes make room; they are kept otherwise, because it takes long to have them again.
     #[cfg(feature = "remote")]
     pub(crate) fn fetched(&self, key: u64, len: usize) -> CountedBuf {
-        let demand = Demand {
-            streaming: true,
-            ..Demand::of(key)
-        };
+        let demand = Demand::Sequential(key);
         {
             let ledger = &mut *self.lock();
             if ledger.room_ahead(self.budget) == 0 {
@@ -199,10 +199,10 @@ impl Cache {
 
     /// A buffer for a segment. If the block is read sequentially, its own oldest one is dropped and its memory used again.
     pub(super) fn segment(&self, len: usize, demand: Demand) -> CountedBuf {
-        if demand.streaming {
+        if demand.is_sequential() {
             let ledger = &mut *self.lock();
             if !ledger.has_room_ahead(self.budget) {
-                ledger.give_up_ahead(demand.key);
+                ledger.give_up_ahead(demand.key());
             }
             if let Some(own) = ledger.own_oldest(demand, SEQUENTIAL_WINDOW) {
                 ledger.remove(own);
@@ -238,7 +238,7 @@ impl Cache {
 
     /// Keeps a decoder at its position, with `memory` for what it holds.
     pub(super) fn park(&self, cursor: Box<dyn Cursor>, mut memory: MemoryPermit, demand: Demand) {
-        let key = demand.key;
+        let key = demand.key();
         let gone = {
             let ledger = &mut *self.lock();
             let mut gone = ledger.resize(self, &mut memory, cursor.held(), demand);
@@ -294,7 +294,7 @@ impl Cache {
     /// give up entries.
     pub(super) fn recount(&self, stream: &Arc<dyn Stream>, beside: u64, demand: Demand) {
         let bytes = stream.held().saturating_add(beside);
-        let before = self.lock().holders.remove(&demand.key);
+        let before = self.lock().holders.remove(&demand.key());
         let fixed = before
             .as_ref()
             .is_some_and(|before| before.fixed && before.bytes() >= bytes);
@@ -305,7 +305,7 @@ impl Cache {
             stream: Arc::downgrade(stream),
             fixed,
         };
-        self.lock().holders.insert(demand.key, holder);
+        self.lock().holders.insert(demand.key(), holder);
         while let Some((key, stream)) = self.largest_holder() {
             stream.thin_out();
             let held = stream.held();

@@ -79,7 +79,7 @@ impl<'a> Grant<'a> {
     /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if the mount has ended.
     pub(super) fn admit(&mut self, need: u64, demand: Demand) -> Result<Option<RunSlot<'a>>> {
         let cache = self.cache;
-        let urgent = demand.urgent;
+        let urgent = !demand.is_background();
         cache.check(need)?;
         let mut ledger = cache.lock();
         if !ledger.gate.grant(self.memory.bytes(), need) {
@@ -428,14 +428,14 @@ mod tests {
         let demand = Demand::NONE;
         let fill = |index| {
             let buffer = cache.segment(1 << 20, demand);
-            cache.insert(demand.key, index, buffer, false);
+            cache.insert(demand.key(), index, buffer, false);
         };
         (0..7).for_each(fill);
         let mut grant = Grant::new(&cache);
         grant.wait_for(6 << 20).unwrap();
         assert!(cache.used() > cache.budget());
         assert!(
-            cache.contains(demand.key, 0),
+            cache.contains(demand.key(), 0),
             "what is parked may be among it"
         );
         let _slot = admit(&mut grant, 6 << 20).unwrap().unwrap();

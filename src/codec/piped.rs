@@ -55,7 +55,7 @@ impl Source for Piped {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         checked_end(offset, buf.len(), self.len)?;
-        let demand = Demand::of(self.key);
+        let demand = Demand::Random(self.key);
         let mut cursor = self.cursor(offset)?;
         let memory = self.cache.permit(cursor.held(), demand);
         while cursor.position() < offset {

@@ -174,13 +174,13 @@ impl Ledger {
 
     /// The segment, read already, that a sequentially read block has to give up itself, if it has more than `share` bytes.
     pub(super) fn own_oldest(&self, demand: Demand, share: u64) -> Option<(u64, u64)> {
-        if !demand.streaming || *self.shares.get(&demand.key)? <= share {
+        if !demand.is_sequential() || *self.shares.get(&demand.key())? <= share {
             return None;
         }
         let mut oldest_first = self.segments.iter().rev();
         oldest_first
             .find(|((owner, _), segment)| {
-                *owner == demand.key && !segment.unread && Arc::strong_count(&segment.bytes) == 1
+                *owner == demand.key() && !segment.unread && Arc::strong_count(&segment.bytes) == 1
             })
             .map(|(&found, _)| found)
     }

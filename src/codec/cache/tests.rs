@@ -2,20 +2,12 @@ use super::ledger::SEQUENTIAL_WINDOW;
 use super::*;
 use crate::error::{Error, Place, Result};
 
-const ANY: Demand = Demand::of(0);
-
-/// Of a reader that reads a block sequentially.
-const fn streaming(key: u64) -> Demand {
-    Demand {
-        streaming: true,
-        ..Demand::of(key)
-    }
-}
+const ANY: Demand = Demand::Random(0);
 
 fn fill(cache: &Cache, demand: Demand, index: u64) {
     let mut buffer = cache.segment(SEGMENT, demand);
     buffer.fill(index as u8);
-    cache.insert(demand.key, index, buffer, false);
+    cache.insert(demand.key(), index, buffer, false);
 }
 
 #[test]
@@ -66,7 +58,7 @@ fn a_block_read_sequentially_makes_room_at_its_own_cost() {
     for index in 0..4 {
         fill(&cache, ANY, index);
     }
-    let long = streaming(1);
+    let long = Demand::Sequential(1);
     for index in 0..50 {
         fill(&cache, long, index);
     }
@@ -78,7 +70,7 @@ fn a_block_read_sequentially_makes_room_at_its_own_cost() {
 #[test]
 fn a_sequential_read_uses_few_buffers_again_whatever_the_budget() {
     let cache = Cache::new(1 << 40);
-    let long = streaming(1);
+    let long = Demand::Sequential(1);
     for index in 0..100 {
         fill(&cache, long, index);
     }
@@ -107,7 +99,7 @@ fn what_readers_have_abandoned_does_not_keep_others_from_reading_ahead() {
     // Once segments that nobody came for counted for ever: after nine files were read in part, no other was read ahead.
     let cache = Cache::new(16 * cost(SEGMENT));
     let ahead = |key, index| {
-        let demand = streaming(key);
+        let demand = Demand::Sequential(key);
         let buffer = cache.segment(SEGMENT, demand);
         cache.insert(key, index, buffer, true);
     };
@@ -115,7 +107,7 @@ fn what_readers_have_abandoned_does_not_keep_others_from_reading_ahead() {
         ahead(1, index);
     }
     assert!(!cache.has_room_ahead());
-    let reader = streaming(2);
+    let reader = Demand::Sequential(2);
     for index in 0..4 {
         drop(cache.segment(SEGMENT, reader));
         assert!(cache.has_room_ahead());
@@ -124,7 +116,7 @@ fn what_readers_have_abandoned_does_not_keep_others_from_reading_ahead() {
     }
     drop(cache.segment(SEGMENT, reader));
     assert!(!cache.has_room_ahead(), "now they are its own");
-    drop(cache.segment(SEGMENT, Demand::of(3)));
+    drop(cache.segment(SEGMENT, Demand::Random(3)));
     assert!(!cache.has_room_ahead(), "it does not read sequentially");
     assert!((0..4).all(|index| cache.contains(1, index)));
     for key in [1, 2] {
@@ -174,18 +166,18 @@ fn streams_hold_a_part_of_the_budget_and_those_that_hold_most_give_up_theirs() {
     let cache = Cache::new(4000);
     let streams = [holding(600, 0), holding(100, 0), holding(200, 0)];
     for (key, stream) in (0..).zip(&streams) {
-        cache.recount(stream, 7, Demand::of(key));
+        cache.recount(stream, 7, Demand::Random(key));
     }
     assert_eq!(cache.used(), 921, "that much they may hold");
     assert!(cache.may_hold(79) && !cache.may_hold(80));
     let fourth = holding(500, 0);
-    cache.recount(&fourth, 7, Demand::of(3));
+    cache.recount(&fourth, 7, Demand::Random(3));
     let held = |stream: &Arc<dyn Stream>| stream.held();
     assert_eq!(streams.each_ref().map(held), [300, 100, 200]);
     assert_eq!(fourth.held(), 250);
     assert_eq!(cache.used(), 878);
     cache.forget(0);
-    cache.recount(&streams[1], 0, Demand::of(1));
+    cache.recount(&streams[1], 0, Demand::Random(1));
     assert_eq!(cache.used(), 564);
     for key in 0..4 {
         cache.forget(key);
@@ -197,12 +189,12 @@ fn streams_hold_a_part_of_the_budget_and_those_that_hold_most_give_up_theirs() {
 fn streams_that_have_nothing_to_give_up_are_left_alone() {
     let cache = Cache::new(4000);
     let fixed = holding(1200, 1200);
-    cache.recount(&fixed, 0, Demand::of(0));
+    cache.recount(&fixed, 0, Demand::Random(0));
     let other = holding(800, 100);
-    cache.recount(&other, 0, Demand::of(1));
+    cache.recount(&other, 0, Demand::Random(1));
     assert_eq!((fixed.held(), other.held()), (1200, 100));
     assert_eq!(cache.used(), 1300);
     drop(other);
-    cache.recount(&fixed, 50, Demand::of(0));
+    cache.recount(&fixed, 50, Demand::Random(0));
     assert_eq!(cache.used(), 1350);
 }

@@ -2,9 +2,11 @@
 //! [`Jobs`](super::super::jobs::Jobs).
 //!
 //! Bytes are decoded before a reader asks for them in three ways: by the jobs here; when a reader's own decoder has segments decoded
-//! that only need to be copied ([`Decoded::is_ready`]); and inside a decoder that decodes several pieces at once
+//! that only need to be copied ([`Decoder::run`](super::decode::Decoder::run)); and inside a decoder that decodes several pieces at once
 //! ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The first two go to the cache, which bounds them for all blocks
 //! together (`Cache::has_room_ahead`), and each reader has its own bound (`sequential::MAX_AHEAD`); the third is the decoder's memory.
+
+use std::sync::Arc;
 
 use super::{Decoded, DecodedState, Demand, start_of};
 use crate::codec::grant::Grant;
@@ -28,7 +30,7 @@ impl Decoded {
 
     /// How many threads decode ahead in this block.
     fn jobs(&self, state: &DecodedState) -> usize {
-        let several = self.stream(state).parallel() && self.cache.budget() >= ROOM_FOR_JOBS;
+        let several = state.stream.parallel() && self.cache.budget() >= ROOM_FOR_JOBS;
         if several { JOBS } else { 1 }
     }
 
@@ -49,11 +51,11 @@ impl Decoded {
     fn decode_ahead(&self, job: usize) {
         let mut state = self.lock();
         while let Some(next) = self.next_ahead(&state, job) {
-            if self.must_wait(&state, next) {
+            if state.must_wait(next) {
                 state = self.wait(state);
                 continue;
             }
-            let outcome = self.segment(state, next, Demand::background(self.key));
+            let outcome = self.segment(state, next, Demand::Background(self.key));
             state = self.lock();
             if outcome.is_err() {
                 // The reader gets the error when it reads the segment.
@@ -81,22 +83,15 @@ impl Decoded {
                 .filter(|&index| !self.cache.contains(self.key, index))
                 .filter(|&index| !state.decodes.iter().any(|f| f.segment == Some(index)))
         };
-        let free = |index: &u64| self.jobs(state) > 1 && !self.must_wait(state, *index);
+        let free = |index: &u64| self.jobs(state) > 1 && !state.must_wait(*index);
         missing()
             .find(free)
             .or_else(|| missing().next().filter(|_| job == 0))
     }
 
-    /// Whether a running decoder gets to the segment no later than a new one would.
-    fn must_wait(&self, state: &DecodedState, index: u64) -> bool {
-        let start = start_of(index);
-        let entry = self.stream(state).entry(start);
-        state.nearest(start, entry).is_some()
-    }
-
     /// Queues a job that tidies the stream, if the caller asks `whether_untidy` and it is, or stores its index, if that is to be done.
     pub(super) fn tidy_later(&self, state: &mut DecodedState, whether_untidy: bool) {
-        let untidy = || whether_untidy && self.stream(state).is_untidy();
+        let untidy = || whether_untidy && state.stream.is_untidy();
         if !state.tidying && (self.has_index_to_store(state) || untidy()) {
             let block = self.this.clone();
             state.tidying = self.cache.jobs().later(move || {
@@ -110,15 +105,15 @@ impl Decoded {
     /// Does the work that the stream has put off, and stores its index if all of it is known.
     fn tidy(&self) {
         loop {
-            let stream = self.stream(&self.lock());
+            let stream = Arc::clone(&self.lock().stream);
             let mut grant = Grant::new(&self.cache);
             while stream.is_untidy()
-                && let Ok(_slot) = grant.admit(0, Demand::background(self.key))
+                && let Ok(_slot) = grant.admit(0, Demand::Background(self.key))
             {
                 stream.tidy();
             }
             let mut state = self.lock();
-            self.recount(&state, Demand::background(self.key));
+            self.recount(&state, Demand::Background(self.key));
             if !self.has_index_to_store(&state) {
                 state.tidying = false;
                 return;

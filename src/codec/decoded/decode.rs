@@ -1,14 +1,20 @@
-//! The decoders that run, as other threads see them: a thread that wants the same segment waits for its decode.
+//! The decoders that run: how a thread takes one through the segments, and what other threads see of it. A thread that wants the
+//! same segment waits for its decode.
 
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use super::{Decoded, DecodedState};
-use crate::codec::{CountedBuf, Cursor, SEGMENT};
-use crate::error::Result;
-use crate::source::len_u64;
+use super::{Decoded, DecodedState, start_of};
+use crate::codec::cache::Demand;
+use crate::codec::grant::Grant;
+use crate::codec::{CountedBuf, Cursor, SEGMENT, Stream, misplaced};
+use crate::error::{Error, Place, Result};
+use crate::source::{PooledBuf, at_most, len_u64};
 
-/// A running decoder.
+/// Size of the buffer used to skip from an entry to the wanted segment.
+const SKIP: usize = 64 << 10;
+
+/// A running decoder, as other threads see it.
 pub(super) struct Decode {
     /// The segment it is decoding; `None` while it is being opened.
     pub(super) segment: Option<u64>,
@@ -16,29 +22,31 @@ pub(super) struct Decode {
     pub(super) from: u64,
     /// The decoded offset that its present step will reach.
     pub(super) will_decode_to: u64,
-    /// Whether it began at an entry of an index that was loaded.
-    pub(super) imported: bool,
-    /// The segment or the error, set once, for the threads that wait for it: they wake when the guard moves on or is dropped.
+    /// What it decodes.
+    pub(super) stream: Arc<dyn Stream>,
+    /// The segment or the error, set once, for the threads that wait for it: they wake when the decoder moves on or is dropped. If
+    /// there is none by then, one of them decodes the segment.
     pub(super) outcome: OnceLock<Result<Arc<CountedBuf>>>,
 }
 
 impl Decode {
     /// A decoder that decodes the segment that it stands in or before; without a `cursor`, one that is being opened at the decoded
     /// offset `entry`.
-    pub(super) fn new(cursor: Option<&dyn Cursor>, entry: u64, imported: bool) -> Self {
+    pub(super) fn new(stream: &Arc<dyn Stream>, cursor: Option<&dyn Cursor>, entry: u64) -> Self {
         let from = cursor.map_or(entry, Cursor::position);
         Self {
             segment: cursor.map(|_| from.div_ceil(len_u64(SEGMENT))),
             from,
             will_decode_to: cursor.map_or(entry, Cursor::will_decode_to),
-            imported,
+            stream: Arc::clone(stream),
             outcome: OnceLock::new(),
         }
     }
 
-    /// Whether its index has proved wrong since: its error then says nothing of the block.
-    pub(super) fn was_misled(&self, state: &DecodedState) -> bool {
-        self.imported && state.imported.is_none()
+    /// Whether the block has another stream now, because a loaded index has proved wrong: what this one gives says nothing of the
+    /// block then.
+    pub(super) fn is_outdated(&self, state: &DecodedState) -> bool {
+        !Arc::ptr_eq(&self.stream, &state.stream)
     }
 
     /// Whether it still runs.
@@ -50,39 +58,198 @@ impl Decode {
     }
 }
 
-/// Shows a [`Decode`] to other threads until dropped. If it has no outcome by then, one of those that wait decodes the segment.
-pub(super) struct DecodeGuard<'a> {
+/// A decoder that this thread runs, and shows to other threads as a [`Decode`] until dropped.
+pub(super) struct Decoder<'a> {
     pub(super) block: &'a Decoded,
-    /// The segment that the decoder is at. Another one takes its place when it moves on, so that threads which wait for this keep its
-    /// outcome.
-    pub(super) decode: Arc<Decode>,
+    /// Another one takes its place at each segment, so that threads which wait for this keep its outcome.
+    pub(super) shown: Arc<Decode>,
+    /// Where it goes on from; `None` for one that is yet to be opened.
+    pub(super) parked: Option<Box<dyn Cursor>>,
 }
 
-impl DecodeGuard<'_> {
+impl Decoder<'_> {
+    /// Decodes all segments up to `wanted`, and parks the decoder behind it. If the read is sequential, segments that the decoder has
+    /// decoded already go to the cache first: what fails there is not this reader's.
+    ///
+    /// `None` if the block is to be looked at again: the loaded index was wrong and is dropped now, or memory ran short. Then the
+    /// decoder is parked on the way, and `grant` has the memory by now.
+    pub(super) fn run(
+        mut self,
+        wanted: u64,
+        demand: Demand,
+        grant: &mut Grant<'_>,
+    ) -> Result<Option<Arc<CountedBuf>>> {
+        let opened = match self.parked.take() {
+            Some(parked) => Ok(parked),
+            None => self.open(wanted, demand, grant),
+        };
+        let mut cursor = match opened {
+            Ok(cursor) => cursor,
+            Err(error) => return self.fail(wanted, error),
+        };
+        let mut found = None;
+        loop {
+            let segment = cursor.position().div_ceil(len_u64(SEGMENT));
+            if found.is_none() && segment > wanted {
+                return self.fail(wanted, misplaced(start_of(wanted)));
+            }
+            if found.is_some() && !(demand.is_sequential() && self.is_ready(&*cursor, segment)) {
+                self.park(cursor, demand, grant);
+                return Ok(found);
+            }
+            self.move_on(segment, &*cursor);
+            let demand = if segment < wanted {
+                demand.on_the_way()
+            } else {
+                demand
+            };
+            let unread = demand.is_background() || segment > wanted;
+            let buffer = self.step(&mut *cursor, segment, demand, grant);
+            let keep = |buffer| {
+                self.block
+                    .keep(&self.shown, segment, buffer, unread, demand)
+            };
+            match buffer.and_then(|buffer| buffer.map(keep).transpose()) {
+                Ok(Some(bytes)) => {
+                    let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
+                    if segment == wanted {
+                        found = Some(bytes);
+                    }
+                }
+                Ok(None) => {
+                    let need = needed(&*cursor);
+                    if cursor.position() <= start_of(segment) {
+                        self.park(cursor, demand, grant);
+                    } else {
+                        drop(cursor);
+                    }
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                    if demand.is_background() {
+                        return Err(no_memory());
+                    }
+                    // other threads may have to decode first, even with this decoder
+                    drop(self);
+                    grant.wait_for(need)?;
+                    return Ok(None);
+                }
+                Err(error) => {
+                    drop(cursor);
+                    let failed = self.fail(segment, error);
+                    return if found.is_some() { Ok(found) } else { failed };
+                }
+            }
+        }
+    }
+
+    /// Opens it, for which it may read and decode a little.
+    fn open(&self, wanted: u64, demand: Demand, grant: &mut Grant<'_>) -> Result<Box<dyn Cursor>> {
+        let _slot = grant.admit(0, demand)?;
+        Arc::clone(&self.shown.stream).cursor(start_of(wanted))
+    }
+
     /// Goes on to the next segment, and wakes the threads that wait for the one before.
-    pub(super) fn move_on(&mut self, segment: u64, cursor: &dyn Cursor) {
-        if self.decode.segment == Some(segment) {
+    fn move_on(&mut self, segment: u64, cursor: &dyn Cursor) {
+        if self.shown.segment == Some(segment) {
             return;
         }
-        let decode = Arc::new(Decode::new(Some(cursor), 0, self.decode.imported));
+        let next = Arc::new(Decode::new(&self.shown.stream, Some(cursor), 0));
         let mut state = self.block.lock();
         state
             .decodes
-            .retain(|other| !Arc::ptr_eq(other, &self.decode));
-        state.decodes.push(Arc::clone(&decode));
-        self.decode = decode;
+            .retain(|other| !Arc::ptr_eq(other, &self.shown));
+        state.decodes.push(Arc::clone(&next));
+        self.shown = next;
         drop(state);
         self.block.moved.notify_all();
     }
+
+    /// Decodes one segment with a decoder that stands at most one segment before it; `None` if memory runs short.
+    fn step(
+        &self,
+        cursor: &mut dyn Cursor,
+        segment: u64,
+        demand: Demand,
+        grant: &mut Grant<'_>,
+    ) -> Result<Option<CountedBuf>> {
+        let len = self.block.segment_len(segment);
+        let mut buffer = self.block.cache.segment(len, demand);
+        let start = start_of(segment);
+        let mut filled = 0;
+        let mut admitted = 0;
+        let mut slot = None;
+        while filled < buffer.len() {
+            let need = needed(cursor);
+            if slot.is_none() || need > admitted {
+                drop(slot.take());
+                slot = grant.admit(need, demand)?;
+                if slot.is_none() {
+                    return Ok(None);
+                }
+                admitted = need;
+            }
+            let before = cursor.position();
+            if before < start {
+                let left = start.saturating_sub(before);
+                cursor.read(&mut PooledBuf::of(at_most(left, SKIP)))?;
+            } else if before == start.saturating_add(len_u64(filled)) {
+                let given = cursor.read(buffer.get_mut(filled..).unwrap_or_default())?;
+                filled = filled.saturating_add(given);
+            } else {
+                return Err(misplaced(start));
+            }
+            if cursor.position() == before && needed(cursor) <= need {
+                return Err(misplaced(before));
+            }
+        }
+        Ok(Some(buffer))
+    }
+
+    /// Whether a decoder has decoded the segment already that it stands before, and the cache has room for it but not the segment.
+    fn is_ready(&self, cursor: &dyn Cursor, segment: u64) -> bool {
+        let block = self.block;
+        let end = start_of(segment.saturating_add(1)).min(block.len);
+        start_of(segment) < end
+            && cursor.decoded_to() >= end
+            && block.cache.has_room_ahead()
+            && !block.cache.contains(block.key, segment)
+    }
+
+    /// Parks it where it stands, unless the block has another stream now.
+    pub(super) fn park(&self, cursor: Box<dyn Cursor>, demand: Demand, grant: &mut Grant<'_>) {
+        let state = self.block.lock();
+        if !self.shown.is_outdated(&state) {
+            self.block.cache.park(cursor, grant.at_rest(), demand);
+        }
+    }
+
+    /// Ends with an error at a segment, which is remembered if it is damage; with `None` if the index was to blame.
+    fn fail(&self, segment: u64, error: Error) -> Result<Option<Arc<CountedBuf>>> {
+        if self.block.blames_index(&self.shown, segment, &error) {
+            return Ok(None);
+        }
+        let _ = self.shown.outcome.set(Err(error.clone()));
+        Err(error)
+    }
 }
 
-impl Drop for DecodeGuard<'_> {
+impl Drop for Decoder<'_> {
     fn drop(&mut self) {
         let mut state = self.block.lock();
         state
             .decodes
-            .retain(|other| !Arc::ptr_eq(other, &self.decode));
+            .retain(|other| !Arc::ptr_eq(other, &self.shown));
         drop(state);
         self.block.moved.notify_all();
     }
+}
+
+/// Bytes of memory that a decoder needs for its next read, in all.
+fn needed(cursor: &dyn Cursor) -> u64 {
+    cursor.held().saturating_add(cursor.scratch())
+}
+
+fn no_memory() -> Error {
+    Error::unsupported(Place::File, "no memory to decode ahead")
 }

@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use super::{Decoded, DecodedState, Demand, SEGMENT, Stream};
+use super::{Decode, Decoded, DecodedState, Demand, SEGMENT, Stream};
 use crate::codec::grant::{Grant, RunSlot};
 use crate::codec::index_store::IndexSlot;
 use crate::error::{Error, Place, Result};
@@ -44,33 +44,24 @@ pub(super) struct SegmentSums {
     key: Option<Vec<u8>>,
 }
 
-impl DecodedState {
-    /// Records the checksum of a decoded segment.
-    ///
-    /// # Errors
-    /// If it contradicts the loaded index, or the decoder was `imported` and its index has proved wrong.
-    pub(super) fn note_sum(&mut self, index: u64, sum: u32, imported: bool) -> Result<()> {
-        if imported && self.imported.is_none() {
-            return Err(wrong_index());
-        }
-        let sums = &mut self.sums;
-        let index = usize::try_from(index).unwrap_or(usize::MAX);
+impl SegmentSums {
+    /// Records the checksum of a decoded segment; tells whether it is the known one, if one is.
+    fn note(&mut self, segment: u64, sum: u32) -> bool {
+        let at = usize::try_from(segment).unwrap_or(usize::MAX);
         // Bounded by the decoded length, because the segment was decoded.
-        let len = sums.by_segment.len().max(index.saturating_add(1));
-        sums.by_segment.resize(len, None);
-        match sums.by_segment.get_mut(index) {
-            Some(Some(known)) if self.imported.is_some() && *known != sum => Err(wrong_index()),
+        let len = self.by_segment.len().max(at.saturating_add(1));
+        self.by_segment.resize(len, None);
+        match self.by_segment.get_mut(at) {
+            Some(Some(known)) => *known == sum,
             Some(unknown @ None) => {
                 *unknown = Some(sum);
-                sums.known = sums.known.saturating_add(1);
-                Ok(())
+                self.known = self.known.saturating_add(1);
+                true
             }
-            Some(Some(_)) | None => Ok(()),
+            None => true,
         }
     }
-}
 
-impl SegmentSums {
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
         sums_len(self.by_segment.capacity())
@@ -78,9 +69,25 @@ impl SegmentSums {
 }
 
 impl Decoded {
-    /// The stream in use, with the entries that are known.
-    pub(super) fn stream(&self, state: &DecodedState) -> Arc<dyn Stream> {
-        Arc::clone(state.imported.as_ref().unwrap_or(&self.first))
+    /// Whether a stream of this block has the entries of a loaded index.
+    pub(super) fn is_indexed(&self, stream: &Arc<dyn Stream>) -> bool {
+        !Arc::ptr_eq(stream, &self.first)
+    }
+
+    /// Records the checksum of a segment that a decoder has decoded.
+    ///
+    /// # Errors
+    /// If it contradicts the loaded index, or the index of the decoder has proved wrong.
+    pub(super) fn note_sum(
+        &self,
+        state: &mut DecodedState,
+        decode: &Decode,
+        segment: u64,
+        sum: u32,
+    ) -> Result<()> {
+        let believed = !decode.is_outdated(state)
+            && (state.sums.note(segment, sum) || !self.is_indexed(&decode.stream));
+        believed.then_some(()).ok_or_else(wrong_index)
     }
 
     /// Loads the index that another mount has stored, if there is one. For the first thread that reads the block, before anything
@@ -100,7 +107,7 @@ impl Decoded {
         let found = slot.find(key)?;
         let need = found.len().saturating_mul(LOAD_NEED);
         let mut grant = Grant::new(&self.cache);
-        let _slot = self.admit(&mut grant, need, true)?;
+        let _slot = admit(&mut grant, need, Demand::Sequential(self.key))?;
         let bytes = found.read(key)?;
         let Some((stream, sums)) = self.parse(&bytes) else {
             log::warn!("a stored index does not fit its block, and is not used");
@@ -108,19 +115,9 @@ impl Decoded {
         };
         let mut state = self.lock();
         state.sums = sums;
-        state.imported = Some(stream);
-        self.recount(&state, Demand::background(self.key));
+        state.stream = stream;
+        self.recount(&state, Demand::Background(self.key));
         Some(())
-    }
-
-    /// Waits until an index may be made of `need` bytes of memory.
-    fn admit<'a>(&self, grant: &mut Grant<'a>, need: u64, urgent: bool) -> Option<RunSlot<'a>> {
-        grant.wait_for(need).ok()?;
-        let demand = Demand {
-            urgent,
-            ..Demand::background(self.key)
-        };
-        grant.admit(need, demand).ok().flatten()
     }
 
     /// The stream with the entries of an index, and the checksums of its segments.
@@ -146,14 +143,15 @@ impl Decoded {
 
     /// Drops a loaded index, and the segments and decoders that came from it. Running decoders notice at their next segment.
     pub(super) fn drop_index(&self, state: &mut DecodedState) {
-        if state.imported.take().is_some() {
+        if self.is_indexed(&state.stream) {
+            state.stream = Arc::clone(&self.first);
             state.sums = SegmentSums {
                 key: state.sums.key.take(),
                 ..SegmentSums::default()
             };
             log::warn!("a stored index does not lead to the right bytes, and is not used");
             self.cache.forget(self.key);
-            self.recount(state, Demand::background(self.key));
+            self.recount(state, Demand::Background(self.key));
         }
     }
 
@@ -181,10 +179,10 @@ impl Decoded {
     pub(super) fn write_index(&self) -> Option<()> {
         let slot = self.slot.as_ref()?;
         let count = segments(self.len);
-        let held = self.stream(&self.lock()).held();
+        let held = self.lock().stream.held();
         let need = sums_len(usize::try_from(count).ok()?).saturating_add(held);
         let mut grant = Grant::new(&self.cache);
-        let _slot = self.admit(&mut grant, need, false)?;
+        let _slot = admit(&mut grant, need, Demand::Background(self.key))?;
         let mut index = Vec::with_capacity(usize::try_from(need).ok()?.checked_add(16)?);
         let (stream, key) = {
             let state = &*self.lock();
@@ -196,7 +194,7 @@ impl Decoded {
             for sum in &sums.by_segment {
                 index.extend((*sum)?.to_le_bytes());
             }
-            (self.stream(state), sums.key.clone()?)
+            (Arc::clone(&state.stream), sums.key.clone()?)
         };
         stream.export(&mut index)?;
         if slot.key().as_ref() == Some(&key) {
@@ -210,6 +208,12 @@ impl Decoded {
         }
         Some(())
     }
+}
+
+/// Waits until `need` bytes of memory may be used for an index.
+fn admit<'a>(grant: &mut Grant<'a>, need: u64, demand: Demand) -> Option<RunSlot<'a>> {
+    grant.wait_for(need).ok()?;
+    grant.admit(need, demand).ok().flatten()
 }
 
 /// Whether an index of this stream, of so many decoded bytes, is worth storing.

@@ -1,5 +1,7 @@
 use super::*;
+use crate::codec::Cursor;
 use crate::codec::testing::numbers;
+use crate::error::Place;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Barrier, LazyLock, RwLock, mpsc};
 use std::thread;
@@ -351,15 +353,11 @@ fn damage_met_behind_the_segment_is_not_this_readers_but_the_next_ones() {
     let shared = &decoded;
     // the first segment is decoded when the decoder stands behind it: what comes next is ready then
     read(&decoded, 100, 10).unwrap();
-    let begun = shared.begin(&mut shared.lock(), 1);
-    let (guard, cursor) = begun.unwrap();
-    let demand = Demand {
-        streaming: true,
-        ..Demand::of(shared.key)
-    };
+    let begun = shared.begin(&mut shared.lock(), 1).unwrap();
+    let demand = Demand::Sequential(shared.key);
     let mut grant = Grant::new(&shared.cache);
-    let outcome = shared.run(guard, cursor, 1, demand, &mut grant).unwrap();
-    assert!(matches!(outcome, Outcome::Done(bytes) if **bytes == *model(MIB, 1 << 20)));
+    let bytes = begun.run(1, demand, &mut grant).unwrap();
+    assert!(**bytes.unwrap() == *model(MIB, 1 << 20));
     let opened = fake.opened.load(Ordering::SeqCst);
     let error = read(&decoded, 3 * MIB, 10).unwrap_err();
     assert_eq!(error.to_string(), format!("byte {}: damaged", 2 * MIB));

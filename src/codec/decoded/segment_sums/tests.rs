@@ -1,4 +1,4 @@
-use super::super::decode::{Decode, DecodeGuard};
+use super::super::decode::{Decode, Decoder};
 use super::*;
 use crate::codec::bzp2::Bzp2;
 use crate::codec::deflate::{crc32, ordinary_stream};
@@ -131,7 +131,7 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
         assert!(end == block.plain[at..]);
         let read = stored.read.load(Ordering::Relaxed);
         assert!(read < whole_slot / 3, "{read} of {whole_slot} bytes read");
-        let held = second.stream(&second.lock()).held();
+        let held = second.lock().stream.held();
         assert!(held > 0 && second.cache.used() > held);
 
         block.assert_reads_right(&second);
@@ -151,7 +151,7 @@ fn the_index_of_another_state_of_the_file_is_not_used() {
         .read_exact_at(&mut [0], block.plain.len() as u64 - 1)
         .unwrap();
     assert!(stored.read.load(Ordering::Relaxed) >= block.stored.len() as u64);
-    assert!(decoded.lock().imported.is_none());
+    assert!(!decoded.is_indexed(&decoded.lock().stream));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn the_index_of_another_block_does_no_harm() {
         let dir = dir_with(&other.index());
         let (decoded, _) = block.open(dir.path(), KEY);
         block.assert_reads_right(&decoded);
-        assert!(decoded.lock().imported.is_none());
+        assert!(!decoded.is_indexed(&decoded.lock().stream));
     }
 }
 
@@ -262,25 +262,25 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
     let dir = TempDir::new().unwrap();
     let (decoded, _) = block.open(dir.path(), KEY);
     let shared = &decoded;
-    assert!(shared.lock().note_sum(0, 1, true).is_err());
-    assert_eq!(shared.lock().sums.known, 0);
-    shared.lock().note_sum(0, 2, false).unwrap();
-    for imported in [true, false] {
-        let cursor = Arc::clone(&shared.first).cursor(0).unwrap();
-        let decode = Decode::new(Some(cursor.as_ref()), 0, imported);
-        let decode = Arc::new(decode);
-        shared.lock().decodes.push(Arc::clone(&decode));
-        let guard = DecodeGuard {
+    let (other, _) = block.open(dir.path(), KEY);
+    for (stream, is_outdated) in [(&other.first, true), (&shared.first, false)] {
+        let cursor = Arc::clone(stream).cursor(0).unwrap();
+        let shown = Arc::new(Decode::new(stream, Some(&*cursor), 0));
+        let mut state = shared.lock();
+        let noted = shared.note_sum(&mut state, &shown, 0, 1);
+        assert_eq!(noted.is_err(), is_outdated);
+        assert_eq!(state.sums.known, u64::from(!is_outdated));
+        state.decodes.push(Arc::clone(&shown));
+        drop(state);
+        let runs = Decoder {
             block: shared,
-            decode,
+            shown,
+            parked: None,
         };
-        let demand = Demand {
-            streaming: false,
-            ..Demand::background(shared.key)
-        };
-        shared.park(&guard, cursor, demand, &mut Grant::new(&shared.cache));
+        let mut grant = Grant::new(&shared.cache);
+        runs.park(cursor, Demand::Random(shared.key), &mut grant);
         let parked = shared.cache.unpark(shared.key, 0, |_| true);
-        assert_eq!(parked.is_none(), imported);
+        assert_eq!(parked.is_none(), is_outdated);
     }
 }
 
@@ -304,10 +304,7 @@ fn what_is_learnt_of_many_blocks_stays_within_a_part_of_the_budget() {
             decoded
         })
         .collect();
-    let held: u64 = decoded
-        .iter()
-        .map(|one| one.stream(&one.lock()).held())
-        .sum();
+    let held: u64 = decoded.iter().map(|one| one.lock().stream.held()).sum();
     assert!(held > 0 && held <= budget / 4, "{held} bytes held");
     for decoded in decoded.iter().take(2) {
         block.assert_reads_right(decoded);
@@ -428,7 +425,7 @@ fn readers_at_once_all_get_the_right_bytes_in_spite_of_a_wrong_index() {
                 });
             }
         });
-        assert!(decoded.lock().imported.is_none());
+        assert!(!decoded.is_indexed(&decoded.lock().stream));
     }
 }
 
