@@ -37,7 +37,7 @@
 //!
 //! A thread waits for another in these places:
 //!
-//! - On `Decoded::moved`, for a running decode of the same block. It has no run slot and has given back its `Grant`.
+//! - On `Decoded::moved`, for a running decode of the same block. It has given back its `Grant`: run slot and memory.
 //!   The thread that decodes never waits for the one that waits: its `Decoder` signals at each segment, and when it is
 //!   dropped.
 //! - On `Cache::changed`, for a run slot or memory, with no lock but `Decoded::index_loaded`. A thread with a run slot does

@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
+use std::mem::take;
 use std::ptr;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,16 +45,17 @@ pub(super) fn gate(budget: u64) -> Gate {
     }
 }
 
-/// The memory of a decoder that runs: it counts in the cache as any other, and the [`Gate`] has granted it, until dropped.
+/// What the [`Gate`] has granted a thread, until dropped: the memory of the decoder that it runs, which counts in the cache as any
+/// other, and while it decodes a run slot, one of a few.
 ///
-/// A thread must give it back before it waits for another decoder, because that one may be waiting for this memory.
+/// A thread must give all of it back before it waits for another decoder, because that one may be waiting for this memory.
 pub(super) struct Grant<'a> {
     cache: &'a Cache,
     memory: MemoryPermit,
+    has_slot: bool,
+    /// It stays on its thread.
+    _thread: PhantomData<*const ()>,
 }
-
-/// One of the few decodes that run at once, until dropped. It stays on its thread.
-pub(super) struct RunSlot<'a>(&'a Cache, PhantomData<*const ()>);
 
 thread_local! {
     /// The address of the cache that has given this thread a run slot; 0 if it has none.
@@ -61,29 +63,35 @@ thread_local! {
 }
 
 impl<'a> Grant<'a> {
-    /// No memory yet.
+    /// Nothing yet.
     pub(super) fn new(cache: &'a Cache) -> Self {
         Self {
             cache,
             memory: cache.permit(0, Demand::NONE),
+            has_slot: false,
+            _thread: PhantomData,
         }
     }
 
-    /// Waits for a run slot for a decoder that needs `need` bytes of memory in all, and makes room for them; `None` if that memory
-    /// is not free.
+    /// Waits for a run slot for a decoder that needs `need` bytes of memory in all, and makes room for them; `false` if that memory
+    /// is not free, and then it has no slot. One that has a slot and so much memory goes on.
     ///
     /// A thread that has a run slot must not wait for another one, nor for a thread that does. So the source that a decoder
     /// reads must not wait for one either: it is a [`Piped`](super::Piped) one if it is decoded.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if the mount has ended.
-    pub(super) fn admit(&mut self, need: u64, demand: Demand) -> Result<Option<RunSlot<'a>>> {
+    pub(super) fn admit(&mut self, need: u64, demand: Demand) -> Result<bool> {
+        if self.has_slot && need <= self.memory.bytes() {
+            return Ok(true);
+        }
+        self.pause();
         let cache = self.cache;
         let urgent = !demand.is_background();
         cache.check(need)?;
         let mut ledger = cache.lock();
         if !ledger.gate.grant(self.memory.bytes(), need) {
-            return Ok(None);
+            return Ok(false);
         }
         let patience = if urgent { 0 } else { PATIENCE };
         let (mut ledger, runs) = cache.wait_to_run(ledger, urgent, patience);
@@ -103,10 +111,19 @@ impl<'a> Grant<'a> {
             free_idle();
         }
         HAS_SLOT_OF.set(cache.address());
-        Ok(Some(RunSlot(cache, PhantomData)))
+        self.has_slot = true;
+        Ok(true)
     }
 
-    /// Gives back all, then waits until `need` bytes are granted.
+    /// Gives back the run slot, and keeps the memory: the decoder is between two steps.
+    pub(super) fn pause(&mut self) {
+        if take(&mut self.has_slot) {
+            HAS_SLOT_OF.set(0);
+            self.cache.stop_running();
+        }
+    }
+
+    /// Gives back all, then waits until `need` bytes of memory are granted.
     ///
     /// # Errors
     /// As of [`Grant::admit`].
@@ -128,6 +145,7 @@ impl<'a> Grant<'a> {
 
     /// Gives back what was granted, and leaves a permit for what counts: the decoder rests now.
     pub(super) fn at_rest(&mut self) -> MemoryPermit {
+        self.pause();
         let memory = self.memory.take();
         self.cache.return_memory(memory.bytes());
         memory
@@ -135,6 +153,7 @@ impl<'a> Grant<'a> {
 
     /// Gives back all.
     pub(super) fn give_back(&mut self) {
+        self.pause();
         let held = self.memory.bytes();
         self.memory.count(0);
         self.cache.return_memory(held);
@@ -144,13 +163,6 @@ impl<'a> Grant<'a> {
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
         self.give_back();
-    }
-}
-
-impl Drop for RunSlot<'_> {
-    fn drop(&mut self) {
-        HAS_SLOT_OF.set(0);
-        self.0.stop_running();
     }
 }
 
@@ -298,11 +310,13 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    fn slot(cache: &Cache) -> RunSlot<'_> {
-        admit(&mut Grant::new(cache), 0).unwrap().unwrap()
+    fn slot(cache: &Cache) -> Grant<'_> {
+        let mut grant = Grant::new(cache);
+        assert!(admit(&mut grant, 0).unwrap());
+        grant
     }
 
-    fn admit<'a>(grant: &mut Grant<'a>, need: u64) -> Result<Option<RunSlot<'a>>> {
+    fn admit(grant: &mut Grant<'_>, need: u64) -> Result<bool> {
         grant.admit(need, Demand::NONE)
     }
 
@@ -373,7 +387,12 @@ mod tests {
     #[test]
     fn who_holds_memory_goes_on_while_others_wait_for_it() {
         let cache = Cache::new(0);
-        let proceed = |grant: &mut Grant<'_>, need| admit(grant, need).unwrap().is_some();
+        let proceed = |grant: &mut Grant<'_>, need| {
+            let admitted = admit(grant, need).unwrap();
+            assert_eq!(grant.has_slot, admitted);
+            grant.pause();
+            admitted
+        };
         let mut first = Grant::new(&cache);
         assert!(proceed(&mut first, BEYOND - SMALL));
         thread::scope(|scope| {
@@ -406,7 +425,7 @@ mod tests {
         let granted = || cache.lock().gate.granted;
         let mut grant = Grant::new(&cache);
         for (need, held) in [(SMALL, 0), (9 << 20, 9 << 20), (1 << 20, 9 << 20)] {
-            drop(admit(&mut grant, need).unwrap().unwrap());
+            assert!(admit(&mut grant, need).unwrap());
             assert_eq!(granted(), held);
             assert_eq!(cache.used(), held.max(need), "the most that it needed");
         }
@@ -438,7 +457,7 @@ mod tests {
             cache.contains(demand.key(), 0),
             "what is parked may be among it"
         );
-        let _slot = admit(&mut grant, 6 << 20).unwrap().unwrap();
+        assert!(admit(&mut grant, 6 << 20).unwrap());
         assert!(cache.used() <= cache.budget(), "{} bytes", cache.used());
     }
 

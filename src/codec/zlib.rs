@@ -110,8 +110,9 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut decoded = 0_u64;
     let mut grant = Grant::new(cache);
     loop {
-        let _slot = grant.admit(0, Demand::NONE)?;
+        grant.admit(0, Demand::NONE)?;
         let turn = inflate.run(input.fill(stored, stored.len())?, &mut output, false)?;
+        grant.pause();
         input.take(turn.used);
         decoded = decoded.saturating_add(len_u64(turn.filled));
         if turn.stop == Stop::End {

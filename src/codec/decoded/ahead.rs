@@ -107,10 +107,9 @@ impl Decoded {
         loop {
             let stream = Arc::clone(&self.lock().stream);
             let mut grant = Grant::new(&self.cache);
-            while stream.is_untidy()
-                && let Ok(_slot) = grant.admit(0, Demand::Background(self.key))
-            {
+            while stream.is_untidy() && grant.admit(0, Demand::Background(self.key)).is_ok() {
                 stream.tidy();
+                grant.pause();
             }
             let mut state = self.lock();
             self.recount(&state, Demand::Background(self.key));

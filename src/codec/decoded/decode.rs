@@ -105,6 +105,7 @@ impl Decoder<'_> {
             };
             let unread = demand.is_background() || segment > wanted;
             let buffer = self.step(&mut *cursor, segment, demand, grant);
+            grant.pause();
             let keep = |buffer| {
                 self.block
                     .keep(&self.shown, segment, buffer, unread, demand)
@@ -145,8 +146,10 @@ impl Decoder<'_> {
 
     /// Opens it, for which it may read and decode a little.
     fn open(&self, wanted: u64, demand: Demand, grant: &mut Grant<'_>) -> Result<Box<dyn Cursor>> {
-        let _slot = grant.admit(0, demand)?;
-        Arc::clone(&self.shown.stream).cursor(start_of(wanted))
+        grant.admit(0, demand)?;
+        let opened = Arc::clone(&self.shown.stream).cursor(start_of(wanted));
+        grant.pause();
+        opened
     }
 
     /// Goes on to the next segment, and wakes the threads that wait for the one before.
@@ -177,17 +180,10 @@ impl Decoder<'_> {
         let mut buffer = self.block.cache.segment(len, demand);
         let start = start_of(segment);
         let mut filled = 0;
-        let mut admitted = 0;
-        let mut slot = None;
         while filled < buffer.len() {
             let need = needed(cursor);
-            if slot.is_none() || need > admitted {
-                drop(slot.take());
-                slot = grant.admit(need, demand)?;
-                if slot.is_none() {
-                    return Ok(None);
-                }
-                admitted = need;
+            if !grant.admit(need, demand)? {
+                return Ok(None);
             }
             let before = cursor.position();
             if before < start {

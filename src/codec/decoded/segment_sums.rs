@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use super::{Decode, Decoded, DecodedState, Demand, SEGMENT, Stream};
-use crate::codec::grant::{Grant, RunSlot};
+use crate::codec::grant::Grant;
 use crate::codec::index_store::IndexSlot;
 use crate::error::{Error, Place, Result};
 use crate::source::{Fields, len_u64};
@@ -107,7 +107,7 @@ impl Decoded {
         let found = slot.find(key)?;
         let need = found.len().saturating_mul(LOAD_NEED);
         let mut grant = Grant::new(&self.cache);
-        let _slot = admit(&mut grant, need, Demand::Sequential(self.key))?;
+        admit(&mut grant, need, Demand::Sequential(self.key))?;
         let bytes = found.read(key)?;
         let Some((stream, sums)) = self.parse(&bytes) else {
             log::warn!("a stored index does not fit its block, and is not used");
@@ -182,7 +182,7 @@ impl Decoded {
         let held = self.lock().stream.held();
         let need = sums_len(usize::try_from(count).ok()?).saturating_add(held);
         let mut grant = Grant::new(&self.cache);
-        let _slot = admit(&mut grant, need, Demand::Background(self.key))?;
+        admit(&mut grant, need, Demand::Background(self.key))?;
         let mut index = Vec::with_capacity(usize::try_from(need).ok()?.checked_add(16)?);
         let (stream, key) = {
             let state = &*self.lock();
@@ -211,9 +211,9 @@ impl Decoded {
 }
 
 /// Waits until `need` bytes of memory may be used for an index.
-fn admit<'a>(grant: &mut Grant<'a>, need: u64, demand: Demand) -> Option<RunSlot<'a>> {
+fn admit(grant: &mut Grant<'_>, need: u64, demand: Demand) -> Option<()> {
     grant.wait_for(need).ok()?;
-    grant.admit(need, demand).ok().flatten()
+    grant.admit(need, demand).ok()?.then_some(())
 }
 
 /// Whether an index of this stream, of so many decoded bytes, is worth storing.
