@@ -198,16 +198,16 @@ impl Source for Decoded {
     /// Decodes the bytes if need be: a segment is lent rather than copied.
     fn lend(&self, offset: u64, len: usize, _: Borrower) -> Result<Option<Loan>> {
         let end = checked_end(offset, len, self.len)?;
-        let index = segment_of(offset);
-        if len == 0 || segment_of(end.saturating_sub(1)) != index {
+        let segment = segment_of(offset);
+        if len == 0 || segment_of(end.saturating_sub(1)) != segment {
             return Ok(None);
         }
-        let demand = self.note(index, index);
-        let segment = self.segment(self.lock(), index, demand)?;
+        let demand = self.note(segment, segment);
+        let bytes = self.segment(self.lock(), segment, demand)?;
         let within = within_segment(offset);
         let range = within..within.saturating_add(len);
-        let is_there = segment.get(range.clone()).is_some();
-        Ok(is_there.then_some(Loan::Shared(segment, range)))
+        let is_there = bytes.get(range.clone()).is_some();
+        Ok(is_there.then_some(Loan::Shared(bytes, range)))
     }
 }
 

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use super::digest::{Digest, Hasher};
+use super::digest::{Digest, Sha256, Update};
 use super::store::{Store, is_gone};
 use super::view::StoreSource;
 use crate::asdf::layout::Layout;
@@ -215,7 +215,7 @@ pub(super) fn scanned<S: Store>(store: &Arc<S>, file: &S::File) -> Result<(Stat,
 /// is filled with.
 fn rest(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
     let end = layout.head().end.min(file.len());
-    let mut hasher = Hasher::default();
+    let mut hasher = Sha256::default();
     let (mut byte, mut mixed) = (None, false);
     each_piece(file, layout.text_end..end, STEP, |bytes| {
         hasher.update(bytes);
@@ -228,7 +228,7 @@ fn rest(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
         file.read_exact_at(&mut header, block.offset)?;
         hasher.update(&header);
     }
-    Ok((hasher.finish(), byte.filter(|_| !mixed).unwrap_or(0)))
+    Ok((hasher.into(), byte.filter(|_| !mixed).unwrap_or(0)))
 }
 
 #[cfg(test)]

@@ -1,22 +1,16 @@
 //! SHA-256: of a journal record, to know it whole, and of what a file's layout hangs on, to know it unchanged.
 
-use sha2::{Digest as _, Sha256};
+use sha2::Digest as _;
+/// A SHA-256 in the making: [`Update`] adds bytes to it.
+pub(super) use sha2::{Sha256, digest::Update};
 
 /// A SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest(pub [u8; 32]);
 
-/// A SHA-256 in the making.
-#[derive(Default)]
-pub(super) struct Hasher(Sha256);
-
-impl Hasher {
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub(super) fn finish(self) -> Digest {
-        Digest(self.0.finalize().into())
+impl From<Sha256> for Digest {
+    fn from(hasher: Sha256) -> Self {
+        Self(hasher.finalize().into())
     }
 }
 
@@ -24,9 +18,7 @@ impl Digest {
     /// The SHA-256 of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        let mut hasher = Hasher::default();
-        hasher.update(bytes);
-        hasher.finish()
+        Self(Sha256::digest(bytes).into())
     }
 }
 

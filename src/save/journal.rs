@@ -31,7 +31,7 @@
 //! The witness is for a record that is not whole. Either it was never completed, and FILE is old; or it was being removed, which
 //! some filesystems do in several steps, and FILE is new. The witness is the first sector that differs, so it tells.
 
-use super::digest::{Digest, Hasher};
+use super::digest::{Digest, Sha256, Update};
 use super::sector::{FOOTER_LEN, Framer, SECTOR, TAG_LEN, Tag, framed, padding, unframed};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
@@ -224,7 +224,7 @@ impl Record {
     /// # Errors
     /// Those of `out`.
     pub fn write(&self, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let mut hasher = Hasher::default();
+        let mut hasher = Sha256::default();
         hasher.update(&self.tag().bytes());
         let mut frames = Framer {
             tag: self.tag().bytes(),
@@ -263,7 +263,7 @@ impl Record {
         }
         let mut footer = FOOTER_MAGIC.to_vec();
         footer.extend(body_len.to_be_bytes());
-        footer.extend(hasher.finish().0);
+        footer.extend(Digest::from(hasher).0);
         frames.put(&padding(body_len))?;
         frames.put(&footer)
     }
@@ -300,10 +300,10 @@ impl Record {
                 .unwrap_or(usize::MAX)
                 .min(body.len()),
         );
-        let mut hasher = Hasher::default();
+        let mut hasher = Sha256::default();
         hasher.update(&tag.bytes());
         hasher.update(&body);
-        if hasher.finish() != digest || !rest.starts_with(&padding(body_len)) {
+        if Digest::from(hasher) != digest || !rest.starts_with(&padding(body_len)) {
             return Ok(None);
         }
         Ok(Self::parse(tag, &body).map(|record| (record, base)))
