@@ -432,7 +432,7 @@ impl Collection {
     ) -> Result<()> {
         match (self, handle) {
             (_, Handle::Member(item, vfs, handle)) => {
-                let (item, epoch) = (*item, vfs.epoch());
+                let (item, epoch) = (*item, vfs.file_epoch());
                 vfs.list(handle, offset, &mut |at, name, node, kind| {
                     let inode = Inode { item, node };
                     let number = match kind {

@@ -129,7 +129,7 @@ impl Filesystem for Shim {
             let found = inode(ino).and_then(|inode| {
                 let attr = shim.files.getattr(inode)?;
                 // another state of a file far away is another file
-                let is_same = inode.number_in(attr.epoch) == ino.0;
+                let is_same = inode.number_in(attr.file_epoch) == ino.0;
                 is_same.then_some((inode.item, attr)).ok_or(Error::NotFound)
             });
             attr(reply, asked.done(found));

@@ -28,7 +28,7 @@
 //! | Has what a handle reads the form that it had when it was opened? | each read after a change: `DataHandle::check_form` |
 //! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
 //! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |
-//! | Is an inode of a file far away of the state that is shown? | opens and attributes: [`Attr::epoch`], in its number |
+//! | Is an inode of a file far away of the state that is shown? | opens and attributes: [`Attr::file_epoch`], in its number |
 //!
 //! # Locks and threads
 //!

@@ -57,7 +57,7 @@ impl Opened<Handle> {
         let Ok((vfs, handle)) = self.handle.member() else {
             return Ok(self);
         };
-        let now = Inode::from_number(number).map(|inode| inode.number_in(vfs.epoch()));
+        let now = Inode::from_number(number).map(|inode| inode.number_in(vfs.file_epoch()));
         if now == Some(number) {
             return Ok(self);
         }

@@ -51,7 +51,7 @@ impl Inode {
         (item << SHIFT) | (self.node.ino() ^ item)
     }
 
-    /// Its number in a state of its file: see [`Attr::epoch`](crate::vfs::Attr::epoch).
+    /// Its number in a state of its file: see [`Attr::file_epoch`](crate::vfs::Attr::file_epoch).
     #[must_use]
     pub fn number_in(self, epoch: u64) -> u64 {
         self.number() | ((epoch % EPOCHS) << EPOCH_SHIFT)

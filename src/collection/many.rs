@@ -540,7 +540,7 @@ fn unknown() -> Attr {
         gid: 0,
         mtime: SystemTime::UNIX_EPOCH,
         ctime: SystemTime::UNIX_EPOCH,
-        epoch: 0,
+        file_epoch: 0,
         valid: Duration::ZERO,
     }
 }

@@ -10,7 +10,7 @@ use crate::vfs::{Access, Attr, Caller, Error, FileKind, Node, Opened};
 pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
     let node = attr.node;
     FileAttr {
-        ino: INodeNo(Inode { item, node }.number_in(attr.epoch)),
+        ino: INodeNo(Inode { item, node }.number_in(attr.file_epoch)),
         size: attr.size,
         blocks: attr.size.div_ceil(512),
         atime: attr.mtime,
@@ -30,7 +30,7 @@ pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
 
 /// What tells an inode from one that had its number before. The kernel fails what is done with that one from then on.
 pub(super) fn generation(attr: &Attr) -> Generation {
-    Generation(attr.epoch / EPOCHS)
+    Generation(attr.file_epoch / EPOCHS)
 }
 
 pub(super) fn file_type(kind: FileKind) -> FileType {

@@ -69,7 +69,7 @@ impl Teller {
         let file = Inode { item, node };
         let vfs = self.collection.upgrade();
         let vfs = vfs.and_then(|files| files.open_member(item));
-        let epoch = vfs.as_ref().map_or(0, |vfs| vfs.epoch());
+        let epoch = vfs.as_ref().map_or(0, |vfs| vfs.file_epoch());
         if let Some(before) = epoch.checked_sub(1) {
             // what is open of it can't be read any more
             let number = INodeNo(file.number_in(before));

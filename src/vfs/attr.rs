@@ -48,7 +48,7 @@ pub struct Attr {
     /// Last change of anything.
     pub ctime: SystemTime,
     /// Which state of a file far away a file is of, 0 at first; 0 of all else.
-    pub epoch: u64,
+    pub file_epoch: u64,
     /// How long the kernel may keep this, and the name that led to it, without asking. Saves and foreign changes invalidate what
     /// they change.
     pub valid: Duration,
@@ -79,7 +79,7 @@ impl Attr {
             gid: options.gid.unwrap_or(file.gid),
             mtime: file.modified(),
             ctime: file.changed(),
-            epoch: 0,
+            file_epoch: 0,
             valid: VALID,
         }
     }
@@ -365,7 +365,7 @@ impl FileFacts {
             gid: self.gid,
             mtime: self.mtime,
             ctime: self.mtime,
-            epoch: 0,
+            file_epoch: 0,
             valid: VALID,
         }
     }

@@ -25,7 +25,7 @@ use crate::source::Source;
 pub(super) struct DataHandle {
     pub(super) node: Node,
     /// The epoch of what was shown when it was opened.
-    pub(super) epoch: u64,
+    pub(super) file_epoch: u64,
     /// The form that the file had then, see `form`.
     pub(super) form: Option<u64>,
     /// What it writes to, if it is open for writing.
@@ -105,7 +105,7 @@ impl Vfs {
         }
         let handle = DataHandle {
             node,
-            epoch: state.epoch,
+            file_epoch: state.file_epoch,
             form: state.form(node),
             writes: block.map(|block| {
                 Box::new(Writes {
@@ -294,7 +294,7 @@ impl Vfs {
             Err(Library::Stale { why }.into())
         };
         let (before, now) = (&writes.opened, self.state());
-        if before.epoch != now.epoch {
+        if before.file_epoch != now.file_epoch {
             return stale("the file has been changed by another program since this was opened");
         }
         if !self.edits.is_of(writes.block, writes.slot) {

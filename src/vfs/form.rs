@@ -44,7 +44,7 @@ impl Vfs {
             let why = why.to_owned();
             Err(Library::Stale { why }.into())
         };
-        if state.epoch != open.epoch && self.saver.file.is_far() {
+        if state.file_epoch != open.file_epoch && self.saver.file.is_far() {
             return changed("the file has changed since this was opened: open it again");
         }
         let writes = open.writes.as_ref();

@@ -189,8 +189,12 @@ impl Vfs {
     /// How often FILE has changed, if it lies far away: files of another state are other files to the kernel, so that it never has
     /// pages of two states of one.
     #[must_use]
-    pub fn epoch(&self) -> u64 {
-        if self.is_far() { self.state().epoch } else { 0 }
+    pub fn file_epoch(&self) -> u64 {
+        if self.is_far() {
+            self.state().file_epoch
+        } else {
+            0
+        }
     }
 
     /// Whether this can be closed, and made again when something is asked of it, of FILE and what it [leaves](Vfs::leave): no block is

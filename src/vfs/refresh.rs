@@ -167,7 +167,7 @@ impl Vfs {
         };
         let text = Arc::clone(snapshot.text());
         let mut new = old.next(Arc::new(snapshot), Some(stat));
-        new.epoch = old.epoch.saturating_add(changed.into());
+        new.file_epoch = old.file_epoch.saturating_add(changed.into());
         if changed {
             info!(
                 "{} was changed by another program",

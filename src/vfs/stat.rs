@@ -37,7 +37,7 @@ impl Vfs {
     /// The same, as those of the state that a file far away has.
     fn of_epoch(&self, state: &State, mut attr: Attr) -> Attr {
         if self.is_far() && attr.kind == FileKind::File {
-            attr.epoch = state.epoch;
+            attr.file_epoch = state.file_epoch;
         }
         attr
     }
@@ -69,7 +69,7 @@ impl Vfs {
             gid,
             mtime: state.stat.modified(),
             ctime: state.stat.changed(),
-            epoch: 0,
+            file_epoch: 0,
             valid: VALID,
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct State {
     /// When FILE had been read.
     pub(super) made: SystemTime,
     /// How often another program had changed FILE by then.
-    pub(super) epoch: u64,
+    pub(super) file_epoch: u64,
     catalogue: OnceLock<Arc<Catalogue>>,
     pub(super) views: Views,
     numbers: Arc<Mutex<Numbers>>,
@@ -55,7 +55,7 @@ impl State {
             stat,
             timed: true,
             made: SystemTime::now(),
-            epoch: 0,
+            file_epoch: 0,
             catalogue: OnceLock::new(),
             views: Views::default(),
             numbers: Arc::default(),
@@ -69,7 +69,7 @@ impl State {
         let timed = stat.is_some();
         Self {
             timed,
-            epoch: self.epoch,
+            file_epoch: self.file_epoch,
             numbers: Arc::clone(&self.numbers),
             views: self.views.next(),
             ..Self::new(snapshot, stat.unwrap_or(self.stat))
@@ -84,10 +84,11 @@ impl State {
     /// Whether a file shows the same as in a state before, as long as its block does.
     pub(super) fn has_file_of(&self, before: &Self, file: Node) -> bool {
         let Node::Array(number, _) = file else {
-            return before.epoch == self.epoch;
+            return before.file_epoch == self.file_epoch;
         };
         let arrays = before.array_data(number).zip(self.array_data(number));
-        before.epoch == self.epoch && arrays.is_some_and(|(before, now)| before.shows_the_same(now))
+        before.file_epoch == self.file_epoch
+            && arrays.is_some_and(|(before, now)| before.shows_the_same(now))
     }
 
     /// Numbers names under `arrays/` from behind `base` on; those up to `known` were given before for the same names.
