@@ -58,7 +58,7 @@ pub(super) struct Texts {
     /// The text that was refused last, if none has been saved since.
     refused: Option<Refused>,
     /// How many other texts FILE has got from other programs.
-    epoch: u64,
+    text_epoch: u64,
     /// The process to which the name `tree.yaml` is free, though the others see FILE's tree there.
     vacancy: Option<Vacancy>,
     pages: Pages,
@@ -90,7 +90,7 @@ impl Texts {
             committed: text,
             of_file: facts,
             refused: None,
-            epoch: 0,
+            text_epoch: 0,
             vacancy: None,
             pages: Pages::OfBefore,
         }
@@ -215,7 +215,7 @@ impl Texts {
             .checked_add(1)
             .ok_or(Error::ScratchFull(self.room.limit()))?;
         self.files
-            .insert(number, RootFile::new(content, facts, self.epoch));
+            .insert(number, RootFile::new(content, facts, self.text_epoch));
         if let Err(error) = self.give_name(name, number) {
             self.files.remove(&number);
             return Err(error);

@@ -27,7 +27,7 @@ pub(super) struct RootFile {
     /// Whether it was `tree.yaml` once, and was not written to since: what an editor puts back when a save fails.
     pub(super) backup: bool,
     /// The root's when it was made.
-    pub(super) epoch: u64,
+    pub(super) text_epoch: u64,
     /// Whether it was `tree.yaml`, and open, when another program changed FILE: what its handles write is a text that is refused.
     pub(super) superseded: bool,
     /// Whether a block or array has got its bytes, or is getting them.
@@ -36,14 +36,14 @@ pub(super) struct RootFile {
 
 impl RootFile {
     /// A file with one name, that no handle has open.
-    pub(super) fn new(content: FileContent, facts: FileFacts, epoch: u64) -> Self {
+    pub(super) fn new(content: FileContent, facts: FileFacts, text_epoch: u64) -> Self {
         Self {
             content,
             facts,
             names: 1,
             charged: 0,
             backup: false,
-            epoch,
+            text_epoch,
             superseded: false,
             taken: false,
         }

@@ -57,13 +57,13 @@ impl Texts {
             mut texts,
             committed,
         } = left;
-        let epoch = texts.epoch;
+        let text_epoch = texts.text_epoch;
         texts.of_file = self.of_file.clone();
         let same = hash_of(&*self.committed) == committed;
         // nothing is open that has to be told
         let _ = texts.reloaded(Arc::clone(&self.committed));
         if same {
-            texts.epoch = epoch;
+            texts.text_epoch = text_epoch;
         }
         *self = texts;
     }

@@ -26,7 +26,7 @@ pub(super) struct OpenText {
     /// Whether each write goes behind what is there then.
     appends: bool,
     /// The epoch of the text that it showed when it was opened.
-    pub(super) epoch: u64,
+    pub(super) text_epoch: u64,
     /// Whether a descriptor of it has been closed since something was written: if that was the last one, its release is on its way.
     closing: bool,
 }
@@ -50,7 +50,7 @@ pub(in crate::vfs) struct Unsaved {
     /// The file that it was written to.
     pub(in crate::vfs) number: u32,
     /// The epoch of the text that it was made of.
-    pub(super) epoch: u64,
+    pub(super) text_epoch: u64,
     /// The handle that it was written through. Without one it is all of a file that is about to be `tree.yaml`.
     pub(in crate::vfs) through: Option<TextHandle>,
     /// Whether `tree.yaml` shows it.
@@ -95,7 +95,7 @@ impl Texts {
         if file.superseded && file.names == 0 {
             return Err(Error::NotFound);
         }
-        let epoch = self.shown_epoch(number);
+        let text_epoch = self.shown_epoch(number);
         if access.write {
             self.pages = Pages::Unknown;
             if self.is_tree(number) {
@@ -109,7 +109,7 @@ impl Texts {
         let open = OpenText {
             draft: None,
             appends: access.append,
-            epoch,
+            text_epoch,
             closing: false,
         };
         self.open.insert(handle, open);
@@ -354,7 +354,7 @@ impl Texts {
         Ok((!put_back).then(|| Unsaved {
             text: Arc::clone(text),
             number,
-            epoch: file.epoch,
+            text_epoch: file.text_epoch,
             through: None,
             shown: false,
         }))
@@ -362,7 +362,7 @@ impl Texts {
 
     /// Whether FILE has got another text from another program since the one that this was made of: then it is not saved.
     pub(in crate::vfs) fn is_outdated(&self, unsaved: &Unsaved) -> bool {
-        unsaved.epoch != self.epoch
+        unsaved.text_epoch != self.text_epoch
     }
 
     /// Whether a text is still to be saved: not if what it was written to has lost the name `tree.yaml` since to a file that another
@@ -472,7 +472,7 @@ impl OpenText {
         Unsaved {
             text: Arc::clone(text),
             number: handle.number,
-            epoch: self.epoch,
+            text_epoch: self.text_epoch,
             through: Some(handle),
             shown,
         }

@@ -67,7 +67,7 @@ impl Texts {
     /// The epoch of the text that a file shows to a handle that opens it.
     pub(super) fn shown_epoch(&self, number: u32) -> u64 {
         let shown = self.shown_refused().filter(|_| self.is_tree(number));
-        shown.map_or(self.epoch, |shown| shown.1)
+        shown.map_or(self.text_epoch, |shown| shown.1)
     }
 
     /// Notes that a text was refused, and where it is `kept`. `tree.yaml` shows it if it did so before, or showed one that was refused
@@ -88,7 +88,7 @@ impl Texts {
             text: Arc::clone(&unsaved.text),
             why: error.to_string(),
             kept,
-            shown: is_shown.then_some(unsaved.epoch),
+            shown: is_shown.then_some(unsaved.text_epoch),
         });
         if !is_shown && !showed_one || is_shown && unsaved.shown {
             return None;
@@ -158,7 +158,7 @@ impl Texts {
         let mut number = self.lookup(TREE_NAME.as_ref())?;
         if *text != *self.committed {
             self.committed = text;
-            self.epoch = self.epoch.saturating_add(1);
+            self.text_epoch = self.text_epoch.saturating_add(1);
             self.hide_refused();
             number = self.show_current()?;
         }

@@ -394,12 +394,13 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
         let refused = Unsaved {
             text: Arc::new(OTHER.to_vec()),
             number: 0,
-            epoch: 0,
+            text_epoch: 0,
             through: None,
             shown: true,
         };
         refuse(&mut root, &refused, kept);
-        let is_outdated = |root: &Texts, handle| root.opened(handle).unwrap().epoch != root.epoch;
+        let is_outdated =
+            |root: &Texts, handle| root.opened(handle).unwrap().text_epoch != root.text_epoch;
         assert!(!is_outdated(&root, early));
         let number = root.reloaded(Arc::new(theirs.to_vec())).unwrap();
         assert!(is_outdated(&root, early));
@@ -433,7 +434,7 @@ fn an_older_text_that_is_refused_is_not_shown_instead_of_a_refused_newer_one() {
     refuse(&mut root, &unfinished, true);
     assert_eq!(tree_of(&root), theirs);
     let late = root.open(number, EMPTIED).unwrap();
-    assert_eq!(root.opened(late).unwrap().epoch, root.epoch);
+    assert_eq!(root.opened(late).unwrap().text_epoch, root.text_epoch);
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Texts {
         self.next = number.checked_add(1)?;
         self.hide_refused();
         let content = FileContent::Bytes(Arc::clone(self.current()));
-        let file = RootFile::new(content, self.of_file.clone(), self.epoch);
+        let file = RootFile::new(content, self.of_file.clone(), self.text_epoch);
         self.files.insert(number, file);
         self.names.insert(TREE_NAME.into(), number);
         Some(number)
