@@ -17,28 +17,6 @@ pub const TEXT_LIMIT: u64 = 256 << 20;
 /// How much is read at a time when searching.
 pub(super) const CHUNK: u64 = 64 << 10;
 
-/// Where the text of a file ends.
-struct End {
-    at: usize,
-    has_tree: bool,
-    oddity: Option<&'static str>,
-}
-
-impl End {
-    /// The text that ends here.
-    fn of(self, bytes: Arc<Vec<u8>>) -> ReadText {
-        let findings = self.oddity.map(|why| Finding {
-            severity: Severity::Odd,
-            error: Error::corrupt(Place::Byte(len_u64(self.at)), why),
-        });
-        ReadText {
-            bytes,
-            has_tree: self.has_tree,
-            findings: findings.into_iter().collect(),
-        }
-    }
-}
-
 /// The text of a file.
 pub(super) struct ReadText {
     /// From the first byte of the file to where its text ends.
@@ -53,9 +31,10 @@ pub(super) struct ReadText {
 /// already, as that of a file which is going to be saved, is not copied.
 pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadText> {
     if let Some(lent) = lent_start(source) {
-        let end = EndSearch::new(first).find(&lent, len_u64(lent.len()) == source.len());
-        if let Some(end) = end.filter(|end| end.at == lent.len()) {
-            return Ok(end.of(lent));
+        let mut search = EndSearch::new(first);
+        let is_whole = len_u64(lent.len()) == source.len();
+        if search.find(&lent, is_whole) && search.at == lent.len() {
+            return Ok(search.text(lent));
         }
     }
     let mut bytes = Vec::new();
@@ -67,10 +46,10 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadTe
         bytes.resize(usize::try_from(there).unwrap_or(have), 0);
         let new = bytes.get_mut(have..).unwrap_or_default();
         source.read_exact_at(new, len_u64(have))?;
-        if let Some(end) = search.find(&bytes, there == source.len()) {
-            bytes.truncate(end.at);
+        if search.find(&bytes, there == source.len()) {
+            bytes.truncate(search.at);
             bytes.shrink_to_fit();
-            return Ok(end.of(Arc::new(bytes)));
+            return Ok(search.text(Arc::new(bytes)));
         }
         if goal >= TEXT_LIMIT {
             let why = format!("the tree does not end within {TEXT_LIMIT} bytes");
@@ -97,7 +76,7 @@ fn lent_start(source: &dyn Source) -> Option<Arc<Vec<u8>>> {
 /// Looks for the end of the text in more and more of a file: what has been looked at once is not looked at again.
 struct EndSearch<'a> {
     first: &'a FirstLine,
-    /// Where the next line begins.
+    /// Where the next line begins; in the end, where the text ends.
     at: usize,
     in_tree: bool,
     oddity: Option<&'static str>,
@@ -113,35 +92,35 @@ impl<'a> EndSearch<'a> {
         }
     }
 
-    /// Finds the end in the first bytes of a file (`whole`: in all of it), if it is in sight. They begin with those of the last call.
+    /// Goes on to the end, and tells whether it is in sight in the first bytes of a file (`whole`: in all of it). They begin with those of
+    /// the last call.
     ///
     /// A block magic is no UTF-8, so that the first one ends a text whose `...` is missing.
-    fn find(&mut self, bytes: &[u8], whole: bool) -> Option<End> {
+    fn find(&mut self, bytes: &[u8], whole: bool) -> bool {
         loop {
             let rest = bytes.get(self.at..).unwrap_or_default();
             if rest.is_empty() && whole {
                 let why = "the tree has no `...` line: the file may have been cut short";
-                return Some(self.end(0, why));
+                return self.end(0, why);
             }
             let dialect = self.first.dialect;
             let line = next_line(rest, whole).or_else(|| {
                 // a block may go on for long without a newline
                 position_of_magic(rest, dialect).map(|_| rest)
-            })?;
+            });
+            let Some(line) = line else {
+                return false;
+            };
             if let Some(magic) = position_of_magic(line, dialect) {
                 // padding and a block on one line, or a tree whose end marker is missing or glued to the block
-                return Some(self.end(magic, "the tree has no `...` line of its own"));
+                return self.end(magic, "the tree has no `...` line of its own");
             }
             let content = line.trim_ascii_start();
             self.at = self.at.saturating_add(line.len());
             if self.in_tree {
                 let tail = line.strip_prefix(b"...");
                 if tail.is_some_and(|tail| tail.trim_ascii().is_empty()) {
-                    return Some(End {
-                        at: self.at,
-                        has_tree: true,
-                        oddity: self.oddity,
-                    });
+                    return true;
                 }
             } else if content.starts_with(b"%") || content.starts_with(b"---") {
                 self.in_tree = true;
@@ -153,14 +132,25 @@ impl<'a> EndSearch<'a> {
         }
     }
 
-    /// The end of a text without `...`: where it stands now, or so many bytes behind that in a tree, which is odd for this reason.
-    fn end(&self, behind: usize, why: &'static str) -> End {
-        End {
-            at: self
-                .at
-                .saturating_add(if self.in_tree { behind } else { 0 }),
+    /// Ends a text without `...`: where it stands now, or so many bytes behind that in a tree, which is odd for this reason.
+    fn end(&mut self, behind: usize, why: &'static str) -> bool {
+        if self.in_tree {
+            self.at = self.at.saturating_add(behind);
+            self.oddity = Some(why);
+        }
+        true
+    }
+
+    /// The text that ends where the search does.
+    fn text(self, bytes: Arc<Vec<u8>>) -> ReadText {
+        let findings = self.oddity.map(|why| Finding {
+            severity: Severity::Odd,
+            error: Error::corrupt(Place::Byte(len_u64(self.at)), why),
+        });
+        ReadText {
+            bytes,
             has_tree: self.in_tree,
-            oddity: if self.in_tree { Some(why) } else { self.oddity },
+            findings: findings.into_iter().collect(),
         }
     }
 }
@@ -240,14 +230,13 @@ mod tests {
         ];
         for bytes in texts {
             let first = FirstLine::parse(bytes, false).unwrap();
-            let whole = EndSearch::new(&first).find(bytes, true).unwrap();
+            let mut whole = EndSearch::new(&first);
+            assert!(whole.find(bytes, true));
             let mut search = EndSearch::new(&first);
-            let mut ends =
-                (0..=bytes.len()).map(|len| search.find(&bytes[..len], len == bytes.len()));
-            let end = ends.find_map(|end| end).unwrap();
+            assert!((0..=bytes.len()).any(|len| search.find(&bytes[..len], len == bytes.len())));
             assert_eq!(
-                (end.at, end.has_tree, end.oddity),
-                (whole.at, whole.has_tree, whole.oddity)
+                (search.at, search.in_tree, search.oddity),
+                (whole.at, whole.in_tree, whole.oddity)
             );
         }
     }
@@ -258,8 +247,9 @@ mod tests {
         let bytes = [&b"#ASDF 1.0.0\n"[..], b"\xd3BLK", &data].concat();
         let first = FirstLine::parse(&bytes, false).unwrap();
         let in_sight = bytes.get(..100).unwrap();
-        let end = EndSearch::new(&first).find(in_sight, false).unwrap();
-        assert_eq!((end.at, end.has_tree), (12, false));
+        let mut search = EndSearch::new(&first);
+        assert!(search.find(in_sight, false));
+        assert_eq!((search.at, search.in_tree), (12, false));
         assert_eq!(**text(&bytes).bytes, *b"#ASDF 1.0.0\n");
     }
 
