@@ -4,7 +4,16 @@
 //! A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
 //! offsets and then runs forward. Chunked framings can be entered at every chunk, one long stream only at its start or where
 //! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers, what is kept of an index
-//! for the next mount) is the work of [`Decoded`], the same for all codecs.
+//! for the next mount) is the work of [`Decoded`], the same for all codecs:
+//!
+//! | module | answers |
+//! |---|---|
+//! | `decoded` | From where does a read get a segment: the cache, a thread that decodes it already, or a decoder of its own? |
+//! | `decoded::decode` | How does a thread take a decoder through the segments, and what do the others see of it? |
+//! | `sequential`, `decoded::ahead`, `jobs` | What is decoded before a reader asks for it, and by which threads? |
+//! | `decoded::segment_sums`, `index_store` | What did an earlier mount learn of the block, and what if that is wrong? |
+//! | `cache` | Which segments and which decoders at rest are kept, and what do they count? |
+//! | `grant`, `gate` | When may a thread decode, and with how much memory? |
 //!
 //! # Locks and threads
 //!
@@ -169,10 +178,10 @@ pub trait Cursor: Send {
     /// Decoded offset of the next byte.
     fn position(&self) -> u64;
 
-    /// Fills the start of `buf`, moves behind that, and gives its length. It takes no more memory than was [held](Cursor::held) or
-    /// [announced](Cursor::scratch), but for what is small (at most `grant::SMALL`), which `held` counts from the next call on.
+    /// Fills the start of `buf`, moves behind that, and gives its length. It takes no more memory than was [needed](Cursor::needed),
+    /// but for what is small (at most `grant::SMALL`), which `held` counts from the next call on.
     ///
-    /// It fills at least a byte, unless that takes more memory: then nothing, and `scratch` says now how much.
+    /// It fills at least a byte, unless that takes more memory: then nothing, and `needed` says now how much.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the stream is damaged or ends early; the cursor is then of no more use.
@@ -181,9 +190,9 @@ pub trait Cursor: Send {
     /// Bytes of memory that this decoder holds while it is alive.
     fn held(&self) -> u64;
 
-    /// Bytes of memory that the next [`Cursor::read`] needs beside.
-    fn scratch(&self) -> u64 {
-        0
+    /// Bytes of memory that the next [`Cursor::read`] needs in all: no less than it holds.
+    fn needed(&self) -> u64 {
+        self.held()
     }
 
     /// The decoded offset up to which the bytes are decoded already, and only need to be read.
@@ -207,9 +216,9 @@ impl dyn Cursor + '_ {
     pub(crate) fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
         let mut rest = buf;
         while !rest.is_empty() {
-            let needed = self.scratch();
+            let needed = self.needed();
             let given = self.read(rest)?;
-            if given == 0 && self.scratch() <= needed {
+            if given == 0 && self.needed() <= needed {
                 return Err(misplaced(self.position()));
             }
             rest = rest.get_mut(given..).unwrap_or_default();

@@ -360,12 +360,12 @@ impl Cursor for BloscCursor {
         self.pending.held().saturating_add(self.decoder.held())
     }
 
-    fn scratch(&self) -> u64 {
+    fn needed(&self) -> u64 {
         let needed = self.current.as_ref().map_or(0, |(chunk, _)| {
             let block = chunk.block.min(chunk.size);
             chunk.scratch().saturating_add(block)
         });
-        needed.saturating_sub(self.held())
+        needed.max(self.held())
     }
 }
 

@@ -214,7 +214,7 @@ impl BlockCursor {
                 return Err(Error::corrupt(Place::File, why));
             }
         }
-        if self.scratch() > announced {
+        if self.needed() > announced {
             return Ok(false);
         }
         let batch = Batch {
@@ -329,7 +329,7 @@ impl Cursor for BlockCursor {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
-        let announced = self.scratch();
+        let announced = self.needed();
         let mut filled = 0;
         while filled == 0 && !buf.is_empty() {
             let Some(ready) = self.ready.front_mut() else {
@@ -354,11 +354,10 @@ impl Cursor for BlockCursor {
         self.ready.iter().map(Ready::held).sum()
     }
 
-    /// What blocks are decoded from, in and to: a byte, a table entry of four, and a byte for each.
-    fn scratch(&self) -> u64 {
-        self.will_decode_to()
-            .saturating_sub(self.next.decoded)
-            .saturating_mul(6)
+    /// Beside the blocks that are decoded, what others are decoded from, in and to: a byte, a table entry of four, and a byte for each.
+    fn needed(&self) -> u64 {
+        let more = self.will_decode_to().saturating_sub(self.next.decoded);
+        self.held().saturating_add(more.saturating_mul(6))
     }
 
     fn decoded_to(&self) -> u64 {

@@ -272,12 +272,12 @@ impl Cursor for ChunkCursor {
     }
 
     /// What the next chunk takes, if a segment more reaches into it.
-    fn scratch(&self) -> u64 {
+    fn needed(&self) -> u64 {
         if self.next.start >= self.position.saturating_add(len_u64(SEGMENT)) {
-            return 0;
+            return self.held();
         }
         let largest = self.chunks.largest.load(Ordering::Relaxed);
-        largest.saturating_sub(self.held())
+        largest.max(self.held())
     }
 
     fn decoded_to(&self) -> u64 {

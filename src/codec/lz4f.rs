@@ -378,9 +378,9 @@ impl Cursor for FrameCursor {
         self.pending.held().saturating_add(len_u64(buffers))
     }
 
-    fn scratch(&self) -> u64 {
-        let needed = len_u64(self.stream.block_max).saturating_mul(2);
-        needed.saturating_sub(self.held())
+    fn needed(&self) -> u64 {
+        let block = len_u64(self.stream.block_max).saturating_mul(2);
+        block.max(self.held())
     }
 
     fn decoded_to(&self) -> u64 {

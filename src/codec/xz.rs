@@ -217,9 +217,8 @@ impl Cursor for XzCursor {
         kib(self.used().min(self.memory)).saturating_add(self.input.held())
     }
 
-    fn scratch(&self) -> u64 {
-        let least = self.used().min(self.memory);
-        kib(self.used().max(self.memory).saturating_sub(least))
+    fn needed(&self) -> u64 {
+        kib(self.used().max(self.memory)).saturating_add(self.input.held())
     }
 }
 
@@ -517,7 +516,7 @@ mod tests {
             let mut decoded = vec![0; SIZE];
             let (mut done, mut pauses) = (0, 0);
             while done < SIZE {
-                let announced = cursor.held() + cursor.scratch();
+                let announced = cursor.needed();
                 let given = cursor.read(&mut decoded[done..]).unwrap();
                 assert!(cursor.held() <= announced + len_u64(PIECE), "{name}");
                 pauses += usize::from(given == 0);

@@ -269,16 +269,13 @@ impl Cursor for ZstdCursor {
         len_u64(self.decoder()).saturating_add(self.input.held())
     }
 
-    fn scratch(&self) -> u64 {
+    fn needed(&self) -> u64 {
         let window = self.announced();
         let decoder = Running::bytes_for(window);
         let snapshot = window <= SNAPSHOT_WINDOW && self.stream.may_keep(self.position);
         let snapshot = if snapshot { decoder } else { 0 };
-        len_u64(
-            decoder
-                .saturating_sub(self.decoder())
-                .saturating_add(snapshot),
-        )
+        let decoder = decoder.max(self.decoder());
+        len_u64(decoder.saturating_add(snapshot)).saturating_add(self.input.held())
     }
 }
 

@@ -279,7 +279,7 @@ fn a_cursor_knows_what_it_is_going_to_need() {
     for (name, codec) in [("blosc1.chunks", BLSC), ("blosc2.chunks", BLS2)] {
         for (chunk, size) in chunks(name).into_iter().filter(|(_, size)| *size > 0) {
             let mut cursor = open(&codec, chunk, size).stream.cursor(size - 1).unwrap();
-            let promised = cursor.held() + cursor.scratch();
+            let promised = cursor.needed();
             cursor.read(&mut [0]).unwrap();
             let held = cursor.held();
             assert!(held <= promised, "{held} of {promised} in {name}");

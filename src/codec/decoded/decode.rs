@@ -118,7 +118,7 @@ impl Decoder<'_> {
                     }
                 }
                 Ok(None) => {
-                    let need = needed(&*cursor);
+                    let need = cursor.needed();
                     if cursor.position() <= start_of(segment) {
                         self.park(cursor, demand, grant);
                     } else {
@@ -181,7 +181,7 @@ impl Decoder<'_> {
         let start = start_of(segment);
         let mut filled = 0;
         while filled < buffer.len() {
-            let need = needed(cursor);
+            let need = cursor.needed();
             if !grant.admit(need, demand)? {
                 return Ok(None);
             }
@@ -195,7 +195,7 @@ impl Decoder<'_> {
             } else {
                 return Err(misplaced(start));
             }
-            if cursor.position() == before && needed(cursor) <= need {
+            if cursor.position() == before && cursor.needed() <= need {
                 return Err(misplaced(before));
             }
         }
@@ -239,11 +239,6 @@ impl Drop for Decoder<'_> {
         drop(state);
         self.block.moved.notify_all();
     }
-}
-
-/// Bytes of memory that a decoder needs for its next read, in all.
-fn needed(cursor: &dyn Cursor) -> u64 {
-    cursor.held().saturating_add(cursor.scratch())
 }
 
 fn no_memory() -> Error {

@@ -161,7 +161,7 @@ fn a_decoder_lives_no_longer_than_cursors_and_checkpoints() {
     assert_eq!(stream.held(), 0);
     let mut cursor = Arc::clone(&stream).cursor(0).unwrap();
     while cursor.position() < 33 << 20 {
-        let promised = cursor.held() + cursor.scratch();
+        let promised = cursor.needed();
         cursor.fill(&mut buf).unwrap();
         let kept = stream.held().saturating_sub(bytes); // the slot is counted twice
         assert!(cursor.held() + kept <= promised + len_u64(PIECE));
@@ -178,12 +178,11 @@ fn a_frame_with_a_larger_window_is_entered_when_its_memory_was_asked_for() {
     let data = pattern(1 << 20);
     let stored = [frame(&data[..500_000], 17), frame(&data[500_000..], 22)].concat();
     let mut cursor = open(stored, 1 << 20).cursor(0).unwrap();
-    let need = |cursor: &dyn Cursor| cursor.held() + cursor.scratch();
-    assert!(need(cursor.as_ref()) < 1 << 20);
+    assert!(cursor.needed() < 1 << 20);
     let mut buf = vec![0; 1 << 20];
     assert_eq!(cursor.read(&mut buf).unwrap(), 500_000);
     assert!(cursor.held() < 1 << 20);
-    assert!(need(cursor.as_ref()) > 4 << 20);
+    assert!(cursor.needed() > 4 << 20);
     let given = cursor.read(&mut buf[500_000..]).unwrap();
     assert_eq!(given, data.len() - 500_000);
     assert!(buf == data);
@@ -220,7 +219,7 @@ fn a_frame_that_ends_before_the_data_does_is_an_error() {
 fn a_cursor_knows_what_it_is_going_to_need() {
     for name in RECORDED {
         let mut cursor = open(recorded(name), SIZE as u64).cursor(0).unwrap();
-        let promised = cursor.held() + cursor.scratch() + len_u64(PIECE);
+        let promised = cursor.needed() + len_u64(PIECE);
         cursor.read(&mut [0]).unwrap();
         assert!(cursor.held() <= promised, "{name}");
         assert!(promised < 4 << 20, "{name}");
