@@ -16,13 +16,13 @@ use super::store::{Access, Store, impossible};
 use super::view::{StoreSource, write_all};
 use crate::asdf::layout::{Extent, Layout};
 use crate::asdf::scan::scan;
-use crate::error::{Error, Result};
-use crate::source::{Source, Stat};
+use crate::error::{Error, Place, Result};
+use crate::source::{Joined, Memory, Source, Stat, Window, at_most, each_piece, len_u64};
 
 /// How often a copy is begun again because FILE changed under it.
 const ATTEMPTS: usize = 3;
 /// How many bytes are copied at a time where they pass through memory.
-const STEP: u64 = 1 << 20;
+const STEP: usize = 1 << 20;
 
 /// One save that replaces FILE.
 pub(super) struct Replace<'a, S: Store> {
@@ -153,11 +153,10 @@ impl<S: Store> Replace<'_, S> {
     fn pour(&self, segment: &Segment, old: &dyn Source, to: &S::File, offset: u64) -> Result<()> {
         let mut done = 0;
         while done < segment.len() {
-            let len = segment.len().saturating_sub(done).min(STEP);
-            let mut buf = vec![0; usize::try_from(len).unwrap_or(0)];
+            let mut buf = vec![0; at_most(segment.len().saturating_sub(done), STEP)];
             segment.read(old, &mut buf, done)?;
             write_all(&**self.store, to, &buf, offset.saturating_add(done))?;
-            done = done.saturating_add(len);
+            done = done.saturating_add(len_u64(buf.len()));
         }
         Ok(())
     }
@@ -244,9 +243,28 @@ impl<S: Store> Replace<'_, S> {
         Ok(())
     }
 
-    /// R5.
+    /// R5. The text is compared piece by piece with that in memory, and not read into memory once more.
     fn verify(&self, file: &S::File) -> Result<()> {
-        let found = scan(&StoreSource::open(self.store, file)?, false)?.layout;
+        let copy = Arc::new(StoreSource::open(self.store, file)?);
+        let text = match self.plan.segments().placed().first() {
+            Some((_, Segment::Write(text))) => Memory::shared(Arc::clone(text)),
+            _ => Memory::new(Vec::new()),
+        };
+        let len = text.len().min(copy.len());
+        let mut rest = text.bytes();
+        each_piece(&*copy, 0..len, STEP, |piece| {
+            let (wanted, behind) = rest.split_at(piece.len().min(rest.len()));
+            let at = text.len().saturating_sub(len_u64(rest.len()));
+            rest = behind;
+            if piece != wanted {
+                let why = "the copy has another text than was written to it";
+                return Err(Error::corrupt(Place::Byte(at), why));
+            }
+            Ok(())
+        })?;
+        let behind = copy.len().saturating_sub(len);
+        let behind = Arc::new(Window::new(copy, len, behind)?);
+        let found = scan(&Joined::new(Arc::new(text), behind)?, false)?.layout;
         self.plan.check(&found)
     }
 
