@@ -10,6 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, mpsc};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::sample::{Block, Sample, array, noise};
@@ -326,11 +327,36 @@ impl Drop for Mount {
 /// Whether any thread of the process still lives, and with it what the process has open and locked.
 pub(crate) fn is_running(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    let ended = fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        let state = stat.rsplit(')').next().unwrap().trim_start();
-        state.starts_with('Z')
-    });
-    threads > 1 || threads == 1 && !ended
+    threads > 1 || threads == 1 && !is_in_state(pid, 'Z')
+}
+
+/// Whether that is the state of a process, as proc_pid_stat(5) has it.
+fn is_in_state(pid: i32, state: char) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| {
+        let found = stat.rsplit(')').next().unwrap().trim_start();
+        found.starts_with(state)
+    })
+}
+
+/// A daemon that is stopped until this is dropped.
+pub(crate) struct Stopped(pub(crate) Pid);
+
+impl Stopped {
+    pub(crate) fn daemon_of(mnt: &Path) -> Self {
+        let daemon = daemons_of(mnt)[0];
+        let stopped = Self(Pid::from_raw(daemon).unwrap());
+        kill_process(stopped.0, Signal::STOP).unwrap();
+        // kill(2) does not wait for the process to stop
+        eventually("stopped", || is_in_state(daemon, 'T'));
+        stopped
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::CONT).unwrap();
+    }
 }
 
 /// A folder with an ASDF file and an empty directory in it.

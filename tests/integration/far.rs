@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::common::{
-    Mount, PROGRAM, asdf_mount, assert_refused, can_mount, daemons_of, eventually, is_running,
-    mount_table, mounted_at, run,
+    Mount, PROGRAM, Stopped, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
+    is_running, mount_table, mounted_at, run,
 };
 use crate::far_server::Server;
 use crate::sample::{Block, Sample, array, noise};
@@ -296,14 +296,14 @@ fn a_mount_is_unmounted_by_its_url_and_a_server_that_hangs_is_named() {
     let refused = unmount(&url);
     assert_refused(&refused, 10, "a.asdf: not a mounted ASDF file");
     let mount = Mount::new(&url, &["-o", "timeout=60"]);
-    let daemon = Pid::from_raw(daemons_of(&mount.dir)[0]).unwrap();
-    kill_process(daemon, Signal::STOP).unwrap();
+    let daemon = daemons_of(&mount.dir)[0];
+    let stopped = Stopped::daemon_of(&mount.dir);
     let said = unmount(&url);
-    kill_process(daemon, Signal::CONT).unwrap();
+    drop(stopped);
     assert_refused(&said, 42, "still mounted: ");
     // a kernel that does not tell which process serves a connection leaves only the URL to be named
     let named = [
-        format!("daemon {} is stopped", daemon.as_raw_nonzero()),
+        format!("daemon {daemon} is stopped"),
         format!("may wait for the server of {}; umount -l", url.display()),
     ];
     assert!(

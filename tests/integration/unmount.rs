@@ -4,29 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use crate::common::{
-    Outcome, PROGRAM, Place, assert_refused, can_mount, daemons_of, eventually, is_root,
+    Outcome, PROGRAM, Place, Stopped, assert_refused, can_mount, daemons_of, eventually, is_root,
     is_running, mounted_at, run,
 };
-
-/// Lets a daemon that was stopped go on when the test is over.
-struct Stopped(Pid);
-
-impl Stopped {
-    fn daemon_of(place: &Place) -> Self {
-        let daemon = Pid::from_raw(daemons_of(&place.mnt)[0]).unwrap();
-        kill_process(daemon, Signal::STOP).unwrap();
-        Self(daemon)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        kill_process(self.0, Signal::CONT).unwrap();
-    }
-}
 
 /// A program that is ended when this is dropped.
 struct Held(Child);
@@ -51,7 +32,7 @@ fn a_stopped_daemon_is_named_and_not_waited_for_beyond_the_limit() {
     }
     let place = Place::new();
     assert_eq!(place.mount(&[]).code, 0);
-    let stopped = Stopped::daemon_of(&place);
+    let stopped = Stopped::daemon_of(&place.mnt);
     let pid = stopped.0.as_raw_nonzero();
     let said = unmount(&place.mnt, "3");
     let (mnt, file) = (place.mnt.display(), fs::canonicalize(&place.file).unwrap());
@@ -90,7 +71,7 @@ fn the_daemon_of_a_directory_is_found_where_the_kernel_tells_its_connections() {
         println!("skipped: this kernel does not tell the connections of a process");
         return place.unmount();
     }
-    let stopped = Stopped::daemon_of(&place);
+    let stopped = Stopped::daemon_of(&place.mnt);
     let said = unmount(&place.mnt, "0");
     let words =
         format!("still mounted: daemon {daemon} is stopped, kill -CONT {daemon} lets it go on");
@@ -139,7 +120,7 @@ fn what_a_stopped_daemon_serves_is_not_looked_at() {
     }
     let place = Place::new();
     assert_eq!(place.mount(&[]).code, 0);
-    let stopped = Stopped::daemon_of(&place);
+    let stopped = Stopped::daemon_of(&place.mnt);
     let pid = stopped.0.as_raw_nonzero();
     let file = fs::canonicalize(&place.file).unwrap();
     let file = file.display();

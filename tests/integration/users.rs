@@ -307,7 +307,8 @@ done";
         lines[2]
     );
     assert_eq!([lines[1], lines[3]], ["40", "40"]);
-    let unmounted = "asdf-mount: mnt: unmounted, but the tree that was refused is not saved (line 7, column 1: there is text behind the `...` line that ends the tree; move it before that line): it";
+    let unmounted = "asdf-mount: mnt: unmounted, but the tree that was refused is not saved (line 8, column 1: \
+        there is text behind the `...` line that ends the tree; remove it, or the early `...`): it";
     let complaints: Vec<&str> = said
         .stderr
         .lines()
