@@ -280,8 +280,11 @@ impl Cache {
     /// A permit that counts `bytes`, for which room is made.
     pub(super) fn permit(&self, bytes: u64, demand: Demand) -> MemoryPermit {
         let mut permit = MemoryPermit::new(&self.used);
-        let gone = self.lock().resize(self, &mut permit, bytes, demand);
-        drop(gone);
+        // each read begins with one of no bytes, also that of a segment that is here
+        if bytes > 0 {
+            let gone = self.lock().resize(self, &mut permit, bytes, demand);
+            drop(gone);
+        }
         permit
     }
 
