@@ -473,6 +473,7 @@ impl Vfs {
         {
             // a block that was emptied meanwhile no longer holds its arrays
             let source = self.source_of(open, &reading)?;
+            bytes = PooledBuf::of(len);
             read = source.read_exact_at(&mut bytes, offset);
         }
         if let (Err(why), Open::Data(open)) = (&read, open) {

@@ -12,7 +12,7 @@ use rustix::fs::XattrFlags;
 use tempfile::TempDir;
 
 use crate::common::{Mount, asdf_mount, can_mount, eventually, run};
-use crate::sample::{Block, Index, Sample, array, noise, ramp};
+use crate::sample::{Block, Index, Sample, array, array_with, noise, ramp};
 
 /// A file of its own, mounted for writing.
 fn writable(sample: &Sample) -> (TempDir, PathBuf, Mount) {
@@ -596,7 +596,7 @@ fn what_is_passed_over_in_an_emptied_array_is_zero() {
     }
     let strided =
         "source: 0, datatype: uint8, byteorder: little, shape: [1000], offset: 1999, strides: [-2]";
-    let tree = array("a", 0, "uint8", "[200000]") + &crate::sample::array_with("b", strided);
+    let tree = array("a", 0, "uint8", "[200000]") + &array_with("b", strided);
     let (_dir, _file, mount) = writable(&Sample::new(&tree).block(Block::raw(&vec![7; 200_000])));
     let a = emptied(&mount.path("arrays/a.bin"));
     a.write_all_at(&[1; 10], 5).unwrap();
@@ -725,4 +725,34 @@ fn what_a_refused_truncation_would_have_cut_off_is_not_saved_later() {
     drop(writer);
     assert!(truncate(&path, 100));
     assert_eq!(fs::metadata(&path).unwrap().len(), 100);
+}
+
+/// The array was shown as an empty file while the block was being edited.
+#[test]
+fn an_array_of_a_damaged_block_stays_an_error_while_the_block_is_edited() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mut stored = Block::zlib(&noise(800_000)).stored().to_vec();
+    let middle = stored.len() / 2;
+    stored[middle..middle + 70_000].fill(0xff);
+    let turned =
+        "source: 0, datatype: float64, byteorder: little, shape: [100, 1000], strides: [8, 800]";
+    let sample =
+        Sample::new(&array_with("x", turned)).block(Block::coded(*b"zlib", stored, 800_000));
+    let mount = Mount::new(&sample.write(dir.path()), &[]);
+    let end = || {
+        let mut bytes = [0; 4096];
+        let file = File::open(mount.path("arrays/x.bin")).unwrap();
+        file.read_at(&mut bytes, 790_000)
+            .map_err(|error| error.raw_os_error())
+    };
+    assert_eq!(end(), Err(Some(5)));
+    let block = File::options()
+        .write(true)
+        .open(mount.path("blocks/0.bin"))
+        .unwrap();
+    block.write_at(b"Z", 0).unwrap();
+    assert_eq!(end(), Err(Some(5)));
 }
