@@ -262,6 +262,9 @@ impl<S: Store> Replace<'_, S> {
             }
             Ok(())
         })?;
+        if len < text.len() {
+            return Err(Error::corrupt(Place::Byte(len), "the copy is cut short"));
+        }
         let behind = copy.len().saturating_sub(len);
         let behind = Arc::new(Window::new(copy, len, behind)?);
         let found = scan(&Joined::new(Arc::new(text), behind)?, false)?.layout;
