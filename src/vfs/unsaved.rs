@@ -1,15 +1,18 @@
 //! What was written and is not saved: refused texts, and where they are kept until they can be saved.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use log::{info, warn};
 
-use super::attr::VALID;
 use super::edit::block_of;
 use super::node::Node;
 use super::texts::{Refused, Texts, Unsaved, not_saved};
 use super::{Error, Invalidation, Result, Vfs, locked};
 use crate::error::{Error as Library, Place};
+
+/// How long the end of a handle is waited for: less than the time after which `-u` says that it waits.
+const CLOSING: Duration = Duration::from_millis(500);
 
 /// So many files are named of those that a block was written through.
 const MAX_PATHS: usize = 3;
@@ -80,7 +83,7 @@ impl Vfs {
         let is_closing = |texts: &mut Texts| texts.is_closing();
         let waited = self
             .text_closed
-            .wait_timeout_while(texts, VALID, is_closing);
+            .wait_timeout_while(texts, CLOSING, is_closing);
         drop(waited);
     }
 

@@ -233,7 +233,7 @@ class Reference:
         self.pending = (text, self.epoch) if showed_one and not stale else None
         by = self.tree.shown_by
         of_another = by in self.tree.handles and by.touched and by.draft not in (None, text)
-        if showed_one and (stale or not shown) and not of_another:
+        if not of_another and self.tree.data != self.current():
             self.show_current()
 
     def flush_text(self, handle, refusal=errno.EINVAL, inherited=False):
@@ -273,7 +273,7 @@ class Reference:
             stale = handle.epoch != self.epoch
             self.text_refused(draft, file.shown_by is handle and not stale, stale)
         handle.draft = None
-        if draft is not None and file is self.tree and texts.is_beginning(draft) and file.shown_by is handle:
+        if draft is not None and handle.touched and file is self.tree and file.shown_by is handle and draft != self.current():
             self.show_current()
         file.handles.remove(handle)
 

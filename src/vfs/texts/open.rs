@@ -335,7 +335,8 @@ impl Texts {
         let mut closing = self.open.iter().filter(|(_, open)| open.closing);
         closing.any(|(handle, open)| {
             let of_heirs = |draft: &TextDraft| draft.refused.is_none() && !draft.is_beginning();
-            self.unfinished(*handle).is_some() || open.touched().is_some_and(of_heirs)
+            let of_heirs = self.is_text(handle.number) && open.touched().is_some_and(of_heirs);
+            of_heirs || self.unfinished(*handle).is_some()
         })
     }
 
@@ -439,23 +440,24 @@ impl Texts {
         draft.filter(|draft| draft.bytes == unsaved.text)
     }
 
-    /// Closes a handle. A draft in which no document has begun is forgotten with it, unless it was refused. Gives the number of
-    /// `tree.yaml` if that shows another text now.
+    /// Closes a handle. If `tree.yaml` shows what was written through it and that is not FILE's text now, then it goes on showing that
+    /// only as the text that was refused last. The number of `tree.yaml` if that shows another text now.
     pub(in crate::vfs) fn release(&mut self, handle: TextHandle) -> Option<u32> {
         let open = self.open.remove(&handle)?;
         if self.pages == Pages::OfBefore {
             self.pages = Pages::OfText;
         }
         let number = handle.number;
-        let forgotten = open.draft.is_some_and(|draft| {
-            let shown = self.bytes(number);
-            draft.is_beginning() && shown.is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes))
-        });
-        let shows_another = forgotten && self.is_tree(number);
+        let current = Arc::clone(self.current());
+        let shows_another = self.is_tree(number)
+            && open.draft.is_some_and(|draft| {
+                let shown = self.bytes(number);
+                let is_shown = shown.is_ok_and(|shown| Arc::ptr_eq(shown, &draft.bytes));
+                is_shown && draft.touched && !Arc::ptr_eq(&draft.bytes, &current)
+            });
         if shows_another {
-            let text = Arc::clone(self.current());
             // the file is there: `bytes` has just found it
-            let _ = self.show(number, text);
+            let _ = self.show(number, current);
         }
         self.forget_if_gone(number);
         shows_another.then_some(number)

@@ -90,13 +90,11 @@ impl Texts {
             kept,
             shown: is_shown.then_some(unsaved.text_epoch),
         });
-        if !is_shown && !showed_one || is_shown && unsaved.shown {
-            return None;
-        }
         let number = self.lookup(TREE_NAME.as_ref())?;
         let before = self.bytes(number).ok()?;
-        // what was written through another handle stays in sight
-        if self.is_unsaved(before) && !Arc::ptr_eq(before, &unsaved.text) {
+        // what was written through another handle stays in sight until that is closed
+        let is_of_another = self.is_unsaved(before) && !Arc::ptr_eq(before, &unsaved.text);
+        if is_of_another || Arc::ptr_eq(before, self.current()) {
             return None;
         }
         self.show(number, Arc::clone(self.current())).ok()?;

@@ -391,21 +391,17 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
     for kept in [true, false] {
         let mut root = root();
         let early = root.open(0, WRITE).unwrap();
-        let refused = Unsaved {
-            text: Arc::new(OTHER.to_vec()),
-            number: 0,
-            text_epoch: 0,
-            through: None,
-            shown: true,
-        };
+        let written = write_new(&mut root, 0, OTHER);
+        let refused = unsaved(&root, written).unwrap();
         refuse(&mut root, &refused, kept);
+        root.release(written);
         let is_outdated =
             |root: &Texts, handle| root.opened(handle).unwrap().text_epoch != root.text_epoch;
         assert!(!is_outdated(&root, early));
         let number = root.reloaded(Arc::new(theirs.to_vec())).unwrap();
         assert!(is_outdated(&root, early));
         assert_eq!(root.lookup(TREE_NAME.as_ref()), Some(number));
-        assert_eq!(**root.view(early).unwrap(), *TEXT);
+        assert_eq!(**root.view(early).unwrap(), *OTHER);
         let again = root.open(0, WRITE).map(drop);
         assert!(matches!(again, Err(Error::NotFound)));
         root.release(early);
@@ -414,6 +410,43 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
         let late = root.open(number, EMPTIED).unwrap();
         assert_eq!(is_outdated(&root, late), !kept);
     }
+}
+
+/// The text that was refused before stayed in sight, of which there was no copy then.
+#[test]
+fn the_text_that_was_refused_last_is_shown_whichever_handle_it_came_through() {
+    for closed_first in [true, false] {
+        let mut root = root();
+        let first = write_new(&mut root, 0, OTHER);
+        let second = write_new(&mut root, 0, b"#ASDF 1.0.0\n--- [\n");
+        let of_second = unsaved(&root, second).unwrap();
+        refuse(&mut root, &of_second, true);
+        if closed_first {
+            root.release(second);
+        }
+        let of_first = unsaved(&root, first).unwrap();
+        refuse(&mut root, &of_first, true);
+        if !closed_first {
+            assert_eq!(tree_of(&root), of_second.text.as_slice());
+            root.release(second);
+        }
+        assert_eq!(tree_of(&root), OTHER);
+        root.release(first);
+        assert_eq!(tree_of(&root), OTHER);
+    }
+}
+
+/// The log told to copy it from there.
+#[test]
+fn the_only_copy_of_a_text_whose_file_is_tree_yaml_no_more_is_shown() {
+    let mut root = root();
+    let early = write_new(&mut root, 0, OTHER);
+    root.reloaded(Arc::new(b"#ASDF 1.0.0\n--- {a: 3}\n...\n".to_vec()))
+        .unwrap();
+    let written = unsaved(&root, early).unwrap();
+    refuse(&mut root, &written, false);
+    root.release(early);
+    assert_eq!(tree_of(&root), OTHER);
 }
 
 /// It was shown, and nothing could be saved then: each handle was one of the text of before.
