@@ -7,11 +7,12 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use super::disk::{Fault, Sim, Trouble};
+use super::disk::{Fault, Sim, Spoil, Trouble};
 use super::scenarios::{NAME, Saved, Scenario, Story, scenarios};
 use super::source;
 use crate::asdf::layout::Severity;
 use crate::asdf::sample::Sample;
+use crate::save::edit::Edit;
 use crate::save::name;
 use crate::save::recovery::{self, Recovery};
 use crate::save::store::{Access, Store};
@@ -384,6 +385,37 @@ fn a_fault_at_any_operation_leaves_old_or_new() {
 }
 
 /// A disk that is full for a while harms nothing, whatever it is that finds no room.
+#[test]
+fn a_copy_that_a_disk_has_spoiled_does_not_take_the_name() {
+    let old = Sample::TREE;
+    let text = b"#ASDF 1.0.0\n---\nnote: another\n...\n";
+    let spoils: [(Spoil, &str); 2] = [
+        (
+            |content| content[20] = b'?',
+            "byte 0: the copy has another text",
+        ),
+        (
+            |content| content.truncate(30),
+            "byte 30: the copy is cut short",
+        ),
+    ];
+    for (spoil, words) in spoils {
+        let mut sim = Sim::new(OsStr::new(NAME), old);
+        sim.spoil = Some(spoil);
+        let disk = Arc::new(sim);
+        let options = SaveOptions {
+            replace: true,
+            ..SaveOptions::default()
+        };
+        let opened = Writer::open_in(Arc::clone(&disk), OsStr::new(NAME), options);
+        let mut writer = opened.map_err(drop).unwrap().writer;
+        let refused = writer.save(&Edit::text(Arc::new(text.to_vec()))).map(drop);
+        let said = refused.unwrap_err().to_string();
+        assert!(said.starts_with(words), "{said}");
+        assert_eq!(disk.content(OsStr::new(NAME)).unwrap(), old);
+    }
+}
+
 #[test]
 fn a_full_disk_breaks_nothing() {
     for scenario in scenarios() {

@@ -86,6 +86,9 @@ struct State {
     trouble: Trouble,
 }
 
+/// Changes the bytes of a file.
+pub(in crate::save) type Spoil = fn(&mut Vec<u8>);
+
 /// The disk.
 #[derive(Debug)]
 pub(in crate::save) struct Sim {
@@ -98,6 +101,8 @@ pub(in crate::save) struct Sim {
     pub(in crate::save) stepwise: bool,
     /// Whether files can be made in the directory.
     pub(in crate::save) sealed: bool,
+    /// What becomes of the bytes of a file that is written to, without an error.
+    pub(in crate::save) spoil: Option<Spoil>,
 }
 
 fn errno(code: i32) -> io::Error {
@@ -255,6 +260,7 @@ impl Sim {
             exchange: true,
             stepwise: true,
             sealed: false,
+            spoil: None,
         }
     }
 
@@ -265,6 +271,7 @@ impl Sim {
             exchange: self.exchange,
             stepwise: self.stepwise,
             sealed: self.sealed,
+            spoil: self.spoil,
         }
     }
 
@@ -397,6 +404,9 @@ impl Sim {
                 inode.lengths.push(end);
             }
             inode.content[start..end].copy_from_slice(bytes);
+            if let Some(spoil) = self.spoil {
+                spoil(&mut inode.content);
+            }
             inode.touch(start, end);
             inode.mtime = clock;
             bytes.len()
