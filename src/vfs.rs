@@ -459,22 +459,20 @@ impl Vfs {
         if len == 0 {
             return Ok(Bytes::Owned(PooledBuf::default()));
         }
-        let mut bytes = PooledBuf::default();
+        let bytes_of = |source: &dyn Source| {
+            let mut bytes = PooledBuf::of(len);
+            source.read_exact_at(&mut bytes, offset).map(|()| bytes)
+        };
         let mut read = match source.lend(offset, len, Borrower::Kernel) {
             Ok(Some(loan)) => return Ok(Bytes::Lent(loan, reading)),
-            Ok(None) => {
-                bytes = PooledBuf::of(len);
-                source.read_exact_at(&mut bytes, offset)
-            }
+            Ok(None) => bytes_of(&*source),
             Err(error) => Err(error),
         };
         if let (Err(_), Open::Data(open)) = (&read, open)
             && self.is_edited(open.node)
         {
             // a block that was emptied meanwhile no longer holds its arrays
-            let source = self.source_of(open, &reading)?;
-            bytes = PooledBuf::of(len);
-            read = source.read_exact_at(&mut bytes, offset);
+            read = bytes_of(&*self.source_of(open, &reading)?);
         }
         if let (Err(why), Open::Data(open)) = (&read, open) {
             self.state().views.learn(open.node, why);
@@ -484,8 +482,7 @@ impl Vfs {
             self.saver.file.forget();
             self.refresh_soon();
         }
-        read?;
-        Ok(Bytes::Owned(bytes))
+        Ok(Bytes::Owned(read?))
     }
 
     /// Numbers of FILE's file system.

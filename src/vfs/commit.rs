@@ -59,6 +59,7 @@ impl Vfs {
         saved
     }
 
+    /// Keeps a text that was not saved, and shows FILE's tree if the save is not finished.
     fn keep_unless_saved(&self, unsaved: &Unsaved, saved: &Result<()>) {
         match saved {
             // of a rename the names stay, but what `tree.yaml` shows is FILE's tree now

@@ -319,6 +319,7 @@ impl Vfs {
         }
     }
 
+    /// A flush of a process that inherited the descriptor: a text that was refused is not tried again.
     fn flush_inherited(&self, handle: TextHandle) -> Result<()> {
         let unsaved = {
             let texts = locked(&self.texts);

@@ -71,8 +71,9 @@ impl Texts {
     }
 
     /// Notes that a text was refused, and where it is `kept`. `tree.yaml` shows it if it did so before, or showed one that was refused
-    /// before and makes way for this one; but not instead of another program's tree, if it is older than that (`stale`). A text of which there is no copy in a file
-    /// is shown in any case, as that is where it can be had. The number of `tree.yaml` if that shows another text now.
+    /// before and makes way for this one; but not instead of another program's tree, if it is older than that (`stale`). A text of which
+    /// there is no copy in a file is shown in any case: it can be read nowhere else. The number of `tree.yaml` if that shows another text
+    /// now.
     pub(in crate::vfs) fn refuse(
         &mut self,
         unsaved: &Unsaved,
