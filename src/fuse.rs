@@ -9,6 +9,7 @@ mod handles;
 mod invalidate;
 mod mounting;
 mod options;
+mod pending;
 mod reply;
 mod request;
 mod waiters;
@@ -28,17 +29,16 @@ use fuser::{
 use log::debug;
 use rustix::fs::XattrFlags;
 
-use crate::source::Loan;
 pub use mounting::Mount;
 pub use options::MountOptions;
 
 use crate::collection::{Collection, Handle, Inode};
-use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Rename, Vfs, check_name};
+use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Opened, Rename, Vfs, check_name};
 use convert::{
     access, beside, caller, file_attr, file_type, generation, inode, open_flags, opendir_flags,
 };
 use handles::Handles;
-use reply::{attr, empty, entry, when_settled, xattr};
+use reply::{attr, data, empty, entry, when_settled, xattr};
 use waiters::Waiters;
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
@@ -115,16 +115,17 @@ impl Filesystem for Shim {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (name, pid) = (name.to_owned(), req.pid());
-        self.serve(move |shim| {
+        self.serve(req, (reply, ReplyEntry::error), move |shim, reply| {
             let asked = shim.asked(Call::Lookup, parent).named(&name);
             let found = check_name(&name).and_then(|()| inode(parent));
             let found = found.and_then(|parent| shim.files.lookup(parent, &name, pid));
-            entry(reply, asked.done(found));
+            let found = asked.done(found);
+            reply.send(|reply| entry(reply, found));
         });
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.serve(move |shim| {
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.serve(req, (reply, ReplyAttr::error), move |shim, reply| {
             let asked = shim.asked(Call::Getattr, ino);
             let found = inode(ino).and_then(|inode| {
                 let attr = shim.files.getattr(inode)?;
@@ -132,7 +133,8 @@ impl Filesystem for Shim {
                 let is_same = inode.number_in(attr.file_epoch) == ino.0;
                 is_same.then_some((inode.item, attr)).ok_or(Error::NotFound)
             });
-            attr(reply, asked.done(found));
+            let found = asked.done(found);
+            reply.send(|reply| attr(reply, found));
         });
     }
 
@@ -293,23 +295,19 @@ impl Filesystem for Shim {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let access = access(flags, req);
-        self.serve(move |shim| {
+        self.serve(req, (reply, ReplyOpen::error), move |shim, reply| {
             let asked = shim.asked(Call::Open, ino);
             let done = inode(ino).and_then(|inode| shim.files.open(inode, access));
             let done = done.and_then(|opened| opened.of_state(ino.0));
-            match asked.done(done) {
-                Ok(opened) => {
-                    let flags = open_flags(&opened, access.only_reads());
-                    reply.opened(shim.handles.insert(opened.handle), flags);
-                }
-                Err(errno) => reply.error(errno),
-            }
+            let flags = |opened: &Opened<Handle>| open_flags(opened, access.only_reads());
+            let done = done.map(|opened| (flags(&opened), opened.handle));
+            shim.opened(reply, asked.done(done));
         });
     }
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -318,21 +316,15 @@ impl Filesystem for Shim {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.serve(move |shim| {
+        self.serve(req, (reply, ReplyData::error), move |shim, reply| {
             let asked = shim.asked(Call::Read, ino);
             let handle = shim.handles.get(fh);
             let read = match &handle {
                 Ok(handle) => shim.files.read(handle, offset, size),
                 Err(error) => Err(error.clone()),
             };
-            match asked.moved(read, Bytes::len) {
-                Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
-                Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
-                Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
-                    reply.data((*buffer).as_ref().get(range).unwrap_or_default());
-                }
-                Err(errno) => reply.error(errno),
-            }
+            let read = asked.moved(read, Bytes::len);
+            reply.send(|reply| data(reply, read));
         });
     }
 
@@ -404,17 +396,12 @@ impl Filesystem for Shim {
         when_settled(member.as_ref(), None, move || empty(reply, saved));
     }
 
-    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.serve(move |shim| {
+    fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.serve(req, (reply, ReplyOpen::error), move |shim, reply| {
             let asked = shim.asked(Call::Open, ino);
             let done = inode(ino).and_then(|inode| shim.files.opendir(inode));
-            match asked.done(done) {
-                Ok(handle) => {
-                    let flags = opendir_flags(&handle);
-                    reply.opened(shim.handles.insert(handle), flags);
-                }
-                Err(errno) => reply.error(errno),
-            }
+            let done = done.map(|handle| (opendir_flags(&handle), handle));
+            shim.opened(reply, asked.done(done));
         });
     }
 
@@ -442,28 +429,37 @@ impl Filesystem for Shim {
 
     fn readdirplus(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
         // the attributes of what a server has listed may be asked for anew
-        self.serve(move |shim| {
-            let asked = shim.asked(Call::Readdir, ino);
-            let listed = shim.listed(ino, fh, offset).and_then(|handle| {
-                shim.files
-                    .readdir(&handle, offset, &mut |next, name, item, attr| {
-                        let attributes = file_attr(item, attr);
-                        let (ino, valid) = (attributes.ino, &attr.valid);
-                        reply.add(ino, next, name, valid, &attributes, generation(attr))
-                    })
-            });
-            match asked.done(listed) {
-                Ok(()) => reply.ok(),
-                Err(errno) => reply.error(errno),
-            }
-        });
+        self.serve(
+            req,
+            (reply, ReplyDirectoryPlus::error),
+            move |shim, reply| {
+                let asked = shim.asked(Call::Readdir, ino);
+                let listed = shim.listed(ino, fh, offset).and_then(|handle| {
+                    shim.files
+                        .readdir(&handle, offset, &mut |next, name, item, attr| {
+                            let attributes = file_attr(item, attr);
+                            let (ino, valid) = (attributes.ino, &attr.valid);
+                            let generation = generation(attr);
+                            let is_full = reply.add(|reply| {
+                                reply.add(ino, next, name, valid, &attributes, generation)
+                            });
+                            is_full.unwrap_or(true)
+                        })
+                });
+                let listed = asked.done(listed);
+                reply.send(|reply| match listed {
+                    Ok(()) => reply.ok(),
+                    Err(errno) => reply.error(errno),
+                });
+            },
+        );
     }
 
     fn releasedir(
@@ -520,18 +516,20 @@ impl Filesystem for Shim {
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let (name, user) = (name.to_owned(), req.uid());
-        self.serve(move |shim| {
+        self.serve(req, (reply, ReplyXattr::error), move |shim, reply| {
             let asked = shim.asked(Call::Getxattr, ino).of(&name);
             let found = inode(ino).and_then(|inode| shim.files.getxattr(inode, &name, user));
-            xattr(reply, size, asked.done(found));
+            let found = asked.done(found);
+            reply.send(|reply| xattr(reply, size, found));
         });
     }
 
-    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.serve(move |shim| {
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        self.serve(req, (reply, ReplyXattr::error), move |shim, reply| {
             let asked = shim.asked(Call::Listxattr, ino);
             let found = inode(ino).and_then(|inode| shim.files.listxattr(inode));
-            xattr(reply, size, asked.done(found));
+            let found = asked.done(found);
+            reply.send(|reply| xattr(reply, size, found));
         });
     }
 

@@ -57,7 +57,8 @@
 //!
 //! - `-o threads` of fuser call the operations. Where files lie far away, those that may wait for a server as long as `-o timeout` are
 //!   called by threads that come as they are needed (`fuse::waiters`). The waiting threads hold locks of the file that they wait for
-//!   (`Saver::compared`, `DataHandle::source`, what asks its server), and none that requests for another file take.
+//!   (`Saver::compared`, `DataHandle::source`, what asks its server), and none that requests for another file take. `killed`
+//!   (`fuse::pending`) answers in their place where the caller is being killed, with no lock but that of its list.
 //!   A save runs on the thread of the `close`, `fsync` or `rename` that asks for it.
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
 //!   that another request holds, so it takes no lock here but those of `Kernel` and those of a lookup in the catalogue. It never waits for
@@ -127,6 +128,7 @@ pub use kernel::{Answers, Held, Kernel};
 pub use member::{Losses, Remains};
 pub use mounts::Mounted;
 pub use node::Node;
+pub use process::is_being_killed;
 pub use saver::{Reading, Writing};
 pub use stat::kind;
 pub use texts::ScratchRoom;

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use fuser::{FileHandle, INodeNo};
+use fuser::{Errno, FileHandle, FopenFlags, INodeNo, ReplyOpen};
 
 use super::Shim;
 use super::convert::inode;
+use super::pending::Pending;
 use crate::collection::Handle;
 use crate::vfs::Error;
 
@@ -91,6 +92,26 @@ impl<T> Handles<T> {
 }
 
 impl Shim {
+    /// Replies with the number of what was opened. If no one waits for it any more it is closed again.
+    pub(super) fn opened(
+        &self,
+        reply: &Pending<ReplyOpen>,
+        opened: Result<(FopenFlags, Handle), Errno>,
+    ) {
+        match opened {
+            Ok((flags, handle)) => {
+                let number = self.handles.insert(handle);
+                let is_open = reply.send(|reply| reply.opened(number, flags));
+                if !is_open && let Ok(handle) = self.handles.remove(number) {
+                    self.files.release(&handle);
+                }
+            }
+            Err(errno) => {
+                reply.send(|reply| reply.error(errno));
+            }
+        }
+    }
+
     /// An open directory that is listed from `offset` on. From the beginning once more, as by rewinddir(3), it is opened anew and so has
     /// the names of now.
     ///

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use fuser::{Errno, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+use fuser::{Errno, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyXattr};
 
 use super::convert::{file_attr, generation};
 use crate::collection::Item;
-use crate::vfs::{Attr, Held, Vfs};
+use crate::source::Loan;
+use crate::vfs::{Attr, Bytes, Held, Vfs};
 
 /// What was found of a file: the item that it is of, and its attributes.
 pub(super) type ItemAttr = (Item, Attr);
@@ -21,6 +22,17 @@ pub(super) fn attr(reply: ReplyAttr, found: Result<ItemAttr, Errno>) {
 pub(super) fn entry(reply: ReplyEntry, found: Result<ItemAttr, Errno>) {
     match found {
         Ok((item, attr)) => reply.entry(&attr.valid, &file_attr(item, &attr), generation(&attr)),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+pub(super) fn data(reply: ReplyData, read: Result<Bytes, Errno>) {
+    match read {
+        Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
+        Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
+        Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
+            reply.data((*buffer).as_ref().get(range).unwrap_or_default());
+        }
         Err(errno) => reply.error(errno),
     }
 }

@@ -5,9 +5,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use fuser::{Errno, Request};
 use log::debug;
 
 use super::Shim;
+use super::pending::{Callers, Pending};
 
 /// The most threads. Of requests that all wait for servers, those beyond wait on the threads of the mount.
 const MOST: usize = 512;
@@ -22,6 +24,8 @@ pub(super) struct Waiters {
     state: Mutex<WaiterQueue>,
     /// Signalled when there is a job.
     come: Condvar,
+    /// The requests that they serve.
+    callers: Arc<Callers>,
 }
 
 #[derive(Default)]
@@ -33,13 +37,21 @@ struct WaiterQueue {
 }
 
 impl Shim {
-    /// Serves a request for which a server may have to be asked.
-    pub(super) fn serve(&self, serve: impl FnOnce(&Self) + Send + 'static) {
+    /// Serves a request for which a server may have to be asked. `serve` sends its reply, which `refuse` sends if the caller is killed before.
+    pub(super) fn serve<R: Send + 'static>(
+        &self,
+        request: &Request,
+        (reply, refuse): (R, fn(R, Errno)),
+        serve: impl FnOnce(&Self, &Pending<R>) + Send + 'static,
+    ) {
+        let pending = Pending::new(reply, refuse);
         match &self.waiters {
-            None => serve(self),
+            None => serve(self, &pending),
             Some(waiters) => {
                 let shim = self.clone();
-                waiters.run(move || serve(&shim));
+                let pending = Arc::new(pending);
+                waiters.callers.watch(request.pid(), &pending);
+                waiters.run(move || serve(&shim, &pending));
             }
         }
     }

@@ -2,13 +2,32 @@
 
 use std::fs;
 
+/// The bit of signal 9 in a set of signals.
+const SIGKILL: u64 = 1 << 8;
+
 /// The process of a thread; `None` if that is unknown, as it is in another PID namespace or without `/proc`.
 pub(super) fn process_of(thread: u32) -> Option<u32> {
     if thread == 0 {
         return None;
     }
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    group(&status)
+    group(&status(thread)?)
+}
+
+/// Whether a thread has a signal that it can't but end by: the kernel makes any that ends a process a SIGKILL of each of its threads.
+#[must_use]
+pub fn is_being_killed(thread: u32) -> bool {
+    thread != 0 && status(thread).is_some_and(|status| is_killed(&status))
+}
+
+fn status(thread: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{thread}/status")).ok()
+}
+
+/// The field `SigPnd` is a set of signals, in hexadecimal digits; the lowest bit is for signal 1.
+fn is_killed(status: &str) -> bool {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    let pending = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+    pending.is_some_and(|pending| pending & SIGKILL != 0)
 }
 
 /// The process of a thread, or whatever tells it from others.
@@ -54,5 +73,22 @@ mod tests {
         for status in ["", "Pid:\t18\n", "Tgid:\t0\n", "Tgid:\tx\n"] {
             assert_eq!(group(status), None, "{status:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_is_killed_that_has_the_signal() {
+        assert!(is_killed(
+            "SigQ:\t0/9\nSigPnd:\t0000000000000100\nShdPnd:\t0\n"
+        ));
+        assert!(is_killed("SigPnd:\t0000000000004102\n"));
+        for status in [
+            "",
+            "SigPnd:\t0000000000004002\nShdPnd:\t0000000000000100\n",
+            "SigPnd:\tx\n",
+        ] {
+            assert!(!is_killed(status), "{status:?}");
+        }
+        assert!(!is_being_killed(std::process::id()));
+        assert!(!is_being_killed(0));
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -284,6 +285,37 @@ fn a_mount_with_readers_of_a_server_that_hangs_can_be_taken_away() {
     server.hang(None);
 }
 
+/// A program that read from a server that hung could not be killed before `-o timeout` had passed: here after an hour.
+#[test]
+fn a_program_that_waits_for_a_server_can_be_killed() {
+    if !can_mount() {
+        return;
+    }
+    let (server, _dir, _) = served();
+    let mount = Mount::new(&server.url("/d/a.asdf"), &["-o", "timeout=3600"]);
+    let file = mount.path("blocks/2.bin");
+    assert_eq!(mount.names("blocks"), ["0.bin", "1.bin", "2.bin"]);
+    server.hang(Some("/d/a.asdf"));
+    // through the pages of the kernel, and past them
+    for (how, skip, signal) in [("fullblock", 0, Signal::KILL), ("direct", 20, Signal::TERM)] {
+        let asked = server.state().requests.len();
+        let mut reader = Command::new("dd")
+            .arg(format!("if={}", file.display()))
+            .args(["of=/dev/null", "bs=1M", "status=none"])
+            .args([format!("iflag={how}"), format!("skip={skip}")])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("the server is asked", || {
+            server.state().requests.len() > asked
+        });
+        kill_process(Pid::from_child(&reader), signal).unwrap();
+        assert_eq!(reader.wait().unwrap().signal(), Some(signal.as_raw()));
+    }
+    server.hang(None);
+    assert!(mount.read("blocks/2.bin").unwrap() == noise(LARGE));
+}
+
 /// A URL was looked for among the files of this machine, and was said to stay locked.
 #[test]
 fn a_mount_is_unmounted_by_its_url_and_a_server_that_hangs_is_named() {
@@ -328,7 +360,7 @@ fn a_signal_ends_the_opening_of_a_file_whose_server_hangs() {
         .args(["-f", "-o", "timeout=60"])
         .arg(server.url("/d/a.asdf"))
         .current_dir(dir.path())
-        .stderr(std::process::Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     eventually("the server is asked", || {
