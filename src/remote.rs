@@ -1,7 +1,7 @@
 //! Files that lie far away: behind `http`, `https`, `s3`, `gs` and `az` URLs.
 //!
 //! An [`Object`] is a [`Source`](crate::source::Source) as any other; nothing above knows that its bytes come from a server.
-//! It is read in pieces of 64 KiB (`pieces`), which are kept in the [`Cache`] of decoded data, under its one budget. What is missing and lies together is asked
+//! It is read in pieces of 64 KiB, a header far from others in one of 512 bytes (`pieces`), which are kept in the [`Cache`] of decoded data, under its one budget. What is missing and lies together is asked
 //! for with one request, and a reader that goes on has ever larger ones ahead of it (`parts`). A request is made again from
 //! where it stopped, with growing pauses, as long as that may help (`flight`, `failure`).
 //!

@@ -63,6 +63,15 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// Fills `buf` as [`Source::read_exact_at`] does, with a header: what lies around it is not going to be read with it. From far away
+    /// hardly more is fetched.
+    ///
+    /// # Errors
+    /// As [`Source::read_exact_at`].
+    fn read_header_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.read_exact_at(buf, offset)
+    }
+
     /// The bytes `offset..offset + len` without a copy, where the source has them in memory in one piece. Pages of a mapped file are
     /// only lent to the [kernel](Borrower::Kernel).
     ///
@@ -224,6 +233,11 @@ impl Source for Window {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.inner
             .read_exact_at(buf, self.inner_offset(offset, buf.len())?)
+    }
+
+    fn read_header_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.inner
+            .read_header_at(buf, self.inner_offset(offset, buf.len())?)
     }
 
     fn expect(&self, headers: &[u64]) -> bool {

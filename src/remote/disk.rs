@@ -78,12 +78,13 @@ impl Disk {
 }
 
 impl Shelf {
-    /// The place of an object of that [origin](super::client::StoredObject::origin); none without a strong tag, because a change might not show.
+    /// The place of an object in pieces of a length, and of that [origin](super::client::StoredObject::origin); none without a strong tag, because a change might not show.
     pub(super) fn new(
         disk: &Arc<Disk>,
         at: &Location,
         origin: &str,
         identity: &Identity,
+        piece: u64,
     ) -> Option<Self> {
         let tag = identity.strong_etag()?;
         let mut hash = Sha256::new();
@@ -97,6 +98,7 @@ impl Shelf {
             hash.update(part);
         }
         hash.update(format!("{:?}", identity.modified()));
+        hash.update(piece.to_le_bytes());
         Some(Self {
             disk: Arc::clone(disk),
             object: hash.finalize().into(),

@@ -13,7 +13,7 @@ use super::error::RemoteError;
 use super::failure::{AttemptFailure, Patience};
 use super::identity::Identity;
 use super::parts::Parts;
-use super::pieces::{bytes_of, piece_len};
+use super::pieces::Cut;
 use crate::codec::CountedBuf;
 use crate::source::len_u64;
 
@@ -23,6 +23,7 @@ pub(super) struct Flight {
     parts: Weak<Parts>,
     stored: StoredObject,
     identity: Arc<Identity>,
+    cut: Cut,
     /// The pieces that have not come yet.
     pieces: Range<u64>,
     /// From here on no reader had asked for them.
@@ -41,6 +42,7 @@ impl Flight {
             parts: Arc::downgrade(parts),
             stored: parts.stored.clone(),
             identity: Arc::clone(&parts.identity),
+            cut: parts.cut,
             pieces,
             ahead,
             ahead_bytes: Arc::clone(&parts.inner.ahead),
@@ -76,10 +78,7 @@ impl Flight {
 
     async fn attempt(&mut self) -> Result<(), AttemptFailure> {
         let options = GetOptions {
-            range: Some(GetRange::Bounded(bytes_of(
-                &self.pieces,
-                self.identity.size(),
-            ))),
+            range: Some(GetRange::Bounded(self.cut.bytes_of(&self.pieces))),
             if_match: self.identity.strong_etag().map(str::to_owned),
             ..GetOptions::default()
         };
@@ -116,7 +115,7 @@ impl Flight {
     /// is there.
     fn fill(&mut self, parts: &Parts, filling: &mut Option<(CountedBuf, usize)>, rest: &mut &[u8]) {
         let piece = self.pieces.start;
-        let len = piece_len(piece, self.identity.size());
+        let len = self.cut.piece_len(piece);
         let (mut buffer, have) = filling
             .take()
             .unwrap_or_else(|| (parts.inner.cache.fetched(parts.key, len), 0));
@@ -142,8 +141,7 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         let missing = self.pieces.start.max(self.ahead)..self.pieces.end;
-        let bytes = bytes_of(&missing, self.identity.size());
-        let bytes = bytes.end.saturating_sub(bytes.start);
+        let bytes = self.cut.len_of(&missing);
         self.ahead_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(parts) = self.parts.upgrade() {
             parts.land(self.pieces.clone(), self.failure.take());

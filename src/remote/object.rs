@@ -20,8 +20,11 @@ pub struct Object {
 }
 
 pub(super) enum Bytes {
-    /// Fetched when they are read.
-    Far(Arc<Parts>),
+    /// Fetched when they are read; headers that lie alone in smaller pieces.
+    Far {
+        parts: Arc<Parts>,
+        headers: Arc<Parts>,
+    },
     /// Downloaded, because the server sends whole files only.
     Here(SpoolFile),
 }
@@ -57,7 +60,7 @@ impl Object {
     #[must_use]
     pub fn changed(&self) -> bool {
         match &self.bytes {
-            Bytes::Far(parts) => parts.changed(),
+            Bytes::Far { parts, .. } => parts.changed(),
             Bytes::Here(_) => false,
         }
     }
@@ -75,7 +78,7 @@ impl Source for Object {
     /// [`Error::Corrupt`] beyond the end.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match &self.bytes {
-            Bytes::Far(parts) => parts.read(buf, offset),
+            Bytes::Far { parts, .. } => parts.read(buf, offset),
             Bytes::Here(part) => {
                 checked_end(offset, buf.len(), self.identity.size())?;
                 part.read_exact_at(buf, offset)
@@ -84,10 +87,19 @@ impl Source for Object {
         }
     }
 
+    fn read_header_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        match &self.bytes {
+            Bytes::Far { parts, headers } if !parts.has(offset, buf.len()) => {
+                headers.read(buf, offset)
+            }
+            Bytes::Far { .. } | Bytes::Here(_) => self.read_exact_at(buf, offset),
+        }
+    }
+
     /// Makes the requests for them, as many at a time as there may be.
     fn expect(&self, headers: &[u64]) -> bool {
         match &self.bytes {
-            Bytes::Far(parts) => parts.expect(headers),
+            Bytes::Far { parts, .. } => parts.expect(headers),
             Bytes::Here(_) => false,
         }
     }

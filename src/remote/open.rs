@@ -14,9 +14,9 @@ use super::identity::Identity;
 use super::location::Location;
 use super::object::Object;
 use super::parts::Parts;
-use super::pieces::{PIECE, piece_len, pieces_of};
+use super::pieces::PIECE;
 use super::{Bytes, Inner};
-use crate::source::{Spool, SpoolFile, len_u64};
+use crate::source::{Spool, SpoolFile, at_most, len_u64};
 
 /// Pieces at the start that are fetched with the first request: most texts are in them, and the header of the block behind it.
 const HEAD: u64 = 2;
@@ -32,15 +32,16 @@ pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object, Re
         FirstAnswer::Whole(len) => return download(inner, at, &stored, len).await,
     };
     let parts = Parts::new(inner, at, stored, identity);
-    let end = pieces_of(&(0..parts.identity.size())).end;
-    for (piece, bytes) in (0..).zip(first.chunks(piece_len(0, PIECE))) {
+    let end = parts.cut.all().end;
+    for (piece, bytes) in (0..).zip(first.chunks(at_most(PIECE, usize::MAX))) {
         let mut buffer = inner.cache.fetched(parts.key, bytes.len());
         buffer.copy_from_slice(bytes);
         parts.arrive(piece, buffer, false);
     }
     parts.prefetch(end.saturating_sub(TAIL).max(HEAD)..end);
+    let headers = parts.headers();
     let identity = Arc::clone(&parts.identity);
-    Ok(Object::new(at, identity, Bytes::Far(parts)))
+    Ok(Object::new(at, identity, Bytes::Far { parts, headers }))
 }
 
 /// What an object is now.

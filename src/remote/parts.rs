@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::Inner;
@@ -13,7 +13,7 @@ use super::error::RemoteError;
 use super::flight::Flight;
 use super::identity::Identity;
 use super::location::Location;
-use super::pieces::{PIECE, REQUEST, ahead_of, bytes_of, note_asked, piece_len, pieces_of, runs};
+use super::pieces::{Cut, HEADER_PIECE, PIECE, REQUEST, ahead_of, note_asked, runs};
 use crate::codec::{CountedBuf, Readers};
 use crate::source::{checked_end, len_u64};
 
@@ -42,7 +42,10 @@ pub(super) struct Parts {
     pub(super) at: Location,
     pub(super) stored: StoredObject,
     pub(super) identity: Arc<Identity>,
-    /// The object's key in the cache.
+    pub(super) cut: Cut,
+    /// Why nothing of the object can be read any more.
+    changed: Arc<OnceLock<RemoteError>>,
+    /// The pieces' key in the cache.
     pub(super) key: u64,
     /// Its place on disk, if it has one.
     shelf: Option<Shelf>,
@@ -64,8 +67,6 @@ struct PartsState {
     expected: VecDeque<u64>,
     /// When a request has failed last because nothing came, if nothing has come since.
     silent: Option<Instant>,
-    /// Why nothing of the object can be read any more.
-    changed: Option<RemoteError>,
 }
 
 #[derive(Default)]
@@ -83,16 +84,49 @@ impl Parts {
         stored: StoredObject,
         identity: Identity,
     ) -> Arc<Self> {
+        Self::cut(
+            inner,
+            at,
+            stored,
+            (Arc::new(identity), Arc::default()),
+            PIECE,
+        )
+    }
+
+    /// The same object for its headers that lie alone, of which nothing is here.
+    pub(super) fn headers(&self) -> Arc<Self> {
+        let state = (Arc::clone(&self.identity), Arc::clone(&self.changed));
+        Self::cut(
+            &self.inner,
+            &self.at,
+            self.stored.clone(),
+            state,
+            HEADER_PIECE,
+        )
+    }
+
+    /// An object in pieces of that length.
+    fn cut(
+        inner: &Arc<Inner>,
+        at: &Location,
+        stored: StoredObject,
+        (identity, changed): (Arc<Identity>, Arc<OnceLock<RemoteError>>),
+        piece: u64,
+    ) -> Arc<Self> {
+        let disk = inner.disk.as_ref();
+        let shelf = disk.and_then(|disk| Shelf::new(disk, at, &stored.origin, &identity, piece));
         Arc::new_cyclic(|this| Self {
             key: inner.cache.new_key(),
-            shelf: inner
-                .disk
-                .as_ref()
-                .and_then(|disk| Shelf::new(disk, at, &stored.origin, &identity)),
+            shelf,
             inner: Arc::clone(inner),
             at: at.clone(),
             stored,
-            identity: Arc::new(identity),
+            cut: Cut {
+                piece,
+                len: identity.size(),
+            },
+            identity,
+            changed,
             state: Mutex::default(),
             moved: Condvar::new(),
             this: this.clone(),
@@ -105,7 +139,7 @@ impl Parts {
 
     /// Whether the object was found to be another one.
     pub(super) fn changed(&self) -> bool {
-        self.lock().changed.is_some()
+        self.changed.get().is_some()
     }
 
     /// Fills `buf` with the bytes at `offset`, from memory or from the server.
@@ -114,7 +148,7 @@ impl Parts {
     /// As [`Source::read_exact_at`](crate::source::Source::read_exact_at).
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> crate::error::Result<()> {
         let end = checked_end(offset, buf.len(), self.identity.size())?;
-        let pieces = pieces_of(&(offset..end));
+        let pieces = self.cut.pieces_of(&(offset..end));
         if buf.is_empty() {
             return Ok(());
         }
@@ -123,7 +157,7 @@ impl Parts {
         let mut at = offset;
         for piece in pieces.clone() {
             let bytes = self.piece(piece, pieces.end)?;
-            let start = bytes_of(&(piece..pieces.end), self.identity.size()).start;
+            let start = self.cut.bytes_of(&(piece..pieces.end)).start;
             let within = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
             let found = bytes.get(within..).unwrap_or_default();
             let (part, behind) = rest.split_at_mut(found.len().min(rest.len()));
@@ -134,20 +168,28 @@ impl Parts {
         Ok(())
     }
 
+    /// Whether these bytes are here or under way.
+    pub(super) fn has(&self, offset: u64, len: usize) -> bool {
+        let mut pieces = self
+            .cut
+            .pieces_of(&(offset..offset.saturating_add(len_u64(len))));
+        let state = self.lock();
+        pieces.all(|piece| state.slots.contains_key(&piece) || self.is_here(piece))
+    }
+
     /// Asks for what is missing of a read, and for what its reader is going to want.
     fn begin(&self, pieces: &Range<u64>) -> Result<(), RemoteError> {
         let mut state = self.lock();
-        state.check()?;
+        self.check()?;
         let budget = self.inner.cache.budget();
         let most = budget
-            .checked_div(REQUEST_SHARE.saturating_mul(PIECE))
+            .checked_div(REQUEST_SHARE.saturating_mul(self.cut.piece))
             .unwrap_or(0);
-        let end = pieces_of(&(0..self.identity.size())).end;
+        let end = self.cut.all().end;
         let is_here = pieces.clone().all(|piece| self.is_here(piece));
         let mut ahead = ahead_of(&mut state.readers, pieces, is_here, most);
         ahead.end = ahead.end.min(end);
-        let bytes = bytes_of(&ahead, self.identity.size());
-        let bytes = bytes.end.saturating_sub(bytes.start);
+        let bytes = self.cut.len_of(&ahead);
         let under_way = self.inner.ahead.load(Ordering::Relaxed);
         let room = self.inner.cache.room_ahead().saturating_sub(under_way);
         if ahead.is_empty() || bytes > room || state.requests >= AT_ONCE - 1 {
@@ -177,7 +219,7 @@ impl Parts {
         let mut state = self.lock();
         for &header in headers {
             let end = header.saturating_add(HEADER).min(len);
-            let pieces = pieces_of(&(header..end));
+            let pieces = self.cut.pieces_of(&(header..end));
             let last = state.expected.back().copied();
             let new = pieces.filter(|&piece| last.is_none_or(|last| last < piece));
             state.expected.extend(new);
@@ -222,7 +264,7 @@ impl Parts {
             .inner
             .cache
             .budget()
-            .checked_div(READ_SHARE.saturating_mul(PIECE));
+            .checked_div(READ_SHARE.saturating_mul(self.cut.piece));
         let most = share.unwrap_or(0).clamp(1, REQUEST.saturating_mul(2));
         let end = wanted.end.min(wanted.start.saturating_add(most));
         for run in runs(wanted.start..end, is_missing) {
@@ -238,8 +280,7 @@ impl Parts {
                 state.slots.insert(piece, PieceSlot::default());
             }
             state.requests = state.requests.saturating_add(1);
-            let bytes = bytes_of(&(run.start.max(ahead)..run.end), self.identity.size());
-            let bytes = bytes.end.saturating_sub(bytes.start);
+            let bytes = self.cut.len_of(&(run.start.max(ahead)..run.end));
             self.inner.ahead.fetch_add(bytes, Ordering::Relaxed);
             let flight = Flight::new(&this, run, ahead);
             self.inner.handle.spawn(flight.run());
@@ -254,7 +295,7 @@ impl Parts {
 
     /// A piece from the disk.
     fn load(&self, piece: u64) -> Option<Arc<CountedBuf>> {
-        let len = piece_len(piece, self.identity.size());
+        let len = self.cut.piece_len(piece);
         let found = self.shelf.as_ref()?.load(piece, len)?;
         let mut buffer = self.inner.cache.fetched(self.key, len);
         buffer.copy_from_slice(&found);
@@ -281,7 +322,7 @@ impl Parts {
         let mut state = self.lock();
         let begun = Instant::now();
         loop {
-            state.check()?;
+            self.check()?;
             if let Some(found) = self.inner.cache.get(self.key, piece) {
                 return Ok(found);
             }
@@ -405,26 +446,24 @@ impl Parts {
         self.moved.notify_all();
     }
 
+    /// Nothing of an object that has changed is read, so that no reader has some bytes of before and some of now.
+    fn check(&self) -> Result<(), RemoteError> {
+        self.changed
+            .get()
+            .map_or(Ok(()), |changed| Err(changed.clone()))
+    }
+
     /// Remembers that the object has changed, if that is the failure; one that is gone has, as far as a reader goes.
     pub(super) fn judge(&self, failure: RemoteError) -> RemoteError {
         match failure {
             RemoteError::Changed { .. } => {
-                self.lock().changed = Some(failure.clone());
+                // a second one says the same
+                let _ = self.changed.set(failure.clone());
                 log::warn!("{failure}");
                 failure
             }
             RemoteError::Missing { url, why } => RemoteError::Changed { url, why },
             other => other,
-        }
-    }
-}
-
-impl PartsState {
-    /// Nothing of an object that has changed is read, so that no reader has some bytes of before and some of now.
-    fn check(&self) -> Result<(), RemoteError> {
-        match &self.changed {
-            Some(changed) => Err(changed.clone()),
-            None => Ok(()),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The arithmetic of pieces: which are read, which are asked for with one request, and how far ahead of a reader.
 //!
 //! An object is cut into pieces of 64 KiB, the last one shorter. They are what is kept; a request is for as many of them as are
-//! missing and lie next to each other. So a header costs one piece, and reading on costs requests of 16 MiB.
+//! missing and lie next to each other. So a short read costs one piece, and reading on costs requests of 16 MiB. A header far from others
+//! costs less: for these the object is cut once more, into pieces of 512 bytes.
 
 use std::ops::Range;
 
@@ -9,6 +10,9 @@ use crate::codec::{Reader, Readers};
 
 /// Length of a piece in bytes.
 pub(super) const PIECE: u64 = 64 << 10;
+
+/// Length of a piece in bytes, of the pieces with a header that lies alone. They are kept apart from the others.
+pub(super) const HEADER_PIECE: u64 = 512;
 
 /// The most pieces of one request: 16 MiB. Three of them ahead of a reader at a latency of 50 ms let it have 600 MB/s.
 pub(super) const REQUEST: u64 = 256;
@@ -23,21 +27,44 @@ const AHEAD: u64 = 4;
 /// How far out of order the reads of one reader may arrive, in pieces: the kernel sends several at once.
 const SLACK: u64 = 32;
 
-/// The pieces with the bytes of `range`.
-pub(super) fn pieces_of(range: &Range<u64>) -> Range<u64> {
-    range.start.checked_div(PIECE).unwrap_or(0)..range.end.div_ceil(PIECE)
+/// How an object is cut into pieces.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    /// Length of a piece in bytes; the last one may be shorter.
+    pub(super) piece: u64,
+    /// Length of the object.
+    pub(super) len: u64,
 }
 
-/// The bytes of `pieces` in an object of `len` bytes.
-pub(super) fn bytes_of(pieces: &Range<u64>, len: u64) -> Range<u64> {
-    let start = |piece: u64| piece.saturating_mul(PIECE).min(len);
-    start(pieces.start)..start(pieces.end)
-}
+impl Cut {
+    /// All pieces.
+    pub(super) fn all(&self) -> Range<u64> {
+        self.pieces_of(&(0..self.len))
+    }
 
-/// Length of a piece of an object of `len` bytes.
-pub(super) fn piece_len(piece: u64, len: u64) -> usize {
-    let bytes = bytes_of(&(piece..piece.saturating_add(1)), len);
-    usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0)
+    /// The pieces with the bytes of `range`.
+    pub(super) fn pieces_of(&self, range: &Range<u64>) -> Range<u64> {
+        let start = range.start.checked_div(self.piece).unwrap_or(0);
+        start..range.end.div_ceil(self.piece)
+    }
+
+    /// The bytes of `pieces`.
+    pub(super) fn bytes_of(&self, pieces: &Range<u64>) -> Range<u64> {
+        let start = |piece: u64| piece.saturating_mul(self.piece).min(self.len);
+        start(pieces.start)..start(pieces.end)
+    }
+
+    /// How many bytes these have.
+    pub(super) fn len_of(&self, pieces: &Range<u64>) -> u64 {
+        let bytes = self.bytes_of(pieces);
+        bytes.end.saturating_sub(bytes.start)
+    }
+
+    /// Length of a piece.
+    pub(super) fn piece_len(&self, piece: u64) -> usize {
+        let len = self.len_of(&(piece..piece.saturating_add(1)));
+        usize::try_from(len).unwrap_or(0)
+    }
 }
 
 /// The missing ones of `wanted`, in runs for one request each.
@@ -115,13 +142,14 @@ mod tests {
         ) {
             let start = start.index(len as usize) as u64;
             let end = (start + size).min(len);
-            let pieces = pieces_of(&(start..end));
-            let bytes = bytes_of(&pieces, len);
+            let cut = Cut { piece: PIECE, len };
+            let pieces = cut.pieces_of(&(start..end));
+            let bytes = cut.bytes_of(&pieces);
             prop_assert!(bytes.start <= start && end <= bytes.end && bytes.end <= len);
             if start < end {
                 prop_assert!(start - bytes.start < PIECE && bytes.end - end < PIECE);
             }
-            let sum: u64 = pieces.map(|piece| piece_len(piece, len) as u64).sum();
+            let sum: u64 = pieces.map(|piece| cut.piece_len(piece) as u64).sum();
             prop_assert_eq!(sum, bytes.end - bytes.start);
         }
 
@@ -159,9 +187,13 @@ mod tests {
     #[test]
     fn numbers_beyond_the_end_of_the_world_do_no_harm() {
         let most = u64::MAX / PIECE;
-        assert_eq!(pieces_of(&(u64::MAX - 1..u64::MAX)), most..most + 1);
-        assert_eq!(piece_len(most, u64::MAX), PIECE as usize - 1);
-        assert_eq!(piece_len(u64::MAX, u64::MAX), 0);
+        let cut = Cut {
+            piece: PIECE,
+            len: u64::MAX,
+        };
+        assert_eq!(cut.pieces_of(&(u64::MAX - 1..u64::MAX)), most..most + 1);
+        assert_eq!(cut.piece_len(most) as u64, PIECE - 1);
+        assert_eq!(cut.piece_len(u64::MAX), 0);
         let mut readers = Readers::default();
         for _ in 0..3 {
             ahead_of(&mut readers, &(u64::MAX - 1..u64::MAX), false, u64::MAX);

@@ -3,6 +3,7 @@
 mod buckets;
 mod changed;
 mod disk;
+mod headers;
 mod stub;
 
 use std::sync::Arc;

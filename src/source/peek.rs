@@ -17,6 +17,13 @@ impl Peek {
     /// Bytes read at once: a page of the file's cache.
     const PIECE: usize = 4096;
 
+    /// Bytes read of a header that has no other one near it.
+    const LONE: usize = 512;
+
+    /// Headers so far from each other are lone ones: what lies between them is data that may not be wanted, and takes longer to come
+    /// from far away than an answer of its own for each header.
+    const FAR: u64 = 512 << 10;
+
     /// `len` bytes at `offset`; fewer at the end of `source`, none behind it.
     ///
     /// `len` is the length of a header and not a number from a file: it is the memory that is taken.
@@ -27,7 +34,7 @@ impl Peek {
         let start = if let Some(start) = self.buffered(offset, len) {
             start
         } else {
-            self.fill(source, offset, len.max(Self::PIECE))?;
+            self.fill(source, offset, len)?;
             0
         };
         let end = start.saturating_add(len).min(self.bytes.len());
@@ -42,12 +49,16 @@ impl Peek {
     }
 
     fn fill(&mut self, source: &dyn Source, offset: u64, len: usize) -> Result<()> {
+        let is_lone = !self.bytes.is_empty() && offset.abs_diff(self.at) >= Self::FAR;
+        let most = if is_lone { Self::LONE } else { Self::PIECE };
         let there = source.len().saturating_sub(offset);
-        let len = at_most(there, len);
+        let len = at_most(there, len.max(most));
         // a read that fails must not leave bytes that pass for those of another place
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.resize(len, 0);
-        if len > 0 {
+        if len > 0 && is_lone {
+            source.read_header_at(&mut bytes, offset)?;
+        } else if len > 0 {
             source.read_exact_at(&mut bytes, offset)?;
         }
         self.at = offset;
