@@ -506,12 +506,12 @@ impl Filesystem for Shim {
         let asked = self.asked(Call::Setxattr, ino).of(name);
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
         let of = inode(ino);
-        let done = of
-            .clone()
-            .and_then(|inode| self.files.setxattr(inode, name, value, flags));
+        let member = of.clone().and_then(|inode| self.files.member(inode)).ok();
+        let held = of.clone().ok().zip(member.as_ref());
+        let held = held.map(|(inode, vfs)| vfs.kernel().hold(&[inode.node]));
+        let done = of.and_then(|inode| self.files.setxattr(inode, name, value, flags));
         let done = asked.done(done);
-        let member = of.ok().and_then(|inode| self.files.open_member(inode.item));
-        when_settled(member.as_ref(), None, move || empty(reply, done));
+        when_settled(member.as_ref(), held, move || empty(reply, done));
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

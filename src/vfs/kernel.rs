@@ -47,8 +47,8 @@ impl HeldDirectories {
     }
 }
 
-/// That the kernel holds the locks of directories until it has the reply to a request that changes names in them. To be dropped just
-/// before that reply.
+/// That the kernel holds the locks of directories until it has the reply to a request that changes names in them, or sets an attribute
+/// of one. To be dropped just before that reply.
 ///
 /// The kernel forgets a name under the lock of its directory. If the thread that has it forget one waited for that lock while the
 /// request waits for the thread, the reply would be as late as patience lasts; and if the daemon were killed meanwhile, neither would

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::sample::{Block, Sample, array, noise};
 
 /// How long anything may take before it counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_asdf-mount");
@@ -81,7 +81,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     );
 }
 
-fn within(limit: Duration, holds: &mut dyn FnMut() -> bool) -> bool {
+pub(crate) fn within(limit: Duration, holds: &mut dyn FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     loop {
         if holds() {
@@ -184,11 +184,9 @@ pub(crate) fn daemons_of(mountpoint: &Path) -> Vec<i32> {
 }
 
 /// Ends a mount that may not answer any more: fails its requests, then detaches it.
-fn force_off(mountpoint: &Path) {
-    if let Some(device) = mounted_at(mountpoint) {
-        let minor = device.split(':').nth(1).unwrap();
-        let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
-        let _ = Command::new("umount").arg("-l").arg(mountpoint).output();
+pub(crate) fn force_off(mountpoint: &Path) {
+    if mounted_at(mountpoint).is_some() {
+        let _ = Command::new("umount").arg("-fl").arg(mountpoint).output();
     }
 }
 

@@ -5,10 +5,13 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, asdf_mount, can_mount, eventually};
+use crate::common::{
+    Mount, PATIENCE, PROGRAM, asdf_mount, can_mount, eventually, force_off, is_running, within,
+};
 use crate::sample::{Block, Index, Sample, array};
 
 /// Shells, joe and busybox vi do not say that a text is refused.
@@ -400,6 +403,51 @@ fn a_refused_text_is_given_up_when_that_is_asked_for() {
     assert!(!mount.text("info/status").contains(&older));
     let said = asdf_mount([OsStr::new("--revert"), dir.path().as_os_str()]);
     assert_eq!(said.code, 10, "{}", said.stderr);
+}
+
+/// The kernel holds the lock of a directory while an attribute of it is set. The thread that had it forget names waited for that lock,
+/// and the reply for the thread: for a second, and for ever where the daemon was killed meanwhile.
+#[test]
+fn giving_a_text_up_does_not_wait_for_itself() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let mountpoint = fs::canonicalize(dir.path()).unwrap().join("mnt");
+    let mut daemon = Command::new(PROGRAM)
+        .arg("--foreground")
+        .args([&file, &mountpoint])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let tree = mountpoint.join("tree.yaml");
+    eventually("it is mounted", || tree.exists());
+    let _ = fs::write(&tree, "no tree\n");
+    eventually("it is refused", || {
+        dir.path().join("sample.asdf.rejected.yaml").exists()
+    });
+    let mut asking = Command::new(PROGRAM)
+        .arg("--revert")
+        .arg(&mountpoint)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let id = i32::try_from(daemon.id()).unwrap();
+    eventually("it is given up", || {
+        let waits = "(invalidate) D ";
+        let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+        let mut stats = tasks.flat_map(|task| fs::read_to_string(task.path().join("stat")));
+        asking.try_wait().unwrap().is_some() || stats.any(|stat| stat.contains(waits))
+    });
+    daemon.kill().unwrap();
+    let ended = within(PATIENCE, &mut || {
+        !is_running(id) && asking.try_wait().unwrap().is_some()
+    });
+    force_off(&mountpoint);
+    daemon.wait().unwrap();
+    assert!(ended);
 }
 
 /// The advice named the block where the datatype was wrong.
