@@ -45,6 +45,13 @@ pub(super) struct Turn {
     pub(super) stop: Stop,
 }
 
+impl Turn {
+    /// Whether it has done nothing, so that another call would do nothing either.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.used == 0 && self.filled == 0
+    }
+}
+
 /// Why the decoder stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {

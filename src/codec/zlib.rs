@@ -5,7 +5,8 @@
 //! there (see [`index`]). What comes first is decoded once, then everything is within reach, and for several cores.
 //!
 //! As in Python, what follows the stream is ignored, and so is a checksum that is cut off; a wrong one is an error at the end,
-//! for every decoder that gets there: the checksum of what comes before a point is noted with it.
+//! for every decoder that gets there: the checksum of what comes before a point is noted with it. One that stands behind more than
+//! [`MAX_IDLE_INPUT`] bytes of blocks without data is not looked for.
 
 mod encode;
 mod index;
@@ -19,7 +20,7 @@ use self::index::{Point, PointIndex, WINDOW, Window};
 use self::wrapper::Wrapper;
 use super::cache::Demand;
 use super::grant::Grant;
-use super::inflate::{Inflate, Stop};
+use super::inflate::{Inflate, Stop, Turn};
 use super::input::{Input, PIECE, keep_last};
 use super::{Cache, Codec, Cursor, Edited, Framed, SEGMENT, Stream};
 use crate::error::{Error, Place, Result};
@@ -118,7 +119,7 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
         if turn.stop == Stop::End {
             return Ok(decoded);
         }
-        if turn.used == 0 && turn.filled == 0 {
+        if turn.is_stuck() {
             let why = format!("the zlib stream does not end; {decoded} bytes were decoded");
             return Err(Error::corrupt(Place::File, why));
         }
@@ -262,8 +263,8 @@ struct Boundary {
 }
 
 impl Inflating {
-    /// One call of the decoder; gives what it has filled, why it stopped and whether it has moved at all.
-    fn turn(&mut self, output: &mut [u8], stop_at_blocks: bool) -> Result<(usize, Stop, bool)> {
+    /// One call of the decoder.
+    fn turn(&mut self, output: &mut [u8], stop_at_blocks: bool) -> Result<Turn> {
         let stored = self.stream.stored.as_ref();
         let input = self.input.fill(stored, stored.len())?;
         let turn = self.inflate.run(input, output, stop_at_blocks)?;
@@ -272,11 +273,7 @@ impl Inflating {
             0 => self.idle.saturating_add(turn.used),
             _ => 0,
         };
-        if self.idle > MAX_IDLE_INPUT {
-            let why = format!("more than {MAX_IDLE_INPUT} bytes of zlib blocks without data");
-            return Err(Error::corrupt(Place::File, why));
-        }
-        Ok((turn.filled, turn.stop, turn.used > 0 || turn.filled > 0))
+        Ok(turn)
     }
 
     /// Decodes all of `buf`; gives the last block end at or behind `search_from`.
@@ -287,12 +284,16 @@ impl Inflating {
             let searching = filled >= search_from;
             let until = if searching { buf.len() } else { search_from };
             let target = buf.get_mut(filled..until).unwrap_or_default();
-            let (more, stop, moved) = self.turn(target, searching)?;
-            filled = filled.saturating_add(more);
-            match stop {
+            let turn = self.turn(target, searching)?;
+            if self.idle > MAX_IDLE_INPUT {
+                let why = format!("more than {MAX_IDLE_INPUT} bytes of zlib blocks without data");
+                return Err(Error::corrupt(Place::File, why));
+            }
+            filled = filled.saturating_add(turn.filled);
+            match turn.stop {
                 Stop::Boundary(bits) => boundary = Some(self.boundary(filled, bits)),
                 Stop::End if filled < buf.len() => return Err(self.short(filled)),
-                Stop::Full if !moved => return Err(self.short(filled)),
+                Stop::Full if turn.is_stuck() => return Err(self.short(filled)),
                 Stop::Full | Stop::End => {}
             }
         }
@@ -304,27 +305,30 @@ impl Inflating {
         self.fill(buf, buf.len())?;
         self.sum = self.stream.wrapper.sum(self.sum, buf);
         let decoded = self.position.saturating_add(len_u64(buf.len()));
-        let (_, stop) = self.peek(buf.len())?;
+        let (_, ends) = self.peek(buf.len())?;
         let Deflated {
             stored, wrapper, ..
         } = self.stream.as_ref();
         let at = self.input.position();
-        if stop == Stop::End && !wrapper.agrees(stored.as_ref(), at, self.sum, decoded)? {
+        if ends && !wrapper.agrees(stored.as_ref(), at, self.sum, decoded)? {
             return Err(Error::corrupt(Place::File, WRONG_CHECKSUM));
         }
         Ok(())
     }
 
-    /// Goes on as far as no byte is decoded: the last block end on the way, and whether the stream ends here.
-    fn peek(&mut self, len: usize) -> Result<(Option<Boundary>, Stop)> {
+    /// Goes on as far as no byte is decoded, but not over ever more blocks without data: the last block end on the way, and whether
+    /// the stream was seen to end here.
+    fn peek(&mut self, len: usize) -> Result<(Option<Boundary>, bool)> {
         let mut boundary = None;
-        loop {
-            match self.turn(&mut [], true)? {
-                (_, Stop::Boundary(bits), _) => boundary = Some(self.boundary(len, bits)),
-                (_, Stop::Full, true) => {}
-                (_, stop, _) => return Ok((boundary, stop)),
+        while self.idle <= MAX_IDLE_INPUT {
+            let turn = self.turn(&mut [], true)?;
+            match turn.stop {
+                Stop::Boundary(bits) => boundary = Some(self.boundary(len, bits)),
+                Stop::Full if !turn.is_stuck() => {}
+                stop => return Ok((boundary, stop == Stop::End)),
             }
         }
+        Ok((boundary, false))
     }
 
     fn boundary(&self, filled: usize, bits: u8) -> Boundary {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::codec::deflate::{crc32, ordinary_stream};
+use crate::codec::deflate::{ADLER_START, adler32, crc32, deflate, ordinary_stream};
 use crate::codec::testing::{
     EditCase, assert_harmless, assert_reads_like, encoded, image, open, python, python_agrees,
     python_encodes, read_all,
@@ -90,11 +90,12 @@ fn a_stream_of_one_block_is_read_from_its_start() {
     assert_reads_like(&*open(&Zlib, &stored, plain.len() as u64).unwrap(), &plain);
 }
 
+/// A block that is stored as it is, of no bytes.
+const EMPTY: [u8; 5] = [0, 0, 0, 0xff, 0xff];
+
 /// One step of the decoder read all of gigabytes of them, and did not end when it was asked to.
 #[test]
 fn only_so_many_bytes_without_data_are_passed_over() {
-    // a block that is stored as it is, of no bytes
-    const EMPTY: [u8; 5] = [0, 0, 0, 0xff, 0xff];
     let abc = ordinary_stream(b"abc", 9);
     let (header, rest) = abc.split_at(HEADER_LEN as usize);
     for (count, is_read) in [
@@ -108,6 +109,26 @@ fn only_so_many_bytes_without_data_are_passed_over() {
             is_read,
             "{count} blocks"
         );
+    }
+}
+
+/// The last read failed, though it had all of its bytes.
+#[test]
+fn blocks_without_data_behind_the_last_byte_cost_no_byte() {
+    let abc = deflate(b"abc", 9, false).unwrap();
+    let sum = adler32(ADLER_START, b"abc");
+    for (count, is_summed) in [(9, true), (MAX_IDLE_INPUT, false)] {
+        for wrong in [0, 1] {
+            let end = [&[1, 0, 0, 0xff, 0xff][..], &(sum ^ wrong).to_be_bytes()].concat();
+            let stored = [&[0x78, 0xDA][..], &abc, &EMPTY.repeat(count), &end].concat();
+            let read = read_all(&*open(&Zlib, &stored, 3).unwrap());
+            let is_read = wrong == 0 || !is_summed;
+            assert_eq!(
+                read.is_ok_and(|read| read == b"abc"),
+                is_read,
+                "{count} blocks"
+            );
+        }
     }
 }
 
