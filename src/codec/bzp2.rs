@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::batch::{Batch, MOST_AT_ONCE, Ready, decode_batch};
+use self::batch::{MOST_AT_ONCE, Ready, decode_batch};
 use self::bits::{BitFault, Bits, MARK_BITS, Mark};
 use self::block::LEVEL_LEN;
 use self::entry::EntryPoint;
@@ -217,18 +217,13 @@ impl BlockCursor {
         if self.needed() > announced {
             return Ok(false);
         }
-        let batch = Batch {
-            stored: self.blocks.stored.as_ref(),
-            start: self.next.bit,
-            level: self.next.level,
-            count: self.planned(),
-        };
-        for ready in decode_batch(&batch)? {
+        let count = self.planned();
+        for ready in decode_batch(self.blocks.stored.as_ref(), self.next, count)? {
             self.blocks.entries().add(self.next.decoded, self.next);
             self.next = self.next.behind(&ready);
             self.ready.push_back(ready);
         }
-        self.at_once = batch.count.saturating_mul(2);
+        self.at_once = count.saturating_mul(2);
         Ok(true)
     }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::bits::{BitFault, Finder, Mark};
 use super::block::{Pointers, follow};
+use super::entry::EntryPoint;
 use super::runs::{Span, measure, span};
 use super::{block_len, damaged};
 use crate::codec::jobs::{cores, on_all_cores};
@@ -25,18 +26,6 @@ const USUAL_STORED: usize = 500_000;
 
 /// What a block is stored in as a rule, at most, in percent of its bytes.
 const STORED_PERCENT: usize = 110;
-
-/// What to decode.
-pub(super) struct Batch<'a> {
-    /// What is read, from the start of the payload.
-    pub(super) stored: &'a dyn Source,
-    /// Bit position of the first block's mark.
-    pub(super) start: u64,
-    /// Level of its stream.
-    pub(super) level: u8,
-    /// Blocks wanted.
-    pub(super) count: usize,
-}
 
 /// A block decoded but for its run-length stage.
 pub(super) struct Ready {
@@ -139,17 +128,17 @@ struct Marked {
 }
 
 impl Marked {
-    /// Reads on until `count` blocks and the mark behind them are in, or more than that should take.
-    fn read(batch: &Batch<'_>, count: usize, limit: usize) -> Result<Self> {
-        let start = batch.start.checked_shr(3).unwrap_or(0);
+    /// Reads on from the block at bit `first` until `count` blocks and the mark behind them are in, or more than that should take.
+    fn read(stored: &dyn Source, first: u64, count: usize, limit: usize) -> Result<Self> {
+        let start = first.checked_shr(3).unwrap_or(0);
         let mut marked = Self {
             bytes: PooledBuf::with_room(USUAL_STORED.saturating_mul(count.min(MOST_AT_ONCE))),
             start,
-            blocks: vec![batch.start & 7],
+            blocks: vec![first & 7],
             to_the_end: false,
         };
         let finder = Finder::new();
-        let mut from = (batch.start & 7).saturating_add(1);
+        let mut from = (first & 7).saturating_add(1);
         loop {
             while let Some((bit, mark)) = finder.find(&marked.bytes, from) {
                 if mark == Mark::End || marked.blocks.len() >= count {
@@ -165,7 +154,7 @@ impl Marked {
                 .saturating_mul(8);
             from = from.max(searched);
             let at = start.saturating_add(len_u64(len));
-            let left = batch.stored.len().saturating_sub(at);
+            let left = stored.len().saturating_sub(at);
             if left == 0 {
                 marked.to_the_end = true;
                 return Ok(marked);
@@ -181,30 +170,35 @@ impl Marked {
             let more = at_most(left, piece);
             marked.bytes.resize(len.saturating_add(more), 0);
             let target = marked.bytes.get_mut(len..).unwrap_or_default();
-            batch.stored.read_exact_at(target, at)?;
+            stored.read_exact_at(target, at)?;
         }
     }
 }
 
-/// Decodes the first block, and those behind it that were decoded beside it.
-pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
-    let per_block = block_len(batch.level)
+/// Decodes the block that begins at an entry of `stored`, and up to `count` in all that were decoded beside it.
+pub(super) fn decode_batch(
+    stored: &dyn Source,
+    entry: EntryPoint,
+    count: usize,
+) -> Result<Vec<Ready>> {
+    let max_len = block_len(entry.level);
+    let per_block = max_len
         .saturating_mul(STORED_PERCENT)
         .checked_div(100)
         .unwrap_or(0);
     let limit = per_block
-        .saturating_mul(batch.count.saturating_add(1))
-        .min(MAX_STORED.saturating_mul(batch.count));
-    let marked = Marked::read(batch, batch.count, limit)?;
+        .saturating_mul(count.saturating_add(1))
+        .min(MAX_STORED.saturating_mul(count));
+    let marked = Marked::read(stored, entry.bit, count, limit)?;
     let to_the_end = marked.to_the_end;
-    let mut found = decode_marked(batch, &marked);
+    let mut found = decode_marked(&marked, max_len);
     if matches!(found, Err(BitFault::Short)) && !to_the_end {
         // A mark by chance, or very long codes.
-        let mut alone = Marked::read(batch, usize::MAX, MAX_STORED)?;
+        let mut alone = Marked::read(stored, entry.bit, usize::MAX, MAX_STORED)?;
         alone.blocks.truncate(1);
-        found = decode_marked(batch, &alone);
+        found = decode_marked(&alone, max_len);
     }
-    let blocks = found.map_err(|fault| damaged(batch.start, fault))?;
+    let blocks = found.map_err(|fault| damaged(entry.bit, fault))?;
     if blocks.is_empty() {
         return Err(Error::corrupt(Place::File, "no bzip2 block decoded"));
     }
@@ -212,11 +206,11 @@ pub(super) fn decode_batch(batch: &Batch<'_>) -> Result<Vec<Ready>> {
 }
 
 /// Decodes the blocks that were found, and gives the first and those that follow it without a gap or damage.
-fn decode_marked(batch: &Batch<'_>, marked: &Marked) -> Result<Vec<Ready>, BitFault> {
+fn decode_marked(marked: &Marked, max_len: usize) -> Result<Vec<Ready>, BitFault> {
     let mut ready: Vec<Ready> = Vec::new();
     let mut expected = marked.blocks.first().copied();
     let mut first_fault = None;
-    for (bit, outcome) in marked.blocks.iter().zip(decode_blocks(batch, marked)) {
+    for (bit, outcome) in marked.blocks.iter().zip(decode_blocks(marked, max_len)) {
         if expected != Some(*bit) {
             continue;
         }
@@ -243,10 +237,9 @@ fn decode_marked(batch: &Batch<'_>, marked: &Marked) -> Result<Vec<Ready>, BitFa
 }
 
 /// Decodes each of the blocks, an equal part of them on each core.
-fn decode_blocks(batch: &Batch<'_>, marked: &Marked) -> Vec<Result<Ready, BitFault>> {
+fn decode_blocks(marked: &Marked, max_len: usize) -> Vec<Result<Ready, BitFault>> {
     let count = marked.blocks.len();
     let per_thread = count.div_ceil(cores().min(count).max(1)).max(1);
-    let max_len = block_len(batch.level);
     let parts: Vec<&[u64]> = marked.blocks.chunks(per_thread).collect();
     let panicked = |part: &&[u64]| {
         let panicked = |_| Err(BitFault::Bad("the decoder panicked"));
