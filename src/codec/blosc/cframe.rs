@@ -60,12 +60,14 @@ pub(super) struct Cframe {
     piece: Mutex<Option<OffsetsPiece>>,
 }
 
-/// How a chunk is stored.
-pub(super) enum StoredAs {
-    /// As these bytes of the payload.
-    Bytes(Range<u64>),
-    /// By an offset alone, which names a special value.
-    Offset([u8; OFFSET]),
+/// A chunk as a frame has it.
+pub(super) enum FrameChunk {
+    /// These bytes of the payload.
+    Stored(Range<u64>),
+    /// An offset alone, which names a special value.
+    Special([u8; OFFSET]),
+    /// Written anew.
+    New(Vec<u8>),
 }
 
 /// Decoded bytes of the chunk of offsets.
@@ -193,15 +195,15 @@ impl Cframe {
         stored: &dyn Source,
         start: u64,
         number: u64,
-    ) -> Result<StoredAs> {
+    ) -> Result<FrameChunk> {
         let offset = self.offset(stored, number)?;
         let [.., top] = offset;
         if top & SPECIAL != 0 {
-            return Ok(StoredAs::Offset(offset));
+            return Ok(FrameChunk::Special(offset));
         }
         let chunk = self.chunk(&mut Headers::new(stored), stored, start, number)?;
         let end = chunk.at.saturating_add(chunk.len);
-        Ok(StoredAs::Bytes(chunk.at..end))
+        Ok(FrameChunk::Stored(chunk.at..end))
     }
 
     /// What stands in front of the chunks, and behind the chunk of offsets, in a frame of so many bytes.

@@ -11,7 +11,7 @@
 
 use std::io::Write;
 
-use super::cframe::{Cframe, StoredAs};
+use super::cframe::{Cframe, FrameChunk};
 use super::chunk::STORED;
 use super::encode::{BlockShape, BloscEncoder, header};
 use crate::codec::chunked::{array_at, corrupt};
@@ -164,14 +164,6 @@ struct Splice<'a> {
     shape: BlockShape,
 }
 
-/// A chunk of it.
-enum Part {
-    /// As it is stored.
-    Kept(StoredAs),
-    /// Written anew.
-    New(Vec<u8>),
-}
-
 impl<'a> Splice<'a> {
     fn new(frame: FrameShape, stored: &'a Cframe, edited: &'a Edited<'a>) -> Self {
         let block = array_at(edited.stored.as_ref(), BLOCK_AT).map_or(0, u32::from_be_bytes);
@@ -185,10 +177,10 @@ impl<'a> Splice<'a> {
     }
 
     /// Calls `each` with the chunks in their order.
-    fn parts(
+    fn chunks(
         &self,
         encoder: &mut BloscEncoder,
-        mut each: impl FnMut(Part) -> Result<()>,
+        mut each: impl FnMut(FrameChunk) -> Result<()>,
     ) -> Result<()> {
         let len = self.edited.decoded.len();
         for number in 0..len.div_ceil(self.chunk) {
@@ -197,12 +189,11 @@ impl<'a> Splice<'a> {
             if self.edited.touches(&range) {
                 let whole = at_most(self.chunk, usize::MAX);
                 each_piece(self.edited.decoded, range, whole, |bytes| {
-                    each(Part::New(encoder.chunk(self.shape, bytes)))
+                    each(FrameChunk::New(encoder.chunk(self.shape, bytes)))
                 })?;
             } else {
                 let stored = self.edited.stored.as_ref();
-                let kept = self.frame.stored_chunk(stored, start, number)?;
-                each(Part::Kept(kept))?;
+                each(self.frame.stored_chunk(stored, start, number)?)?;
             }
         }
         Ok(())
@@ -211,14 +202,14 @@ impl<'a> Splice<'a> {
     fn write(&self, encoder: &mut BloscEncoder, out: &mut dyn Write) -> Result<()> {
         let mut offsets = Vec::new();
         let mut end: u64 = 0;
-        self.parts(encoder, |part| {
-            let len = match part {
-                Part::Kept(StoredAs::Offset(offset)) => {
+        self.chunks(encoder, |chunk| {
+            let len = match chunk {
+                FrameChunk::Special(offset) => {
                     offsets.extend(offset);
                     return Ok(());
                 }
-                Part::Kept(StoredAs::Bytes(range)) => range.end.saturating_sub(range.start),
-                Part::New(chunk) => len_u64(chunk.len()),
+                FrameChunk::Stored(range) => range.end.saturating_sub(range.start),
+                FrameChunk::New(chunk) => len_u64(chunk.len()),
             };
             offsets.extend(end.to_le_bytes());
             end = end.saturating_add(len);
@@ -240,13 +231,13 @@ impl<'a> Splice<'a> {
         }
         write(out, &header)?;
         let mut at: u64 = 0;
-        self.parts(encoder, |part| match part {
-            Part::Kept(StoredAs::Offset(_)) => Ok(()),
-            Part::Kept(StoredAs::Bytes(range)) => {
+        self.chunks(encoder, |chunk| match chunk {
+            FrameChunk::Special(_) => Ok(()),
+            FrameChunk::Stored(range) => {
                 at = at.saturating_add(range.end.saturating_sub(range.start));
                 self.edited.copy(range, out)
             }
-            Part::New(chunk) => {
+            FrameChunk::New(chunk) => {
                 at = at.saturating_add(len_u64(chunk.len()));
                 write(out, &chunk)
             }
@@ -347,8 +338,9 @@ mod tests {
         let frame = Cframe::open(&source, size as u64).unwrap();
         let chunk = frame.chunk_size().unwrap();
         let stored_chunk = |n| match frame.stored_chunk(&source, n * chunk, n).unwrap() {
-            StoredAs::Bytes(range) => stored[range.start as usize..range.end as usize].to_vec(),
-            StoredAs::Offset(offset) => offset.to_vec(),
+            FrameChunk::Stored(range) => stored[range.start as usize..range.end as usize].to_vec(),
+            FrameChunk::Special(offset) => offset.to_vec(),
+            FrameChunk::New(_) => panic!("chunk {n} is not stored"),
         };
         (0..(size as u64).div_ceil(chunk))
             .map(stored_chunk)
