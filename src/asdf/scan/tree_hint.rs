@@ -17,50 +17,40 @@ pub(super) fn blocks_needed(text: &[u8]) -> Option<usize> {
         if before.last().is_some_and(|&byte| in_word(byte)) {
             continue;
         }
-        match SourceValue::behind(behind) {
-            SourceValue::Number(n) => count = count.max(n.saturating_add(1)),
-            SourceValue::Text => {}
-            SourceValue::Other => return None,
-        }
+        count = count.max(needed_by(behind)?);
     }
     Some(count)
 }
 
-/// What stands behind a key.
-enum SourceValue {
-    /// The number of a block.
-    Number(usize),
-    /// No value of this key, or the name of another file.
-    Text,
-    /// Anything else.
-    Other,
-}
-
-impl SourceValue {
-    fn behind(key: &[u8]) -> Self {
-        let quoted = key.strip_prefix(b"\"").or_else(|| key.strip_prefix(b"'"));
-        let Some(value) = quoted.unwrap_or(key).trim_ascii_start().strip_prefix(b":") else {
-            return Self::Text;
-        };
-        let blanks = value.iter().take_while(|&&byte| byte == b' ').count();
-        let value = value.get(blanks..).unwrap_or_default();
-        match value.first() {
-            Some(byte) if byte.is_ascii_digit() => {}
-            // of a key that only begins like this one, or a name
-            Some(byte) if blanks == 0 && in_word(*byte) => return Self::Text,
-            Some(byte) if byte.is_ascii_alphabetic() || b"\"'./".contains(byte) => {
-                return Self::Text;
-            }
-            _ => return Self::Other,
-        }
-        let digits = value.iter().take_while(|byte| byte.is_ascii_digit());
-        let number = digits.fold(0_usize, |number, digit| {
-            number
-                .saturating_mul(10)
-                .saturating_add(usize::from(digit.saturating_sub(b'0')))
-        });
-        Self::Number(number)
+/// How many blocks there have to be for what stands behind a key: none for no value of this key and for the name of another file.
+/// `None` if it is neither that nor the number of a block.
+fn needed_by(behind: &[u8]) -> Option<usize> {
+    let quoted = behind
+        .strip_prefix(b"\"")
+        .or_else(|| behind.strip_prefix(b"'"));
+    let Some(value) = quoted
+        .unwrap_or(behind)
+        .trim_ascii_start()
+        .strip_prefix(b":")
+    else {
+        return Some(0);
+    };
+    let blanks = value.iter().take_while(|&&byte| byte == b' ').count();
+    let value = value.get(blanks..).unwrap_or_default();
+    match value.first() {
+        Some(byte) if byte.is_ascii_digit() => {}
+        // of a key that only begins like this one, or a name
+        Some(byte) if blanks == 0 && in_word(*byte) => return Some(0),
+        Some(byte) if byte.is_ascii_alphabetic() || b"\"'./".contains(byte) => return Some(0),
+        _ => return None,
     }
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit());
+    let number = digits.fold(0_usize, |number, digit| {
+        number
+            .saturating_mul(10)
+            .saturating_add(usize::from(digit.saturating_sub(b'0')))
+    });
+    Some(number.saturating_add(1))
 }
 
 /// Whether a byte can stand in the same word as a letter.
