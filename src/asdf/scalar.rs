@@ -256,13 +256,6 @@ fn date_and_time(text: &str) -> Option<&str> {
     two(rest.strip_prefix(':')?)
 }
 
-/// How an integer's magnitude fared.
-enum Magnitude {
-    Fits(i128),
-    TooLarge,
-    NotANumber,
-}
-
 /// A number without the underscores that may stand between its digits.
 fn without_underscores(text: &str) -> Cow<'_, str> {
     if text.contains('_') {
@@ -285,36 +278,30 @@ fn int_value(text: &str) -> Value<'_> {
         in_sixtieths(body)
     };
     match magnitude {
-        Magnitude::Fits(n) if plain.starts_with('-') => {
+        Some(Some(n)) if plain.starts_with('-') => {
             n.checked_neg().map_or(Value::Huge(text), Value::Int)
         }
-        Magnitude::Fits(n) => Value::Int(n),
-        Magnitude::TooLarge => Value::Huge(text),
-        Magnitude::NotANumber => Value::Malformed(text),
+        Some(Some(n)) => Value::Int(n),
+        Some(None) => Value::Huge(text),
+        None => Value::Malformed(text),
     }
 }
 
-fn in_radix(digits: &str, radix: u32) -> Magnitude {
-    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
-        return Magnitude::NotANumber;
-    }
-    i128::from_str_radix(digits, radix).map_or(Magnitude::TooLarge, Magnitude::Fits)
+/// The number that digits are, if they are one; `None` inside if it is beyond 128 bits.
+fn in_radix(digits: &str, radix: u32) -> Option<Option<i128>> {
+    let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
+    is_number.then(|| i128::from_str_radix(digits, radix).ok())
 }
 
-/// Decimal numbers in base 60, divided by colons; a single one as it is.
-fn in_sixtieths(text: &str) -> Magnitude {
-    let mut sum = Magnitude::Fits(0);
-    for part in text.split(':') {
-        sum = match (sum, in_radix(part, 10)) {
-            (Magnitude::NotANumber, _) | (_, Magnitude::NotANumber) => Magnitude::NotANumber,
-            (Magnitude::Fits(high), Magnitude::Fits(low)) => high
-                .checked_mul(60)
-                .and_then(|high| high.checked_add(low))
-                .map_or(Magnitude::TooLarge, Magnitude::Fits),
-            _ => Magnitude::TooLarge,
-        };
-    }
-    sum
+/// As [`in_radix`], of decimal numbers in base 60, divided by colons; a single one as it is.
+fn in_sixtieths(text: &str) -> Option<Option<i128>> {
+    text.split(':').try_fold(Some(0_i128), |sum, part| {
+        let low = in_radix(part, 10)?;
+        Some(
+            sum.zip(low)
+                .and_then(|(high, low)| high.checked_mul(60)?.checked_add(low)),
+        )
+    })
 }
 
 fn float_value(text: &str) -> Option<f64> {
