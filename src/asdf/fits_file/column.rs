@@ -78,12 +78,7 @@ impl Columns {
             }
             return Some(end);
         }
-        let Cell {
-            letter,
-            elements,
-            change,
-            zero,
-        } = match cell(datatype) {
+        let (letter, elements, change, zero) = match cell(datatype) {
             Ok(cell) => cell,
             Err(why) => {
                 self.omitted.push((name.to_owned(), why.to_owned()));
@@ -176,18 +171,10 @@ pub(super) fn can_be(number: i128, bits: i8, zero: Option<i128>) -> bool {
     }
 }
 
-/// What a single element of a datatype is in FITS.
-struct Cell {
-    letter: char,
-    /// Elements as FITS counts them: a string has as many as it has characters.
-    elements: u64,
-    change: Conversion,
-    zero: Option<i128>,
-}
-
-/// What a single element is in FITS, or why it is nothing there.
-fn cell(datatype: &Datatype) -> Result<Cell, &'static str> {
-    let (letter, elements, change, zero) = match datatype {
+/// What a single element of a datatype is in FITS, or why it is nothing there: the letter of its type, its elements as FITS counts
+/// them, a string's characters, what becomes of them, and what is to be added to the stored numbers.
+fn cell(datatype: &Datatype) -> Result<(char, u64, Conversion, Option<i128>), &'static str> {
+    Ok(match datatype {
         Datatype::Ascii(len) => ('A', *len, plain(1, ByteOrder::Big), None),
         Datatype::Ucs4(len, order) => ('A', *len, Conversion::Narrow(*order), None),
         Datatype::Struct(_) => return Err("FITS has no columns of arrays of structures"),
@@ -209,12 +196,6 @@ fn cell(datatype: &Datatype) -> Result<Cell, &'static str> {
                 (letter, 1, change, zero)
             }
         },
-    };
-    Ok(Cell {
-        letter,
-        elements,
-        change,
-        zero,
     })
 }
 
