@@ -164,60 +164,44 @@ impl Snapshot {
             Arc::clone(&self.cache),
             OpenOptions::default(),
         );
-        let there = opened.as_ref().map_err(Clone::clone).and_then(There::new);
-        match there {
-            Err(error) => references.map(|(i, _)| (i, Err(error.clone()))).collect(),
-            Ok(mut there) => references
-                .map(|(i, reference)| (i, there.find(reference.uri())))
-                .collect(),
-        }
+        let tree = opened.as_ref().map_err(Clone::clone);
+        let mut tree = tree.and_then(|there| Ok((there, there.referred_to()?)));
+        let mut find = |uri: &str| match &mut tree {
+            Ok((there, pointers)) => there.referent(pointers, uri),
+            Err(error) => Err(error.clone()),
+        };
+        references
+            .map(|(i, reference)| (i, find(reference.uri())))
+            .collect()
     }
-}
 
-/// The tree of another file.
-struct There<'t> {
-    snapshot: &'t Snapshot,
-    paths: &'t Arc<Paths>,
-    pointers: Pointers<'t>,
-}
-
-impl<'t> There<'t> {
-    fn new(snapshot: &'t Snapshot) -> Result<Self> {
+    /// The tree of this file, for references into it.
+    fn referred_to(&self) -> Result<Pointers<'_>> {
         let missing = || Error::unsupported(Place::File, "the file referred to has no tree");
-        let tree = snapshot.tree().ok_or_else(missing)?.map_err(Clone::clone)?;
-        Ok(Self {
-            snapshot,
-            paths: snapshot.found().paths.as_ref().ok_or_else(missing)?,
-            pointers: Pointers::new(tree),
-        })
+        let tree = self.tree().ok_or_else(missing)?.map_err(Clone::clone)?;
+        Ok(Pointers::new(tree))
     }
 
-    /// What the fragment of a URI leads to.
-    fn find(&mut self, uri: &str) -> Result<Referent> {
+    /// What the fragment of a URI leads to in this file.
+    fn referent<'t>(&'t self, pointers: &mut Pointers<'t>, uri: &str) -> Result<Referent> {
         let fragment = uri.split_once('#').map_or("", |(_, fragment)| fragment);
+        let found = self.found();
+        let paths = found.paths.as_ref();
         // where a limit is in the way nothing is shown in a mount of the other file either
-        let node = self
-            .pointers
-            .resolve(&format!("#{fragment}"))
-            .ok()
-            .flatten();
-        let place = node.and_then(|node| self.paths.outline().find(node.id()));
-        place
-            .map(|place| self.referent(place))
+        let node = pointers.resolve(&format!("#{fragment}")).ok().flatten();
+        let place = node.and_then(|node| paths?.outline().find(node.id()));
+        paths
+            .zip(place)
+            .map(|(paths, place)| Referent {
+                paths: Arc::clone(paths),
+                place,
+                is_array: found.is_shown(paths, place),
+                is_directory: found.is_directory(paths, place),
+            })
             .filter(|found| found.is_array || found.is_directory)
             .ok_or_else(|| {
                 let why = format!("there is no array at {uri}");
                 Error::unsupported(Place::File, why)
             })
-    }
-
-    fn referent(&self, place: PlaceId) -> Referent {
-        let found = self.snapshot.found();
-        Referent {
-            paths: Arc::clone(self.paths),
-            place,
-            is_array: found.is_shown(self.paths, place),
-            is_directory: found.is_directory(self.paths, place),
-        }
     }
 }
