@@ -265,7 +265,7 @@ fn check_subset(old: Option<&Snapshot>, tree: &Tree) -> Result<()> {
         .collect();
     for (place, warning) in tree.warnings().places(tree) {
         if !known.contains(warning.message.as_str()) {
-            return refuse(place, warning.message.clone(), warning.finding.advice());
+            return refuse(place, warning.message.clone(), warning.advice);
         }
     }
     Ok(())

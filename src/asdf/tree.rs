@@ -21,7 +21,7 @@ pub(in crate::asdf) use children::Children;
 pub(in crate::asdf) use node::Parts;
 pub use node::{Component, Node};
 pub(in crate::asdf) use subset::quoted;
-pub use subset::{Finding, Warning, Warnings};
+pub use subset::{Warning, Warnings};
 
 /// Largest text, in bytes.
 pub const MAX_TEXT: usize = 256 << 20;

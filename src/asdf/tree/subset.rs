@@ -22,46 +22,21 @@ const YEAR_LEN: usize = 4;
 /// The most characters of the text that are quoted in a message.
 const MAX_QUOTED: usize = 60;
 
-/// What was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Finding {
-    /// A key that an earlier one of its mapping equals.
-    DuplicateKey,
-    /// A key that is neither a string nor an integer nor a truth value.
-    KeyType,
-    /// An integer outside the range of int64.
-    LargeInteger,
-    /// A directive other than `%YAML` and `%TAG`.
-    UnknownDirective,
-    /// An alias within what it stands for.
-    RecursiveAlias,
-    /// A date or time that there is not.
-    Timestamp,
-}
+/// What to do about most of it.
+const FORBIDDEN: &str = "ASDF does not allow it";
 
-impl Finding {
-    /// What to do about it.
-    #[must_use]
-    pub fn advice(self) -> &'static str {
-        match self {
-            Self::Timestamp => "correct it, or put it in quotes if it is text",
-            _ => "ASDF does not allow it",
-        }
-    }
-}
-
-/// One finding.
+/// Something that the subset does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// Which rule.
-    pub finding: Finding,
     /// Where in the text.
     pub byte: usize,
     /// What was found versus allowed.
     pub message: String,
+    /// What to do about it.
+    pub advice: &'static str,
 }
 
-/// The findings of a tree.
+/// The warnings of a tree.
 #[derive(Debug, Clone, Default)]
 pub struct Warnings {
     list: Vec<Warning>,
@@ -88,12 +63,16 @@ impl Warnings {
             .map(|warning| (tree.place(warning.byte), warning))
     }
 
-    fn add(&mut self, finding: Finding, byte: usize, message: impl FnOnce() -> String) {
+    fn add(&mut self, byte: usize, message: impl FnOnce() -> String) {
+        self.advise(byte, message, FORBIDDEN);
+    }
+
+    fn advise(&mut self, byte: usize, message: impl FnOnce() -> String, advice: &'static str) {
         if self.list.len() < MAX_WARNINGS {
             self.list.push(Warning {
-                finding,
                 byte,
                 message: message(),
+                advice,
             });
         } else {
             self.more = self.more.saturating_add(1);
@@ -108,9 +87,7 @@ pub(super) fn check(tree: &Tree, unknown_directives: &[usize]) -> Warnings {
     for &at in unknown_directives {
         let line = text.get(at..).unwrap_or_default();
         let name = line.split_whitespace().next().unwrap_or_default();
-        warnings.add(Finding::UnknownDirective, at, || {
-            format!("unknown directive {}", quoted(name))
-        });
+        warnings.add(at, || format!("unknown directive {}", quoted(name)));
     }
     let mut id = NodeId(0);
     while let Some(node) = tree.node(id) {
@@ -121,7 +98,7 @@ pub(super) fn check(tree: &Tree, unknown_directives: &[usize]) -> Warnings {
                 check_timestamp(node, &mut warnings);
             }
             NodeKind::Alias if node.is_recursive() => {
-                warnings.add(Finding::RecursiveAlias, node.span().start, || {
+                warnings.add(node.span().start, || {
                     "an alias within what it stands for".into()
                 });
             }
@@ -167,13 +144,13 @@ fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
         }
         let at = key.span().start;
         let Some(value) = canonical(key) else {
-            warnings.add(Finding::KeyType, at, || {
+            warnings.add(at, || {
                 "a key that is not a scalar, where ASDF allows strings, integers and truth values".into()
             });
             continue;
         };
         if let Canonical::Null | Canonical::Float(_) = value {
-            warnings.add(Finding::KeyType, at, || {
+            warnings.add(at, || {
                 let name = key.scalar_type().map_or("", Type::name);
                 format!(
                     "a key of type {name}, where ASDF allows strings, integers and truth values"
@@ -211,7 +188,7 @@ fn repeated(mut keys: Vec<(u64, NodeId)>, tree: &Tree) -> Vec<NodeId> {
 }
 
 fn warn_of_repeated(key: Node<'_>, warnings: &mut Warnings) {
-    warnings.add(Finding::DuplicateKey, key.span().start, || {
+    warnings.add(key.span().start, || {
         let text = quoted(key.text().unwrap_or_default());
         format!("key {text} occurs again in its mapping; readers take the last one")
     });
@@ -229,7 +206,7 @@ fn check_integer(scalar: Node<'_>, warnings: &mut Warnings) {
         _ => false,
     };
     if large {
-        warnings.add(Finding::LargeInteger, scalar.span().start, || {
+        warnings.add(scalar.span().start, || {
             format!("integer {} beyond the range of int64", quoted(text))
         });
     }
@@ -243,12 +220,14 @@ fn check_timestamp(scalar: Node<'_>, warnings: &mut Warnings) {
         && scalar.scalar_type() == Some(Type::Timestamp)
         && !is_date(text)
     {
-        warnings.add(Finding::Timestamp, scalar.span().start, || {
+        let why = || {
             format!(
                 "timestamp {} is no date or time that there is",
                 quoted(text)
             )
-        });
+        };
+        let advice = "correct it, or put it in quotes if it is text";
+        warnings.advise(scalar.span().start, why, advice);
     }
 }
 
