@@ -95,7 +95,9 @@ pub struct Tree {
     /// Invariant: UTF-8.
     bytes: Arc<Vec<u8>>,
     nodes: Vec<Raw>,
+    /// Resolved tags; a node's tag is its place here plus one.
     tags: Vec<Box<str>>,
+    /// Values that differ from their spelling in the text, one behind the other.
     pool: String,
     lines: OnceLock<Lines>,
     warnings: Warnings,
@@ -115,17 +117,18 @@ impl Tree {
     /// # Errors
     /// As [`Tree::parse`].
     pub fn of(bytes: Arc<Vec<u8>>) -> Result<Self> {
-        let text = yaml::decode(&bytes).map_err(|fault| report(&fault, &bytes))?;
-        let parts = compose::compose(text).map_err(|fault| report(&fault, &bytes))?;
         let mut tree = Self {
-            bytes,
-            nodes: parts.nodes,
-            tags: parts.tags,
-            pool: parts.pool,
+            bytes: Arc::clone(&bytes),
+            nodes: Vec::new(),
+            tags: Vec::new(),
+            pool: String::new(),
             lines: OnceLock::new(),
             warnings: Warnings::default(),
         };
-        tree.warnings = subset::check(&tree, &parts.unknown_directives);
+        let text = yaml::decode(&bytes);
+        let unknown_directives = text.and_then(|text| compose::compose(&mut tree, text));
+        let unknown_directives = unknown_directives.map_err(|fault| report(&fault, &bytes))?;
+        tree.warnings = subset::check(&tree, &unknown_directives);
         Ok(tree)
     }
 

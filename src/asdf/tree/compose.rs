@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{MAX_DEPTH, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, NodeKind, Raw};
+use super::{MAX_DEPTH, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, NodeKind, Raw, Tree};
 use crate::asdf::yaml::{self, Event, Parser, YamlFault};
 
 /// Most anchors; each takes some hundred bytes while the tree is read.
@@ -14,18 +14,6 @@ const MAX_TAG: usize = 4096;
 
 /// Bytes of a scalar that weigh as much as a node, so that aliases cannot multiply long texts either.
 const TEXT_PER_NODE: u64 = 16;
-
-/// The parts of a tree that come from its text.
-#[derive(Debug, Default)]
-pub(super) struct Composed {
-    pub(super) nodes: Vec<Raw>,
-    /// Resolved tags; a node's tag is its place here plus one.
-    pub(super) tags: Vec<Box<str>>,
-    /// Values that differ from their spelling in the text, one behind the other.
-    pub(super) pool: String,
-    /// Where the text has directives that YAML does not know.
-    pub(super) unknown_directives: Vec<usize>,
-}
 
 /// A collection whose end has not come yet.
 struct Open {
@@ -45,24 +33,30 @@ struct Anchor {
 }
 
 /// Makes nodes of events, one after the other.
-#[derive(Default)]
-struct Composer {
-    result: Composed,
+struct Composer<'a> {
+    tree: &'a mut Tree,
     tag_numbers: HashMap<Box<str>, u16>,
     anchors: HashMap<Box<str>, Anchor>,
     open: Vec<Open>,
     flow_depth: usize,
 }
 
-/// The nodes of the one document in `text`; none if no document begins.
-pub(super) fn compose(text: &str) -> Result<Composed, YamlFault> {
+/// Adds the nodes of the one document in `text`, that of `tree`; none if no document begins. Gives where the text has directives that
+/// YAML does not know.
+pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Vec<usize>, YamlFault> {
     if text.len() > MAX_TEXT {
         let why = format!("a tree of {} bytes, of {MAX_TEXT} allowed", text.len());
         return Err(YamlFault::new(MAX_TEXT, why));
     }
     let (known, unknown) = yaml::known_directives(text)?;
     let mut parser = Parser::new(&known);
-    let mut composer = Composer::default();
+    let mut composer = Composer {
+        tree,
+        tag_numbers: HashMap::new(),
+        anchors: HashMap::new(),
+        open: Vec::new(),
+        flow_depth: 0,
+    };
     loop {
         let event = parser.next()?;
         match event.kind {
@@ -79,9 +73,8 @@ pub(super) fn compose(text: &str) -> Result<Composed, YamlFault> {
             yaml::EventKind::MappingStart => composer.collection(&event, NodeKind::Mapping)?,
         }
     }
-    composer.result.unknown_directives = unknown;
-    composer.result.nodes.shrink_to_fit();
-    Ok(composer.result)
+    composer.tree.nodes.shrink_to_fit();
+    Ok(unknown)
 }
 
 /// Refuses a second document without parsing it: its directives would not have been looked through.
@@ -109,21 +102,21 @@ fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-impl Composer {
+impl Composer<'_> {
     /// Adds a node and gives its number.
     fn push(&mut self, event: &Event<'_>, raw: Raw, weight: u64) -> Result<u32, YamlFault> {
-        let number = u32::try_from(self.result.nodes.len())
+        let number = u32::try_from(self.tree.nodes.len())
             .ok()
             .filter(|&n| n < MAX_NODES)
             .ok_or_else(|| YamlFault::new(event.start, format!("more than {MAX_NODES} nodes")))?;
         if let Some(parent) = self.open.last_mut() {
-            if let Some(raw) = index(&mut self.result.nodes, parent.node) {
+            if let Some(raw) = index(&mut self.tree.nodes, parent.node) {
                 raw.len = raw.len.saturating_add(1);
             }
             parent.end = raw.end;
             parent.grow(weight, event)?;
         }
-        self.result.nodes.push(raw);
+        self.tree.nodes.push(raw);
         if let Some(name) = event.anchor.filter(|_| raw.kind != NodeKind::Alias) {
             let anchor = Anchor {
                 node: number,
@@ -164,8 +157,8 @@ impl Composer {
             let why = format!("a tag of {} bytes, of {MAX_TAG} allowed", tag.len());
             return Err(YamlFault::new(event.start, why));
         }
-        self.result.tags.push(tag.into());
-        let number = u16::try_from(self.result.tags.len())
+        self.tree.tags.push(tag.into());
+        let number = u16::try_from(self.tree.tags.len())
             .ok()
             .filter(|&n| usize::from(n) <= MAX_TAGS)
             .ok_or_else(|| {
@@ -191,8 +184,8 @@ impl Composer {
             offset(start)
         } else {
             raw.flags |= Raw::POOLED;
-            let start = self.result.pool.len();
-            self.result.pool.push_str(event.value);
+            let start = self.tree.pool.len();
+            self.tree.pool.push_str(event.value);
             offset(start)
         };
         let text_weight = u64::from(raw.len) / TEXT_PER_NODE;
@@ -231,7 +224,7 @@ impl Composer {
         let mut raw = self.raw(event, NodeKind::Alias)?;
         raw.at = target;
         let around =
-            index(&mut self.result.nodes, target).is_some_and(|raw| raw.flags & Raw::OPEN != 0);
+            index(&mut self.tree.nodes, target).is_some_and(|raw| raw.flags & Raw::OPEN != 0);
         if around {
             raw.flags |= Raw::RECURSIVE;
         }
@@ -256,8 +249,8 @@ impl Composer {
         {
             anchor.weight = open.weight;
         }
-        let behind = offset(self.result.nodes.len());
-        if let Some(raw) = index(&mut self.result.nodes, open.node) {
+        let behind = offset(self.tree.nodes.len());
+        if let Some(raw) = index(&mut self.tree.nodes, open.node) {
             raw.flags &= !Raw::OPEN;
             raw.at = behind;
             raw.end = end;
