@@ -29,7 +29,7 @@ pub const KNOWN_STANDARDS: [&str; 7] = [
 pub const FIRST_LINE_LIMIT: usize = 256;
 
 /// One kind of file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dialect {
     /// Its name for people.
     pub name: &'static str,
@@ -37,7 +37,7 @@ pub struct Dialect {
     signature: &'static str,
     /// Its major version.
     major: u64,
-    /// The magics that its blocks may begin with.
+    /// The magics that its blocks may begin with: all blocks of a file with the same, which the first of them shows.
     pub magics: &'static [[u8; 4]],
     /// Header size and the shape that has it; the first row whose size is not greater than the header's counts.
     shapes: &'static [(u16, HeaderShape)],
@@ -91,38 +91,6 @@ const DRAFT_SHAPES: &[(u16, HeaderShape)] = &[
     (41, HeaderShape::Draft36),
     (40, HeaderShape::Draft40),
     (36, HeaderShape::Draft36),
-];
-
-/// [`FINF_0`] with blocks as the text of the draft has them.
-static FINF_0_TEXT: Dialect = Dialect {
-    magics: &[FINF_MAGIC],
-    ..FINF_0
-};
-
-/// [`FINF_0`] with blocks as programs wrote them.
-static FINF_0_CODE: Dialect = Dialect {
-    magics: &[BLOCK_MAGIC],
-    ..FINF_0
-};
-
-/// [`ASDF_0_PERCENT`], likewise.
-static ASDF_0_PERCENT_TEXT: Dialect = Dialect {
-    magics: &[FINF_MAGIC],
-    ..ASDF_0_PERCENT
-};
-
-/// [`ASDF_0_PERCENT`], likewise.
-static ASDF_0_PERCENT_CODE: Dialect = Dialect {
-    magics: &[BLOCK_MAGIC],
-    ..ASDF_0_PERCENT
-};
-
-/// The dialects of files whose first block has shown which of two magics they use.
-static NARROWED: [&Dialect; 4] = [
-    &FINF_0_TEXT,
-    &FINF_0_CODE,
-    &ASDF_0_PERCENT_TEXT,
-    &ASDF_0_PERCENT_CODE,
 ];
 
 static DIALECTS: [&Dialect; 4] = [&ASDF_1, &ASDF_0, &ASDF_0_PERCENT, &FINF_0];
@@ -207,15 +175,6 @@ impl FirstLine {
 }
 
 impl Dialect {
-    /// The same dialect for a file whose first block begins with `magic`: all its blocks do, and the other magic is data.
-    #[must_use]
-    pub fn of_magic(&'static self, magic: [u8; 4]) -> &'static Self {
-        let narrowed = NARROWED
-            .into_iter()
-            .find(|dialect| dialect.signature == self.signature && dialect.magics.contains(&magic));
-        narrowed.filter(|_| self.magics.len() > 1).unwrap_or(self)
-    }
-
     /// The shape of a block header of that many bytes, if there is one.
     #[must_use]
     pub fn shape(&self, header_size: u16) -> Option<HeaderShape> {
@@ -276,7 +235,7 @@ mod tests {
 
     #[test]
     fn no_magic_is_ascii() {
-        let all = DIALECTS.iter().chain(&NARROWED);
+        let all = DIALECTS.iter();
         assert!(
             all.flat_map(|dialect| dialect.magics)
                 .all(|magic| !magic.is_ascii())

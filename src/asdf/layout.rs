@@ -99,7 +99,7 @@ pub enum Region {
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// What kind of file it is.
-    pub dialect: &'static Dialect,
+    pub dialect: Dialect,
     /// Version of the file format, from the first line.
     pub version: Version,
     /// Bytes of text: first line, comments and tree with the newline of its `...` line.

@@ -57,7 +57,7 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
     let first = FirstLine::parse(&start, force)?;
     let text = read_text(source, &first)?;
     let mut layout = Layout {
-        dialect: first.dialect,
+        dialect: *first.dialect,
         version: first.version,
         text_end: len_u64(text.bytes.len()),
         has_tree: text.has_tree,

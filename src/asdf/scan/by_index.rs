@@ -209,7 +209,7 @@ impl BlockWalk<'_> {
         for (to, from) in bytes.iter_mut().zip(start) {
             *to = *from;
         }
-        let header = BlockHeader::parse(&bytes, offset, dialect).ok();
+        let header = BlockHeader::parse(&bytes, offset, &dialect).ok();
         let header = header.map(|header| BlockHeader {
             flags: header.flags & !STREAMED,
             ..header

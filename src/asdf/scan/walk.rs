@@ -83,7 +83,7 @@ impl<'a> BlockWalk<'a> {
     fn first_block(&mut self, from: u64) -> Result<Option<u64>> {
         let limit = from.saturating_add(PADDING_LIMIT);
         let dialect = self.layout.dialect;
-        let first = find_magic(self.source, dialect, from, PADDING_LIMIT)?;
+        let first = find_magic(self.source, &dialect, from, PADDING_LIMIT)?;
         if dialect.magics.len() < 2 {
             return Ok(first);
         }
@@ -94,14 +94,16 @@ impl<'a> BlockWalk<'a> {
                 break;
             }
             let behind = at.saturating_add(1);
-            found = find_magic(self.source, dialect, behind, limit.saturating_sub(behind))?;
+            found = find_magic(self.source, &dialect, behind, limit.saturating_sub(behind))?;
         }
         let Some(at) = found.or(first) else {
             return Ok(None);
         };
-        let magic = read_up_to(self.source, at, 4)?;
-        if let Some(magic) = magic.first_chunk() {
-            self.layout.dialect = dialect.of_magic(*magic);
+        let here = read_up_to(self.source, at, 4)?;
+        let mut magics = dialect.magics.iter();
+        if let Some(magic) = magics.find(|magic| here == **magic) {
+            // the other one is data from here on
+            self.layout.dialect.magics = std::slice::from_ref(magic);
         }
         Ok(Some(at))
     }
@@ -148,7 +150,7 @@ impl<'a> BlockWalk<'a> {
     /// The block header at `at`, or why there is none.
     pub(super) fn header(&mut self, at: u64) -> Result<Result<BlockHeader>> {
         let bytes = self.peek.read(self.source, at, LONGEST_HEADER)?;
-        let header = BlockHeader::parse(bytes, at, self.layout.dialect);
+        let header = BlockHeader::parse(bytes, at, &self.layout.dialect);
         Ok(header.and_then(|header| {
             if header.data_offset() > self.layout.len {
                 let why = "block header cut short by the end of the file";
@@ -192,7 +194,7 @@ impl<'a> BlockWalk<'a> {
         let mut at = end;
         while let Some(found) = find_magic(
             self.source,
-            self.layout.dialect,
+            &self.layout.dialect,
             at,
             limit.saturating_sub(at),
         )? {
