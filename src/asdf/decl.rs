@@ -7,12 +7,11 @@ mod property;
 
 use crate::asdf::datatype::{ByteOrder, Datatype, MAX_DEPTH};
 use crate::asdf::scalar::Type;
+use crate::asdf::strided::MAX_NDIM;
 use crate::asdf::tree::{Node, NodeId, NodeKind, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
 
-/// Most dimensions, as in NumPy.
-pub const MAX_NDIM: usize = 32;
 /// What aliases and merges may add to the size of a tree's declarations.
 const SPARE: u64 = 1 << 18;
 /// Bytes of text that cost as much as a field.

@@ -8,8 +8,9 @@ mod nulls;
 mod number;
 
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
-use crate::asdf::decl::{Dim, Inline, MAX_NDIM};
+use crate::asdf::decl::{Dim, Inline};
 use crate::asdf::scalar::Value;
+use crate::asdf::strided::MAX_NDIM;
 use crate::asdf::tree::{Node, NodeId, NodeKind, Tree, quoted};
 use crate::error::{Error, Result};
 use crate::source::len_u64;

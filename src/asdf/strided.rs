@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Place, Result};
 
-/// Most dimensions of an array.
+/// Most dimensions of an array, as in NumPy.
 pub const MAX_NDIM: usize = 32;
 
 /// Most bytes of an array in C order. A stride of 0 repeats elements, so that a small block can hold a larger array: what is
@@ -273,21 +273,23 @@ fn c_order_len(itemsize: u64, shape: &[u64]) -> Option<u64> {
         .filter(|&len| len <= MAX_LEN)
 }
 
+/// The strides of an array in C order without gaps, or `None` from 2^63 bytes on. Where there are no elements they mean nothing, and are
+/// those of axes of one element.
+pub(super) fn c_strides(itemsize: u64, shape: &[u64]) -> Option<Vec<i64>> {
+    let mut next = i64::try_from(itemsize).ok()?;
+    let strides = shape.iter().rev().map(|&count| {
+        let stride = next;
+        next = stride.checked_mul(i64::try_from(count.max(1)).ok()?)?;
+        Some(stride)
+    });
+    let mut strides = strides.collect::<Option<Vec<_>>>()?;
+    strides.reverse();
+    Some(strides)
+}
+
 /// The dimensions that have steps, as (count, stride). `shape` and `itemsize` have passed [`c_order_len`] as not empty.
 fn steps(itemsize: u64, shape: &[u64], strides: Option<&[i64]>) -> Vec<(u64, i64)> {
-    let dense = || {
-        let mut stride = i64::try_from(itemsize).unwrap_or(i64::MAX);
-        let mut strides: Vec<_> = shape
-            .iter()
-            .rev()
-            .map(|&count| {
-                let next = stride.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX));
-                std::mem::replace(&mut stride, next)
-            })
-            .collect();
-        strides.reverse();
-        strides
-    };
+    let dense = || c_strides(itemsize, shape).unwrap_or_default();
     let strides = strides.map_or_else(dense, <[i64]>::to_vec);
     let steps = shape.iter().copied().zip(strides);
     steps.filter(|&(count, _)| count > 1).collect()

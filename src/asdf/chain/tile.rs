@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::{argument, corrupt, number, numbers};
 use crate::asdf::buffers::Buffers;
 use crate::asdf::gather::Strided;
-use crate::asdf::strided::View;
+use crate::asdf::strided::{View, c_strides};
 use crate::asdf::tree::Node;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::source::Source;
 
 /// The arguments of `tile`.
@@ -81,7 +81,7 @@ impl Tiling {
     ) -> Result<Arc<dyn Source>> {
         let grid = self.grid();
         let counts: Vec<u64> = grid.iter().chain(&self.tile).copied().collect();
-        let strides = c_strides(self.itemsize, &counts)?;
+        let strides = c_strides(self.itemsize, &counts).ok_or_else(too_large)?;
         let (of_grid, of_tile) = strides.split_at(grid.len());
         // dimensions without a step are left out: there may be twice as many as the array has
         let placed = grid
@@ -98,7 +98,7 @@ impl Tiling {
         let padded_shape = counts
             .map(|(&n, &tile)| product(n, [tile]))
             .collect::<Result<Vec<_>>>()?;
-        let strides = c_strides(self.itemsize, &padded_shape)?;
+        let strides = c_strides(self.itemsize, &padded_shape).ok_or_else(too_large)?;
         let view = View::new(self.itemsize, &self.shape, Some(&strides), 0, padded.len())?;
         Strided::open(padded, view, buffers)
     }
@@ -110,17 +110,9 @@ pub(super) fn product(first: u64, counts: impl IntoIterator<Item = u64>) -> Resu
         .into_iter()
         .try_fold(first, u64::checked_mul)
         .filter(|&len| i64::try_from(len).is_ok())
-        .ok_or_else(|| corrupt("an array of 2^63 bytes or more"))
+        .ok_or_else(too_large)
 }
 
-/// Bytes from one element to the next in each dimension of an array in C order.
-fn c_strides(itemsize: u64, shape: &[u64]) -> Result<Vec<i64>> {
-    let mut strides = Vec::with_capacity(shape.len());
-    let mut stride = itemsize;
-    for &count in shape.iter().rev() {
-        strides.push(i64::try_from(stride).unwrap_or(i64::MAX));
-        stride = product(stride, [count.max(1)])?;
-    }
-    strides.reverse();
-    Ok(strides)
+fn too_large() -> Error {
+    corrupt("an array of 2^63 bytes or more")
 }

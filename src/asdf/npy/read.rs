@@ -5,7 +5,7 @@
 
 use super::{MAGIC, header};
 use crate::asdf::datatype::{ByteOrder, Datatype, Field, MAX_DEPTH, Scalar};
-use crate::asdf::strided::{MAX_NDIM, View};
+use crate::asdf::strided::{MAX_NDIM, View, c_strides};
 use crate::error::{Error, Place, Result};
 
 /// The longest text of a header, in bytes: room for ten thousand fields.
@@ -99,7 +99,14 @@ impl Header {
     pub fn view(&self) -> Result<View> {
         let size = self.datatype.size();
         let size = size.ok_or_else(|| bad("elements of more than 2^63 bytes"))?;
-        let strides = strides(size, &self.shape, self.fortran_order)?;
+        let mut shape = self.shape.clone();
+        if self.fortran_order {
+            shape.reverse();
+        }
+        let mut strides = self.strides_in_c(&shape)?;
+        if self.fortran_order {
+            strides.reverse();
+        }
         View::new(size, &self.shape, Some(&strides), 0, u64::MAX)
     }
 
@@ -108,7 +115,18 @@ impl Header {
     /// # Errors
     /// [`Error::Corrupt`] beyond 2^63.
     pub fn c_strides(&self) -> Result<Vec<i64>> {
-        strides(self.datatype.size().unwrap_or(0), &self.shape, false)
+        self.strides_in_c(&self.shape)
+    }
+
+    /// The same of another shape.
+    fn strides_in_c(&self, shape: &[u64]) -> Result<Vec<i64>> {
+        let size = self.datatype.size().unwrap_or(0);
+        c_strides(size, shape).ok_or_else(|| {
+            let shape = &self.shape;
+            bad(format!(
+                "{shape:?} elements of {size} bytes are 2^63 bytes or more"
+            ))
+        })
     }
 
     /// Whether numpy makes the same of a datatype and a shape.
@@ -142,32 +160,6 @@ fn text_len(bytes: &[u8]) -> Result<Option<(u8, usize, usize)>> {
         usize::try_from(len).unwrap_or(usize::MAX),
         at,
     )))
-}
-
-/// Strides without gaps. Where there are no elements they mean nothing, and are those of axes of one element.
-fn strides(size: u64, shape: &[u64], fortran_order: bool) -> Result<Vec<i64>> {
-    let too_large = || {
-        bad(format!(
-            "{shape:?} elements of {size} bytes are 2^63 bytes or more"
-        ))
-    };
-    let mut step = i64::try_from(size).map_err(|_| too_large())?;
-    let mut next = |&count: &u64| {
-        let stride = step;
-        let count = i64::try_from(count.max(1)).map_err(|_| too_large())?;
-        step = step.checked_mul(count).ok_or_else(too_large)?;
-        Ok(stride)
-    };
-    if fortran_order {
-        return shape.iter().map(next).collect();
-    }
-    let mut strides = shape
-        .iter()
-        .rev()
-        .map(&mut next)
-        .collect::<Result<Vec<_>>>()?;
-    strides.reverse();
-    Ok(strides)
 }
 
 /// A value of Python.
