@@ -15,7 +15,7 @@ use super::find::ArrayTable;
 use super::heal::WrittenText;
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
-use super::text_frame::{Oddity, oddities};
+use super::text_frame::oddities;
 use super::tree::{Children, Node, NodeKind, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::{Memory, len_u64};
@@ -233,14 +233,11 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
 }
 
 /// What some readers refuse around the tree: no more of it than is known.
-fn check_readers(known: &[Oddity], text: &[u8]) -> Result<()> {
-    let new = oddities(text, true)
-        .into_iter()
-        .find(|odd| known.iter().all(|known| known.why != odd.why));
-    match new {
-        Some(odd) => refuse(odd.place, odd.why, odd.advice),
-        None => Ok(()),
-    }
+fn check_readers(known: &[Error], text: &[u8]) -> Result<()> {
+    let known: HashSet<String> = known.iter().map(reason).collect();
+    let mut odd = oddities(text, true).into_iter();
+    odd.find(|odd| !known.contains(&reason(odd)))
+        .map_or(Ok(()), Err)
 }
 
 /// Line and column just behind a text.
@@ -283,10 +280,10 @@ fn check_arrays(old: Option<&Snapshot>, found: &ArrayTable) -> Result<()> {
         .map(Snapshot::arrays)
         .unwrap_or_default()
         .iter()
-        .filter_map(|array| Some((array.brief_path(), reason(array)?)))
+        .filter_map(|array| Some((array.brief_path(), reason(array.problem()?))))
         .collect();
     for (array, error) in faulty {
-        if !known.contains(&(array.brief_path(), reason(array).unwrap_or_default())) {
+        if !known.contains(&(array.brief_path(), reason(error))) {
             let advice = match array.shape() {
                 // what is declared makes no sense, wherever it may be stored
                 None => "correct it",
@@ -327,12 +324,14 @@ fn external_uri(array: &Array) -> Option<&str> {
     }
 }
 
-/// Why an array has no files, without its line.
-fn reason(array: &Array) -> Option<String> {
-    array.problem().map(|error| match error {
-        Error::Corrupt { why, .. } | Error::Unsupported { why, .. } => why.clone(),
+/// What is wrong, without the line.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::Corrupt { why, .. }
+        | Error::Unsupported { why, .. }
+        | Error::Rejected { why, .. } => why.clone(),
         other => other.to_string(),
-    })
+    }
 }
 
 /// That the tree is still a mapping, and what tags have been lost: programs that know no tags drop all of them, and every array

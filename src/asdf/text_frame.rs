@@ -4,26 +4,15 @@
 //! the line's end behind the `...`, and a version of the standard that it knows. We read such files, but save none that was not so.
 
 use super::dialect::KNOWN_STANDARDS;
-use crate::error::{Place, printable};
+use crate::error::{Error, Place, printable};
 use crate::source::len_u64;
 
 /// What a line of comment begins with that names the version of the standard.
 const STANDARD: &[u8] = b"#ASDF_STANDARD";
 
-/// A line that some readers refuse.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Oddity {
-    /// Where.
-    pub place: Place,
-    /// What is wrong with it.
-    pub why: String,
-    /// What to do.
-    pub advice: &'static str,
-}
-
-/// What is odd about the lines around the tree of a text.
+/// The lines around the tree of a text that some readers refuse: each with where, why and what to do.
 #[must_use]
-pub fn oddities(text: &[u8], has_tree: bool) -> Vec<Oddity> {
+pub fn oddities(text: &[u8], has_tree: bool) -> Vec<Error> {
     let found = [
         has_tree.then(|| yaml_line(text)).flatten(),
         standard_line(text),
@@ -63,20 +52,20 @@ fn named_standard(text: &[u8]) -> Option<(Place, String)> {
     })
 }
 
-fn standard_line(text: &[u8]) -> Option<Oddity> {
+fn standard_line(text: &[u8]) -> Option<Error> {
     let (place, version) = named_standard(text)?;
     if KNOWN_STANDARDS.contains(&version.as_str()) {
         return None;
     }
     let version = printable(&version);
-    Some(Oddity {
-        place,
+    Some(Error::Rejected {
+        at: place,
         why: format!("version {version} of the ASDF Standard is not known"),
-        advice: "put back the #ASDF_STANDARD line",
+        advice: "put back the #ASDF_STANDARD line".to_owned(),
     })
 }
 
-fn yaml_line(text: &[u8]) -> Option<Oddity> {
+fn yaml_line(text: &[u8]) -> Option<Error> {
     let is_directive = |line: &[u8]| {
         let mut words = line
             .split(u8::is_ascii_whitespace)
@@ -95,17 +84,17 @@ fn yaml_line(text: &[u8]) -> Option<Oddity> {
     } else {
         "there is no %YAML 1.1 line directly behind the # lines"
     };
-    Some(Oddity {
-        place: Place::Line {
+    Some(Error::Rejected {
+        at: Place::Line {
             line: len_u64(comments).saturating_add(1),
             column: 1,
         },
         why: why.to_owned(),
-        advice: "put the line %YAML 1.1 there",
+        advice: "put the line %YAML 1.1 there".to_owned(),
     })
 }
 
-fn last_line(text: &[u8]) -> Option<Oddity> {
+fn last_line(text: &[u8]) -> Option<Error> {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     let start = text.iter().rposition(|&byte| byte == b'\n');
     let start = start.map_or(0, |at| at.saturating_add(1));
@@ -114,13 +103,13 @@ fn last_line(text: &[u8]) -> Option<Oddity> {
     if line.strip_prefix(b"...").is_none_or(<[u8]>::is_empty) {
         return None;
     }
-    Some(Oddity {
-        place: Place::Line {
+    Some(Error::Rejected {
+        at: Place::Line {
             line: len_u64(lines(text).count()),
             column: 4,
         },
         why: "there are blanks behind the `...` that ends the tree".to_owned(),
-        advice: "remove them",
+        advice: "remove them".to_owned(),
     })
 }
 
@@ -132,7 +121,7 @@ mod tests {
         let found = oddities(text.as_bytes(), true);
         found
             .iter()
-            .map(|odd| format!("{}: {}", odd.place, odd.why))
+            .map(|odd| odd.to_string().split_once(';').unwrap().0.to_owned())
             .collect()
     }
 
@@ -188,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_text_without_a_tree_needs_no_directive() {
-        assert_eq!(oddities(b"#ASDF 1.0.0\n# no tree\n", false), []);
+        assert!(oddities(b"#ASDF 1.0.0\n# no tree\n", false).is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::asdf::check::Validate;
 use crate::asdf::checksum::{ChecksumState, md5};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{BlockIndex, Severity};
-use crate::asdf::text_frame::{Oddity, oddities};
+use crate::asdf::text_frame::oddities;
 use crate::codec::{Cache, code_text, cores};
 use crate::collection::is_lack;
 use crate::error::{Error, Place, printable};
@@ -353,11 +353,7 @@ fn check_tree(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     let layout = snapshot.layout();
     if layout.dialect.writable {
         for odd in oddities(snapshot.text(), layout.has_tree) {
-            let Oddity { place, why, advice } = odd;
-            findings.note(
-                Verdict::Suspicious,
-                &format!("tree: {place}: {why}; {advice}"),
-            );
+            findings.note(Verdict::Suspicious, &format!("tree: {odd}"));
         }
     }
     match snapshot.tree() {
