@@ -52,7 +52,12 @@ enum Detail {
     /// Its elements are in the tree.
     Inline(Elements),
     /// It lies in another file.
-    Outside(Absence),
+    Outside {
+        /// Whether that could not be read when it was last tried.
+        is_absent: AtomicBool,
+        /// Why, when that was met first.
+        why: OnceLock<Box<Error>>,
+    },
     /// Why it has no files.
     Problem(Error),
 }
@@ -156,33 +161,6 @@ impl Form {
     }
 }
 
-/// Why the other file that an array lies in can't be read, as far as it is known.
-#[derive(Debug, Default)]
-pub(super) struct Absence {
-    /// Whether it could not be read when it was last tried.
-    now: AtomicBool,
-    /// Why, when that was met first.
-    first: OnceLock<Box<Error>>,
-}
-
-impl Absence {
-    /// Takes in how a look at the file went. An I/O error says nothing of the file.
-    fn learn(&self, error: Option<Error>) {
-        if matches!(error, Some(Error::Io { .. })) {
-            return;
-        }
-        self.now.store(error.is_some(), Ordering::Relaxed);
-        if let Some(error) = error {
-            self.first.get_or_init(|| error.into());
-        }
-    }
-
-    fn why(&self) -> Option<&Error> {
-        let known = self.first.get().map(|error| &**error);
-        known.filter(|_| self.now.load(Ordering::Relaxed))
-    }
-}
-
 impl Array {
     /// The array at `home`: of that form, with these elements if they are in the tree, or else `offset` bytes into its block.
     pub(super) fn new(
@@ -201,9 +179,10 @@ impl Array {
         let detail = match located {
             Err(error) => Some(Detail::Problem(array.named(error))),
             Ok(Some(elements)) => Some(Detail::Inline(elements)),
-            Ok(None) if matches!(array.origin(), Origin::External(_)) => {
-                Some(Detail::Outside(Absence::default()))
-            }
+            Ok(None) if matches!(array.origin(), Origin::External(_)) => Some(Detail::Outside {
+                is_absent: AtomicBool::new(false),
+                why: OnceLock::new(),
+            }),
             Ok(None) => None,
         };
         array.detail = detail.map(Box::new);
@@ -301,7 +280,10 @@ impl Array {
     pub fn problem(&self) -> Option<&Error> {
         match self.detail.as_deref()? {
             Detail::Problem(error) => Some(error),
-            Detail::Outside(absence) => absence.why(),
+            Detail::Outside { is_absent, why } => {
+                let known = why.get().map(|error| &**error);
+                known.filter(|_| is_absent.load(Ordering::Relaxed))
+            }
             Detail::Inline(_) => None,
         }
     }
@@ -312,10 +294,15 @@ impl Array {
         !matches!(self.detail.as_deref(), Some(Detail::Problem(_)))
     }
 
-    /// Takes down how reading the other file went that it lies in.
+    /// Takes down how reading the other file went that it lies in. An I/O error says nothing of that file.
     pub(super) fn learn(&self, error: Option<&Error>) {
-        if let Some(Detail::Outside(absence)) = self.detail.as_deref() {
-            absence.learn(error.map(|error| self.named(error.clone())));
+        if let Some(Detail::Outside { is_absent, why }) = self.detail.as_deref()
+            && !matches!(error, Some(Error::Io { .. }))
+        {
+            is_absent.store(error.is_some(), Ordering::Relaxed);
+            if let Some(error) = error {
+                why.get_or_init(|| self.named(error.clone()).into());
+            }
         }
     }
 
