@@ -67,13 +67,11 @@ const DIGITS: usize = 16;
 /// Permissions that let others change what is in a file or directory.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Returns a block's key for the file as it is now.
-type Key = Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>;
-
 /// Where the index of one block is stored.
 pub struct IndexSlot {
     dir: PathBuf,
-    key: Key,
+    /// Returns the block's key for the file as it is now.
+    key: Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>,
 }
 
 /// A file that was opened, but not read yet.
