@@ -251,8 +251,9 @@ pub trait Codec: Send + Sync {
         true
     }
 
-    /// The framings that can be asked for by name, beside the one that is written if none is.
-    fn dialects(&self) -> &'static [Dialect] {
+    /// The framings that can be asked for by name, beside the one that is written if none is: the name, as in `blsc:chunk`, and what
+    /// [`Codec::open`] calls the framing.
+    fn named_framings(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
@@ -280,66 +281,64 @@ pub trait Codec: Send + Sync {
     }
 }
 
-/// A framing that has a name behind the code, as in `blsc:chunk`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dialect {
-    /// What it is called.
-    pub name: &'static str,
-    /// The framing, as [`Codec::open`] calls it.
-    pub framing: &'static str,
-}
-
-/// A compression as people choose it: a code, and maybe one of its dialects.
+/// A compression as people choose it: a code, and maybe one of its framings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// The code of the block header; zeros for none.
     pub code: [u8; 4],
-    /// The dialect, if it is not the one that is written by itself.
-    pub dialect: Option<Dialect>,
+    /// The framing, if it is not the one that is written by itself.
+    pub framing: Option<&'static str>,
 }
 
 impl Choice {
     /// That of a block with this code and framing.
     #[must_use]
     pub fn of(code: [u8; 4], framing: Option<&str>) -> Self {
-        let dialects = codec(code).map_or(&[][..], |codec| codec.dialects());
-        let is = |dialect: &&Dialect| Some(dialect.framing) == framing;
-        let dialect = dialects.iter().find(is).copied();
-        Self { code, dialect }
+        let mut named = named_framings(code).iter();
+        let framing = named.find(|named| Some(named.1) == framing);
+        let framing = framing.map(|(_, framing)| *framing);
+        Self { code, framing }
     }
 
-    /// What `none`, a code, or a code and a dialect with a colon between stand for, if they are known.
+    /// What `none`, a code, or a code and the name of a framing with a colon between stand for, if they are known.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
         if name == b"none" {
             return Some(Self::of([0; 4], None));
         }
         let colon = name.iter().position(|&byte| byte == b':');
-        let (text, dialect) = match colon.and_then(|at| name.split_at_checked(at)) {
-            Some((text, dialect)) => (text, dialect.get(1..)),
+        let (text, framing) = match colon.and_then(|at| name.split_at_checked(at)) {
+            Some((text, framing)) => (text, framing.get(1..)),
             None => (name, None),
         };
         let mut code = [0; 4];
         code.get_mut(..text.len())
             .filter(|_| !text.is_empty())?
             .copy_from_slice(text);
-        let known = codec(code).ok()?.dialects();
-        let Some(wanted) = dialect else {
+        let known = codec(code).ok()?.named_framings();
+        let Some(wanted) = framing else {
             return Some(Self::of(code, None));
         };
-        let found = known.iter().find(|known| known.name.as_bytes() == wanted)?;
-        Some(Self::of(code, Some(found.framing)))
+        let mut known = known.iter();
+        let (_, found) = known.find(|(name, _)| name.as_bytes() == wanted)?;
+        Some(Self::of(code, Some(found)))
     }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&code_text(self.code))?;
-        match self.dialect {
-            Some(dialect) => write!(f, ":{}", dialect.name),
+        let mut named = named_framings(self.code).iter();
+        match named.find(|named| Some(named.1) == self.framing) {
+            Some((name, _)) => write!(f, ":{name}"),
             None => Ok(()),
         }
     }
+}
+
+/// Those of a code that is known.
+fn named_framings(code: [u8; 4]) -> &'static [(&'static str, &'static str)] {
+    codec(code).map_or(&[], |codec| codec.named_framings())
 }
 
 /// A payload whose framing has been recognised.

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunked::{Headers, Pending, array_at, corrupt, unsupported};
 use super::walk::{ChunkStart, ChunkWalk, FoundChunk};
-use super::{Codec, Cursor, Dialect, Edited, Framed, Stream, splice};
+use super::{Codec, Cursor, Edited, Framed, Stream, splice};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
@@ -80,18 +80,10 @@ impl Codec for Blosc {
         framing.is_none_or(|framing| [several, ONE_CHUNK].contains(&framing))
     }
 
-    fn dialects(&self) -> &'static [Dialect] {
-        const CHUNK: Dialect = Dialect {
-            name: "chunk",
-            framing: ONE_CHUNK,
-        };
-        const FRAME: Dialect = Dialect {
-            name: "frame",
-            framing: CFRAME,
-        };
+    fn named_framings(&self) -> &'static [(&'static str, &'static str)] {
         match &self.0 {
-            b"bls2" => &[FRAME],
-            _ => &[CHUNK],
+            b"bls2" => &[("frame", CFRAME)],
+            _ => &[("chunk", ONE_CHUNK)],
         }
     }
 

@@ -372,8 +372,7 @@ impl Vfs {
             _ => Sum::None,
         };
         let decoded = state.snapshot.block(n)?;
-        let framing = choice.dialect.map(|dialect| dialect.framing);
-        let mut stored = self.encoded(choice.code, framing, decoded, &sum)?;
+        let mut stored = self.encoded(choice.code, choice.framing, decoded, &sum)?;
         stored.shrink = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {choice}");
