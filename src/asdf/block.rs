@@ -23,6 +23,15 @@ pub(super) struct OpenBlock {
 }
 
 impl OpenBlock {
+    /// One that is not compressed.
+    fn plain(data: Arc<dyn Source>) -> Self {
+        Self {
+            data,
+            framing: None,
+            compressed: None,
+        }
+    }
+
     /// To be called when the file has been saved, and this block is as it was.
     pub(super) fn keep_index_anew(&self) {
         if let Some(decoded) = &self.compressed {
@@ -148,11 +157,7 @@ impl Snapshot {
             if header.encoded() || chain.is_some() {
                 return corrupt("streamed and encoded");
             }
-            return Ok(OpenBlock {
-                data: self.tail(header)?,
-                framing: None,
-                compressed: None,
-            });
+            return Ok(OpenBlock::plain(self.tail(header)?));
         }
         let stored = self.stored(n)?;
         if header.encoded() || chain.is_some() {
@@ -181,17 +186,9 @@ impl Snapshot {
                 header.used
             );
             let short = Short::new(stored, header.used, Error::corrupt(Place::Block(n), why));
-            return Ok(OpenBlock {
-                data: Arc::new(short),
-                framing: None,
-                compressed: None,
-            });
+            return Ok(OpenBlock::plain(Arc::new(short)));
         }
-        Ok(OpenBlock {
-            data: stored,
-            framing: None,
-            compressed: None,
-        })
+        Ok(OpenBlock::plain(stored))
     }
 
     /// Whether a streamed block grows with the file.
@@ -232,10 +229,10 @@ impl Snapshot {
             let (chain, data) = Chain::read(stored)?;
             (chain, data, header.data_size)
         };
+        let data = Arc::new(Encoded::new(chain, stored, len, around)?);
         Ok(OpenBlock {
-            data: Arc::new(Encoded::new(chain, stored, len, around)?),
             framing: Some("encoding chain"),
-            compressed: None,
+            ..OpenBlock::plain(data)
         })
     }
 }

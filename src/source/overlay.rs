@@ -183,20 +183,11 @@ impl Edits {
 
     /// What lies at `at`, and where that ends at the latest.
     fn at(&self, at: u64) -> (Origin, u64) {
-        if let Some((_, &end)) = self.pieces.range(..=at).next_back()
-            && at < end
-        {
-            return (Origin::Written, end);
+        match gap_at(&self.pieces, at, self.len) {
+            (false, end) => (Origin::Written, end),
+            (true, next) if at < self.base_len => (Origin::Base, next.min(self.base_len)),
+            (true, next) => (Origin::Zeros, next),
         }
-        let next = self
-            .pieces
-            .range(at..)
-            .next()
-            .map_or(self.len, |(&start, _)| start);
-        if at < self.base_len {
-            return (Origin::Base, next.min(self.base_len));
-        }
-        (Origin::Zeros, next)
     }
 }
 
