@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Write};
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Where in the file something is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -205,7 +205,7 @@ impl<T> Lasting<T> {
         if let Some(found) = self.made.get() {
             return found.as_ref().map_err(Clone::clone);
         }
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = lock(&self.making);
         let found = match self.made.get() {
             Some(found) => found,
             None => match make() {
@@ -224,6 +224,11 @@ impl<T: Clone> Clone for Lasting<T> {
             making: Mutex::new(()),
         }
     }
+}
+
+/// The contents of a mutex, also of one whose holder has panicked: all leave them whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Text that may come from a file (a key, a URI, what a parser says of them), as part of one line for people or programs:

@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use super::tile::Grain;
 use crate::codec::{Cache, CountedBuf};
+use crate::error::lock;
 use crate::source::PooledBuf;
 
 /// The most that is kept in bands: a sequential read is the faster the longer they are, but hardly beyond.
@@ -103,10 +104,6 @@ impl Buffers {
         Self::with_grain(&Cache::new(u64::MAX), budget, grain)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Bands> {
-        self.bands.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A number for an array that the others don't have.
     pub(super) fn number(&self) -> u64 {
         self.arrays.fetch_add(1, Ordering::Relaxed)
@@ -114,7 +111,7 @@ impl Buffers {
 
     /// The band of that array that begins at `start`, if it is still kept.
     pub(super) fn find(&self, array: u64, start: u64) -> Option<Arc<CountedBuf>> {
-        let mut bands = self.lock();
+        let mut bands = lock(&self.bands);
         let found = |band: &Band| band.array == array && band.start == start;
         let i = bands.kept.iter().rposition(found)?;
         let band = bands.kept.remove(i)?;
@@ -128,7 +125,7 @@ impl Buffers {
     /// A thread that has room must give it back or keep the band without asking for more, but [beneath](Buffers::beneath): others
     /// wait for it.
     pub(super) fn room(&self, len: usize) -> Room<'_> {
-        let mut bands = self.lock();
+        let mut bands = lock(&self.bands);
         while bands.held.saturating_add(len) > self.budget || bands.kept.len() >= MAX_BANDS {
             if let Some(band) = bands.kept.pop_front() {
                 bands.held = bands.held.saturating_sub(band.bytes.len());
@@ -151,7 +148,7 @@ impl Buffers {
 
     /// Drops the bands of an array that is closed.
     pub(super) fn forget(&self, array: u64) {
-        let mut bands = self.lock();
+        let mut bands = lock(&self.bands);
         let (gone, kept): (VecDeque<_>, _) =
             bands.kept.drain(..).partition(|band| band.array == array);
         bands.kept = kept;
@@ -164,7 +161,7 @@ impl Buffers {
     /// Bytes of all bands.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        self.lock().held
+        lock(&self.bands).held
     }
 
     /// Calls `work` with a scratch buffer.
@@ -185,7 +182,7 @@ impl Room<'_> {
     pub(super) fn keep(mut self, array: u64, start: u64) -> Option<Arc<CountedBuf>> {
         let bytes = Arc::new(self.bytes.take()?);
         self.len = 0;
-        self.buffers.lock().kept.push_back(Band {
+        lock(&self.buffers.bands).kept.push_back(Band {
             array,
             start,
             bytes: Arc::clone(&bytes),
@@ -196,7 +193,7 @@ impl Room<'_> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        let mut bands = self.buffers.lock();
+        let mut bands = lock(&self.buffers.bands);
         bands.held = bands.held.saturating_sub(self.len);
         self.buffers.freed.notify_all();
     }

@@ -10,14 +10,14 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
-use crate::error::{Error, Place, Result, percent_decoded};
+use crate::error::{Error, Place, Result, lock, percent_decoded};
 use crate::source::{Source, Stat};
 
 /// Opens a directory for the names in it only, which takes no permission to read it.
@@ -112,7 +112,7 @@ impl Sandbox {
         let meta = file.metadata();
         let meta = meta.map_err(|error| Error::io(format!("external source {uri}"), error))?;
         let stat = Stat::from(&meta);
-        let mut known = known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&known.0);
         if let Some((then, len)) = known.get(&path)
             && stat.is_untouched_since(then)
         {

@@ -17,14 +17,14 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::buffers::Buffers;
 use super::copy::copy;
 use super::strided::{Slab, View};
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
 use crate::codec::CountedBuf;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, lock};
 use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
 
 /// A read that is not sequential uses a band if alone it would cost more than this part of the band.
@@ -209,10 +209,7 @@ impl Strided {
         if !wanted() {
             return Ok(None);
         }
-        let _gathering = self
-            .gathering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _gathering = lock(&self.gathering);
         if let Some(found) = find() {
             return Ok(Some(found));
         }

@@ -22,12 +22,12 @@ mod inner;
 mod single;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::chunked::{Headers, Pending, array_at, corrupt, unsupported};
 use super::walk::{ChunkStart, ChunkWalk, FoundChunk};
 use super::{Codec, Cursor, Edited, Framed, Stream, splice};
-use crate::error::Result;
+use crate::error::{Result, lock};
 use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
 use chunk::{BlockDecoder, Chunk};
@@ -246,7 +246,7 @@ impl BloscStream {
         let mut read = |place| Ok(self.chunk_at(&mut headers, place)?.1);
         match self.known(offset) {
             Some(place) => read(place),
-            None => self.walk().locate(offset, read),
+            None => lock(&self.walk).locate(offset, read),
         }
     }
 
@@ -258,10 +258,6 @@ impl BloscStream {
         let (start, mark) = frame.find(offset)?;
         Some(ChunkStart { start, mark })
     }
-
-    fn walk(&self) -> MutexGuard<'_, ChunkWalk> {
-        self.walk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Stream for BloscStream {
@@ -271,7 +267,7 @@ impl Stream for BloscStream {
             // Damage: the entry is where it begins, and a cursor there is an error.
             Err(_) => match self.known(offset) {
                 Some(place) => place.start,
-                None => self.walk().reached(offset).start,
+                None => lock(&self.walk).reached(offset).start,
             },
         }
     }
@@ -299,14 +295,14 @@ impl Stream for BloscStream {
     }
 
     fn thin_out(&self) {
-        self.walk().thin_out();
+        lock(&self.walk).thin_out();
         if let Layout::Frame(frame) = &self.layout {
             frame.thin_out();
         }
     }
 
     fn held(&self) -> u64 {
-        let entries = self.walk().held();
+        let entries = lock(&self.walk).held();
         match &self.layout {
             Layout::Frame(frame) => entries.saturating_add(frame.held()),
             _ => entries,

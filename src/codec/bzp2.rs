@@ -15,7 +15,7 @@ mod runs;
 
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use self::batch::{MOST_AT_ONCE, Ready, decode_batch};
 use self::bits::{BitFault, Bits, MARK_BITS, Mark};
@@ -23,7 +23,7 @@ use self::block::LEVEL_LEN;
 use self::entry::EntryPoint;
 use super::entries::Entries;
 use super::{Codec, Cursor, Edited, Framed, SEGMENT, Stream};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, lock};
 use crate::source::{Source, at_most, len_u64};
 
 /// The code.
@@ -131,19 +131,15 @@ impl Blocks {
             entries: Mutex::new(Entries::new(data_size, first)),
         })
     }
-
-    fn entries(&self) -> MutexGuard<'_, Entries<EntryPoint>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Stream for Blocks {
     fn entry(&self, offset: u64) -> u64 {
-        self.entries().at(offset).0
+        lock(&self.entries).at(offset).0
     }
 
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
-        let (_, next) = self.entries().at(offset);
+        let (_, next) = lock(&self.entries).at(offset);
         Ok(Box::new(BlockCursor {
             position: next.decoded,
             wanted: offset.saturating_add(len_u64(SEGMENT)),
@@ -160,7 +156,7 @@ impl Stream for Blocks {
     }
 
     fn held(&self) -> u64 {
-        self.entries().held()
+        lock(&self.entries).held()
     }
 
     fn learns(&self) -> bool {
@@ -168,15 +164,15 @@ impl Stream for Blocks {
     }
 
     fn thin_out(&self) {
-        self.entries().thin_out();
+        lock(&self.entries).thin_out();
     }
 
     fn export(&self, index: &mut Vec<u8>) -> Option<()> {
-        self.entries().export(index)
+        lock(&self.entries).export(index)
     }
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
-        let (_, first) = self.entries().at(0);
+        let (_, first) = lock(&self.entries).at(0);
         let bits = self.stored.len().saturating_mul(8);
         let entries = Entries::new(self.data_size, first).import(entries, self.data_size, bits)?;
         Some(Arc::new(Self {
@@ -219,7 +215,7 @@ impl BlockCursor {
         }
         let count = self.planned();
         for ready in decode_batch(self.blocks.stored.as_ref(), self.next, count)? {
-            self.blocks.entries().add(self.next.decoded, self.next);
+            lock(&self.blocks.entries).add(self.next.decoded, self.next);
             self.next = self.next.behind(&ready);
             self.ready.push_back(ready);
         }

@@ -11,13 +11,14 @@
 mod ledger;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 
 pub(super) use self::ledger::Ledger;
 use self::ledger::{CachedSegment, Holder, Parked, SEQUENTIAL_WINDOW, cost};
 use super::jobs::Jobs;
 use super::memory_permit::{CountedBuf, MemoryPermit};
 use super::{Cursor, Stream};
+use crate::error::lock;
 use crate::source::len_u64;
 
 /// Length of a segment of decoded bytes; the last one of a block is shorter.
@@ -331,7 +332,7 @@ impl Cache {
 
     /// The ledger, locked. Never while a decoder runs, nor twice by one thread.
     pub(super) fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ledger)
     }
 }
 

@@ -22,7 +22,7 @@ use super::grant::Grant;
 use super::index_store::IndexSlot;
 use super::sequential::Readers;
 use super::{Cache, CountedBuf, Stream, misplaced};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, lock};
 use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
@@ -331,7 +331,7 @@ impl Decoded {
     }
 
     fn lock(&self) -> MutexGuard<'_, DecodedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Waits until a decode of this block ends or moves on; `state` is unlocked meanwhile.

@@ -9,7 +9,7 @@ use std::num::NonZero;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, lock};
 
 /// Threads that decode ahead.
 const THREADS: usize = 2;
@@ -103,7 +103,7 @@ impl Jobs {
     }
 
     fn lock(&self) -> MutexGuard<'_, JobsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -26,7 +26,7 @@ mod frame;
 mod index;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lz4_flex::block;
 
@@ -34,7 +34,7 @@ use super::chunked::{Headers, Pending, corrupt, read_into, unsupported};
 use super::entries::Entries;
 use super::input::keep_last;
 use super::{Codec, Cursor, Framed, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, lock};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
 use content::FrameContent;
 use frame::{
@@ -177,7 +177,7 @@ struct Frames {
 impl Frames {
     /// The last entry at or before `offset`, after a scan if that may find more than the first.
     fn spot(&self, offset: u64) -> (u64, Spot) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = lock(&self.table);
         if offset >= len_u64(DICTIONARY) {
             self.scan_once(&mut table);
         }
@@ -202,7 +202,7 @@ impl Frames {
     /// # Errors
     /// [`Error::Corrupt`] if that can't be, by the sizes that are told. What lies behind it is then entered no more.
     fn meet_short(&self) -> Result<()> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = lock(&self.table);
         self.scan_once(&mut table);
         if !table.full {
             return Ok(());
@@ -267,7 +267,7 @@ impl Frames {
 
     /// Leaves a checkpoint at the block header `walker` with the bytes `before` it, unless there is one nearby.
     fn remember(&self, offset: u64, walker: &Walker, before: &[u8]) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = lock(&self.table);
         if table.entries.wants(offset) {
             let spot = Spot {
                 walker: walker.clone(),
@@ -305,12 +305,12 @@ impl Stream for Frames {
     }
 
     fn thin_out(&self) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = lock(&self.table);
         table.entries.thin_out();
     }
 
     fn export(&self, index: &mut Vec<u8>) -> Option<()> {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = lock(&self.table);
         table.entries.export(index)
     }
 
@@ -332,7 +332,7 @@ impl Stream for Frames {
     }
 
     fn held(&self) -> u64 {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = lock(&self.table);
         let rest = table.entries.rest();
         rest.iter()
             .map(|(_, spot)| len_u64(spot.before.len().saturating_add(size_of::<(u64, Spot)>())))

@@ -14,7 +14,7 @@ mod segments;
 mod wrapper;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use self::index::{Point, PointIndex, WINDOW, Window};
 use self::wrapper::Wrapper;
@@ -23,7 +23,7 @@ use super::grant::Grant;
 use super::inflate::{Inflate, Stop, Turn};
 use super::input::{Input, PIECE, keep_last};
 use super::{Cache, Codec, Cursor, Edited, Framed, SEGMENT, Stream};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, lock};
 use crate::source::{Source, at_most, len_u64};
 
 /// The code.
@@ -135,10 +135,6 @@ struct Deflated {
 }
 
 impl Deflated {
-    fn index(&self) -> MutexGuard<'_, PointIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A decoder that stands at a point, and the stored bytes it wants next.
     fn resume(&self, point: &Point, window: &[u8]) -> Result<Inflate> {
         let mut head = [0];
@@ -155,11 +151,11 @@ impl Deflated {
 
 impl Stream for Deflated {
     fn entry(&self, offset: u64) -> u64 {
-        self.index().before(offset).decoded
+        lock(&self.index).before(offset).decoded
     }
 
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
-        let point = self.index().before(offset);
+        let point = lock(&self.index).before(offset);
         let tail = point.window.expand();
         Ok(Box::new(Inflating {
             inflate: self.resume(&point, &tail)?,
@@ -178,7 +174,7 @@ impl Stream for Deflated {
     }
 
     fn held(&self) -> u64 {
-        self.index().held()
+        lock(&self.index).held()
     }
 
     fn learns(&self) -> bool {
@@ -186,15 +182,15 @@ impl Stream for Deflated {
     }
 
     fn thin_out(&self) {
-        self.index().thin_out();
+        lock(&self.index).thin_out();
     }
 
     fn export(&self, index: &mut Vec<u8>) -> Option<()> {
-        self.index().export(index)
+        lock(&self.index).export(index)
     }
 
     fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
-        let first = self.index().before(0);
+        let first = lock(&self.index).before(0);
         let index = PointIndex::import(first, entries, self.data_size, self.stored.len())?;
         Some(Arc::new(Self {
             stored: Arc::clone(&self.stored),
@@ -205,12 +201,12 @@ impl Stream for Deflated {
     }
 
     fn is_untidy(&self) -> bool {
-        self.index().is_untidy()
+        lock(&self.index).is_untidy()
     }
 
     /// Makes one window smaller: keeps only what the decoder will look at.
     fn tidy(&self) {
-        let untidy = self.index().take_untidy();
+        let untidy = lock(&self.index).take_untidy();
         if let Some(point) = untidy {
             let plain = point.window.expand();
             let mut input = vec![0; WINDOW.saturating_mul(2)];
@@ -231,7 +227,7 @@ impl Stream for Deflated {
                     })
                 });
             if let Ok(Some(sparse)) = sparse {
-                self.index().replace(point.decoded, sparse);
+                lock(&self.index).replace(point.decoded, sparse);
             }
         }
     }
@@ -354,7 +350,7 @@ impl Inflating {
             sum,
             window: Arc::new(Window::Whole(window)),
         };
-        self.stream.index().add(point);
+        lock(&self.stream.index).add(point);
     }
 
     fn short(&self, filled: usize) -> Error {
@@ -376,7 +372,7 @@ impl Cursor for Inflating {
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         let end = self.position.saturating_add(len_u64(buf.len()));
-        let wanted = self.stream.index().wants(end);
+        let wanted = lock(&self.stream.index).wants(end);
         let search_from = match (wanted, self.search_all) {
             (false, _) => buf.len(),
             (true, true) => 0,

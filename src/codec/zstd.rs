@@ -14,13 +14,13 @@ mod native;
 mod slot;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::chunked::corrupt;
 use super::entries::Entries;
 use super::input::{Input, PIECE};
 use super::{Codec, Cursor, Framed, SEGMENT, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, lock};
 use crate::source::{PooledBuf, Source, checked_end, each_piece, len_u64};
 use frame::{Frames, next_frame};
 #[cfg(feature = "blosc")]
@@ -103,11 +103,6 @@ struct ZstdStream {
     slot: Mutex<Weak<DecoderSlot>>,
     frames: Mutex<Frames>,
     snapshots: Mutex<Entries<Option<Checkpoint>>>,
-}
-
-/// The contents of a mutex whose holders leave them whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ZstdStream {

@@ -1,9 +1,9 @@
 //! Bytes of known length that are made when they are first read: a picture, a table of statistics.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::{Borrower, Loan, Memory, Source};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, lock};
 
 /// Bytes that are made when they are first read, and kept from then on. What prevents that is not kept: the next read tries again.
 pub struct Made {
@@ -25,7 +25,7 @@ impl Made {
     }
 
     fn bytes(&self) -> Result<Memory> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         if let Some(bytes) = &*kept {
             return Ok(bytes.clone());
         }

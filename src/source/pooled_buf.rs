@@ -4,11 +4,12 @@
 //! buffers of many sizes soon holds twice as much as is in use. So large temporary buffers come from this pool, and the
 //! allocator returns all others to the system at once.
 
+use crate::error::lock;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::mem::size_of;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Bytes of idle buffers that the pool keeps.
 const KEPT: usize = 32 << 20;
@@ -31,14 +32,10 @@ pub struct PooledBuf<T: Send + 'static>(Vec<T>);
 struct Pool(Mutex<VecDeque<(usize, Box<dyn Any + Send>)>>);
 
 impl Pool {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(usize, Box<dyn Any + Send>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A buffer with room for `len` elements, but not for a quarter more: a larger one is left for a larger read.
     fn take<T: 'static>(&self, len: usize) -> Option<Vec<T>> {
         let fits = len..=len.saturating_add(len / 4);
-        let mut idle = self.lock();
+        let mut idle = lock(&self.0);
         let found = idle.iter().rposition(|(_, buffer)| {
             let buffer = buffer.downcast_ref::<Vec<T>>();
             buffer.is_some_and(|buffer| fits.contains(&buffer.capacity()))
@@ -55,7 +52,7 @@ impl Pool {
         }
         let buffer = Box::new(buffer);
         let mut gone = Vec::new();
-        let mut idle = self.lock();
+        let mut idle = lock(&self.0);
         idle.push_back((size, buffer));
         while idle.iter().map(|(size, _)| size).sum::<usize>() > KEPT {
             gone.extend(idle.pop_front());
@@ -66,7 +63,7 @@ impl Pool {
     }
 
     fn free(&self) {
-        let idle = std::mem::take(&mut *self.lock());
+        let idle = std::mem::take(&mut *lock(&self.0));
         // The same.
         drop(idle);
     }
@@ -148,7 +145,7 @@ mod tests {
     fn memory_is_used_again_and_only_so_much_is_kept() {
         let pool = Pool(Mutex::new(VecDeque::new()));
         let sizes = || {
-            pool.lock()
+            lock(&pool.0)
                 .iter()
                 .map(|(size, _)| *size)
                 .collect::<Vec<_>>()

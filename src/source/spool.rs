@@ -10,9 +10,10 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::{at_most, len_u64};
+use crate::error::lock;
 
 /// Bytes that are taken at a time: a page, as most file systems do.
 const GRAIN: u64 = 4096;
@@ -70,10 +71,6 @@ impl Spool {
         Ok(self.file.get_or_init(|| made))
     }
 
-    fn space(&self) -> MutexGuard<'_, Space> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives grains back to the disk, then to the other parts. The disk may keep them where files have no holes.
     fn free(&self, run: Range<u64>) {
         if run.is_empty() {
@@ -86,7 +83,7 @@ impl Spool {
             );
             punch_hole(file, start, end.saturating_sub(start));
         }
-        let mut space = self.space();
+        let mut space = lock(&self.space);
         space.free(run);
         // under the lock: no thread takes grains meanwhile that this would cut off
         if space.end == 0
@@ -222,7 +219,7 @@ impl SpoolFile {
             }
             let next = self.runs.range(grain..).next();
             let gap_end = next.map_or(end, |(&first, _)| first.min(end));
-            let taken = self.spool.space().take(gap_end.saturating_sub(grain));
+            let taken = lock(&self.spool.space).take(gap_end.saturating_sub(grain));
             let next = grain.saturating_add(len_of(&taken));
             self.add(grain, taken);
             grain = next;
@@ -295,7 +292,7 @@ mod tests {
 
     /// What is taken by parts and what is free are all grains of the file, each once.
     fn check_space(spool: &Spool, parts: &[SpoolFile]) -> Result<(), TestCaseError> {
-        let space = spool.space();
+        let space = lock(&spool.space);
         let taken = parts.iter().flat_map(|part| part.runs.values());
         let taken = taken.map(|run| (run.start, run.end));
         let free = space.free.iter().map(|(&start, &end)| (start, end));
@@ -355,7 +352,7 @@ mod tests {
                 }
             }
             drop(parts);
-            prop_assert_eq!(spool.space().end, 0);
+            prop_assert_eq!(lock(&spool.space).end, 0);
             prop_assert_eq!(spool.file().unwrap().metadata().unwrap().len(), 0);
         }
     }

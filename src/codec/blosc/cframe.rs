@@ -20,11 +20,11 @@
 //! few bytes may say that it has blocks of 16 MiB.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::chunk::{BlockDecoder, Chunk};
 use crate::codec::chunked::{Headers, array_at, corrupt, unsupported};
-use crate::error::Result;
+use crate::error::{Result, lock};
 use crate::source::{PooledBuf, Source, len_u64};
 
 const MAGIC: &[u8; 9] = b"\xA8b2frame\0";
@@ -228,7 +228,7 @@ impl Cframe {
         if let Some(offset) = self.offsets.plain_at(stored, at)? {
             return Ok(offset);
         }
-        let mut held = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.piece);
         if let Some(offset) = held.as_ref().and_then(|piece| piece.get(at)) {
             return Ok(offset);
         }
@@ -256,13 +256,13 @@ impl Cframe {
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
-        let held = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = lock(&self.piece);
         held.as_ref()
             .map_or(0, |piece| len_u64(piece.bytes.capacity()))
     }
 
     /// Gives up what is held.
     pub(super) fn thin_out(&self) {
-        *self.piece.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.piece) = None;
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::bits::Mark;
 use super::{BlockCursor, Blocks};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, lock};
 use crate::source::Source;
 
 /// Blocks decoded at once, at most.
@@ -39,7 +39,7 @@ pub(super) fn find(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Ve
 /// The same, with damage as an error.
 fn walk(stored: &Arc<dyn Source>, data_size: u64) -> Result<Option<Vec<FoundBlock>>> {
     let blocks = Arc::new(Blocks::new(Arc::clone(stored), data_size)?);
-    let (_, next) = blocks.entries().at(0);
+    let (_, next) = lock(&blocks.entries).at(0);
     let mut cursor = BlockCursor {
         next,
         blocks,

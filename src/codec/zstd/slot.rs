@@ -6,10 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::lock;
 use super::native::{Running, Snapshot};
 use crate::codec::chunked::corrupt;
-use crate::error::Result;
+use crate::error::{Result, lock};
 
 /// A decoder larger than a frame needs by this factor is not used for it: states would take as much more memory.
 const WASTE: usize = 4;
