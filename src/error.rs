@@ -226,6 +226,16 @@ impl<T: Clone> Clone for Lasting<T> {
     }
 }
 
+/// Damage, of which no more is known than that it is in the file: the caller may know the place, see [`Error::at`].
+pub(crate) fn corrupt(why: impl Into<String>) -> Error {
+    Error::corrupt(Place::File, why)
+}
+
+/// Something that the file uses and this program does not read, likewise.
+pub(crate) fn unsupported(why: impl Into<String>) -> Error {
+    Error::unsupported(Place::File, why)
+}
+
 /// The contents of a mutex, also of one whose holder has panicked: all leave them whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -17,7 +17,7 @@ use super::buffers::Buffers;
 use super::text::read_up_to;
 use super::tree::{Node, NodeKind, Tree};
 use crate::codec::{self, Cache};
-use crate::error::{Error, Lasting, Place, Result};
+use crate::error::{Error, Lasting, Result, corrupt, unsupported};
 use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
 
 /// The longest encoding chain that is read, in bytes.
@@ -72,12 +72,12 @@ impl Chain {
             .ok_or_else(|| corrupt("the encoding chain is not a list"))?;
         if list.len() > ENTRY_LIMIT {
             let why = format!("an encoding chain of more than {ENTRY_LIMIT} entries");
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         let steps: Vec<Encoding> = list.items().map(step).collect::<Result<_>>()?;
         if steps.iter().filter(|step| **step == Encoding::Zlib).count() > DECODER_LIMIT {
             let why = format!("an encoding chain with more than {DECODER_LIMIT} times zlib");
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         let rest = stored.len().saturating_sub(len_u64(len));
         Ok((
@@ -341,11 +341,7 @@ fn expect_len(what: &str, found: u64, wanted: Option<u64>) -> Result<()> {
 }
 
 fn unknown(name: &str) -> Error {
-    Error::unsupported(Place::File, format!("unknown encoding {name}"))
-}
-
-fn corrupt(why: impl Into<String>) -> Error {
-    Error::corrupt(Place::File, why)
+    unsupported(format!("unknown encoding {name}"))
 }
 
 /// An error of the chain's YAML: its line and column are of the chain, not of the file.

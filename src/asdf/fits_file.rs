@@ -18,7 +18,7 @@ use super::datatype::Datatype;
 use super::fits::BLOCK_LEN;
 use super::outline::PlaceId;
 use super::paths::Paths;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, corrupt, unsupported};
 use crate::source::{Joined, Memory, Source, len_u64};
 
 use column::{Column, Columns, MAX_COLUMNS, can_be, pixel};
@@ -289,12 +289,8 @@ fn table_file(
     FitsFile::new(header, parts, (columns.width, count), omitted)
 }
 
-fn unsupported(why: impl Into<String>) -> Error {
-    Error::unsupported(Place::File, why)
-}
-
 fn no_longer() -> Error {
-    Error::corrupt(Place::File, "the tree no longer has this array")
+    corrupt("the tree no longer has this array")
 }
 
 #[cfg(test)]

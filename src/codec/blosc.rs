@@ -24,10 +24,10 @@ mod single;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use super::chunked::{Headers, Pending, array_at, corrupt, unsupported};
+use super::chunked::{Headers, Pending, array_at};
 use super::walk::{ChunkStart, ChunkWalk, FoundChunk};
 use super::{Codec, Cursor, Edited, Framed, Stream, splice};
-use crate::error::{Result, lock};
+use crate::error::{Result, corrupt, lock, unsupported};
 use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
 use chunk::{BlockDecoder, Chunk};

@@ -3,7 +3,7 @@
 //! Knows no format: the decoded bytes that a read left over, and bounded reads of headers.
 
 use super::input::check_end;
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt};
 use crate::source::{Peek, PooledBuf, Source, len_u64};
 
 /// Decoded bytes that did not fit into the buffer of the read that decoded them.
@@ -128,16 +128,6 @@ pub(super) fn read_into<'a>(
     buf.reset(len);
     source.read_exact_at(buf, offset)?;
     Ok(buf)
-}
-
-/// Damage in a payload; the place is made precise by the caller, who knows the block.
-pub(super) fn corrupt(why: impl Into<String>) -> Error {
-    Error::corrupt(Place::File, why)
-}
-
-/// Something a payload uses that is not supported.
-pub(super) fn unsupported(why: impl Into<String>) -> Error {
-    Error::unsupported(Place::File, why)
 }
 
 #[cfg(test)]

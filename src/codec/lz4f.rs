@@ -30,11 +30,11 @@ use std::sync::{Arc, Mutex};
 
 use lz4_flex::block;
 
-use super::chunked::{Headers, Pending, corrupt, read_into, unsupported};
+use super::chunked::{Headers, Pending, read_into};
 use super::entries::Entries;
 use super::input::keep_last;
 use super::{Codec, Cursor, Framed, Stream};
-use crate::error::{Error, Result, lock};
+use crate::error::{Error, Result, corrupt, lock, unsupported};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
 use content::FrameContent;
 use frame::{

@@ -21,12 +21,12 @@ use std::sync::Arc;
 
 use lzma_rust2::{Action, XzOptions, XzStream, XzWriter};
 
-use super::chunked::{Headers, array_at, corrupt, unsupported};
+use super::chunked::{Headers, array_at};
 use super::deflate::crc32;
 use super::entries::Entries;
 use super::input::{Input, PIECE};
 use super::{Codec, Cursor, Framed, Stream};
-use crate::error::{Error, Lasting, Result};
+use crate::error::{Error, Lasting, Result, corrupt, unsupported};
 use crate::source::{Source, at_most, checked_end, each_piece, len_u64};
 
 const MAGIC: [u8; 6] = *b"\xFD7zXZ\0";

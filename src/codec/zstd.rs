@@ -16,11 +16,10 @@ mod slot;
 use std::io::Write;
 use std::sync::{Arc, Mutex, Weak};
 
-use super::chunked::corrupt;
 use super::entries::Entries;
 use super::input::{Input, PIECE};
 use super::{Codec, Cursor, Framed, SEGMENT, Stream};
-use crate::error::{Error, Result, lock};
+use crate::error::{Error, Result, corrupt, lock};
 use crate::source::{PooledBuf, Source, checked_end, each_piece, len_u64};
 use frame::{Frames, next_frame};
 #[cfg(feature = "blosc")]

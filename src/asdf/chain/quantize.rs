@@ -15,9 +15,9 @@
 use std::sync::Arc;
 
 use super::tile::product;
-use super::{argument, corrupt, expect_len, number, numbers};
+use super::{argument, expect_len, number, numbers};
 use crate::asdf::tree::Node;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::{Source, checked_end, len_u64};
 
 /// Bytes of a chunk's header.
@@ -202,7 +202,7 @@ impl QuantizedChunk {
         let [bits, ..] = header;
         if bits > 64 {
             let why = format!("quantize: integers of {bits} bits");
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         Ok(Self {
             first,
@@ -222,7 +222,7 @@ fn read_chunks(packed: &dyn Source, wanted: u64) -> Result<Vec<QuantizedChunk>> 
     while at < packed.len() {
         if chunks.len() >= CHUNK_LIMIT {
             let why = format!("quantize: more than {CHUNK_LIMIT} chunks");
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         let chunk = QuantizedChunk::read(packed, at, first)?;
         first = first

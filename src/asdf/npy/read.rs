@@ -6,7 +6,7 @@
 use super::{MAGIC, header};
 use crate::asdf::datatype::{ByteOrder, Datatype, Field, MAX_DEPTH, Scalar};
 use crate::asdf::strided::{MAX_NDIM, View, c_strides};
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt, unsupported};
 
 /// The longest text of a header, in bytes: room for ten thousand fields.
 const MAX_TEXT: usize = 1 << 20;
@@ -32,18 +32,18 @@ impl Header {
     /// The header that a file begins with; nothing if there is not yet all of it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it is none; [`Error::Unsupported`] if ASDF has no such datatype, or it is beyond a limit.
+    /// [`Corrupt`](crate::error::Error::Corrupt) if it is none; [`Unsupported`](crate::error::Error::Unsupported) if ASDF has no such datatype, or it is beyond a limit.
     pub fn read(bytes: &[u8]) -> Result<Option<Self>> {
         let begun = MAGIC.len().min(bytes.len());
         if bytes.get(..begun) != MAGIC.get(..begun) {
-            return Err(bad("no NPY file: it does not begin with \\x93NUMPY"));
+            return Err(corrupt("no NPY file: it does not begin with \\x93NUMPY"));
         }
         let Some((version, len, at)) = text_len(bytes)? else {
             return Ok(None);
         };
         if len > MAX_TEXT {
             let why = format!("an NPY header of {len} bytes, of {MAX_TEXT} allowed");
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         let end = at.saturating_add(len);
         let Some(text) = bytes.get(at..end) else {
@@ -52,7 +52,8 @@ impl Header {
         let text = if version < 3 {
             text.iter().map(|&byte| char::from(byte)).collect()
         } else {
-            String::from_utf8(text.to_vec()).map_err(|_| bad("an NPY header that is not UTF-8"))?
+            String::from_utf8(text.to_vec())
+                .map_err(|_| corrupt("an NPY header that is not UTF-8"))?
         };
         Self::of(&text, end).map(Some)
     }
@@ -66,15 +67,15 @@ impl Header {
                 "descr" => descr.replace(value),
                 "fortran_order" => order.replace(value),
                 "shape" => shape.replace(value),
-                _ => return Err(bad(format!("the NPY header has a key {key:?}"))),
+                _ => return Err(corrupt(format!("the NPY header has a key {key:?}"))),
             };
             if known.is_some() {
-                return Err(bad(format!("the NPY header has {key} twice")));
+                return Err(corrupt(format!("the NPY header has {key} twice")));
             }
         }
-        let missing = |key| move || bad(format!("the NPY header has no {key}"));
+        let missing = |key| move || corrupt(format!("the NPY header has no {key}"));
         let Literal::Bool(fortran_order) = order.ok_or_else(missing("fortran_order"))? else {
-            return Err(bad("fortran_order is neither True nor False"));
+            return Err(corrupt("fortran_order is neither True nor False"));
         };
         let found = Self {
             datatype: datatype(&descr.ok_or_else(missing("descr"))?)?,
@@ -95,10 +96,10 @@ impl Header {
     /// How the elements lie behind the header.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] or [`Error::Unsupported`] beyond a limit; not of a header that was read.
+    /// [`Corrupt`](crate::error::Error::Corrupt) or [`Unsupported`](crate::error::Error::Unsupported) beyond a limit; not of a header that was read.
     pub fn view(&self) -> Result<View> {
         let size = self.datatype.size();
-        let size = size.ok_or_else(|| bad("elements of more than 2^63 bytes"))?;
+        let size = size.ok_or_else(|| corrupt("elements of more than 2^63 bytes"))?;
         let mut shape = self.shape.clone();
         if self.fortran_order {
             shape.reverse();
@@ -113,7 +114,7 @@ impl Header {
     /// The strides in bytes that an array of this has in C order.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] beyond 2^63.
+    /// [`Corrupt`](crate::error::Error::Corrupt) beyond 2^63.
     pub fn c_strides(&self) -> Result<Vec<i64>> {
         self.strides_in_c(&self.shape)
     }
@@ -123,7 +124,7 @@ impl Header {
         let size = self.datatype.size().unwrap_or(0);
         c_strides(size, shape).ok_or_else(|| {
             let shape = &self.shape;
-            bad(format!(
+            corrupt(format!(
                 "{shape:?} elements of {size} bytes are 2^63 bytes or more"
             ))
         })
@@ -144,7 +145,7 @@ fn text_len(bytes: &[u8]) -> Result<Option<(u8, usize, usize)>> {
     };
     if !matches!((major, minor), (1..=3, 0)) {
         let why = format!("NPY version {major}.{minor}");
-        return Err(Error::unsupported(Place::File, why));
+        return Err(unsupported(why));
     }
     let size = if major == 1 { 2 } else { 4 };
     let at = BEFORE_LEN.saturating_add(size);
@@ -174,13 +175,13 @@ enum Literal {
 
 /// A tuple of lengths.
 fn numbers(literal: Literal) -> Result<Vec<u64>> {
-    let wrong = || bad("a shape that is not a tuple of numbers");
+    let wrong = || corrupt("a shape that is not a tuple of numbers");
     let Literal::Tuple(items) = literal else {
         return Err(wrong());
     };
     if items.len() > MAX_NDIM {
         let why = format!("{} dimensions, of {MAX_NDIM} allowed", items.len());
-        return Err(Error::unsupported(Place::File, why));
+        return Err(unsupported(why));
     }
     let number = |item| match item {
         Literal::Number(n) => Ok(n),
@@ -197,12 +198,14 @@ fn datatype(descr: &Literal) -> Result<Datatype> {
             let fields = fields.iter().map(field).collect::<Result<_>>()?;
             Ok(Datatype::Struct(fields))
         }
-        _ => Err(bad("a descr that is neither a string nor a list of fields")),
+        _ => Err(corrupt(
+            "a descr that is neither a string nor a list of fields",
+        )),
     }
 }
 
 fn field(literal: &Literal) -> Result<Field> {
-    let wrong = || bad("a field that is not a tuple of name, type and perhaps shape");
+    let wrong = || corrupt("a field that is not a tuple of name, type and perhaps shape");
     let Literal::Tuple(parts) = literal else {
         return Err(wrong());
     };
@@ -261,14 +264,6 @@ fn plain(text: &str) -> Result<Datatype> {
     }
 }
 
-fn bad(why: impl Into<String>) -> Error {
-    Error::corrupt(Place::File, why)
-}
-
-fn unsupported(why: impl Into<String>) -> Error {
-    Error::unsupported(Place::File, why)
-}
-
 /// A reader of literals.
 struct Parser<'t> {
     rest: &'t str,
@@ -292,7 +287,7 @@ impl Parser<'_> {
         if self.skip(c) {
             return Ok(());
         }
-        Err(bad(format!("{c:?} is missing in the NPY header")))
+        Err(corrupt(format!("{c:?} is missing in the NPY header")))
     }
 
     /// All of the text: a dictionary whose keys are strings.
@@ -301,7 +296,7 @@ impl Parser<'_> {
         self.expect('{')?;
         while !self.skip('}') {
             let Literal::Text(key) = self.literal(MAX_LEVELS)? else {
-                return Err(bad("a key of the NPY header is no string"));
+                return Err(corrupt("a key of the NPY header is no string"));
             };
             self.expect(':')?;
             entries.push((key, self.literal(MAX_LEVELS)?));
@@ -312,7 +307,9 @@ impl Parser<'_> {
         }
         match self.peek() {
             None => Ok(entries),
-            Some(_) => Err(bad("there is more behind the dictionary of the NPY header")),
+            Some(_) => Err(corrupt(
+                "there is more behind the dictionary of the NPY header",
+            )),
         }
     }
 
@@ -332,7 +329,7 @@ impl Parser<'_> {
                 self.expect('(')?;
                 let levels = levels.checked_sub(1).ok_or_else(deep)?;
                 match self.items(')', levels)? {
-                    (items, false) if items.len() == 1 => Err(bad("a value in parentheses")),
+                    (items, false) if items.len() == 1 => Err(corrupt("a value in parentheses")),
                     (items, _) => Ok(Literal::Tuple(items)),
                 }
             }
@@ -362,7 +359,7 @@ impl Parser<'_> {
         let number = digits.parse().ok();
         number
             .map(Literal::Number)
-            .ok_or_else(|| bad("a number beyond 2^64 in the NPY header"))
+            .ok_or_else(|| corrupt("a number beyond 2^64 in the NPY header"))
     }
 
     fn word(&mut self) -> Result<Literal> {
@@ -372,14 +369,14 @@ impl Parser<'_> {
                 return Ok(Literal::Bool(value));
             }
         }
-        Err(bad(
+        Err(corrupt(
             "the NPY header is cut short, or is no literal of Python",
         ))
     }
 
     /// The rest of a string, as Python's `repr` writes it.
     fn string(&mut self, quote: char) -> Result<String> {
-        let open = || bad("a string without end in the NPY header");
+        let open = || corrupt("a string without end in the NPY header");
         let mut out = String::new();
         let mut chars = self.rest.chars();
         loop {
@@ -404,9 +401,9 @@ impl Parser<'_> {
                                 code.len() == digits && code.bytes().all(|b| b.is_ascii_hexdigit());
                             let code = u32::from_str_radix(&code, 16).ok().filter(|_| is_hex);
                             let c = code.and_then(char::from_u32);
-                            c.ok_or_else(|| bad("a character in the NPY header that is none"))?
+                            c.ok_or_else(|| corrupt("a character in the NPY header that is none"))?
                         }
-                        _ => return Err(bad(format!("\\{c} in a string of the NPY header"))),
+                        _ => return Err(corrupt(format!("\\{c} in a string of the NPY header"))),
                     });
                 }
                 c => out.push(c),

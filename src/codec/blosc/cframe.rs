@@ -23,8 +23,8 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use super::chunk::{BlockDecoder, Chunk};
-use crate::codec::chunked::{Headers, array_at, corrupt, unsupported};
-use crate::error::{Result, lock};
+use crate::codec::chunked::{Headers, array_at};
+use crate::error::{Result, corrupt, lock, unsupported};
 use crate::source::{PooledBuf, Source, len_u64};
 
 const MAGIC: &[u8; 9] = b"\xA8b2frame\0";

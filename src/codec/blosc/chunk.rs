@@ -19,8 +19,8 @@
 
 use super::filters;
 use super::inner::{Decoders, Inner};
-use crate::codec::chunked::{Headers, array_at, corrupt, read_into, unsupported};
-use crate::error::Result;
+use crate::codec::chunked::{Headers, array_at, read_into};
+use crate::error::{Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, len_u64};
 
 /// Greatest block that is decoded.

@@ -10,10 +10,10 @@ use std::io::Write;
 
 use super::chunk::{BIT_SHUFFLED, Chunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED};
 use super::filters::{bit_shuffle, shuffle};
-use crate::codec::chunked::{Headers, array_at, corrupt};
+use crate::codec::chunked::{Headers, array_at};
 use crate::codec::splice::{Edited, Framing, StoredChunk, write};
 use crate::codec::zstd;
-use crate::error::Result;
+use crate::error::{Result, corrupt};
 use crate::source::len_u64;
 
 /// Decoded sizes of a chunk and of its blocks.

@@ -14,9 +14,9 @@ use std::io::Write;
 use super::cframe::{Cframe, FrameChunk};
 use super::chunk::STORED;
 use super::encode::{BlockShape, BloscEncoder, header};
-use crate::codec::chunked::{array_at, corrupt};
+use crate::codec::chunked::array_at;
 use crate::codec::splice::{Edited, write};
-use crate::error::Result;
+use crate::error::{Result, corrupt};
 use crate::source::{Source, at_most, each_piece, len_u64};
 
 /// Decoded bytes of a chunk, and the limits of a length that is kept.

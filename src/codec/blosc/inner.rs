@@ -3,10 +3,10 @@
 use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
 
 use super::blosclz;
-use crate::codec::chunked::{corrupt, unsupported};
+
 use crate::codec::lz4f::{decode_block, decode_block_with};
 use crate::codec::zstd::Decoder;
-use crate::error::Result;
+use crate::error::{Result, corrupt, unsupported};
 
 /// Base 2 logarithm of the largest window of a zlib stream.
 const WINDOW: u8 = 15;

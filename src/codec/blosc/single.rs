@@ -7,9 +7,8 @@ use std::io::Write;
 
 use super::chunk::STORED;
 use super::encode::{BlockShape, BloscEncoder, PACKED, header, u32_len};
-use crate::codec::chunked::corrupt;
 use crate::codec::splice::write;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, corrupt};
 use crate::source::{Source, each_piece, len_u64};
 
 /// The most decoded bytes that a chunk has with its header: what c-blosc counts in an `int`.

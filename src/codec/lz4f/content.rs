@@ -4,9 +4,9 @@ use std::hash::Hasher;
 
 use twox_hash::XxHash32;
 
-use super::super::chunked::{array_at, corrupt};
+use super::super::chunked::array_at;
 use super::frame::{Frame, FrameBlock};
-use crate::error::Result;
+use crate::error::{Result, corrupt};
 use crate::source::Source;
 
 /// Length of the checksum.

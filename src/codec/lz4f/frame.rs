@@ -2,9 +2,9 @@
 
 use twox_hash::XxHash32;
 
-use super::super::chunked::{Headers, array_at, corrupt, read_into, unsupported};
+use super::super::chunked::{Headers, array_at, read_into};
 use super::{decode_block, decode_block_with};
-use crate::error::Result;
+use crate::error::{Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, len_u64};
 
 /// What a frame begins with, little-endian (LZ4 Frame Format 1.6, "Magic Number").

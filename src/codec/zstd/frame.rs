@@ -3,9 +3,9 @@
 //! Written from RFC 8878 §3.1.1 (frames), §3.1.1.2 (blocks), §3.1.2 (skippable frames), and for the seek table from facebook/zstd,
 //! contrib/seekable_format/zstd_seekable_compression_format.md 0.1.0.
 
-use crate::codec::chunked::{Headers, array_at, corrupt, read_into, unsupported};
+use crate::codec::chunked::{Headers, array_at, read_into};
 use crate::codec::entries::Entries;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 
 const MAGIC: u32 = 0xFD2F_B528;

@@ -21,8 +21,7 @@ use std::sync::Arc;
 use zstd_safe::DCtx;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
-use crate::codec::chunked::corrupt;
-use crate::error::Result;
+use crate::error::{Result, corrupt};
 
 /// Decodes whole frames in memory, one after the other.
 #[cfg(feature = "blosc")]

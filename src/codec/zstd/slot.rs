@@ -7,8 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::native::{Running, Snapshot};
-use crate::codec::chunked::corrupt;
-use crate::error::{Result, lock};
+use crate::error::{Result, corrupt, lock};
 
 /// A decoder larger than a frame needs by this factor is not used for it: states would take as much more memory.
 const WASTE: usize = 4;
