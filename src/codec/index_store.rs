@@ -4,7 +4,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | what kind of file it is: `ASDFIDX`, and the version of this format, 4 |
+//! | 8 | what kind of file it is: `ASDFIDX`, and the version of this format, 5 |
 //! | 4 | CRC-32 of all that follows |
 //! | 4 | length of the key |
 //! | n | the key: what the index is of, compared byte for byte |
@@ -46,7 +46,7 @@ pub(crate) struct FileFormat {
 
 /// Those of indexes; the largest index of any codec fits, with checksums and key.
 static INDEXES: FileFormat = FileFormat {
-    magic: *b"ASDFIDX\x04",
+    magic: *b"ASDFIDX\x05",
     suffix: ".index",
     longest: 20 << 20,
 };

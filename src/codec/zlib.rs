@@ -337,18 +337,17 @@ impl Inflating {
 
     /// Notes a block end in the index, with the window and the checksum of what comes before it.
     fn note(&self, boundary: Boundary, sum: u32, buf: &[u8]) {
-        let mut window = Vec::with_capacity(WINDOW);
         let from_tail = WINDOW.saturating_sub(boundary.filled);
         let skipped = self.tail.len().saturating_sub(from_tail);
-        window.extend(self.tail.get(skipped..).unwrap_or_default());
+        let tail = self.tail.get(skipped..).unwrap_or_default();
         let from = boundary.filled.saturating_sub(WINDOW);
-        window.extend(buf.get(from..boundary.filled).unwrap_or_default());
+        let fresh = buf.get(from..boundary.filled).unwrap_or_default();
         let point = Point {
             decoded: self.position.saturating_add(len_u64(boundary.filled)),
             stored: boundary.stored,
             bits: boundary.bits,
             sum,
-            window: Arc::new(Window::Whole(window)),
+            window: Arc::new(Window::whole([tail, fresh])),
         };
         lock(&self.stream.index).add(point);
     }

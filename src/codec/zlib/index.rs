@@ -2,17 +2,16 @@
 //!
 //! A point is the end of a DEFLATE block: a bit of the stored bytes, and the 32 KiB decoded before it, which matches behind it
 //! may refer to. Of these only the bytes are kept that the next 32 KiB do refer to, often a few hundred: beyond, no match
-//! reaches back over the point.
+//! reaches back over the point. Which ones these are is found out later; until then all are kept.
 //!
 //! They are the [`Entries`] of a stream, each just before the start of a segment. Their number is limited by the bytes of their
-//! windows, and windows are made smaller later. In a seek index each has:
+//! windows. In a seek index each has:
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 8 + 4 + 1 | [`Point::stored`], [`Point::sum`], [`Point::bits`] |
-//! | 1 | whether the window is sparse |
 //! | 2 | length of the window when expanded |
-//! | 4 + n | length of what is there of it, and that |
+//! | 4 + n | length of its runs, and these |
 //!
 //! Numbers are little-endian.
 
@@ -38,6 +37,9 @@ const POINT_LEN: u64 = 96;
 /// Bits of a byte that a block may begin within.
 const MAX_BITS: u8 = 7;
 
+/// Bytes of the two numbers in front of a run, at most: each has three.
+const RUN_HEAD: usize = 6;
+
 /// A pair of different bytes is a number to this base.
 const PAIR_BASE: u16 = 255;
 
@@ -61,16 +63,12 @@ pub(super) struct Point {
 }
 
 /// Decoded bytes before a point.
-pub(super) enum Window {
-    /// All of them.
-    Whole(Vec<u8>),
+#[derive(Default)]
+pub(super) struct Window {
+    /// Length when expanded.
+    len: usize,
     /// Those that are needed: for each run of them its distance from the run before, its length and the bytes.
-    Sparse {
-        /// Length when expanded.
-        len: usize,
-        /// The runs.
-        runs: Vec<u8>,
-    },
+    runs: Vec<u8>,
 }
 
 /// The points known of a stream.
@@ -178,16 +176,12 @@ impl Point {
             stored,
             bits: 0,
             sum,
-            window: Arc::new(Window::Whole(Vec::new())),
+            window: Arc::default(),
         }
     }
 
     fn held(&self) -> u64 {
-        let window = match self.window.as_ref() {
-            Window::Whole(bytes) => bytes.capacity(),
-            Window::Sparse { runs, .. } => runs.capacity(),
-        };
-        len_u64(window).saturating_add(POINT_LEN)
+        len_u64(self.window.runs.capacity()).saturating_add(POINT_LEN)
     }
 }
 
@@ -197,16 +191,13 @@ impl IndexEntry for Point {
     }
 
     fn export(&self, bytes: &mut Vec<u8>) -> Option<()> {
-        let (sparse, len, there) = match self.window.as_ref() {
-            Window::Whole(plain) => (false, plain.len(), plain),
-            Window::Sparse { len, runs } => (true, *len, runs),
-        };
+        let Window { len, runs } = self.window.as_ref();
         bytes.extend(self.stored.to_le_bytes());
         bytes.extend(self.sum.to_le_bytes());
-        bytes.extend([self.bits, u8::from(sparse)]);
-        bytes.extend(u16::try_from(len).ok()?.to_le_bytes());
-        bytes.extend(u32::try_from(there.len()).ok()?.to_le_bytes());
-        bytes.extend(there);
+        bytes.push(self.bits);
+        bytes.extend(u16::try_from(*len).ok()?.to_le_bytes());
+        bytes.extend(u32::try_from(runs.len()).ok()?.to_le_bytes());
+        bytes.extend(runs);
         Some(())
     }
 
@@ -224,38 +215,39 @@ impl IndexEntry for Point {
 impl Window {
     /// A window of an index as bytes.
     fn import(fields: &mut Fields<'_>) -> Option<Self> {
-        let sparse = fields.u8()?;
         let len = usize::from(u16::from_le_bytes(fields.array()?));
-        let there = usize::try_from(fields.u32()?).ok()?;
-        let bytes = fields.bytes(there)?;
-        match sparse {
-            0 if there == len && len <= WINDOW => Some(Self::Whole(bytes.to_vec())),
-            1 if runs_len(bytes)? <= len && len <= WINDOW => Some(Self::Sparse {
-                len,
-                runs: bytes.to_vec(),
-            }),
-            _ => None,
-        }
+        let runs_are = usize::try_from(fields.u32()?).ok()?;
+        let runs = fields.bytes(runs_are)?;
+        let fits = runs_len(runs)? <= len && len <= WINDOW;
+        fits.then(|| Self {
+            len,
+            runs: runs.to_vec(),
+        })
+    }
+
+    /// All of these bytes, in two parts: one run.
+    pub(super) fn whole(parts: [&[u8]; 2]) -> Self {
+        let [first, second] = parts.map(<[u8]>::len);
+        let len = first.saturating_add(second);
+        let mut runs = Vec::with_capacity(len.saturating_add(RUN_HEAD));
+        put_number(&mut runs, 0);
+        put_number(&mut runs, len);
+        parts.iter().for_each(|part| runs.extend(*part));
+        Self { len, runs }
     }
 
     /// The bytes, with zeros for those that are not needed.
     pub(super) fn expand(&self) -> Vec<u8> {
-        match self {
-            Self::Whole(bytes) => bytes.clone(),
-            Self::Sparse { len, runs } => {
-                let mut bytes = Vec::with_capacity(*len);
-                let mut rest = runs.as_slice();
-                while let (Some(gap), Some(run)) = (take_number(&mut rest), take_number(&mut rest))
-                {
-                    bytes.resize(bytes.len().saturating_add(gap), 0);
-                    let (found, behind) = rest.split_at_checked(run).unwrap_or((rest, &[]));
-                    bytes.extend(found);
-                    rest = behind;
-                }
-                bytes.resize(*len, 0);
-                bytes
-            }
+        let mut bytes = Vec::with_capacity(self.len);
+        let mut rest = self.runs.as_slice();
+        while let (Some(gap), Some(run)) = (take_number(&mut rest), take_number(&mut rest)) {
+            bytes.resize(bytes.len().saturating_add(gap), 0);
+            let (found, behind) = rest.split_at_checked(run).unwrap_or((rest, &[]));
+            bytes.extend(found);
+            rest = behind;
         }
+        bytes.resize(self.len, 0);
+        bytes
     }
 
     /// `plain` with only those bytes that what follows it is made from.
@@ -302,7 +294,7 @@ impl Window {
             rest = needed.get(end..).unwrap_or_default();
         }
         runs.shrink_to_fit();
-        Self::Sparse {
+        Self {
             len: plain.len(),
             runs,
         }
@@ -381,14 +373,14 @@ mod tests {
         assert!((0..=255).all(|literal| position_of(literal, literal).is_none()));
     }
 
-    /// A point as bytes: its numbers, whether its window is sparse, the window's length, and what is there of it.
-    fn row(at: (u64, u64), bits: u8, sparse: u8, len: u16, there: &[u8]) -> Vec<u8> {
+    /// A point as bytes: its numbers, its window's length and runs.
+    fn row(at: (u64, u64), bits: u8, len: u16, runs: &[u8]) -> Vec<u8> {
         let mut row = [at.0.to_le_bytes(), at.1.to_le_bytes()].concat();
         row.extend(7_u32.to_le_bytes());
-        row.extend([bits, sparse]);
+        row.push(bits);
         row.extend(len.to_le_bytes());
-        row.extend((there.len() as u32).to_le_bytes());
-        row.extend(there);
+        row.extend((runs.len() as u32).to_le_bytes());
+        row.extend(runs);
         row
     }
 
@@ -400,59 +392,23 @@ mod tests {
     }
 
     /// What a second point can't be, next to a `good` one.
-    fn impossible(good: &[u8]) -> [(&'static str, Vec<u8>); 17] {
-        let long = vec![0; WINDOW + 1];
+    fn impossible(good: &[u8]) -> [(&'static str, Vec<u8>); 13] {
+        let second = |bits, len, runs: &[u8]| row((2 * STEP, 60), bits, len, runs);
+        let empty = |at| row(at, 0, 0, b"");
         [
-            (
-                "beyond the decoded bytes",
-                row((9 * STEP, 60), 0, 0, 0, b""),
-            ),
-            (
-                "beyond the stored bytes",
-                row((2 * STEP, 1001), 0, 0, 0, b""),
-            ),
-            (
-                "too near to the point before",
-                row((2 * STEP - 1, 60), 0, 0, 0, b""),
-            ),
-            ("not stored behind it", row((2 * STEP, 50), 0, 0, 0, b"")),
-            ("eight bits", row((2 * STEP, 60), 8, 0, 0, b"")),
-            (
-                "neither whole nor sparse",
-                row((2 * STEP, 60), 0, 2, 0, b""),
-            ),
-            ("less than its length", row((2 * STEP, 60), 0, 0, 2, b"a")),
-            ("more than its length", row((2 * STEP, 60), 0, 0, 0, b"a")),
-            ("a window too long", row((2 * STEP, 60), 0, 0, 32769, &long)),
-            (
-                "a sparse one too long",
-                row((2 * STEP, 60), 0, 1, 32769, &[]),
-            ),
-            (
-                "runs beyond the window",
-                row((2 * STEP, 60), 0, 1, 2, &[1, 2, 3, 4]),
-            ),
-            (
-                "a run that is cut off",
-                row((2 * STEP, 60), 0, 1, 9, &[1, 2, 3]),
-            ),
-            (
-                "a number that is cut off",
-                row((2 * STEP, 60), 0, 1, 9, &[1, 0x80]),
-            ),
-            (
-                "a long number",
-                row((2 * STEP, 60), 0, 1, 9, &[0x80, 0x80, 0x80, 0, 0]),
-            ),
+            ("beyond the decoded bytes", empty((9 * STEP, 60))),
+            ("beyond the stored bytes", empty((2 * STEP, 1001))),
+            ("too near to the point before", empty((2 * STEP - 1, 60))),
+            ("not stored behind it", empty((2 * STEP, 50))),
+            ("eight bits", second(8, 0, b"")),
+            ("a window too long", second(0, 32769, b"")),
+            ("runs beyond the window", second(0, 2, &[1, 2, 3, 4])),
+            ("a run that is cut off", second(0, 9, &[1, 2, 3])),
+            ("a number that is cut off", second(0, 9, &[1, 0x80])),
+            ("a long number", second(0, 9, &[0x80, 0x80, 0x80, 0, 0])),
             (
                 "gaps beyond all bounds",
-                row(
-                    (2 * STEP, 60),
-                    0,
-                    1,
-                    32768,
-                    &[0xFF, 0xFF, 0x7F, 0].repeat(9),
-                ),
+                second(0, 32768, &[0xFF, 0xFF, 0x7F, 0].repeat(9)),
             ),
             ("cut off", good[..good.len() - 1].to_vec()),
             ("cut off in its numbers", good[..20].to_vec()),
@@ -461,11 +417,10 @@ mod tests {
 
     #[test]
     fn points_that_can_not_be_are_not_imported() {
-        let first = || row((STEP, 50), 0, 0, 3, b"abc");
+        let first = || row((STEP, 50), 0, 3, &[0, 3, b'a', b'b', b'c']);
         let good = row(
             (9 * STEP - 1, 1000),
             7,
-            1,
             32768,
             &[0x7F, 2, b'x', b'y', 0, 1, b'z'],
         );
@@ -492,12 +447,12 @@ mod tests {
     #[test]
     fn more_points_than_are_kept_are_not_imported() {
         let rows = |count: u64| -> Vec<u8> {
-            let window = vec![1; WINDOW];
+            let window = [&[0, 0x80, 0x80, 2][..], &vec![1; WINDOW]].concat();
             (1..=count)
-                .flat_map(|n| row((n * STEP, 2 + n), 0, 0, 32768, &window))
+                .flat_map(|n| row((n * STEP, 2 + n), 0, 32768, &window))
                 .collect()
         };
-        let most = INDEX_LEN / (WINDOW as u64 + POINT_LEN);
+        let most = INDEX_LEN / (WINDOW as u64 + 4 + POINT_LEN);
         let import = |count| {
             let bytes = [STEP.to_le_bytes().to_vec(), rows(count)].concat();
             PointIndex::import(Point::first(2, 1), &bytes, u64::MAX, u64::MAX)
@@ -547,6 +502,7 @@ mod tests {
             needed.resize(WINDOW, false);
             let plain: Vec<u8> = bytes.into_iter().cycle().take(WINDOW).collect();
             let expanded = Window::of_needed(&plain, &needed).expand();
+            prop_assert!(Window::whole(plain.split_at(needed.len() / 3).into()).expand() == plain);
             let want: Vec<u8> = plain
                 .iter()
                 .zip(&needed)
