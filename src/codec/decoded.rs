@@ -100,7 +100,7 @@ impl DecodedState {
 
 /// Whether a decoder that stands at `from`, and has the bytes up to `to` or will have them when its step ends, gets to `start` no
 /// later than a new one from `entry`.
-fn leads((from, to): (u64, u64), start: u64, entry: u64) -> bool {
+pub(super) fn leads((from, to): (u64, u64), start: u64, entry: u64) -> bool {
     from <= start && (from >= entry || start < to)
 }
 

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::cache::{Cache, Demand};
+use super::decoded::leads;
 use super::{Cursor, Stream, misplaced};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
@@ -38,9 +39,9 @@ impl Piped {
     /// The parked decoder nearest before `offset`, or a new one if that gets there sooner.
     fn cursor(&self, offset: u64) -> Result<Box<dyn Cursor>> {
         let entry = self.stream.entry(offset);
-        let parked = self
-            .cache
-            .unpark(self.key, offset, |cursor| cursor.position() >= entry);
+        let parked = self.cache.unpark(self.key, offset, |cursor| {
+            leads((cursor.position(), cursor.decoded_to()), offset, entry)
+        });
         match parked {
             Some(cursor) => Ok(cursor),
             None => Arc::clone(&self.stream).cursor(offset),
