@@ -4,7 +4,6 @@
 //! the declared type if it can hold them, texts cut to its length. Numbers are little-endian but where a field declares
 //! otherwise. A null is a missing value: NaN in floating-point arrays, zero in others, where the nulls are counted.
 
-mod nulls;
 mod number;
 
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
@@ -61,8 +60,7 @@ impl Elements {
             len,
             nulls: 0,
         };
-        elements.write(tree, &mut |_| {})?;
-        elements.nulls = nulls::count(data, &elements.lists, &elements.datatype);
+        elements.nulls = elements.write(tree, &mut |_| {})?;
         Ok(elements)
     }
 
@@ -106,15 +104,17 @@ impl Elements {
         Ok(bytes)
     }
 
-    /// Hands the bytes of each element to `sink`.
-    fn write(&self, tree: &Tree, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
+    /// Hands the bytes of each element to `sink`, and gives how many nulls are among them as of [`encode`].
+    fn write(&self, tree: &Tree, sink: &mut dyn FnMut(&[u8])) -> Result<u64> {
         let mut element = Vec::new();
+        let mut nulls = 0_u64;
         walk(top(tree, self.data)?, &self.lists, &mut |node| {
             element.clear();
-            encode(node, &self.datatype, &mut element)?;
+            nulls = nulls.saturating_add(encode(node, &self.datatype, &mut element)?);
             sink(&element);
             Ok(())
-        })
+        })?;
+        Ok(nulls)
     }
 }
 
@@ -282,8 +282,8 @@ fn infer(data: Node<'_>, lists: &[u64]) -> Result<Datatype> {
     })
 }
 
-/// Appends the bytes of one element.
-fn encode(node: Node<'_>, datatype: &Datatype, out: &mut Vec<u8>) -> Result<()> {
+/// Appends the bytes of one element, and gives how many nulls in it read as zeros, or as empty texts: there is no NaN for them.
+fn encode(node: Node<'_>, datatype: &Datatype, out: &mut Vec<u8>) -> Result<u64> {
     match datatype {
         Datatype::Scalar(scalar, order) => encode_scalar(node, *scalar, *order, out),
         Datatype::Ascii(len) => encode_text(node, *len, out, |c, out| {
@@ -300,14 +300,14 @@ fn encode(node: Node<'_>, datatype: &Datatype, out: &mut Vec<u8>) -> Result<()> 
                 let why = format!("a record of {} fields belongs here", fields.len());
                 return Err(bad(node, why));
             }
-            fields
-                .iter()
-                .zip(node.items())
-                .try_for_each(|(field, item)| {
-                    walk(item, &field.shape, &mut |node| {
-                        encode(node, &field.datatype, out)
-                    })
-                })
+            let mut nulls = 0_u64;
+            for (field, item) in fields.iter().zip(node.items()) {
+                walk(item, &field.shape, &mut |node| {
+                    nulls = nulls.saturating_add(encode(node, &field.datatype, out)?);
+                    Ok(())
+                })?;
+            }
+            Ok(nulls)
         }
     }
 }
@@ -318,11 +318,9 @@ fn encode_text(
     len: u64,
     out: &mut Vec<u8>,
     mut put: impl FnMut(char, &mut Vec<u8>) -> Option<u64>,
-) -> Result<()> {
-    let text = match item(node)? {
-        Written::Null => "",
-        _ => node.text().unwrap_or_default(),
-    };
+) -> Result<u64> {
+    let is_null = matches!(item(node)?, Written::Null);
+    let text = node.text().filter(|_| !is_null).unwrap_or_default();
     let mut left = len;
     let mut chars = text.chars();
     while left > 0
@@ -334,7 +332,7 @@ fn encode_text(
     }
     let padding = usize::try_from(left).unwrap_or(0);
     out.resize(out.len().saturating_add(padding), 0);
-    Ok(())
+    Ok(is_null.into())
 }
 
 fn encode_scalar(
@@ -342,13 +340,15 @@ fn encode_scalar(
     scalar: Scalar,
     order: ByteOrder,
     out: &mut Vec<u8>,
-) -> Result<()> {
+) -> Result<u64> {
     let item = item(node)?;
     let written = number::encode(item, scalar, |bytes| push(bytes, order, out));
     written.ok_or_else(|| {
         let text = quoted(node.text().unwrap_or_default());
         bad(node, format!("{text}, where {} belongs", scalar.name()))
-    })
+    })?;
+    let is_zero = matches!(item, Written::Null) && !matches!(scalar.kind(), 'f' | 'c');
+    Ok(is_zero.into())
 }
 
 /// Appends the bytes of a little-endian number in the given order.

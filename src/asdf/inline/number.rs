@@ -192,6 +192,8 @@ fn tie_to_even(x: f64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asdf::inline::Elements;
+    use crate::asdf::inline::tests::declared;
     use proptest::prelude::*;
 
     #[test]
@@ -254,6 +256,27 @@ mod tests {
             prop_assert_eq!(half(x), bits);
             prop_assert_eq!(half(-x), bits | 0x8000);
             prop_assert_eq!(half(x + share.abs().copysign(if bits > 0 { share } else { 1.0 }) * step), bits);
+        }
+    }
+
+    #[test]
+    fn nulls_that_read_as_zeros_are_counted() {
+        for (array, want) in [
+            ("[[1, null], [~, 4]]", 2),
+            ("{datatype: bool8, data: [null, true]}", 1),
+            ("{datatype: [ascii, 2], data: [a, null]}", 1),
+            ("[1.5, null]", 0),
+            ("{datatype: complex64, data: [null]}", 0),
+            ("{datatype: float32, data: [null, 1]}", 0),
+            ("[1, 2]", 0),
+            (
+                "{datatype: [int8, float32, {datatype: int16, shape: [2]}], data: [[null, null, [null, 1]], [1, 2, [3, null]]]}",
+                3,
+            ),
+        ] {
+            let (tree, inline) = declared(array).unwrap();
+            let elements = Elements::new(&tree, &inline).unwrap();
+            assert_eq!(elements.nulls(), want, "{array}");
         }
     }
 }
