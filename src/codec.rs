@@ -101,7 +101,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use self::piped::Piped;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, unless_damaged};
 use crate::source::Source;
 
 pub use cache::{Cache, SEGMENT};
@@ -433,11 +433,7 @@ pub fn goes_on(
         let piped = Piped::new(known.unwrap_or(stream), longer, cache);
         piped.read_exact_at(&mut [0], len)
     };
-    match look() {
-        Ok(()) => Ok(true),
-        Err(error @ Error::Io { .. }) => Err(error),
-        Err(_) => Ok(false),
-    }
+    Ok(unless_damaged(look())?.is_some())
 }
 
 /// The decoded bytes of what another decoder reads.

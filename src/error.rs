@@ -236,6 +236,14 @@ pub(crate) fn unsupported(why: impl Into<String>) -> Error {
     Error::unsupported(Place::File, why)
 }
 
+/// What was found, or nothing for what is damaged or not supported. What the medium refuses says nothing of the file: that is an error.
+pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(error @ Error::Io { .. }) => Err(error),
+        found => Ok(found.ok()),
+    }
+}
+
 /// The contents of a mutex, also of one whose holder has panicked: all leave them whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

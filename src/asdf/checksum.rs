@@ -10,7 +10,7 @@ use std::sync::Arc;
 use md5::{Digest, Md5};
 
 use super::Snapshot;
-use crate::error::{Error, Result};
+use crate::error::{Result, unless_damaged};
 use crate::source::{Overlay, Source, at_most, each_piece, len_u64};
 
 /// How much is read at a time.
@@ -61,7 +61,7 @@ impl Snapshot {
     /// Verifies the checksum of block `n`, once; later calls give the same answer without reading again.
     ///
     /// # Errors
-    /// Of reading the stored bytes, if they are not all there; [`Error::Io`] of decoding them.
+    /// Of reading the stored bytes, if they are not all there; [`Io`](crate::error::Error::Io) of decoding them.
     pub fn verify_checksum(
         &self,
         n: usize,
@@ -167,18 +167,10 @@ impl Snapshot {
     }
 }
 
-/// What a damaged block does not have. What the medium refuses says nothing of the block: that is an error.
-fn unless_damaged<T>(found: Result<T>) -> Result<Option<T>> {
-    match found {
-        Err(error @ Error::Io { .. }) => Err(error),
-        found => Ok(found.ok()),
-    }
-}
-
 /// MD5 of a source, if it is not damaged, and of that source with edits: `old` is read once.
 ///
 /// # Errors
-/// Of reading the edits; [`Error::Io`] of reading the source.
+/// Of reading the edits; [`Io`](crate::error::Error::Io) of reading the source.
 fn md5_of_both(old: &dyn Source, edited: &Overlay) -> Result<(Option<[u8; 16]>, [u8; 16])> {
     let (mut before, mut after) = (Md5::new(), Md5::new());
     let touched = edited.touched();

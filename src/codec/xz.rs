@@ -26,7 +26,7 @@ use super::deflate::crc32;
 use super::entries::Entries;
 use super::input::{Input, PIECE};
 use super::{Codec, Cursor, Framed, Stream};
-use crate::error::{Error, Lasting, Result, corrupt, unsupported};
+use crate::error::{Error, Lasting, Result, corrupt, unless_damaged, unsupported};
 use crate::source::{Source, at_most, checked_end, each_piece, len_u64};
 
 const MAGIC: [u8; 6] = *b"\xFD7zXZ\0";
@@ -111,10 +111,7 @@ impl XzPayload {
     /// # Errors
     /// [`Error::Io`].
     fn index(&self) -> Result<Option<&XzIndex>> {
-        let read = || match read_index(self.stored.as_ref(), self.data_size) {
-            Err(error @ Error::Io { .. }) => Err(error),
-            index => Ok(index.ok()),
-        };
+        let read = || unless_damaged(read_index(self.stored.as_ref(), self.data_size));
         self.index.get_or_make(read).map(Option::as_ref)
     }
 
