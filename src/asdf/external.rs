@@ -17,8 +17,11 @@ use rustix::io::Errno;
 
 use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
-use crate::error::{Error, Place, Result, lock, percent_decoded};
+use crate::error::{Error, Place, Result, lock, percent_decoded, unsupported};
 use crate::source::{Source, Stat};
+
+/// What arrays want of other files.
+const EXTERNAL: &str = "external sources";
 
 /// Opens a directory for the names in it only, which takes no permission to read it.
 #[cfg(target_os = "linux")]
@@ -225,23 +228,25 @@ impl Sandbox {
 pub(super) struct KnownLengths(Mutex<HashMap<PathBuf, (Stat, Result<u64>)>>);
 
 impl Snapshot {
-    /// Where other files may be read from.
-    fn sandbox(&self) -> Result<&Sandbox> {
-        let why =
-            "external sources are not read under allow_other; -o allow_external=DIR allows them";
+    /// Where other files may be read from, as whatever they are wanted.
+    pub(super) fn sandbox(&self, what: &str) -> Result<&Sandbox> {
         let sandbox = self.options.sandbox.as_deref();
-        sandbox.ok_or_else(|| Error::unsupported(Place::File, why))
+        sandbox.ok_or_else(|| {
+            unsupported(format!(
+                "{what} are not read under allow_other; -o allow_external=DIR allows them"
+            ))
+        })
     }
 
     /// Bytes of the decoded first block of another file, where that may be read.
     pub(super) fn external_len(&self, uri: &str) -> Result<u64> {
-        self.sandbox()?
+        self.sandbox(EXTERNAL)?
             .first_block_len(uri, &self.externals, &self.cache)
     }
 
     /// The decoded first block of another file, in which an array lies. How that went is to be had from [`Array::problem`].
     pub(super) fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
-        let block = self.sandbox().and_then(|sandbox| {
+        let block = self.sandbox(EXTERNAL).and_then(|sandbox| {
             let block = sandbox.first_block(uri, &self.cache)?;
             array
                 .lies_in(block.len())

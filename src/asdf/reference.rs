@@ -119,11 +119,7 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Unsupported`] if it lies outside the directory that external sources may be in.
     pub fn file_referred_to(&self, reference: &Reference) -> Result<PathBuf> {
-        let why = "other files are not read under allow_other; -o allow_external=DIR allows them";
-        match &self.options.sandbox {
-            None => Err(Error::unsupported(Place::File, why)),
-            Some(sandbox) => sandbox.located(reference.uri()),
-        }
+        self.sandbox("other files")?.located(reference.uri())
     }
 
     /// What all references into the file of this one lead to. `known` is given back if the file has not changed since.
@@ -132,10 +128,7 @@ impl Snapshot {
     /// As [`Snapshot::file_referred_to`]; [`Error::Io`] if the attributes of the file can't be had.
     pub fn other(&self, reference: &Reference, known: Option<&Arc<Other>>) -> Result<Arc<Other>> {
         let path = self.file_referred_to(reference)?;
-        let Some(sandbox) = &self.options.sandbox else {
-            return Err(Error::unsupported(Place::File, "no other file may be read"));
-        };
-        let file = sandbox.open(reference.uri())?;
+        let file = self.sandbox("other files")?.open(reference.uri())?;
         let meta = file
             .metadata()
             .map_err(|cause| Error::io("reading the file's attributes", cause))?;
