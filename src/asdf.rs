@@ -282,20 +282,26 @@ impl Snapshot {
     #[must_use]
     pub fn unread(&self) -> Self {
         Self {
-            file: self.file.clone(),
-            bytes: Arc::clone(&self.bytes),
             fits: self.fits.clone(),
-            layout: self.layout.clone(),
-            text: Arc::clone(&self.text),
-            tree: OnceLock::new(),
-            faults: OnceLock::new(),
-            found: OnceLock::new(),
             blocks: self.blocks.clone(),
             checksums: self.checksums.clone(),
-            cache: Arc::clone(&self.cache),
             buffers: Arc::clone(&self.buffers),
-            options: self.options.clone(),
-            externals: external::KnownLengths::default(),
+            ..Self::build(
+                self.file.clone(),
+                Arc::clone(&self.bytes),
+                None,
+                self.scan(),
+                Arc::clone(&self.cache),
+                self.options.clone(),
+            )
+        }
+    }
+
+    /// What it was made of.
+    fn scan(&self) -> Scan {
+        Scan {
+            layout: self.layout.clone(),
+            text: Arc::clone(&self.text),
         }
     }
 
@@ -316,11 +322,7 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Io`] if the file's size can't be had.
     pub fn with_data_anew(&self, file: Arc<File>) -> Result<Self> {
-        let scan = Scan {
-            layout: self.layout.clone(),
-            text: Arc::clone(&self.text),
-        };
-        let mut next = self.replaced_by(file, scan)?;
+        let mut next = self.replaced_by(file, self.scan())?;
         next.tree = self.tree.clone();
         next.faults = self.faults.clone();
         Ok(next)
