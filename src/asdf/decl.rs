@@ -35,8 +35,8 @@ pub struct StoredArray {
     pub datatype: Datatype,
     /// Byte order of all of them that do not declare their own.
     pub byteorder: ByteOrder,
-    /// Dimensions, slowest first; at most [`MAX_NDIM`].
-    pub shape: Vec<Dim>,
+    /// Lengths of the dimensions, slowest first; at most [`MAX_NDIM`]. `None` for `*`: as many as the block holds.
+    pub shape: Vec<Option<u64>>,
     /// First byte in the block; at most `i64::MAX`.
     pub offset: u64,
     /// Bytes from one element to the next, one for each dimension; none for C order.
@@ -54,15 +54,6 @@ pub enum Storage {
     Fits(String),
 }
 
-/// Length of a dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dim {
-    /// As many as the block holds (`*`).
-    Rest,
-    /// So many.
-    Len(u64),
-}
-
 /// Elements written in the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inline {
@@ -70,8 +61,8 @@ pub struct Inline {
     pub data: NodeId,
     /// The declared type; else it follows from the elements.
     pub datatype: Option<Datatype>,
-    /// The declared shape, which the data must have.
-    pub shape: Option<Vec<Dim>>,
+    /// The declared shape, which the data must have; `None` in it for `*`.
+    pub shape: Option<Vec<Option<u64>>>,
 }
 
 /// Whether a tag is that of an array, in any version of the standard or its drafts.
@@ -248,7 +239,7 @@ impl<'t> Properties<'t> {
     fn stored(
         &self,
         source: Node<'t>,
-        shape: Vec<Dim>,
+        shape: Vec<Option<u64>>,
         allowance: &mut Allowance,
     ) -> Result<StoredArray> {
         let byteorder = match self.byteorder {
@@ -359,7 +350,7 @@ mod tests {
                 storage: Storage::Block(-2),
                 datatype: Datatype::Scalar(Scalar::Float32, ByteOrder::Big),
                 byteorder: ByteOrder::Big,
-                shape: vec![Dim::Rest, Dim::Len(3)],
+                shape: vec![None, Some(3)],
                 offset: 16,
                 strides: Some(vec![-24, 4]),
             }
@@ -431,7 +422,7 @@ mod tests {
         let int8 = Datatype::Scalar(Scalar::Int8, ByteOrder::Little);
         assert_eq!(
             (inline.datatype, inline.shape),
-            (Some(int8), Some(vec![Dim::Len(1)]))
+            (Some(int8), Some(vec![Some(1)]))
         );
     }
 
@@ -444,7 +435,7 @@ mod tests {
         };
         assert_eq!(
             (&view.storage, &*view.shape),
-            (&Storage::Block(1), &[Dim::Len(4)][..])
+            (&Storage::Block(1), &[Some(4)][..])
         );
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Snapshot;
 use super::array::{Array, Form, Link, Origin};
 use super::datatype::Datatype;
-use super::decl::{Declared, Dim, Inline, Storage, StoredArray};
+use super::decl::{Declared, Inline, Storage, StoredArray};
 use super::fits::Elements;
 use super::inline;
 use super::outline::{Outline, PlaceId, What};
@@ -176,7 +176,7 @@ fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Res
     form.byteorder = Some(stored.byteorder);
     form.strides.clone_from(&stored.strides);
     form.datatype = Some(stored.datatype.clone());
-    form.to_end = stored.shape.first() == Some(&Dim::Rest);
+    form.to_end = stored.shape.first() == Some(&None);
     let corrupt = |why: String| Error::corrupt(Place::File, why);
     let block_len = match &stored.storage {
         Storage::Block(source) => {
@@ -246,12 +246,9 @@ fn resolved_shape(
     block_len: Option<u64>,
     blocks: Blocks<'_>,
 ) -> Result<Vec<u64>> {
-    let fixed = |dims: &[Dim]| -> Vec<u64> {
-        dims.iter()
-            .map(|dim| if let Dim::Len(n) = dim { *n } else { 0 })
-            .collect()
-    };
-    let Some((Dim::Rest, row)) = stored.shape.split_first() else {
+    let fixed =
+        |dims: &[Option<u64>]| -> Vec<u64> { dims.iter().map(|dim| dim.unwrap_or(0)).collect() };
+    let Some((None, row)) = stored.shape.split_first() else {
         return Ok(fixed(&stored.shape));
     };
     let block_len = match (&stored.storage, block_len) {

@@ -7,7 +7,7 @@
 mod number;
 
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
-use crate::asdf::decl::{Dim, Inline};
+use crate::asdf::decl::Inline;
 use crate::asdf::scalar::Value;
 use crate::asdf::strided::MAX_NDIM;
 use crate::asdf::tree::{Node, NodeId, NodeKind, Tree, quoted};
@@ -173,27 +173,24 @@ fn record_depth(datatype: &Datatype) -> usize {
 }
 
 /// The shape of the data, which must be the declared one if there is one.
-fn agreed_shape(data: Node<'_>, lists: &[u64], declared: Option<&[Dim]>) -> Result<Vec<u64>> {
+fn agreed_shape(
+    data: Node<'_>,
+    lists: &[u64],
+    declared: Option<&[Option<u64>]>,
+) -> Result<Vec<u64>> {
     let Some(declared) = declared else {
         return Ok(lists.to_vec());
     };
-    let same = |(dim, &len): (&Dim, &u64)| *dim == Dim::Rest || *dim == Dim::Len(len);
+    let same = |(dim, len): (&Option<u64>, &u64)| dim.is_none_or(|dim| dim == *len);
     if declared.len() == lists.len() && declared.iter().zip(lists).all(same) {
         return Ok(lists.to_vec());
     }
-    let least = |dim: &Dim| match dim {
-        Dim::Rest => 0,
-        Dim::Len(len) => *len,
-    };
     // `[]` may stand for any array without elements.
-    let wanted: Vec<u64> = declared.iter().map(least).collect();
+    let wanted: Vec<u64> = declared.iter().map(|dim| dim.unwrap_or(0)).collect();
     if lists.contains(&0) && wanted.contains(&0) {
         return Ok(wanted);
     }
-    let spelled = |dim: &Dim| match dim {
-        Dim::Rest => "*".into(),
-        Dim::Len(len) => len.to_string(),
-    };
+    let spelled = |dim: &Option<u64>| dim.map_or_else(|| "*".to_owned(), |len| len.to_string());
     let declared: Vec<String> = declared.iter().map(spelled).collect();
     let declared = declared.join(", ");
     let why = format!("inline data of shape {lists:?}, declared [{declared}]");

@@ -1,6 +1,6 @@
 //! The properties of an ndarray, each from its node.
 
-use super::{Allowance, Dim, MAX_NDIM, Properties, Storage, bad};
+use super::{Allowance, MAX_NDIM, Properties, Storage, bad};
 use crate::asdf::datatype::{ByteOrder, Datatype, Field, MAX_DEPTH, Scalar};
 use crate::asdf::scalar::Value;
 use crate::asdf::tree::{Node, NodeKind, quoted};
@@ -34,15 +34,15 @@ fn list<'t>(node: Node<'t>, what: &str) -> Result<impl Iterator<Item = Node<'t>>
     Ok(node.items())
 }
 
-/// The property `shape` (core/ndarray-1.1.0): lengths of the axes, of which the first may be `*`.
+/// The property `shape` (core/ndarray-1.1.0): lengths of the axes, of which the first may be `*`, which is none.
 ///
 /// # Errors
 /// [`Error::Corrupt`](crate::error::Error::Corrupt) with the line, if it is no list of lengths or longer than [`MAX_NDIM`].
-pub(super) fn shape(node: Node<'_>) -> Result<Vec<Dim>> {
+pub(super) fn shape(node: Node<'_>) -> Result<Vec<Option<u64>>> {
     let dim = |(at, item): (usize, Node<'_>)| match item.value() {
-        Some(Value::Str("*")) if at == 0 => Ok(Dim::Rest),
+        Some(Value::Str("*")) if at == 0 => Ok(None),
         Some(Value::Str("*")) => Err(bad(item, "a '*' in shape that is not its first entry")),
-        _ => len(item).map(Dim::Len),
+        _ => len(item).map(Some),
     };
     list(node, "shape")?.enumerate().map(dim).collect()
 }
