@@ -211,9 +211,9 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
     let line =
         FirstLine::parse(text, true).map_err(|error| rejected(error, "put back the first line"))?;
     let found = read_text(&Memory::shared(Arc::clone(text)), &line)?;
-    if found.bytes.len() < text.len() {
+    if found.text.len() < text.len() {
         return refuse(
-            place_of_end(&found.bytes),
+            place_of_end(&found.text),
             "there is text behind the `...` line that ends the tree",
             "remove it, or the early `...`",
         );
@@ -222,9 +222,9 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
         .split(|&byte| byte == b'\n')
         .rev()
         .find(|line| !line.is_empty());
-    if !found.has_tree || ends.is_none_or(|line| line.trim_ascii_end() != b"...") {
+    if !found.layout.has_tree || ends.is_none_or(|line| line.trim_ascii_end() != b"...") {
         return refuse(
-            place_of_end(&found.bytes),
+            place_of_end(&found.text),
             "the tree does not end in a `...` line",
             "end it with a line of three dots",
         );

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::dialect::{Dialect, Version};
+use super::dialect::{Dialect, FirstLine, Version};
 use super::header::BlockHeader;
 use crate::error::Error;
 
@@ -121,6 +121,22 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// That of a file of `len` bytes in which nothing is known to be behind its text, which has no tree.
+    pub(super) fn of_text(first: &FirstLine, text_end: u64, len: u64) -> Self {
+        Self {
+            dialect: *first.dialect,
+            version: first.version,
+            text_end,
+            has_tree: false,
+            blocks: Vec::new(),
+            lost: BTreeMap::new(),
+            doubt: None,
+            index: BlockIndex::Absent,
+            len,
+            findings: Vec::new(),
+        }
+    }
+
     /// Where block `n` ends: behind its allocated space, or at the end of the file if it is streamed or cut short. One that
     /// says that it reaches over what lies behind it ends there.
     #[must_use]

@@ -16,14 +16,13 @@ mod suspect;
 mod tree_hint;
 mod walk;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::dialect::{FIRST_LINE_LIMIT, FirstLine};
-use super::layout::{BlockIndex, Finding, Layout, Severity};
+use super::layout::{Finding, Layout, Severity};
 use super::text::{read_text, read_up_to};
 use crate::error::{Error, Place, Result};
-use crate::source::{Source, len_u64};
+use crate::source::Source;
 use walk::BlockWalk;
 
 /// The longest padding in front of the first block that is searched for it, in bytes.
@@ -55,19 +54,8 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
     let len = source.len();
     let start = read_up_to(source, 0, FIRST_LINE_LIMIT)?;
     let first = FirstLine::parse(&start, force)?;
-    let text = read_text(source, &first)?;
-    let mut layout = Layout {
-        dialect: *first.dialect,
-        version: first.version,
-        text_end: len_u64(text.bytes.len()),
-        has_tree: text.has_tree,
-        blocks: Vec::new(),
-        lost: BTreeMap::new(),
-        doubt: None,
-        index: BlockIndex::Absent,
-        len,
-        findings: text.findings,
-    };
+    let mut scan = read_text(source, &first)?;
+    let Scan { layout, text } = &mut scan;
     if first.newer_minor() {
         let why = format!(
             "file format {} is newer than 1.0; read as 1.0",
@@ -79,17 +67,14 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
         );
     }
     let from = layout.text_end;
-    BlockWalk::new(source, &mut layout, &text.bytes).run(from)?;
+    BlockWalk::new(source, layout, text).run(from)?;
     if layout.blocks.is_empty() && len.saturating_sub(from) > PADDING_LIMIT {
         let why = format!(
             "no block in the first {PADDING_LIMIT} bytes after the tree; what follows is not looked at"
         );
         layout.note(Severity::Damaged, Error::corrupt(Place::Byte(from), why));
     }
-    Ok(Scan {
-        layout,
-        text: text.bytes,
-    })
+    Ok(scan)
 }
 
 impl Layout {
@@ -102,7 +87,7 @@ impl Layout {
 mod tests {
     use super::*;
     use crate::asdf::header::BlockHeader;
-    use crate::asdf::layout::Region;
+    use crate::asdf::layout::{BlockIndex, Region};
     use crate::asdf::sample::{Sample, block};
     use crate::source::Memory;
     use proptest::prelude::*;

@@ -8,7 +8,8 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use super::dialect::{Dialect, FirstLine};
-use super::layout::{Finding, Severity};
+use super::layout::{Finding, Layout, Severity};
+use super::scan::Scan;
 use crate::error::{Error, Place, Result};
 use crate::source::{Borrower, Loan, Source, at_most, len_u64};
 
@@ -17,24 +18,14 @@ pub const TEXT_LIMIT: u64 = 256 << 20;
 /// How much is read at a time when searching.
 pub(super) const CHUNK: u64 = 64 << 10;
 
-/// The text of a file.
-pub(super) struct ReadText {
-    /// From the first byte of the file to where its text ends.
-    pub(super) bytes: Arc<Vec<u8>>,
-    /// Whether there is a YAML document in it: a file may consist of blocks only.
-    pub(super) has_tree: bool,
-    /// What is odd about its end.
-    pub(super) findings: Vec<Finding>,
-}
-
-/// Reads from the start of the file, a growing piece at a time, until the end of the text is in sight. A text that is in memory
-/// already, as that of a file which is going to be saved, is not copied.
-pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadText> {
+/// Reads from the start of the file, a growing piece at a time, until the end of the text is in sight: of the layout, all that lies in
+/// front of the blocks. A text that is in memory already, as that of a file which is going to be saved, is not copied.
+pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<Scan> {
     if let Some(lent) = lent_start(source) {
         let mut search = EndSearch::new(first);
         let is_whole = len_u64(lent.len()) == source.len();
         if search.find(&lent, is_whole) && search.at == lent.len() {
-            return Ok(search.text(lent));
+            return Ok(search.text(lent, source.len()));
         }
     }
     let mut bytes = Vec::new();
@@ -49,7 +40,7 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<ReadTe
         if search.find(&bytes, there == source.len()) {
             bytes.truncate(search.at);
             bytes.shrink_to_fit();
-            return Ok(search.text(Arc::new(bytes)));
+            return Ok(search.text(Arc::new(bytes), source.len()));
         }
         if goal >= TEXT_LIMIT {
             let why = format!("the tree does not end within {TEXT_LIMIT} bytes");
@@ -141,17 +132,15 @@ impl<'a> EndSearch<'a> {
         true
     }
 
-    /// The text that ends where the search does.
-    fn text(self, bytes: Arc<Vec<u8>>) -> ReadText {
-        let findings = self.oddity.map(|why| Finding {
+    /// The text that ends where the search does, in a file of so many bytes.
+    fn text(self, text: Arc<Vec<u8>>, len: u64) -> Scan {
+        let mut layout = Layout::of_text(self.first, len_u64(text.len()), len);
+        layout.has_tree = self.in_tree;
+        layout.findings.extend(self.oddity.map(|why| Finding {
             severity: Severity::Odd,
             error: Error::corrupt(Place::Byte(len_u64(self.at)), why),
-        });
-        ReadText {
-            bytes,
-            has_tree: self.in_tree,
-            findings: findings.into_iter().collect(),
-        }
+        }));
+        Scan { layout, text }
     }
 }
 
@@ -188,7 +177,7 @@ mod tests {
     use super::*;
     use crate::source::Memory;
 
-    fn text(bytes: &[u8]) -> ReadText {
+    fn text(bytes: &[u8]) -> Scan {
         let first = FirstLine::parse(bytes, false).unwrap();
         read_text(&Memory::new(bytes.to_vec()), &first).unwrap()
     }
@@ -208,8 +197,8 @@ mod tests {
         ];
         for (inside, behind, has_tree) in cases {
             let found = text(format!("{head}{inside}{behind}").as_bytes());
-            assert_eq!(**found.bytes, *format!("{head}{inside}").as_bytes());
-            assert_eq!(found.has_tree, has_tree, "{inside:?}");
+            assert_eq!(**found.text, *format!("{head}{inside}").as_bytes());
+            assert_eq!(found.layout.has_tree, has_tree, "{inside:?}");
         }
     }
 
@@ -217,7 +206,7 @@ mod tests {
     fn a_text_of_many_chunks_is_read_to_its_end() {
         let long = format!("#ASDF 1.0.0\n---\n{}...\n", "- a line\n".repeat(100_000));
         let found = text(format!("{long}\n...\n").as_bytes());
-        assert_eq!(**found.bytes, *long.as_bytes());
+        assert_eq!(**found.text, *long.as_bytes());
     }
 
     #[test]
@@ -250,7 +239,7 @@ mod tests {
         let mut search = EndSearch::new(&first);
         assert!(search.find(in_sight, false));
         assert_eq!((search.at, search.in_tree), (12, false));
-        assert_eq!(**text(&bytes).bytes, *b"#ASDF 1.0.0\n");
+        assert_eq!(**text(&bytes).text, *b"#ASDF 1.0.0\n");
     }
 
     #[test]
@@ -258,17 +247,20 @@ mod tests {
         let bytes = Arc::new(b"#ASDF 1.0.0\n---\na: 1\n...\n".to_vec());
         let first = FirstLine::parse(&bytes, false).unwrap();
         let found = read_text(&Memory::shared(Arc::clone(&bytes)), &first).unwrap();
-        assert!(Arc::ptr_eq(&found.bytes, &bytes));
+        assert!(Arc::ptr_eq(&found.text, &bytes));
         let longer = Arc::new([&bytes[..], &b"# no more text"[..]].concat());
         let found = read_text(&Memory::shared(longer), &first).unwrap();
-        assert_eq!(found.bytes, bytes);
+        assert_eq!(found.text, bytes);
     }
 
     #[test]
     fn content_before_the_tree_is_noted() {
-        assert_eq!(text(b"#ASDF 1.0.0\n\n---\n...\n").findings.len(), 1);
+        assert_eq!(text(b"#ASDF 1.0.0\n\n---\n...\n").layout.findings.len(), 1);
         assert_eq!(
-            text(b"#ASDF 1.0.0\n# comment\n---\n...\n").findings.len(),
+            text(b"#ASDF 1.0.0\n# comment\n---\n...\n")
+                .layout
+                .findings
+                .len(),
             0
         );
     }
