@@ -2,9 +2,10 @@
 //!
 //! Knows arrays by number and bands by where they start; knows nothing of views.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+
+use lru::LruCache;
 
 use super::tile::Grain;
 use crate::codec::{Cache, CountedBuf};
@@ -14,7 +15,7 @@ use crate::source::PooledBuf;
 /// The most that is kept in bands: a sequential read is the faster the longer they are, but hardly beyond.
 const MOST: usize = 32 << 20;
 
-/// Most bands kept, whatever their size: they are searched one by one.
+/// Most bands kept, whatever their size: what each takes beside its bytes is not counted.
 const MAX_BANDS: usize = 64;
 
 /// The memory that strided arrays share.
@@ -35,16 +36,10 @@ pub struct Buffers {
 }
 
 struct Bands {
-    /// Gathered bands, the one used last at the end.
-    kept: VecDeque<Band>,
+    /// Gathered bands, by the number of the array and where they start in it.
+    kept: LruCache<(u64, u64), Arc<CountedBuf>>,
     /// Bytes of those and of the ones being gathered.
     held: usize,
-}
-
-struct Band {
-    array: u64,
-    start: u64,
-    bytes: Arc<CountedBuf>,
 }
 
 /// Room for a band that is being gathered; given back unless the band is kept.
@@ -70,7 +65,7 @@ impl Buffers {
             budget,
             grain,
             bands: Mutex::new(Bands {
-                kept: VecDeque::new(),
+                kept: LruCache::unbounded(),
                 held: 0,
             }),
             freed: Condvar::new(),
@@ -111,13 +106,7 @@ impl Buffers {
 
     /// The band of that array that begins at `start`, if it is still kept.
     pub(super) fn find(&self, array: u64, start: u64) -> Option<Arc<CountedBuf>> {
-        let mut bands = lock(&self.bands);
-        let found = |band: &Band| band.array == array && band.start == start;
-        let i = bands.kept.iter().rposition(found)?;
-        let band = bands.kept.remove(i)?;
-        let bytes = Arc::clone(&band.bytes);
-        bands.kept.push_back(band);
-        Some(bytes)
+        lock(&self.bands).kept.get(&(array, start)).map(Arc::clone)
     }
 
     /// Room for a band of `len` bytes, at most the budget, for which the bands used longest ago make way.
@@ -127,8 +116,8 @@ impl Buffers {
     pub(super) fn room(&self, len: usize) -> Room<'_> {
         let mut bands = lock(&self.bands);
         while bands.held.saturating_add(len) > self.budget || bands.kept.len() >= MAX_BANDS {
-            if let Some(band) = bands.kept.pop_front() {
-                bands.held = bands.held.saturating_sub(band.bytes.len());
+            if let Some((_, band)) = bands.kept.pop_lru() {
+                bands.held = bands.held.saturating_sub(band.len());
             } else {
                 // All of it belongs to bands that are being gathered.
                 bands = self
@@ -149,11 +138,11 @@ impl Buffers {
     /// Drops the bands of an array that is closed.
     pub(super) fn forget(&self, array: u64) {
         let mut bands = lock(&self.bands);
-        let (gone, kept): (VecDeque<_>, _) =
-            bands.kept.drain(..).partition(|band| band.array == array);
-        bands.kept = kept;
-        for band in &gone {
-            bands.held = bands.held.saturating_sub(band.bytes.len());
+        let places = bands.kept.iter().map(|(place, _)| *place);
+        let gone: Vec<_> = places.filter(|(owner, _)| *owner == array).collect();
+        for place in gone {
+            let band = bands.kept.pop(&place);
+            bands.held = bands.held.saturating_sub(band.map_or(0, |band| band.len()));
         }
         self.freed.notify_all();
     }
@@ -182,11 +171,10 @@ impl Room<'_> {
     pub(super) fn keep(mut self, array: u64, start: u64) -> Option<Arc<CountedBuf>> {
         let bytes = Arc::new(self.bytes.take()?);
         self.len = 0;
-        lock(&self.buffers.bands).kept.push_back(Band {
-            array,
-            start,
-            bytes: Arc::clone(&bytes),
-        });
+        let place = (array, start);
+        let mut bands = lock(&self.buffers.bands);
+        bands.kept.put(place, Arc::clone(&bytes));
+        drop(bands);
         Some(bytes)
     }
 }

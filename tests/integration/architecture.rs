@@ -33,7 +33,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("libyaml_rs", &["asdf/yaml.rs"]),
     ("libz_rs_sys", &["codec/inflate.rs"]),
     ("log", &[""]),
-    ("lru", &["codec/cache/ledger.rs"]),
+    ("lru", &["asdf/buffers.rs", "codec/cache/ledger.rs"]),
     ("lz4_flex", &["codec/lz4.rs", "codec/lz4/", "codec/lz4f.rs"]),
     ("lzma_rust2", &["codec/xz.rs"]),
     ("md5", &["asdf/checksum.rs"]),
