@@ -131,7 +131,7 @@ impl Overlay {
         let mut at = 0;
         while at < edits.len {
             let (origin, end) = edits.at(at);
-            out.push(((at, end), matches!(origin, Origin::Base)));
+            out.push(((at, end), matches!(origin, Layer::Base)));
             at = end;
         }
         out
@@ -182,11 +182,11 @@ impl Edits {
     }
 
     /// What lies at `at`, and where that ends at the latest.
-    fn at(&self, at: u64) -> (Origin, u64) {
+    fn at(&self, at: u64) -> (Layer, u64) {
         match gap_at(&self.pieces, at, self.len) {
-            (false, end) => (Origin::Written, end),
-            (true, next) if at < self.base_len => (Origin::Base, next.min(self.base_len)),
-            (true, next) => (Origin::Zeros, next),
+            (false, end) => (Layer::Written, end),
+            (true, next) if at < self.base_len => (Layer::Base, next.min(self.base_len)),
+            (true, next) => (Layer::Zeros, next),
         }
     }
 }
@@ -201,7 +201,7 @@ fn gap_at(pieces: &BTreeMap<u64, u64>, at: u64, end: u64) -> (bool, u64) {
     (true, next.min(end))
 }
 
-enum Origin {
+enum Layer {
     Written,
     Base,
     Zeros,
@@ -230,9 +230,9 @@ impl Source for Overlay {
             }
             let (part, behind) = rest.split_at_mut(len);
             match origin {
-                Origin::Base => self.base().read_exact_at(part, at)?,
-                Origin::Zeros => part.fill(0),
-                Origin::Written => edits
+                Layer::Base => self.base().read_exact_at(part, at)?,
+                Layer::Zeros => part.fill(0),
+                Layer::Written => edits
                     .written
                     .read_exact_at(part, at)
                     .map_err(|cause| Error::io("reading the temporary file of an edit", cause))?,

@@ -19,7 +19,7 @@ const MAX_LISTED: usize = 10_000;
 const MAX_ALL: usize = 1 << 18;
 
 /// A column as the tree has it.
-struct Declared<'t> {
+struct TableColumn<'t> {
     name: String,
     /// What its data are, if it is a column and not another object.
     data: Option<Node<'t>>,
@@ -91,7 +91,7 @@ impl Snapshot {
     fn array_of(
         &self,
         paths: &Paths,
-        column: &Declared<'_>,
+        column: &TableColumn<'_>,
         rows: Option<u64>,
     ) -> Result<(usize, u64), String> {
         let data = column.data.map(|data| paths.referent(data));
@@ -116,7 +116,7 @@ impl Snapshot {
     fn add_column(
         &self,
         columns: &mut Columns,
-        column: &Declared<'_>,
+        column: &TableColumn<'_>,
         array: usize,
     ) -> Option<RowPart<usize>> {
         let known = self.arrays().get(array)?;
@@ -144,7 +144,7 @@ impl Snapshot {
 }
 
 /// The columns of a table.
-fn declared<'t>(paths: &'t Paths, table: Node<'t>) -> Vec<Declared<'t>> {
+fn declared<'t>(paths: &'t Paths, table: Node<'t>) -> Vec<TableColumn<'t>> {
     let Some(columns) = table.get("columns") else {
         return Vec::new();
     };
@@ -166,7 +166,7 @@ fn declared<'t>(paths: &'t Paths, table: Node<'t>) -> Vec<Declared<'t>> {
             let is_data = is_tagged(column, &["ndarray-"]) || reference(column).is_some();
             is_data.then_some(column)
         };
-        Declared {
+        TableColumn {
             name: name.map_or_else(|| format!("col{n}"), str::to_owned),
             data,
             unit: get("unit").and_then(Node::text),
