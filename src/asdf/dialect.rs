@@ -37,7 +37,7 @@ pub struct Dialect {
     signature: &'static str,
     /// Its major version.
     major: u64,
-    /// The magics that its blocks may begin with: all blocks of a file with the same, which the first of them shows.
+    /// The magics that its blocks may begin with; those of a file all begin with the same, which the first of them shows.
     pub magics: &'static [[u8; 4]],
     /// Header size and the shape that has it; the first row whose size is not greater than the header's counts.
     shapes: &'static [(u16, HeaderShape)],

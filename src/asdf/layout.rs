@@ -99,7 +99,7 @@ pub enum Region {
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// What kind of file it is.
-    pub dialect: Dialect,
+    pub dialect: &'static Dialect,
     /// Version of the file format, from the first line.
     pub version: Version,
     /// Bytes of text: first line, comments and tree with the newline of its `...` line.
@@ -124,7 +124,7 @@ impl Layout {
     /// That of a file of `len` bytes in which nothing is known to be behind its text, which has no tree.
     pub(super) fn of_text(first: &FirstLine, text_end: u64, len: u64) -> Self {
         Self {
-            dialect: *first.dialect,
+            dialect: first.dialect,
             version: first.version,
             text_end,
             has_tree: false,

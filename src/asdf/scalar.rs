@@ -278,29 +278,33 @@ fn int_value(text: &str) -> Value<'_> {
         in_sixtieths(body)
     };
     match magnitude {
-        Some(Some(n)) if plain.starts_with('-') => {
+        Value::Int(n) if plain.starts_with('-') => {
             n.checked_neg().map_or(Value::Huge(text), Value::Int)
         }
-        Some(Some(n)) => Value::Int(n),
-        Some(None) => Value::Huge(text),
-        None => Value::Malformed(text),
+        Value::Int(n) => Value::Int(n),
+        Value::Huge(_) => Value::Huge(text),
+        _ => Value::Malformed(text),
     }
 }
 
-/// The number that digits are, if they are one; `None` inside if it is beyond 128 bits.
-fn in_radix(digits: &str, radix: u32) -> Option<Option<i128>> {
-    let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
-    is_number.then(|| i128::from_str_radix(digits, radix).ok())
+/// The number that digits are, if they are one.
+fn in_radix(digits: &str, radix: u32) -> Value<'_> {
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return Value::Malformed(digits);
+    }
+    i128::from_str_radix(digits, radix).map_or(Value::Huge(digits), Value::Int)
 }
 
-/// As [`in_radix`], of decimal numbers in base 60, divided by colons; a single one as it is.
-fn in_sixtieths(text: &str) -> Option<Option<i128>> {
-    text.split(':').try_fold(Some(0_i128), |sum, part| {
-        let low = in_radix(part, 10)?;
-        Some(
-            sum.zip(low)
-                .and_then(|(high, low)| high.checked_mul(60)?.checked_add(low)),
-        )
+/// Decimal numbers in base 60, divided by colons; a single one as it is.
+fn in_sixtieths(text: &str) -> Value<'_> {
+    let parts = text.split(':').map(|part| in_radix(part, 10));
+    parts.fold(Value::Int(0), |sum, part| match (sum, part) {
+        (Value::Int(high), Value::Int(low)) => high
+            .checked_mul(60)
+            .and_then(|high| high.checked_add(low))
+            .map_or(Value::Huge(text), Value::Int),
+        (Value::Malformed(_), _) | (_, Value::Malformed(_)) => Value::Malformed(text),
+        _ => Value::Huge(text),
     })
 }
 

@@ -117,17 +117,18 @@ impl Tree {
     /// # Errors
     /// As [`Tree::parse`].
     pub fn of(bytes: Arc<Vec<u8>>) -> Result<Self> {
+        let shared = Arc::clone(&bytes);
         let mut tree = Self {
-            bytes: Arc::clone(&bytes),
+            bytes,
             nodes: Vec::new(),
             tags: Vec::new(),
             pool: String::new(),
             lines: OnceLock::new(),
             warnings: Warnings::default(),
         };
-        let text = yaml::decode(&bytes);
+        let text = yaml::decode(&shared);
         let unknown_directives = text.and_then(|text| compose::compose(&mut tree, text));
-        let unknown_directives = unknown_directives.map_err(|fault| report(&fault, &bytes))?;
+        let unknown_directives = unknown_directives.map_err(|fault| report(&fault, &shared))?;
         tree.warnings = subset::check(&tree, &unknown_directives);
         Ok(tree)
     }

@@ -202,7 +202,7 @@ impl BlockWalk<'_> {
 
     /// The header at `offset` with what it has to begin with, if its sizes then say that the block ends just at `limit`.
     fn mended(&mut self, offset: u64, limit: u64) -> Result<Option<BlockHeader>> {
-        let dialect = self.layout.dialect;
+        let dialect = self.dialect;
         let mut bytes = self.header_bytes(offset)?.to_vec();
         let size = FIELDS_LEN.to_be_bytes();
         let start = dialect.magics.iter().take(1).flatten().chain(&size);

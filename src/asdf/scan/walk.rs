@@ -19,6 +19,8 @@ pub(super) const LONGEST_HEADER: usize = 54;
 pub(super) struct BlockWalk<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) layout: &'a mut Layout,
+    /// That of the layout, with the one magic that the blocks of this file begin with once it is known.
+    pub(super) dialect: Dialect,
     text: &'a [u8],
     peek: Peek,
     foresight: Foresight,
@@ -40,6 +42,7 @@ impl<'a> BlockWalk<'a> {
     pub(super) fn new(source: &'a dyn Source, layout: &'a mut Layout, text: &'a [u8]) -> Self {
         Self {
             source,
+            dialect: *layout.dialect,
             layout,
             text,
             peek: Peek::default(),
@@ -82,7 +85,7 @@ impl<'a> BlockWalk<'a> {
     /// In drafts with two magics a file uses one of them: that of the first header that can be one.
     fn first_block(&mut self, from: u64) -> Result<Option<u64>> {
         let limit = from.saturating_add(PADDING_LIMIT);
-        let dialect = self.layout.dialect;
+        let dialect = self.dialect;
         let first = find_magic(self.source, &dialect, from, PADDING_LIMIT)?;
         if dialect.magics.len() < 2 {
             return Ok(first);
@@ -103,7 +106,7 @@ impl<'a> BlockWalk<'a> {
         let mut magics = dialect.magics.iter();
         if let Some(magic) = magics.find(|magic| here == **magic) {
             // the other one is data from here on
-            self.layout.dialect.magics = std::slice::from_ref(magic);
+            self.dialect.magics = std::slice::from_ref(magic);
         }
         Ok(Some(at))
     }
@@ -133,7 +136,7 @@ impl<'a> BlockWalk<'a> {
             if here.is_empty() || here.starts_with(INDEX_HEADER) {
                 return Ok(Ended::Complete);
             }
-            let mut magics = self.layout.dialect.magics.iter();
+            let mut magics = self.dialect.magics.iter();
             if !magics.any(|magic| here.starts_with(magic)) {
                 return Ok(Ended::Stuck(end));
             }
@@ -150,7 +153,7 @@ impl<'a> BlockWalk<'a> {
     /// The block header at `at`, or why there is none.
     pub(super) fn header(&mut self, at: u64) -> Result<Result<BlockHeader>> {
         let bytes = self.peek.read(self.source, at, LONGEST_HEADER)?;
-        let header = BlockHeader::parse(bytes, at, &self.layout.dialect);
+        let header = BlockHeader::parse(bytes, at, &self.dialect);
         Ok(header.and_then(|header| {
             if header.data_offset() > self.layout.len {
                 let why = "block header cut short by the end of the file";
@@ -192,12 +195,9 @@ impl<'a> BlockWalk<'a> {
     fn searched(&mut self, end: u64) -> Result<Option<u64>> {
         let limit = end.saturating_add(GAP_LIMIT);
         let mut at = end;
-        while let Some(found) = find_magic(
-            self.source,
-            &self.layout.dialect,
-            at,
-            limit.saturating_sub(at),
-        )? {
+        while let Some(found) =
+            find_magic(self.source, &self.dialect, at, limit.saturating_sub(at))?
+        {
             if self.plausible(found)?.is_some() {
                 return Ok(Some(found));
             }

@@ -232,7 +232,9 @@ impl Window {
         let mut runs = Vec::with_capacity(len.saturating_add(RUN_HEAD));
         put_number(&mut runs, 0);
         put_number(&mut runs, len);
-        parts.iter().for_each(|part| runs.extend(*part));
+        for part in parts {
+            runs.extend(part);
+        }
         Self { len, runs }
     }
 
