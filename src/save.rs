@@ -131,7 +131,6 @@ use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Result};
 
-pub use baseline::Reload;
 pub use file_path::{Beneath, FarFile, FilePath, ONLY_READ, OpenFile};
 pub use holder::lock_holder;
 pub use name::short_enough;

@@ -16,7 +16,7 @@ use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place};
-use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Reload, Writer};
+use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Writer};
 use crate::source::{FileSource, Source, Spool, Stat};
 use crate::vfs::{self, Kernel, Mounted, ScratchRoom, Vfs, Writing};
 
@@ -264,10 +264,8 @@ impl Opening<'_> {
         let meta = meta.map_err(|cause| fail(Error::io("reading the file's attributes", cause)))?;
         let stat = Stat::from(&meta);
         // another program may have changed it after the scan and before `stat`
-        let scan = match opened.writer.reload().map_err(fail)? {
-            Reload::Changed(scan) => scan,
-            Reload::Same | Reload::Touched => opened.scan,
-        };
+        let scan = opened.writer.reload().map_err(fail)?;
+        let scan = scan.unwrap_or(opened.scan);
         let file = FileSource::open(Arc::clone(opened.writer.file())).map_err(fail)?;
         let file = Arc::new(file);
         let bytes: Arc<dyn Source> = file.clone();

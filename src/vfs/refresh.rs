@@ -16,7 +16,7 @@ use super::node::Node;
 use super::texts::TREE_NAME;
 use super::{Error as Refused, Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
 use crate::error::{Error, Result};
-use crate::save::{Refusal, Reload, Writer};
+use crate::save::{Refusal, Writer};
 use crate::source::Stat;
 
 /// How often FILE is looked at.
@@ -76,10 +76,8 @@ impl Vfs {
             && !state.timed
         {
             match writer.reload() {
-                Ok(Reload::Same | Reload::Touched) => {
-                    return self.show_touched(&state, stat, writer);
-                }
-                Ok(Reload::Changed(_)) => writer.distrust(),
+                Ok(None) => return self.show_touched(&state, stat, writer),
+                Ok(Some(_)) => writer.distrust(),
                 Err(_) => return,
             }
         }
@@ -154,11 +152,11 @@ impl Vfs {
                 old.snapshot.read_again(opened.local, opened.bytes)?
             }
             Some(writer) => match writer.reload()? {
-                Reload::Same | Reload::Touched => {
+                None => {
                     let file = Arc::clone(writer.file());
                     old.snapshot.with_data_anew(file)?
                 }
-                Reload::Changed(scan) => {
+                Some(scan) => {
                     changed = true;
                     let file = Arc::clone(writer.file());
                     old.snapshot.replaced_by(file, scan)?
@@ -218,9 +216,9 @@ impl Vfs {
         let old = self.state();
         let stat = old.snapshot.stat();
         match stat.and_then(|stat| Ok((stat, writer.reload()?))) {
-            Ok((stat, Reload::Same | Reload::Touched)) => self.show_touched(&old, stat, writer),
+            Ok((stat, None)) => self.show_touched(&old, stat, writer),
             // there may be drafts of the old state
-            Ok((_, Reload::Changed(_))) => writer.distrust(),
+            Ok((_, Some(_))) => writer.distrust(),
             Err(error) => {
                 warn!("{}: {error}", self.saver.path.display());
                 self.take_times(&old, None);

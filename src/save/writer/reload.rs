@@ -6,31 +6,31 @@ use std::sync::Arc;
 use super::{Refusal, Writer, locked, writable};
 use crate::asdf::scan::Scan;
 use crate::error::{Error, Result};
-use crate::save::baseline::{Baseline, Reload, named, scanned};
+use crate::save::baseline::{Baseline, named, scanned};
 use crate::save::store::{Store, busy};
 
 impl<S: Store> Writer<S> {
-    /// Whether another program has changed FILE. Cheap enough to be asked at each look-up: if its times are the same, nothing is
-    /// read.
+    /// What FILE is, if another program has changed it: if it has another text or other block headers, or another file has its name.
+    /// Data of blocks may have changed without that. Cheap enough to be asked at each look-up: if its times are the same, nothing is read.
     ///
     /// # Errors
     /// [`Error::Stale`] if it has been changed and can't be read now, or is not a file that can be written. Each save is refused until
     /// a later call succeeds. [`Error::Io`] of looking at it.
-    pub fn reload(&mut self) -> Result<Reload> {
+    pub fn reload(&mut self) -> Result<Option<Scan>> {
         let named = named(&*self.store, &self.name)?;
         if named.is_some_and(|stat| self.baseline.same_moment(&stat)) {
-            return Ok(Reload::Same);
+            return Ok(None);
         }
         match self.compared() {
             Ok(now) => {
                 self.baseline = now;
-                Ok(Reload::Touched)
+                Ok(None)
             }
             Err(Error::Stale { why }) => {
                 let scan = self.reopen().map_err(|error| Error::Stale {
                     why: format!("{why}; it can't be read now: {error}"),
                 })?;
-                Ok(Reload::Changed(scan))
+                Ok(Some(scan))
             }
             Err(error) => Err(error),
         }
