@@ -30,7 +30,7 @@ use crate::source::Source;
 
 use unsettled::Unsettled;
 
-pub use raw_write::{RawFailure, RawWrite};
+pub use raw_write::RawWrite;
 
 /// What the user allows a save to do.
 #[derive(Debug, Clone, Copy)]

@@ -26,7 +26,7 @@ use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
-use crate::save::{RawFailure, RawWrite, Writer};
+use crate::save::{RawWrite, Writer};
 use crate::source::{FileSource, Source, Window, unnamed_file};
 
 /// How much of an edited block is copied at a time.
@@ -211,12 +211,14 @@ impl Vfs {
     ) -> Result<Saved<'_>> {
         let n = draft.block;
         let before = self.before_writing(true);
-        let written = writer.write_raw(&RawWrite {
+        let write = RawWrite {
             n,
             data: &*draft.overlay,
             ranges: &draft.overlay.touched(),
             md5: &|| sum.over(&*draft.overlay),
-        });
+        };
+        let mut begun = None;
+        let written = writer.write_raw(&write, &mut begun);
         match written {
             Ok(committed) => {
                 let known = sum.known(n);
@@ -226,11 +228,11 @@ impl Vfs {
                     unfinished,
                 })
             }
-            Err(RawFailure { error, begun }) => {
+            Err(error) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
                     let nothing = Precomputed::Nothing;
-                    self.publish(writer, *begun, &what, &[], nothing, &before);
+                    self.publish(writer, begun, &what, &[], nothing, &before);
                 }
                 self.failed(writer, &error);
                 Err(error.into())

@@ -455,7 +455,7 @@ fn write_block(disk: &Arc<Sim>, cut: usize, md5: [u8; 16]) -> bool {
         ranges: &[100..400, 400..700],
         md5: &|| Ok(md5),
     };
-    writer.write_raw(&write).is_ok()
+    writer.write_raw(&write, &mut None).is_ok()
 }
 
 /// Checksum and data of block 1 after recovery.

@@ -29,24 +29,11 @@ pub struct RawWrite<'a> {
     pub md5: &'a dyn Fn() -> Result<[u8; 16]>,
 }
 
-/// A write into a raw block that has failed.
-pub struct RawFailure<F> {
-    /// Why.
-    pub error: Error,
-    /// The save that set the checksum to "not verified", if it came to that. It stays so, and some of the data may be new.
-    pub begun: Option<Box<Committed<F>>>,
-}
-
-impl<F> From<Error> for RawFailure<F> {
-    fn from(error: Error) -> Self {
-        Self { error, begun: None }
-    }
-}
-
 impl<S: Store> Writer<S> {
     /// Writes data of a raw block where they are. When this returns, they are durable, and so is their checksum.
     ///
-    /// Space for all of it is found before anything changes, so that nothing is begun that a full disk would end.
+    /// Space for all of it is found before anything changes, so that nothing is begun that a full disk would end. If it fails, `begun` is
+    /// the save that set the checksum to "not verified", if it came to that: it stays so, and some of the data may be new.
     ///
     /// # Errors
     /// [`Error::Rejected`] if there is no such block or it is compressed; [`Error::Stale`] if another file has taken FILE's name;
@@ -54,15 +41,12 @@ impl<S: Store> Writer<S> {
     pub fn write_raw(
         &mut self,
         write: &RawWrite<'_>,
-    ) -> Result<Committed<S::File>, RawFailure<S::File>> {
-        let begun = self.begin_raw(write);
-        let done = match begun {
-            Err(error) => Err(error.into()),
-            Ok(begun) => self.finish_raw(write, &begun).map_err(|error| RawFailure {
-                error,
-                begun: Some(Box::new(begun)),
-            }),
-        };
+        begun: &mut Option<Committed<S::File>>,
+    ) -> Result<Committed<S::File>> {
+        let done = self.begin_raw(write).and_then(|first| {
+            let first = begun.insert(first);
+            self.finish_raw(write, first)
+        });
         self.raw = None;
         done
     }
