@@ -10,7 +10,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::attr::VALID;
@@ -94,17 +94,10 @@ struct FileChange {
     before: Option<Arc<State>>,
 }
 
-/// A reply that waits for the kernel to have been told of so many changes.
-struct DelayedReply {
-    kernel: Weak<Kernel>,
-    after: u64,
-    since: Instant,
-    reply: Box<dyn FnOnce() + Send>,
-}
-
-/// The way to the thread that gives delayed answers, so that none of those that serve requests waits.
+/// The way to the thread that gives delayed answers, so that none of those that serve requests waits. Each waits for what it is to wait
+/// for, and replies then.
 #[derive(Clone)]
-pub struct Answers(Sender<DelayedReply>);
+pub struct Answers(Sender<Box<dyn FnOnce() + Send>>);
 
 impl Answers {
     /// Starts the thread.
@@ -112,17 +105,8 @@ impl Answers {
     /// # Errors
     /// If there can be no such thread.
     pub fn from_thread() -> std::io::Result<Self> {
-        let (sender, receiver) = channel::<DelayedReply>();
-        let answer = move || {
-            for answer in receiver {
-                if let Some(kernel) = answer.kernel.upgrade() {
-                    // in that time the kernel forgets attributes by itself
-                    let patience = kernel.patience.max(VALID);
-                    kernel.wait_until_told(answer.after, answer.since, patience);
-                }
-                (answer.reply)();
-            }
-        };
+        let (sender, receiver) = channel::<Box<dyn FnOnce() + Send>>();
+        let answer = move || receiver.into_iter().for_each(|answer| answer());
         let thread = std::thread::Builder::new().name("answers".to_owned());
         thread.spawn(answer)?;
         Ok(Self(sender))
@@ -316,14 +300,17 @@ impl Kernel {
         let Some((after, answers)) = self.untold().zip(self.answers.get()) else {
             return reply();
         };
-        let answer = DelayedReply {
-            kernel: Arc::downgrade(self),
-            after,
-            since: Instant::now(),
-            reply: Box::new(reply),
+        let (kernel, since) = (Arc::downgrade(self), Instant::now());
+        let answer = move || {
+            if let Some(kernel) = kernel.upgrade() {
+                // in that time the kernel forgets attributes by itself
+                let patience = kernel.patience.max(VALID);
+                kernel.wait_until_told(after, since, patience);
+            }
+            reply();
         };
-        if let Err(unsent) = answers.0.send(answer) {
-            (unsent.0.reply)();
+        if let Err(unsent) = answers.0.send(Box::new(answer)) {
+            (unsent.0)();
         }
     }
 
