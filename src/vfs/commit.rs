@@ -15,7 +15,7 @@ pub(super) use self::sum::Sum;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::publish::{Precomputed, Saved};
+use super::publish::Saved;
 use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::check_written;
@@ -104,13 +104,10 @@ impl Vfs {
                 put_back => format!("tree saved, {put_back} put back,"),
             };
             let edit = Edit::text(Arc::clone(&saved));
-            done = if saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named() {
-                // nothing has asked for the tree so far: it need not be kept while FILE is written, and after that
-                drop(checked);
-                self.commit(&mut writer, &edit, &what, Precomputed::Nothing)?
-            } else {
-                self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?
-            };
+            // where nothing has asked for the tree so far, it need not be kept while FILE is written, and after that
+            let unasked = saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
+            let checked = (!unasked).then_some(checked);
+            done = self.commit(&mut writer, &edit, &what, checked)?;
             locked(&self.edits.news).tree_saved();
         }
         let another = !written.put_back.is_empty() || locked(&self.texts).shows_another(unsaved);
@@ -179,9 +176,10 @@ impl Vfs {
             edit.set_checksum(sum.over(&*draft.overlay)?);
         }
         let saved = match edit {
-            Some(edit) => self.commit(&mut writer, &edit, &what, sum.known(n))?,
+            Some(edit) => self.commit(&mut writer, &edit, &what, None)?,
             None => self.write_in_place(&mut writer, draft, &sum, &what)?,
         };
+        sum.note(&self.state().snapshot, n);
         drop(self.announce_block(&state, n));
         Ok(saved)
     }
@@ -221,8 +219,7 @@ impl Vfs {
         let written = writer.write_raw(&write, &mut begun);
         match written {
             Ok(committed) => {
-                let known = sum.known(n);
-                let unfinished = self.publish(writer, committed, what, &[], known, &before);
+                let unfinished = self.publish(writer, committed, what, &[], None, &before);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -231,8 +228,7 @@ impl Vfs {
             Err(error) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
-                    let nothing = Precomputed::Nothing;
-                    self.publish(writer, begun, &what, &[], nothing, &before);
+                    self.publish(writer, begun, &what, &[], None, &before);
                 }
                 self.failed(writer, &error);
                 Err(error.into())
@@ -378,7 +374,8 @@ impl Vfs {
         stored.shrink = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {choice}");
-        let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
+        let saved = self.commit(&mut writer, &edit, &what, None)?;
+        sum.note(&self.state().snapshot, n);
         saved.finished()
     }
 
@@ -391,12 +388,8 @@ impl Vfs {
             text: Some(Arc::clone(state.snapshot.text())),
             blocks: vec![BlockEdit::RemoveLast],
         };
-        let saved = self.commit(
-            &mut writer,
-            &edit,
-            &format!("block {n} removed"),
-            Precomputed::Nothing,
-        )?;
+        let what = format!("block {n} removed");
+        let saved = self.commit(&mut writer, &edit, &what, None)?;
         self.edits.removed(n);
         saved.finished()?;
         locked(&self.edits.news).removed(n);

@@ -12,7 +12,6 @@ use crate::error::Error as Library;
 use crate::source::Source;
 use crate::vfs::Result;
 use crate::vfs::block_edits::BlockDraft;
-use crate::vfs::publish::Precomputed;
 
 /// What becomes of the checksum of a block whose bytes change.
 pub(in crate::vfs) enum Sum {
@@ -89,12 +88,12 @@ impl Sum {
         }
     }
 
-    /// What is known of it then.
-    pub(super) fn known(&self, n: usize) -> Precomputed {
+    /// Notes what is known of that of block `n`, which has just been saved: it need not be verified once more.
+    pub(super) fn note(&self, saved: &Snapshot, n: usize) {
         match self {
-            Self::None => Precomputed::Nothing,
-            Self::Stored => Precomputed::Sum(n, ChecksumState::Used),
-            Self::Is(_, state) => Precomputed::Sum(n, *state),
+            Self::None => {}
+            Self::Stored => saved.note_checksum(n, ChecksumState::Used),
+            Self::Is(_, state) => saved.note_checksum(n, *state),
         }
     }
 }
