@@ -109,7 +109,6 @@ mod xattr;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::asdf::Snapshot;
@@ -339,7 +338,7 @@ impl Vfs {
     pub fn readlink(&self, node: Node) -> Result<Vec<u8>> {
         match node {
             Node::ArrayLink(number) => self.state().link(number),
-            Node::Text(number) => Ok(locked(&self.texts).link_target(number)?.as_bytes().to_vec()),
+            Node::Text(number) => Ok(locked(&self.texts).link_target(number)?.to_vec()),
             _ => Err(Error::Invalid("not a symlink")),
         }
     }

@@ -21,11 +21,12 @@ mod vacancy;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
-use self::file::{FileContent, RootFile};
+use self::file::RootFile;
 pub(super) use self::left::LeftTexts;
 pub use self::limit::ScratchRoom;
 use self::open::OpenText;
@@ -79,7 +80,7 @@ impl Texts {
     /// A root with only `tree.yaml`. Its scratch files share `room` with those of other roots.
     #[must_use]
     pub(super) fn new(text: Arc<Vec<u8>>, facts: FileFacts, room: Arc<ScratchRoom>) -> Self {
-        let tree = RootFile::new(FileContent::Bytes(Arc::clone(&text)), facts.clone(), 0);
+        let tree = RootFile::new(FileKind::File, Arc::clone(&text), facts.clone(), 0);
         Self {
             names: BTreeMap::from([(TREE_NAME.into(), 0)]),
             files: HashMap::from([(0, tree)]),
@@ -140,10 +141,8 @@ impl Texts {
     /// [`Error::NotFound`].
     pub(super) fn attr(&self, number: u32) -> Result<Attr, Error> {
         let file = self.file(number)?;
-        let (kind, perm) = match &file.content {
-            FileContent::Bytes(_) => (FileKind::File, file.facts.perm),
-            FileContent::Link(_) => (FileKind::Symlink, 0o777),
-        };
+        let is_link = file.kind == FileKind::Symlink;
+        let perm = if is_link { 0o777 } else { file.facts.perm };
         // each process that looks for a name that is free to one of them must ask
         let valid = if self.is_vacant(number) {
             Duration::ZERO
@@ -151,11 +150,11 @@ impl Texts {
             VALID
         };
         Ok(Attr {
-            kind,
+            kind: file.kind,
             perm,
             nlink: file.names,
             valid,
-            ..file.facts.attr(Node::Text(number), file.content.len())
+            ..file.facts.attr(Node::Text(number), file.len())
         })
     }
 
@@ -164,9 +163,9 @@ impl Texts {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
     pub(super) fn bytes(&self, number: u32) -> Result<&Arc<Vec<u8>>, Error> {
-        match &self.file(number)?.content {
-            FileContent::Bytes(bytes) => Ok(bytes),
-            FileContent::Link(_) => Err(Error::Invalid("a symlink has no bytes")),
+        match self.file(number)? {
+            file if file.kind == FileKind::File => Ok(&file.bytes),
+            _ => Err(Error::Invalid("a symlink has no bytes")),
         }
     }
 
@@ -174,10 +173,10 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
-    pub(super) fn link_target(&self, number: u32) -> Result<&OsStr, Error> {
-        match &self.file(number)?.content {
-            FileContent::Link(target) => Ok(target),
-            FileContent::Bytes(_) => Err(Error::Invalid("not a symlink")),
+    pub(super) fn link_target(&self, number: u32) -> Result<&[u8], Error> {
+        match self.file(number)? {
+            file if file.kind == FileKind::Symlink => Ok(&file.bytes),
+            _ => Err(Error::Invalid("not a symlink")),
         }
     }
 
@@ -186,7 +185,7 @@ impl Texts {
     /// # Errors
     /// [`Error::Exists`], [`Error::ScratchFull`].
     pub(super) fn create(&mut self, name: &OsStr, facts: FileFacts) -> Result<u32, Error> {
-        self.add(name, FileContent::Bytes(Arc::default()), facts)
+        self.add(name, FileKind::File, &[], facts)
     }
 
     /// Makes a symlink. Its number.
@@ -202,10 +201,16 @@ impl Texts {
         if name == TREE_NAME {
             return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
         }
-        self.add(name, FileContent::Link(target.to_owned()), facts)
+        self.add(name, FileKind::Symlink, target.as_bytes(), facts)
     }
 
-    fn add(&mut self, name: &OsStr, content: FileContent, facts: FileFacts) -> Result<u32, Error> {
+    fn add(
+        &mut self,
+        name: &OsStr,
+        kind: FileKind,
+        bytes: &[u8],
+        facts: FileFacts,
+    ) -> Result<u32, Error> {
         if self.is_taken(name) {
             return Err(Error::Exists);
         }
@@ -214,8 +219,8 @@ impl Texts {
             .next
             .checked_add(1)
             .ok_or(Error::ScratchFull(self.room.limit()))?;
-        self.files
-            .insert(number, RootFile::new(content, facts, self.text_epoch));
+        let file = RootFile::new(kind, bytes.to_vec().into(), facts, self.text_epoch);
+        self.files.insert(number, file);
         if let Err(error) = self.give_name(name, number) {
             self.files.remove(&number);
             return Err(error);

@@ -1,24 +1,17 @@
 //! A file in the root: what is known of it, whatever its names.
 
-use std::ffi::OsString;
 use std::sync::Arc;
 
 use crate::source::len_u64;
-use crate::vfs::attr::FileFacts;
-
-/// What a file in the root is.
-#[derive(Debug, Clone)]
-pub(super) enum FileContent {
-    /// Bytes; those shown to every reader.
-    Bytes(Arc<Vec<u8>>),
-    /// A symlink, as emacs makes to lock a file.
-    Link(OsString),
-}
+use crate::vfs::attr::{FileFacts, FileKind};
 
 /// A file in the root.
 #[derive(Debug)]
 pub(super) struct RootFile {
-    pub(super) content: FileContent,
+    /// A file, or a symlink, as emacs makes to lock a file.
+    pub(super) kind: FileKind,
+    /// Those shown to every reader; of a symlink, its target.
+    pub(super) bytes: Arc<Vec<u8>>,
     pub(super) facts: FileFacts,
     /// Names that it has.
     pub(super) names: u32,
@@ -36,9 +29,15 @@ pub(super) struct RootFile {
 
 impl RootFile {
     /// A file with one name, that no handle has open.
-    pub(super) fn new(content: FileContent, facts: FileFacts, text_epoch: u64) -> Self {
+    pub(super) fn new(
+        kind: FileKind,
+        bytes: Arc<Vec<u8>>,
+        facts: FileFacts,
+        text_epoch: u64,
+    ) -> Self {
         Self {
-            content,
+            kind,
+            bytes,
             facts,
             names: 1,
             charged: 0,
@@ -48,14 +47,9 @@ impl RootFile {
             taken: false,
         }
     }
-}
 
-impl FileContent {
     /// Length in bytes; of a link, of its target.
     pub(super) fn len(&self) -> u64 {
-        len_u64(match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Link(target) => target.len(),
-        })
+        len_u64(self.bytes.len())
     }
 }

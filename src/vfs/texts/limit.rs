@@ -83,7 +83,7 @@ impl Texts {
 
     /// Counts what a file costs, if the limit allows it.
     pub(super) fn charge(&mut self, number: u32) -> Result<(), Error> {
-        self.check_room(number, self.file(number)?.content.len())?;
+        self.check_room(number, self.file(number)?.len())?;
         self.recount(number);
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Texts {
     /// Counts what a file costs now, whether the limit allows it or not.
     pub(super) fn recount(&mut self, number: u32) {
         let file = self.file(number);
-        let Ok(cost) = file.and_then(|file| self.cost(number, file.content.len())) else {
+        let Ok(cost) = file.and_then(|file| self.cost(number, file.len())) else {
             return;
         };
         if let Some(file) = self.files.get_mut(&number) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{FileContent, Pages, TREE_NAME, Texts};
+use super::{Pages, TREE_NAME, Texts};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::source::len_u64;
 use crate::vfs::beside::taken;
@@ -267,7 +267,7 @@ impl Texts {
     pub(super) fn show(&mut self, number: u32, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
         self.pages = Pages::Unknown;
         let file = self.file_mut(number)?;
-        file.content = FileContent::Bytes(bytes);
+        file.bytes = bytes;
         file.facts.mtime = SystemTime::now();
         Ok(())
     }

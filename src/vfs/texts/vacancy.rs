@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{FileContent, FileFacts, RootFile, TREE_NAME, Texts};
+use super::{FileFacts, FileKind, RootFile, TREE_NAME, Texts};
 
 /// How long the name is free to the process that has taken it away. Between the two calls of an editor lie microseconds.
 const FREE_FOR: Duration = Duration::from_secs(2);
@@ -81,8 +81,8 @@ impl Texts {
         let number = self.next;
         self.next = number.checked_add(1)?;
         self.hide_refused();
-        let content = FileContent::Bytes(Arc::clone(self.current()));
-        let file = RootFile::new(content, self.of_file.clone(), self.text_epoch);
+        let (text, facts) = (Arc::clone(self.current()), self.of_file.clone());
+        let file = RootFile::new(FileKind::File, text, facts, self.text_epoch);
         self.files.insert(number, file);
         self.names.insert(TREE_NAME.into(), number);
         Some(number)
