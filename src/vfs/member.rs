@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::beside::Beside;
 use super::news::News;
 use super::refresh::everything;
-use super::texts::{LeftTexts, TREE_NAME};
+use super::texts::{TREE_NAME, Texts};
 use super::unsaved::say_what_is_lost;
 use super::{Invalidation, Node, State, Vfs, locked};
 use crate::asdf::Snapshot;
@@ -17,7 +17,8 @@ use crate::source::Stat;
 /// What is left when a [`Vfs`] is closed and is not in FILE: files that are in the mount only, and what there is to tell. The next
 /// [`Vfs`] of FILE takes it up.
 pub struct Remains {
-    texts: Option<LeftTexts>,
+    /// The files of the root, and a hash of the text that FILE had.
+    texts: Option<(Texts, u64)>,
     beside: Option<Beside>,
     /// The directories under `arrays/` that these are in, with their paths: if FILE has changed, they have other numbers.
     directories: Vec<(Node, String)>,
@@ -46,13 +47,13 @@ impl Remains {
     /// Whether it has files that are in the mount only, of users or of tools.
     #[must_use]
     pub fn has_files(&self) -> bool {
-        let files = |texts: &LeftTexts| texts.has_scratch();
-        self.texts.as_ref().is_some_and(files) || self.beside.is_some()
+        let texts = self.texts.as_ref();
+        texts.is_some_and(|(texts, _)| texts.has_scratch()) || self.beside.is_some()
     }
 
     /// Drops these files, as FILE is gone: those of users, a line each.
     pub fn drop_files(&mut self) -> Vec<String> {
-        if let Some(texts) = &mut self.texts {
+        if let Some((texts, _)) = &mut self.texts {
             texts.drop_scratch();
         }
         self.beside = None;
@@ -94,8 +95,8 @@ impl Vfs {
 
     /// Takes what an earlier [`Vfs`] of FILE has left. To be called before anything is asked of this one.
     pub fn take_up(&mut self, remains: Remains) {
-        if let Some(texts) = remains.texts {
-            locked(&self.texts).take_up(texts);
+        if let Some((texts, text)) = remains.texts {
+            locked(&self.texts).take_up(texts, text);
         }
         if let Some(beside) = remains.beside {
             self.beside = beside;

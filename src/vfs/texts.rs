@@ -27,7 +27,6 @@ use std::time::Duration;
 
 pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
 use self::file::RootFile;
-pub(super) use self::left::LeftTexts;
 pub use self::limit::ScratchRoom;
 use self::open::OpenText;
 pub(super) use self::open::{TextHandle, Unsaved};

@@ -5,14 +5,6 @@ use std::sync::Arc;
 use super::{Pages, Texts};
 use crate::vfs::hash_of;
 
-/// The files of the root without FILE's text, which is read again.
-#[derive(Debug)]
-pub(in crate::vfs) struct LeftTexts {
-    texts: Texts,
-    /// A hash of FILE's text.
-    committed: u64,
-}
-
 impl Texts {
     /// Whether no handle is open and no text waits to be mended, so that FILE can be closed.
     #[must_use]
@@ -36,8 +28,9 @@ impl Texts {
         }
     }
 
-    /// Takes the files out, if there ever was one beside the first `tree.yaml`: the kernel knows them by their numbers, too.
-    pub(in crate::vfs) fn leave(&mut self) -> Option<LeftTexts> {
+    /// Takes the files out, if there ever was one beside the first `tree.yaml`: the kernel knows them by their numbers, too. They are
+    /// without FILE's text, which is read again: with a hash of it.
+    pub(in crate::vfs) fn leave(&mut self) -> Option<(Self, u64)> {
         let tree = self.lookup(super::TREE_NAME.as_ref())?;
         if self.next == 1 {
             return None;
@@ -48,15 +41,11 @@ impl Texts {
         let committed = hash_of(&*std::mem::take(&mut texts.committed));
         // the file is there: it has just been found
         let _ = texts.show(tree, Arc::default());
-        Some(LeftTexts { texts, committed })
+        Some((texts, committed))
     }
 
-    /// Takes files that were left, with the text and the attributes that FILE has now.
-    pub(in crate::vfs) fn take_up(&mut self, left: LeftTexts) {
-        let LeftTexts {
-            mut texts,
-            committed,
-        } = left;
+    /// Takes files that were left, of the text with that hash, with the text and the attributes that FILE has now.
+    pub(in crate::vfs) fn take_up(&mut self, mut texts: Self, committed: u64) {
         let text_epoch = texts.text_epoch;
         texts.of_file = self.of_file.clone();
         let same = hash_of(&*self.committed) == committed;
@@ -67,22 +56,21 @@ impl Texts {
         }
         *self = texts;
     }
-}
 
-impl LeftTexts {
     /// Whether there are others than `tree.yaml`.
     #[must_use]
     pub(in crate::vfs) fn has_scratch(&self) -> bool {
-        self.texts.names.len() > 1
+        self.names.len() > 1
     }
 
     /// Drops all others than `tree.yaml`. Numbers are not given again: the kernel knows files by them.
     pub(in crate::vfs) fn drop_scratch(&mut self) {
-        let names = &mut self.texts.names;
-        let others = names.extract_if(.., |name, _| name != super::TREE_NAME);
+        let others = self
+            .names
+            .extract_if(.., |name, _| name != super::TREE_NAME);
         let others: Vec<_> = others.map(|(_, number)| number).collect();
         for number in others {
-            self.texts.drop_name(number);
+            self.drop_name(number);
         }
     }
 }
