@@ -91,8 +91,8 @@ use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
 use crate::vfs::{
-    self, Access, Answers, Attr, Bytes, Error, FileKind, Invalidation, Kernel, Node, Opened,
-    Result, Statfs, Vfs,
+    self, Access, Answers, Attr, Bytes, Error, FileKind, Invalidation, Kernel, Losses, Node,
+    Opened, Result, Statfs, Vfs,
 };
 
 pub use contents::{Contents, Match};
@@ -549,21 +549,12 @@ impl Collection {
         }
     }
 
-    /// What was written and is not saved, a line each, as it is said when the mount ends.
+    /// What the end of the mount would lose.
     #[must_use]
-    pub fn unsaved(&self) -> Vec<String> {
+    pub fn losses(&self) -> Losses {
         match self {
-            Self::One(vfs) => vfs.unsaved(),
-            Self::Many(many) => many.unsaved(),
-        }
-    }
-
-    /// Files that are in the mount only and that no editor has made, with their lengths.
-    #[must_use]
-    pub fn scratch(&self) -> Vec<String> {
-        match self {
-            Self::One(vfs) => vfs.scratch(),
-            Self::Many(many) => many.scratch(),
+            Self::One(vfs) => vfs.losses(),
+            Self::Many(many) => many.losses(),
         }
     }
 

@@ -124,14 +124,14 @@ pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use kernel::{Answers, Held, Kernel};
-pub use member::{Losses, Remains};
+pub use member::Remains;
 pub use mounts::Mounted;
 pub use node::Node;
 pub use process::is_being_killed;
 pub use saver::{Reading, Writing};
 pub use stat::kind;
 pub use texts::ScratchRoom;
-pub use unsaved::Refusal;
+pub use unsaved::{Losses, Refusal};
 pub use views::View;
 pub use xattr::shortened;
 

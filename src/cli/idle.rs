@@ -32,7 +32,7 @@ pub(super) fn unmount_when_idle(
                 std::thread::sleep(step);
                 let Some(files) = files.upgrade() else { return };
                 let now = requests.load(Ordering::Relaxed);
-                if now != last || !files.unsaved().is_empty() || !files.scratch().is_empty() {
+                if now != last || !files.losses().is_empty() {
                     (last, since) = (now, Instant::now());
                 } else if since.elapsed() >= limit {
                     // while something is open in it, it is busy and stays

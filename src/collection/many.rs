@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, ItemKind, Items};
-use super::members::{Known, MemberSlot, Members, OpenedMember, Past, Unreadable};
+use super::members::{MemberSlot, Members, OpenedMember, Past, Unreadable};
 use super::{CollectionOptions, Handle, KernelChange, Opener, Unopened, connect, report};
 use log::warn;
 
@@ -448,38 +448,21 @@ impl Many {
         Ok(attr)
     }
 
-    /// What is not saved of each member.
-    pub(super) fn unsaved(&self) -> Vec<String> {
-        self.of_members(Vfs::unsaved, |losses| losses.unsaved)
-    }
-
-    /// The files of each member that are in the mount only.
-    pub(super) fn scratch(&self) -> Vec<String> {
-        self.of_members(Vfs::scratch, |losses| losses.scratch)
-    }
-
-    /// Lines of each member, with its name: of those that are open, and of those that have left something.
-    fn of_members(
-        &self,
-        lines: impl Fn(&Vfs) -> Vec<String>,
-        left: impl Fn(Losses) -> Vec<String>,
-    ) -> Vec<String> {
+    /// What the end of the mount would lose of each member, with its name.
+    pub(super) fn losses(&self) -> Losses {
         let known = self.members.known().into_iter();
         let known = known.filter_map(|(item, known)| {
-            let lines = match known {
-                Known::Open(vfs) => lines(&vfs),
-                Known::Left(losses) => left(losses),
-            };
-            Some((self.items().path(item)?, lines))
+            let losses = known.map_or_else(|left| left, |vfs| vfs.losses());
+            Some((self.items().path(item)?, losses))
         });
-        let all: BTreeMap<_, _> = known.collect();
-        let lines = all.into_iter().flat_map(|(path, lines)| {
-            let lines = lines.into_iter();
-            lines
-                .map(|line| format!("{}: {line}", path.display()))
-                .collect::<Vec<_>>()
-        });
-        lines.collect()
+        let known: BTreeMap<_, _> = known.collect();
+        let mut all = Losses::default();
+        for (path, Losses { unsaved, scratch }) in known {
+            let named = |line: String| format!("{}: {line}", path.display());
+            all.unsaved.extend(unsaved.into_iter().map(named));
+            all.scratch.extend(scratch.into_iter().map(named));
+        }
+        all
     }
 
     /// The members that are open and can be read.

@@ -87,14 +87,6 @@ struct TableEntry {
     left: Option<Losses>,
 }
 
-/// What can be said of a member.
-pub(super) enum Known {
-    /// It is open: it says so itself.
-    Open(Arc<Vfs>),
-    /// It is closed, or is being opened, and has left something.
-    Left(Losses),
-}
-
 impl TableEntry {
     /// Whether nothing of the member is open, no request uses it, and nothing is lost if it is closed. To be asked with the table
     /// locked: who uses a member gets it from there.
@@ -377,18 +369,19 @@ impl Members {
     }
 
     /// All members of which there may be something to say, as they are at one moment: none is missed that is opened or closed meanwhile.
-    pub(super) fn known(&self) -> Vec<(Item, Known)> {
+    /// One that is open says it itself; of one that is closed, or is being opened, it is what it has left.
+    pub(super) fn known(&self) -> Vec<(Item, std::result::Result<Arc<Vfs>, Losses>)> {
         let table = self.lock();
         let open = table.open.iter().filter_map(|(item, entry)| {
             let known = match entry.slot.get() {
-                Some(Ok(Ok(vfs))) => Known::Open(Arc::clone(vfs)),
+                Some(Ok(Ok(vfs))) => Ok(Arc::clone(vfs)),
                 Some(_) => return None,
-                None => Known::Left(entry.left.clone()?),
+                None => Err(entry.left.clone()?),
             };
             Some((*item, known))
         });
         let closed = table.remains.iter();
-        let closed = closed.map(|(item, remains)| (*item, Known::Left(remains.losses())));
+        let closed = closed.map(|(item, remains)| (*item, Err(remains.losses())));
         open.chain(closed).collect()
     }
 

@@ -98,10 +98,10 @@ impl Many {
             (Item::ROOT, Some("pid")) => std::process::id().to_string(),
             (Item::ROOT, Some("cache_used")) => self.cache().used().to_string(),
             (Item::ROOT, Some(_)) if !is_owner(user) => String::new(),
-            (Item::ROOT, Some("unsaved")) => self.unsaved().join("\n"),
+            (Item::ROOT, Some("unsaved")) => self.losses().unsaved.join("\n"),
             (Item::ROOT, Some("scratch")) => {
                 self.close_missing();
-                self.scratch().join(", ")
+                self.losses().scratch.join(", ")
             }
             (Item::ROOT, Some("unkept")) => self.unkept().join(", "),
             (_, Some(_)) if kind == Some(ItemKind::Member) => return None,
@@ -173,10 +173,11 @@ impl Many {
         for name in self.contents.left_out().iter().take(MAX_LINES) {
             line("problem", &format_args!("{name}: {LEFT_OUT}"));
         }
-        for unsaved in self.unsaved().iter().take(MAX_LINES) {
+        let losses = self.losses();
+        for unsaved in losses.unsaved.iter().take(MAX_LINES) {
             line("save", &format_args!("NOT SAVED: {unsaved}"));
         }
-        for file in self.scratch().iter().take(MAX_LINES) {
+        for file in losses.scratch.iter().take(MAX_LINES) {
             line(
                 "memory",
                 &format_args!("{file}: in the mount only, gone at unmount"),
@@ -245,7 +246,7 @@ impl Many {
             }
             Some(Ok(vfs)) => {
                 let snapshot = vfs.snapshot();
-                let unsaved = vfs.unsaved();
+                let unsaved = vfs.losses().unsaved;
                 let state = if unsaved.is_empty() {
                     "open"
                 } else {

@@ -9,8 +9,7 @@ use super::beside::Beside;
 use super::news::News;
 use super::refresh::everything;
 use super::texts::{TREE_NAME, Texts};
-use super::unsaved::say_what_is_lost;
-use super::{Invalidation, Node, State, Vfs, locked};
+use super::{Invalidation, Losses, Node, State, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::Stat;
 
@@ -26,15 +25,6 @@ pub struct Remains {
     last_save: Option<(SystemTime, String)>,
     older_text: Option<PathBuf>,
     losses: Losses,
-}
-
-/// What the end of the mount loses of a closed FILE, a line each.
-#[derive(Debug, Clone)]
-pub struct Losses {
-    /// What was written and is not saved, as [`Vfs::unsaved`] says.
-    pub unsaved: Vec<String>,
-    /// Files that are in the mount only, as [`Vfs::scratch`] says.
-    pub scratch: Vec<String>,
 }
 
 impl Remains {
@@ -63,7 +53,7 @@ impl Remains {
     /// To be called when the mount has ended, as [`Vfs::end`], with the path of FILE.
     #[must_use]
     pub fn end(self, path: &dyn Display) -> bool {
-        say_what_is_lost(path, &self.losses.scratch, &self.losses.unsaved)
+        self.losses.say(path)
     }
 }
 
@@ -72,10 +62,7 @@ impl Vfs {
     #[must_use]
     pub fn leave(&self) -> Option<Remains> {
         let state = self.state();
-        let losses = Losses {
-            unsaved: self.unsaved(),
-            scratch: self.scratch(),
-        };
+        let losses = self.losses();
         let remains = Remains {
             texts: locked(&self.texts).leave(),
             directories: self.paths_beside(&state),

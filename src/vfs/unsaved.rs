@@ -40,6 +40,34 @@ impl Refusal {
     }
 }
 
+/// What the end of the mount loses, a line each.
+#[derive(Debug, Clone, Default)]
+pub struct Losses {
+    /// What was written and is not saved.
+    pub unsaved: Vec<String>,
+    /// Files that are in the mount only, in memory or in the spool, and that no editor has made, with their lengths.
+    pub scratch: Vec<String>,
+}
+
+impl Losses {
+    /// Whether nothing is lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.unsaved.is_empty() && self.scratch.is_empty()
+    }
+
+    /// Says in the log what the mount of the file at `path` has lost. Whether nothing was written that is not saved.
+    pub(super) fn say(&self, path: &dyn Display) -> bool {
+        for file in &self.scratch {
+            warn!("{path}: unmounted, and with it went what was in it only: {file}");
+        }
+        for line in &self.unsaved {
+            warn!("{path}: unmounted, but {line}");
+        }
+        self.unsaved.is_empty()
+    }
+}
+
 impl Vfs {
     /// Keeps a text that could not be saved, on disk if that is possible, and says why.
     pub(super) fn refuse_text(&self, unsaved: &Unsaved, error: &Error) {
@@ -164,35 +192,21 @@ impl Vfs {
             let why = "the mount has ended before it was closed";
             self.note_loss(draft.block, &draft.files(), &why);
         }
-        say_what_is_lost(&path, &self.scratch(), &self.unsaved())
+        self.losses().say(&path)
     }
 
-    /// What was written and is not saved, a line each, as it is said when the file is unmounted.
+    /// What the end of the mount would lose.
     #[must_use]
-    pub fn unsaved(&self) -> Vec<String> {
+    pub fn losses(&self) -> Losses {
         let text = locked(&self.texts).refusal().map(Refused::at_unmount);
         let edits = locked(&self.edits.news).unsaved();
-        text.into_iter().chain(edits).collect()
+        let mut scratch = locked(&self.texts).described();
+        scratch.extend(self.described_beside());
+        Losses {
+            unsaved: text.into_iter().chain(edits).collect(),
+            scratch,
+        }
     }
-
-    /// Files that are in the mount only, in memory or in the spool, and that no editor has made, with their lengths.
-    #[must_use]
-    pub fn scratch(&self) -> Vec<String> {
-        let mut files = locked(&self.texts).described();
-        files.extend(self.described_beside());
-        files
-    }
-}
-
-/// Says in the log what the end of the mount loses. Whether nothing was written that is not saved.
-pub(super) fn say_what_is_lost(path: &dyn Display, scratch: &[String], unsaved: &[String]) -> bool {
-    for file in scratch {
-        warn!("{path}: unmounted, and with it went what was in it only: {file}");
-    }
-    for line in unsaved {
-        warn!("{path}: unmounted, but {line}");
-    }
-    unsaved.is_empty()
 }
 
 #[cfg(test)]

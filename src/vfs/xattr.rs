@@ -143,9 +143,10 @@ impl Vfs {
             ("cache_used", state.snapshot.cache().used().to_string()),
             ("pid", std::process::id().to_string()),
         ];
+        let losses = self.losses();
         let news = [
-            ("unsaved", self.unsaved().join("\n")),
-            ("scratch", self.scratch().join(", ")),
+            ("unsaved", losses.unsaved.join("\n")),
+            ("scratch", losses.scratch.join(", ")),
         ];
         let news = news.into_iter().filter(|(_, value)| !value.is_empty());
         out.extend(news.map(|(name, value)| (name, shortened(value))));

@@ -193,7 +193,7 @@ fn a_part_of_an_array_has_no_part_in_what_others_write() {
         vfs.release(&handle);
     }
     assert_eq!(stored(&vfs), b"aBCD");
-    assert_eq!(vfs.unsaved().len(), 1);
+    assert_eq!(vfs.losses().unsaved.len(), 1);
 }
 
 /// The kernel has one set of pages for all descriptors of a file. What it sent through one that had emptied it, of a map that another process
@@ -419,7 +419,7 @@ fn each_writer_is_told_at_each_flush_that_an_edit_was_given_up() {
     std::fs::write(&path, &bytes).unwrap();
     vfs.refresh_soon();
     vfs.refresh();
-    let unsaved = || vfs.unsaved().len();
+    let unsaved = || vfs.losses().unsaved.len();
     assert_eq!(unsaved(), 1);
     for (n, left) in [(1, 1), (0, 0)] {
         let handle = open(n);

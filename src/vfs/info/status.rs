@@ -88,7 +88,7 @@ impl Vfs {
     /// What became of saves, and of what was not saved.
     fn news(&self, text: &mut Text) {
         let refused = locked(&self.texts).refusal().map(Refused::describe);
-        let scratch = self.scratch();
+        let scratch = self.losses().scratch;
         let last = self.saver.last();
         let news = locked(&self.edits.news);
         let mut unsaved = refused.iter().chain(news.given_up()).peekable();

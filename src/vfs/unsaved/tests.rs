@@ -66,7 +66,7 @@ fn a_change_of_a_block_that_is_refused_has_its_reason_in_the_status_until_one_is
     assert!(refused()[0].starts_with("blocks/0.bin: invalid: unknown compression; choose none, "));
     encode(b"zlib").unwrap();
     assert!(refused().is_empty());
-    assert!(vfs.unsaved().is_empty());
+    assert!(vfs.losses().unsaved.is_empty());
 }
 
 /// What a program stores in a map is written behind its back: it was told of nothing, and neither was the user who unmounted.
@@ -102,7 +102,7 @@ fn what_was_stored_in_a_map_and_is_not_taken_is_told_of_with_its_name() {
 #[test]
 fn an_edit_that_the_end_of_the_mount_cuts_short_is_told_of() {
     let (_dir, vfs, [bin, _]) = mounted();
-    assert!(vfs.unsaved().is_empty());
+    assert!(vfs.losses().unsaved.is_empty());
     for (node, at) in [(bin, 0), (Node::Block(0), 1)] {
         vfs.write(&open(&vfs, node, false), at, b"A", false)
             .unwrap();
@@ -110,7 +110,7 @@ fn an_edit_that_the_end_of_the_mount_cuts_short_is_told_of() {
     assert!(!vfs.end());
     let said = "an edit is not saved: arrays/x.bin, blocks/0.bin: the mount has ended before it was closed; \
         what was written is given up";
-    assert_eq!(vfs.unsaved(), [said]);
+    assert_eq!(vfs.losses().unsaved, [said]);
 }
 
 /// The second text was nowhere any more, while the status said that it is kept.

@@ -408,7 +408,7 @@ fn nothing_is_lost_by_a_rename_that_is_refused() {
         vfs.rename(names[0], names[1], Rename::Replace, 0)
     };
     rename().unwrap_err();
-    assert!(vfs.unsaved().is_empty());
+    assert!(vfs.losses().unsaved.is_empty());
     drop(elsewhere);
     let block = vfs.open(Node::Block(0), Access::default()).unwrap().handle;
     assert_eq!(read(&vfs, &block), b"abc");
