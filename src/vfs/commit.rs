@@ -108,7 +108,7 @@ impl Vfs {
             let unasked = saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
             let checked = (!unasked).then_some(checked);
             done = self.commit(&mut writer, &edit, &what, checked)?;
-            locked(&self.edits.news).tree_saved();
+            locked(&self.edits.news).forget_refusals(None);
         }
         let another = !written.put_back.is_empty() || locked(&self.texts).shows_another(unsaved);
         let pages = another.then_some(Invalidation::Pages(Node::Text(unsaved.number)));

@@ -8,15 +8,14 @@ use super::node::Node;
 /// Edits that are not saved, and why, until what they were written to is.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// Why what was written into a block was given up.
-    given_up: Lines,
-    /// Why a change of a block was refused.
-    refusals: Lines,
+    /// Why what was written into a block was given up, the oldest first.
+    given_up: VecDeque<Line>,
+    /// Why a change of a block was refused, likewise.
+    refusals: VecDeque<Line>,
 }
 
-/// Lines, the oldest first.
-#[derive(Debug, Default)]
-struct Lines(VecDeque<Line>);
+/// How many lines of a kind are kept.
+const MAX_LINES: usize = 100;
 
 /// What is said of a block, or of an array that lies in none.
 #[derive(Debug)]
@@ -27,36 +26,24 @@ struct Line {
     text: String,
 }
 
-impl Lines {
-    /// How many are kept.
-    const MAX: usize = 100;
-
-    fn add(&mut self, line: Line) {
-        self.0.retain(|said| said.text != line.text);
-        self.0.push_back(line);
-        if self.0.len() > Self::MAX {
-            self.0.pop_front();
-        }
-    }
-
-    fn forget(&mut self, block: Option<usize>) {
-        self.0.retain(|said| said.block != block);
-    }
-
-    fn texts(&self) -> impl Iterator<Item = &String> {
-        self.0.iter().map(|said| &said.text)
+/// Adds a line, in the place of one that says the same.
+fn add(lines: &mut VecDeque<Line>, line: Line) {
+    lines.retain(|said| said.text != line.text);
+    lines.push_back(line);
+    if lines.len() > MAX_LINES {
+        lines.pop_front();
     }
 }
 
 impl News {
     /// Why what was written into blocks was given up.
     pub(super) fn given_up(&self) -> impl Iterator<Item = &String> {
-        self.given_up.texts()
+        self.given_up.iter().map(|said| &said.text)
     }
 
     /// The same, as it is said at unmount.
     pub(super) fn unsaved(&self) -> Vec<String> {
-        let edits = self.given_up.texts();
+        let edits = self.given_up();
         edits
             .map(|why| format!("an edit is not saved: {why}"))
             .collect()
@@ -64,36 +51,34 @@ impl News {
 
     /// Whether there is nothing to say.
     pub(super) fn is_empty(&self) -> bool {
-        self.given_up.0.is_empty() && self.refusals.0.is_empty()
+        self.given_up.is_empty() && self.refusals.is_empty()
     }
 
     /// Why changes of blocks were refused.
     pub(super) fn refusals(&self) -> impl Iterator<Item = &String> {
-        self.refusals.texts()
+        self.refusals.iter().map(|said| &said.text)
     }
 
     /// Notes that what was written into a block through these files could not be saved and is gone.
     pub(super) fn give_up(&mut self, block: usize, files: &[Node], text: String) {
-        self.refusals.forget(Some(block));
-        self.given_up.add(Line {
+        self.forget_refusals(Some(block));
+        let line = Line {
             block: Some(block),
             files: written(files).collect(),
             text,
-        });
+        };
+        add(&mut self.given_up, line);
     }
 
     /// Notes that a change of a block was refused, or of an array that lies in none: the process that tried knows that, but not why.
     pub(super) fn refuse(&mut self, block: Option<usize>, text: String) {
         // what was given up for the same reason says more
-        if !self.given_up.texts().any(|said| said.starts_with(&text)) {
+        if !self.given_up().any(|said| said.starts_with(&text)) {
             if block.is_some() {
-                self.refusals.forget(block);
+                self.forget_refusals(block);
             }
-            self.refusals.add(Line {
-                block,
-                files: Vec::new(),
-                text,
-            });
+            let files = Vec::new();
+            add(&mut self.refusals, Line { block, files, text });
         }
     }
 
@@ -102,25 +87,21 @@ impl News {
     pub(super) fn saved(&mut self, block: usize, files: &[Node]) {
         let files: Vec<Node> = written(files).collect();
         let again = |said: &Line| said.files.iter().all(|file| files.contains(file));
-        let lines = &mut self.given_up.0;
-        lines.retain(|said| said.block != Some(block) || !again(said));
-        self.refusals.forget(Some(block));
+        self.given_up
+            .retain(|said| said.block != Some(block) || !again(said));
+        self.forget_refusals(Some(block));
     }
 
-    /// Notes that another tree has been saved: arrays that lie in no block may have been changed in it.
-    pub(super) fn tree_saved(&mut self) {
-        self.refusals.forget(None);
-    }
-
-    /// Notes that a block has been encoded anew, with the bytes that it had.
-    pub(super) fn encoded_anew(&mut self, block: usize) {
-        self.refusals.forget(Some(block));
+    /// Forgets why changes of a block were refused that has been encoded anew; or, of no block, of arrays that lie in none, as another
+    /// tree has been saved in which they may have been changed.
+    pub(super) fn forget_refusals(&mut self, block: Option<usize>) {
+        self.refusals.retain(|said| said.block != block);
     }
 
     /// Notes that a block has been removed.
     pub(super) fn removed(&mut self, block: usize) {
-        self.given_up.forget(Some(block));
-        self.refusals.forget(Some(block));
+        self.given_up.retain(|said| said.block != Some(block));
+        self.forget_refusals(Some(block));
     }
 }
 

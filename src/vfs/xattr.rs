@@ -91,7 +91,7 @@ impl Vfs {
                     block,
                     choice.and_then(|choice| self.recompress(index(n), choice)),
                 )?;
-                locked(&self.edits.news).encoded_anew(index(n));
+                locked(&self.edits.news).forget_refusals(Some(index(n)));
                 Ok(())
             }
             _ => Err(Error::NotSupported(
