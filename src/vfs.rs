@@ -102,6 +102,7 @@ mod state;
 mod testing;
 mod texts;
 mod unsaved;
+mod vacancy;
 mod views;
 mod write;
 mod xattr;

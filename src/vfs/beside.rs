@@ -11,12 +11,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use super::attr::{Attr, Attributes, FileFacts};
 use super::error::{Error, check_name};
 use super::node::Node;
 use super::texts::{is_made_by_editor, is_temporary_data};
+use super::vacancy::Vacancy;
 use super::{Result, Vfs, locked};
 use crate::asdf::names::SUFFIXES;
 use crate::error::Error as Library;
@@ -24,8 +25,6 @@ use crate::source::{Memory, Overlay, Source, Spool};
 
 /// The most files.
 const MAX_FILES: usize = 1000;
-/// How long a name is free to the process that has taken its file away.
-const FREE_FOR: Duration = Duration::from_secs(2);
 
 /// The files beside those of blocks and arrays.
 pub(super) struct Beside {
@@ -40,8 +39,8 @@ struct BesideTable {
     /// Those with a name, and those that are open.
     files: HashMap<u32, Weak<BesideFile>>,
     next: u32,
-    /// The files of arrays that a process has taken away to make them anew, and when.
-    vacancies: HashMap<(Node, OsString), (u32, Instant)>,
+    /// The files of arrays that a process has taken away to make them anew.
+    vacancies: HashMap<(Node, OsString), Vacancy>,
 }
 
 impl BesideTable {
@@ -53,8 +52,7 @@ impl BesideTable {
 
     /// Ends those of which the time is over.
     fn end_vacancies(&mut self) {
-        self.vacancies
-            .retain(|_, (_, since)| since.elapsed() < FREE_FOR);
+        self.vacancies.retain(|_, vacancy| vacancy.lasts());
     }
 }
 
@@ -272,13 +270,12 @@ impl Beside {
         Ok(())
     }
 
-    /// Lets a process find the name of an array's file free for a while, as `mv` from another file system removes what it is going to
-    /// make.
+    /// Lets a process find the name of an array's file free for a while.
     pub(super) fn vacate(&self, directory: Node, name: &OsStr, process: u32) {
         let key = (directory, name.to_owned());
         let mut table = locked(&self.table);
         table.end_vacancies();
-        table.vacancies.insert(key, (process, Instant::now()));
+        table.vacancies.insert(key, Vacancy::to(process));
     }
 
     /// Whether a process finds a name free that is not.
@@ -286,21 +283,21 @@ impl Beside {
         &self,
         directory: Node,
         name: &OsStr,
-        process: impl Fn() -> u32,
+        process: impl FnOnce() -> u32,
     ) -> bool {
         let table = locked(&self.table);
         if table.vacancies.is_empty() {
             return false;
         }
         let vacancy = table.vacancies.get(&(directory, name.to_owned()));
-        vacancy.is_some_and(|(by, since)| since.elapsed() < FREE_FOR && *by == process())
+        vacancy.is_some_and(|vacancy| vacancy.is_to(process))
     }
 
     /// Ends that; whether the name was free to any process.
     pub(super) fn end_vacancy(&self, directory: Node, name: &OsStr) -> bool {
         let key = (directory, name.to_owned());
         let vacancy = locked(&self.table).vacancies.remove(&key);
-        vacancy.is_some_and(|(_, since)| since.elapsed() < FREE_FOR)
+        vacancy.is_some_and(|vacancy| vacancy.lasts())
     }
 }
 

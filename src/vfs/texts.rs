@@ -4,7 +4,7 @@
 //!
 //! - The committed text belongs to FILE, not to the name `tree.yaml`. An editor may rename it away, unlink it, make it anew
 //!   or move a backup back: whatever file has the name when it is flushed is the text to save. The name is never gone, see
-//!   [`vacancy`].
+//!   [`tree_name`].
 //! - Each handle that writes to `tree.yaml` has a draft of its own, made at its first change, so that two writers at once
 //!   do not mix; the draft written last is what the file shows. Scratch files are written directly, like any file.
 //! - A draft that is empty, or begins with a line of comment and has no document yet (no `---`), is nothing to save: shells
@@ -17,7 +17,7 @@ mod left;
 mod limit;
 mod open;
 mod refused;
-mod vacancy;
+mod tree_name;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -31,10 +31,10 @@ pub use self::limit::ScratchRoom;
 use self::open::OpenText;
 pub(super) use self::open::{TextHandle, Unsaved};
 pub(super) use self::refused::{Refused, not_saved};
-use self::vacancy::Vacancy;
 use super::attr::{Attr, FileFacts, FileKind, VALID};
 use super::error::Error;
 use super::node::Node;
+use super::vacancy::Vacancy;
 
 /// The name of the text of the file.
 pub(super) const TREE_NAME: &str = "tree.yaml";

@@ -1,38 +1,26 @@
 //! The name `tree.yaml` is never gone: FILE has a tree whatever becomes of the file that has the name.
 //!
-//! A process that renames or unlinks that file wants to make it anew: editors do so to save, and `mv` and `tar` demand that there is
-//! none then (`O_EXCL`). So for a while that process alone finds the name free. To all others, and later to itself, it is a new file
-//! that shows FILE's tree; what is made under the name takes the place of that. A save over the name that is refused ends it too, and
-//! so does a process that opens the new file to write to it.
+//! To a process that renames or unlinks that file, the name is free for a while, see [`Vacancy`]. To all others, and later to itself, it
+//! is a new file that shows FILE's tree; what is made under the name takes the place of that. A save over the name that is refused ends
+//! it too, and so does a process that opens the new file to write to it.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use super::{FileFacts, FileKind, RootFile, TREE_NAME, Texts};
-
-/// How long the name is free to the process that has taken it away. Between the two calls of an editor lie microseconds.
-const FREE_FOR: Duration = Duration::from_secs(2);
-
-/// That a process has taken the name away.
-#[derive(Debug)]
-pub(super) struct Vacancy {
-    process: u32,
-    since: Instant,
-}
+use super::{FileFacts, FileKind, RootFile, TREE_NAME, Texts, Vacancy};
 
 impl Texts {
     /// Whether a process finds a name free that is not.
     #[must_use]
     pub(in crate::vfs) fn is_free_to(&self, name: &OsStr, process: impl FnOnce() -> u32) -> bool {
-        let vacancy = self.vacancy().filter(|_| name == TREE_NAME);
-        vacancy.is_some_and(|vacancy| vacancy.process == process())
+        let vacancy = self.vacancy.as_ref().filter(|_| name == TREE_NAME);
+        vacancy.is_some_and(|vacancy| vacancy.is_to(process))
     }
 
     /// Whether the name of a file is free to a process.
     #[must_use]
     pub(in crate::vfs) fn is_vacant(&self, number: u32) -> bool {
-        self.vacancy().is_some() && self.is_tree(number)
+        self.has_vacancy() && self.is_tree(number)
     }
 
     /// Has all find the name taken.
@@ -40,23 +28,19 @@ impl Texts {
         self.vacancy = None;
     }
 
-    fn vacancy(&self) -> Option<&Vacancy> {
-        let vacancy = self.vacancy.as_ref();
-        vacancy.filter(|vacancy| vacancy.since.elapsed() < FREE_FOR)
+    fn has_vacancy(&self) -> bool {
+        self.vacancy.as_ref().is_some_and(Vacancy::lasts)
     }
 
     /// Whether nothing can be made under a name. The kernel asks for that only where it was told that there is nothing.
     pub(in crate::vfs) fn is_taken(&self, name: &OsStr) -> bool {
-        self.names.contains_key(name) && !(name == TREE_NAME && self.vacancy().is_some())
+        self.names.contains_key(name) && !(name == TREE_NAME && self.has_vacancy())
     }
 
     /// Gives the name, if it is `tree.yaml`, to a new file in the place of the one that a process has taken away.
     pub(super) fn fill(&mut self, name: &OsStr, process: u32) {
         if name == TREE_NAME && self.add_tree().is_some() {
-            self.vacancy = Some(Vacancy {
-                process,
-                since: Instant::now(),
-            });
+            self.vacancy = Some(Vacancy::to(process));
         }
     }
 
