@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::store::{DirectoryPath, Disk, open_waiting};
+use super::store::{Disk, open_waiting};
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, Stat};
 
@@ -138,7 +138,7 @@ pub struct FilePath {
     way: Way,
 }
 
-/// What a path is followed by.
+/// What a path, of a file or a directory, is followed by.
 #[derive(Debug, Clone)]
 enum Way {
     /// By the system.
@@ -219,18 +219,13 @@ impl FilePath {
     pub fn open(&self) -> Result<OpenFile> {
         let failed = |cause| Error::io(self.whole.display().to_string(), cause);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let open = |flags| match &self.way {
-            Way::System => Ok(rustix::fs::openat(CWD, &self.whole, flags, Mode::empty())?),
-            Way::Beneath(directory, relative) => directory.open(relative, flags),
-            Way::Far(_) => Err(io::ErrorKind::Unsupported.into()),
-        };
         if let Way::Far(file) = &self.way {
             return file.open();
         }
-        let file = match open(flags) {
+        let file = match self.open_as(flags) {
             // a lease
             Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => {
-                let file = open(OFlags::PATH | OFlags::CLOEXEC);
+                let file = self.open_as(OFlags::PATH);
                 file.and_then(|file| open_waiting(&file, flags))
             }
             opened => opened.map(File::from),
@@ -243,23 +238,34 @@ impl FilePath {
         Err(failed(io::ErrorKind::InvalidInput.into()))
     }
 
+    /// Opens what is there now, a file or a directory of this machine.
+    pub(super) fn open_as(&self, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        match &self.way {
+            Way::System => Ok(rustix::fs::openat(CWD, &self.whole, flags, Mode::empty())?),
+            Way::Beneath(directory, relative) => directory.open(relative, flags),
+            Way::Far(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The path of the directory that the file is in; of one far away, its own.
+    fn parent(&self) -> Self {
+        match &self.way {
+            Way::System => Self::from(self.whole.parent().unwrap_or(Path::new("/"))),
+            Way::Beneath(directory, relative) => {
+                let own = relative.parent().unwrap_or(Path::new(""));
+                Self::beneath(directory, own.to_owned())
+            }
+            Way::Far(_) => self.clone(),
+        }
+    }
+
     /// The directory that the file is in, opened to look names up in it.
     ///
     /// # Errors
     /// Of the system.
     pub fn directory(&self) -> io::Result<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        match &self.way {
-            Way::System => {
-                let own = self.whole.parent().unwrap_or(Path::new("/"));
-                let flags = flags | OFlags::CLOEXEC;
-                Ok(rustix::fs::openat(CWD, own, flags, Mode::empty())?)
-            }
-            Way::Beneath(directory, relative) => {
-                directory.open(relative.parent().unwrap_or(Path::new("")), flags)
-            }
-            Way::Far(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
+        self.parent().open_as(OFlags::PATH | OFlags::DIRECTORY)
     }
 
     /// That this process may write the file, by its permissions.
@@ -282,17 +288,12 @@ impl FilePath {
 
     /// The directory that the file is in, and its name there. Symbolic links are resolved here, once, where they are followed.
     pub(super) fn resolved(&self) -> io::Result<(Disk, OsString)> {
-        let (root, path) = match &self.way {
-            Way::System => (None, self.whole.canonicalize()?),
-            Way::Beneath(directory, relative) => (Some(Arc::clone(directory)), relative.clone()),
-            Way::Far(_) => return Err(io::ErrorKind::Unsupported.into()),
+        let path = match &self.way {
+            Way::System => Self::from(&self.whole.canonicalize()?),
+            Way::Beneath(..) | Way::Far(_) => self.clone(),
         };
-        let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-        let own = path.parent().unwrap_or(Path::new("")).to_owned();
-        Ok((
-            Disk::found(DirectoryPath { root, path: own })?,
-            name.to_owned(),
-        ))
+        let name = path.whole.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+        Ok((Disk::found(path.parent())?, name.to_owned()))
     }
 }
 

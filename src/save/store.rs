@@ -23,7 +23,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Resource;
 
-use super::file_path::Beneath;
+use super::file_path::FilePath;
 use crate::asdf::layout::Extent;
 use crate::source::{Stat, at_most, len_u64};
 
@@ -144,33 +144,7 @@ pub(super) fn impossible(error: &io::Error) -> bool {
 pub struct Disk {
     dir: File,
     /// The path by which it was found; none if it stays what it is, whatever happens to that.
-    path: Option<DirectoryPath>,
-}
-
-/// The path of a directory.
-#[derive(Clone)]
-pub(super) struct DirectoryPath {
-    /// The directory that it begins at, if the system is not to follow it.
-    pub(super) root: Option<Arc<Beneath>>,
-    pub(super) path: PathBuf,
-}
-
-impl DirectoryPath {
-    fn stat(&self) -> io::Result<Stat> {
-        match &self.root {
-            Some(root) => root.stat(&self.path),
-            None => Ok(Stat::from(&std::fs::metadata(&self.path)?)),
-        }
-    }
-
-    fn open(&self) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = match &self.root {
-            Some(root) => root.open(&self.path, flags)?,
-            None => rustix::fs::openat(CWD, &self.path, flags, Mode::empty())?,
-        };
-        Ok(opened.into())
-    }
+    path: Option<FilePath>,
 }
 
 impl Disk {
@@ -179,20 +153,18 @@ impl Disk {
     /// # Errors
     /// Of opening it.
     pub fn open_dir(path: &Path) -> io::Result<Self> {
-        let (root, path) = (None, path.to_owned());
-        let dir = DirectoryPath { root, path }.open()?;
-        Ok(Self::held(dir))
+        let found = Self::found(FilePath::from(path))?;
+        Ok(Self::held(found.dir))
     }
 
     /// Opens the directory that is at a path now.
     ///
     /// # Errors
     /// Of opening it.
-    pub(super) fn found(path: DirectoryPath) -> io::Result<Self> {
-        Ok(Self {
-            dir: path.open()?,
-            path: Some(path),
-        })
+    pub(super) fn found(path: FilePath) -> io::Result<Self> {
+        let dir = path.open_as(OFlags::RDONLY | OFlags::DIRECTORY)?.into();
+        let path = Some(path);
+        Ok(Self { dir, path })
     }
 
     /// The directory that is open already.
