@@ -193,15 +193,6 @@ impl Opening<'_> {
         Failure::reading(self.path.whole(), error)
     }
 
-    fn saving(&self) -> save::SaveOptions {
-        save::SaveOptions {
-            replace: self.options.replace,
-            grow: self.options.grow,
-            max_copy: self.options.max_copy,
-            pad: self.options.pad,
-        }
-    }
-
     /// The file system of a file that has been opened.
     fn mount(&self, opened: OpenedFile, shown: vfs::VfsOptions, kernel: Arc<Kernel>) -> Vfs {
         let OpenedFile {
@@ -225,7 +216,7 @@ impl Opening<'_> {
             return Ok(Err(save::ONLY_READ.to_owned()));
         }
         let path = self.path.whole();
-        let mut opened = match Writer::open(self.path.clone(), self.saving()) {
+        let mut opened = match Writer::open(self.path.clone(), self.options.saving) {
             Ok(opened) => opened,
             Err(Refusal::Locked { holder }) => {
                 let shows = |mount: &Mounted| mount.looks_ours() && mount.source() == path;
@@ -318,9 +309,9 @@ impl Opening<'_> {
     /// about to take it, that is found out later, too.
     fn later(&self) -> Result<Writing, Failure> {
         let cause = match self.path.check_writable() {
-            Ok(()) => return Ok(Writing::Later(self.saving())),
+            Ok(()) => return Ok(Writing::Later(self.options.saving)),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-                return Ok(Writing::Later(self.saving()));
+                return Ok(Writing::Later(self.options.saving));
             }
             Err(cause) => cause,
         };

@@ -15,7 +15,7 @@ use super::far::Urls;
 use crate::asdf::check::Validate;
 use crate::asdf::picture::{Curve, Style};
 use crate::collection::Match;
-use crate::save::Pad;
+use crate::save::{Pad, SaveOptions};
 use crate::vfs::Show;
 use table::{MountOption, OPTIONS};
 
@@ -27,8 +27,6 @@ const CACHE_PART_OF_MEMORY: u64 = 8;
 const LEAST_CACHE: u64 = 16 << 20;
 /// Memory for scratch files by default, in bytes.
 const DEFAULT_SCRATCH: u64 = 64 << 20;
-/// The largest FILE that is copied to make room for a tree by default, in bytes.
-const DEFAULT_MAX_COPY: u64 = 4 << 30;
 /// Files of a mount of many that are open at once by default, unless more are in use.
 const DEFAULT_OPEN: usize = 64;
 /// The options of files far away.
@@ -114,14 +112,8 @@ pub(crate) struct Options {
     pub(crate) scratch: u64,
     /// `threads=`: if it is given
     pub(crate) threads: Option<usize>,
-    /// `save=replace`: whether a text that fits is saved by replacing FILE, so that other readers always see a whole file
-    pub(crate) replace: bool,
-    /// `grow=`: whether FILE may grow to make room
-    pub(crate) grow: bool,
-    /// `max-copy=`, bytes
-    pub(crate) max_copy: u64,
-    /// `pad=`: what stands between the tree and the first block
-    pub(crate) pad: Pad,
+    /// `save=`, `grow=`, `max-copy=`, `pad=`
+    pub(crate) saving: SaveOptions,
     /// `max-check=`, bytes
     pub(crate) max_check: u64,
     /// `validate=`
@@ -182,10 +174,7 @@ impl Default for Options {
             index_cache: default_index_cache(|name| std::env::var_os(name)),
             scratch: DEFAULT_SCRATCH,
             threads: None,
-            replace: false,
-            grow: true,
-            max_copy: DEFAULT_MAX_COPY,
-            pad: Pad::default(),
+            saving: SaveOptions::default(),
             max_check: u64::MAX,
             validate: Validate::default(),
             allow_external: None,
@@ -269,7 +258,7 @@ impl Options {
             ("index-cache", Some("off")) => self.index_cache = None,
             ("index-cache", Some(text)) => self.index_cache = Some(whole_path(text)?),
             ("scratch", Some(text)) => self.scratch = size(text)?,
-            ("max-copy", Some(text)) => self.max_copy = size(text)?,
+            ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
             ("threads", Some(text)) => {
                 let threads = usize::try_from(number(text)?).unwrap_or(0);
@@ -278,15 +267,15 @@ impl Options {
                 }
                 self.threads = Some(threads);
             }
-            ("save", Some("inplace")) => self.replace = false,
-            ("save", Some("replace")) => self.replace = true,
+            ("save", Some("inplace")) => self.saving.replace = false,
+            ("save", Some("replace")) => self.saving.replace = true,
             ("save", Some(_)) => return Err("inplace or replace?".to_owned()),
-            ("grow", Some("auto")) => self.grow = true,
-            ("grow", Some("never")) => self.grow = false,
+            ("grow", Some("auto")) => self.saving.grow = true,
+            ("grow", Some("never")) => self.saving.grow = false,
             ("grow", Some(_)) => return Err("auto or never?".to_owned()),
-            ("pad", Some("nul")) => self.pad = Pad::Filled(0),
-            ("pad", Some("blank")) => self.pad = Pad::Filled(b' '),
-            ("pad", Some("none")) => self.pad = Pad::Absent,
+            ("pad", Some("nul")) => self.saving.pad = Pad::Filled(0),
+            ("pad", Some("blank")) => self.saving.pad = Pad::Filled(b' '),
+            ("pad", Some("none")) => self.saving.pad = Pad::Absent,
             ("pad", Some(_)) => return Err("nul, blank or none?".to_owned()),
             ("validate", Some("off")) => self.validate = Validate::Off,
             ("validate", Some("warn")) => self.validate = Validate::Warn,
