@@ -276,7 +276,7 @@ impl Check<'_> {
         check_recovery(&recovery, &mut findings);
         check_structure(&snapshot, &mut findings);
         check_tree(&snapshot, &mut findings);
-        if self.options.validate != Validate::Off {
+        if self.options.shown.validate != Validate::Off {
             check_rules(&snapshot, &mut findings);
         }
         check_blocks(self, &snapshot, &mut findings)?;

@@ -18,7 +18,7 @@ use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place};
 use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Writer};
 use crate::source::{FileSource, Source, Spool, Stat};
-use crate::vfs::{self, Kernel, Mounted, ScratchRoom, Vfs, Writing};
+use crate::vfs::{self, Kernel, Mounted, Vfs, Writing};
 
 /// FILE, opened one way or the other.
 struct OpenedFile {
@@ -175,16 +175,7 @@ fn reading(
 pub(super) fn shown(options: &Options, folder: &Path) -> vfs::VfsOptions {
     vfs::VfsOptions {
         spool: Spool::new(folder),
-        uid: options.uid,
-        gid: options.gid,
-        umask: options.umask,
-        scratch: ScratchRoom::new(options.scratch),
-        validate: options.validate,
-        show: options.show,
-        given: options.given.clone(),
-        fits: options.fits,
-        previews: options.previews,
-        style: options.style,
+        ..options.shown.clone()
     }
 }
 

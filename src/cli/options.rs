@@ -13,10 +13,10 @@ use super::completions::Shell;
 use super::exit::{Exit, Failure};
 use super::far::Urls;
 use crate::asdf::check::Validate;
-use crate::asdf::picture::{Curve, Style};
+use crate::asdf::picture::Curve;
 use crate::collection::Match;
 use crate::save::{Pad, SaveOptions};
-use crate::vfs::Show;
+use crate::vfs::{ScratchRoom, Show, VfsOptions};
 use table::{MountOption, OPTIONS};
 
 /// The most memory that decoded data take by default, in bytes.
@@ -25,8 +25,6 @@ const DEFAULT_CACHE: u64 = 256 << 20;
 const CACHE_PART_OF_MEMORY: u64 = 8;
 /// The least cache that works: a few segments for each of a few readers.
 const LEAST_CACHE: u64 = 16 << 20;
-/// Memory for scratch files by default, in bytes.
-const DEFAULT_SCRATCH: u64 = 64 << 20;
 /// Files of a mount of many that are open at once by default, unless more are in use.
 const DEFAULT_OPEN: usize = 64;
 /// The options of files far away.
@@ -98,30 +96,20 @@ pub(crate) struct Options {
     pub(crate) force: bool,
     /// `verify`
     pub(crate) verify: bool,
-    /// `uid=`
-    pub(crate) uid: Option<u32>,
-    /// `gid=`
-    pub(crate) gid: Option<u32>,
-    /// `umask=`, octal
-    pub(crate) umask: u32,
+    /// `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `stretch=`, `curve=`
+    pub(crate) shown: VfsOptions,
     /// `cache=`, bytes
     pub(crate) cache: u64,
     /// `index-cache=`: the directory, unless it is `off`
     pub(crate) index_cache: Option<PathBuf>,
-    /// `scratch=`, bytes
-    pub(crate) scratch: u64,
     /// `threads=`: if it is given
     pub(crate) threads: Option<usize>,
     /// `save=`, `grow=`, `max-copy=`, `pad=`
     pub(crate) saving: SaveOptions,
     /// `max-check=`, bytes
     pub(crate) max_check: u64,
-    /// `validate=`
-    pub(crate) validate: Validate,
     /// `allow_external=`
     pub(crate) allow_external: Option<PathBuf>,
-    /// `fits`
-    pub(crate) fits: bool,
     /// `timeout=`: how long a server is waited for
     pub(crate) timeout: Duration,
     /// Not `no-sign-request`: whether requests to buckets are signed
@@ -138,12 +126,6 @@ pub(crate) struct Options {
     pub(crate) open: usize,
     /// `other-mounts`: whether what is mounted in a directory belongs to it
     pub(crate) other_mounts: bool,
-    /// `show=`
-    pub(crate) show: Show,
-    /// `previews`
-    pub(crate) previews: bool,
-    /// `previews=`, `stretch=`, `curve=`
-    pub(crate) style: Style,
     /// `idle=`
     pub(crate) idle: Option<Duration>,
     /// `on-refuse=`
@@ -154,8 +136,6 @@ pub(crate) struct Options {
     pub(crate) subtype: String,
     /// Those that were given.
     pub(crate) named: Vec<&'static MountOption>,
-    /// All of them as they were given, for people: empty, or with `, ` in front.
-    pub(crate) given: String,
 }
 
 impl Default for Options {
@@ -167,18 +147,13 @@ impl Default for Options {
             auto_unmount: false,
             force: false,
             verify: false,
-            uid: None,
-            gid: None,
-            umask: 0,
+            shown: VfsOptions::default(),
             cache: default_cache(),
             index_cache: default_index_cache(|name| std::env::var_os(name)),
-            scratch: DEFAULT_SCRATCH,
             threads: None,
             saving: SaveOptions::default(),
             max_check: u64::MAX,
-            validate: Validate::default(),
             allow_external: None,
-            fits: false,
             timeout: DEFAULT_TIMEOUT,
             sign: true,
             max_download: DEFAULT_MAX_DOWNLOAD,
@@ -187,15 +162,11 @@ impl Default for Options {
             matching: Match::default(),
             open: DEFAULT_OPEN,
             other_mounts: false,
-            show: Show::default(),
-            previews: false,
-            style: Style::default(),
             idle: None,
             on_refuse: None,
             fsname: None,
             subtype: "asdf-mount".to_owned(),
             named: Vec::new(),
-            given: String::new(),
         }
     }
 }
@@ -205,7 +176,7 @@ impl Options {
     pub(super) fn parse(lists: &[String]) -> Result<Self, Failure> {
         let mut options = Self::default();
         if !lists.is_empty() {
-            options.given = format!(", -o {}", lists.join(","));
+            options.shown.given = format!(", -o {}", lists.join(","));
         }
         for option in lists.iter().flat_map(|list| split(list)) {
             let (name, value) = match option.split_once('=') {
@@ -240,10 +211,10 @@ impl Options {
             ("auto_unmount", None) => self.auto_unmount = true,
             ("force", None) => self.force = true,
             ("verify", None) => self.verify = true,
-            ("fits", None) => self.fits = true,
+            ("fits", None) => self.shown.fits = true,
             ("previews" | "stretch" | "curve", value) => self.set_picture(name, value)?,
-            ("uid", Some(text)) => self.uid = Some(owner::USERS.number(text)?),
-            ("gid", Some(text)) => self.gid = Some(owner::GROUPS.number(text)?),
+            ("uid", Some(text)) => self.shown.uid = Some(owner::USERS.number(text)?),
+            ("gid", Some(text)) => self.shown.gid = Some(owner::GROUPS.number(text)?),
             ("idle", Some(text)) => {
                 let time = time(text)?;
                 self.idle = (!time.is_zero()).then_some(time);
@@ -252,12 +223,12 @@ impl Options {
             ("umask", Some(text)) => {
                 let octal = u32::from_str_radix(text, 8).ok();
                 let octal = octal.filter(|mask| *mask <= 0o777);
-                self.umask = octal.ok_or("an octal number up to 777 is needed")?;
+                self.shown.umask = octal.ok_or("an octal number up to 777 is needed")?;
             }
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
             ("index-cache", Some("off")) => self.index_cache = None,
             ("index-cache", Some(text)) => self.index_cache = Some(whole_path(text)?),
-            ("scratch", Some(text)) => self.scratch = size(text)?,
+            ("scratch", Some(text)) => self.shown.scratch = ScratchRoom::new(size(text)?),
             ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
             ("threads", Some(text)) => {
@@ -277,9 +248,9 @@ impl Options {
             ("pad", Some("blank")) => self.saving.pad = Pad::Filled(b' '),
             ("pad", Some("none")) => self.saving.pad = Pad::Absent,
             ("pad", Some(_)) => return Err("nul, blank or none?".to_owned()),
-            ("validate", Some("off")) => self.validate = Validate::Off,
-            ("validate", Some("warn")) => self.validate = Validate::Warn,
-            ("validate", Some("strict")) => self.validate = Validate::Strict,
+            ("validate", Some("off")) => self.shown.validate = Validate::Off,
+            ("validate", Some("warn")) => self.shown.validate = Validate::Warn,
+            ("validate", Some("strict")) => self.shown.validate = Validate::Strict,
             ("validate", Some(_)) => return Err("off, warn or strict?".to_owned()),
             ("allow_external", Some(text)) => self.allow_external = Some(directory(text)?),
             ("match", Some(text)) => self.matching = Match::new(text)?,
@@ -291,7 +262,7 @@ impl Options {
                 self.open = open;
             }
             ("other-mounts", None) => self.other_mounts = true,
-            ("show", Some(text)) => self.show = Show::new(text)?,
+            ("show", Some(text)) => self.shown.show = Show::new(text)?,
             ("on-refuse", Some(text)) if !text.is_empty() => self.on_refuse = Some(text.to_owned()),
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
@@ -327,14 +298,14 @@ impl Options {
     /// The same of what pictures are made by.
     fn set_picture(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
-            ("previews", None) => self.previews = true,
+            ("previews", None) => self.shown.previews = true,
             ("previews", Some(text)) => {
-                self.style.size = picture::size(text)?;
-                self.previews = true;
+                self.shown.style.size = picture::size(text)?;
+                self.shown.previews = true;
             }
-            ("stretch", Some(text)) => self.style.limits = picture::limits(text)?,
-            ("curve", Some("linear")) => self.style.curve = Curve::Linear,
-            ("curve", Some("asinh")) => self.style.curve = Curve::Asinh,
+            ("stretch", Some(text)) => self.shown.style.limits = picture::limits(text)?,
+            ("curve", Some("linear")) => self.shown.style.curve = Curve::Linear,
+            ("curve", Some("asinh")) => self.shown.style.curve = Curve::Asinh,
             ("curve", Some(_)) => return Err("linear or asinh?".to_owned()),
             _ => return Err(table::unknown(name, value)),
         }

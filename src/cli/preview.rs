@@ -28,8 +28,8 @@ pub(super) fn write(
     check_replaceable(out)?;
     let snapshot = report::read(file, options)?;
     let style = Style {
-        size: size.unwrap_or(options.style.size),
-        ..options.style
+        size: size.unwrap_or(options.shown.style.size),
+        ..options.shown.style
     };
     let fail = |why: &str| Failure::new(Exit::Other, format!("{}: {why}", file.display()));
     let array = match path {

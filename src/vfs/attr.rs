@@ -265,6 +265,26 @@ pub struct VfsOptions {
     pub style: Style,
 }
 
+impl Default for VfsOptions {
+    fn default() -> Self {
+        /// Memory for scratch files by default, in bytes.
+        const SCRATCH: u64 = 64 << 20;
+        Self {
+            uid: None,
+            gid: None,
+            umask: 0,
+            scratch: ScratchRoom::new(SCRATCH),
+            spool: Spool::new(&std::env::temp_dir()),
+            validate: Validate::default(),
+            given: String::new(),
+            fits: false,
+            show: Show::default(),
+            previews: false,
+            style: Style::default(),
+        }
+    }
+}
+
 /// What is shown of a file beside `tree.yaml`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Show {

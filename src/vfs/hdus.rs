@@ -83,25 +83,12 @@ mod tests {
         let cache = Cache::new(1 << 20);
         let stat = crate::source::Stat::from(&open.metadata().unwrap());
         let snapshot = Snapshot::open(open, cache, OpenOptions::default()).unwrap();
-        let options = VfsOptions {
-            uid: None,
-            gid: None,
-            umask: 0,
-            scratch: crate::vfs::ScratchRoom::new(0),
-            spool: crate::source::Spool::new(&std::env::temp_dir()),
-            validate: crate::asdf::check::Validate::Warn,
-            given: String::new(),
-            fits: false,
-            show: crate::vfs::Show::default(),
-            previews: false,
-            style: crate::asdf::picture::Style::default(),
-        };
         Vfs::new(
             file.path(),
             snapshot,
             stat,
             Err("a test".to_owned()),
-            options,
+            VfsOptions::default(),
             Arc::default(),
         )
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::{Vfs, VfsOptions};
-use crate::asdf::check::Validate;
 use crate::asdf::sample::Sample;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
@@ -34,17 +33,8 @@ pub(super) fn writable_with<S: Source + 'static>(
     let bytes = through(Arc::clone(&file));
     let snapshot = Snapshot::read(file, bytes, Cache::new(1 << 20), open).unwrap();
     let options = VfsOptions {
-        uid: None,
-        gid: None,
-        umask: 0,
         scratch: crate::vfs::ScratchRoom::new(1 << 20),
-        spool: crate::source::Spool::new(&std::env::temp_dir()),
-        validate: Validate::Warn,
-        given: String::new(),
-        fits: false,
-        show: crate::vfs::Show::default(),
-        previews: false,
-        style: crate::asdf::picture::Style::default(),
+        ..VfsOptions::default()
     };
     let vfs = Vfs::new(&path, snapshot, stat, Ok(writer), options, Arc::default());
     (dir, vfs)

@@ -59,7 +59,9 @@ impl Options {
             Scope::Far if !reads.far => Some("files of this machine"),
             Scope::Directory if !reads.directory => Some("files that are named"),
             Scope::Many if !reads.many => Some("a mount of one file"),
-            Scope::Pictures if mounts && !self.previews => Some("a mount without -o previews"),
+            Scope::Pictures if mounts && !self.shown.previews => {
+                Some("a mount without -o previews")
+            }
             Scope::Writing if self.read_only || reads.only_read => Some("a read-only mount"),
             _ => None,
         }

@@ -104,7 +104,7 @@ fn values_are_checked() {
     ] {
         assert!(parse(list).is_err(), "{list}");
     }
-    assert_eq!(parse("umask=027").unwrap().umask, 0o027);
+    assert_eq!(parse("umask=027").unwrap().shown.umask, 0o027);
     for (list, cache) in [("cache=1", 16 << 20), ("cache=17M", 17 << 20)] {
         assert_eq!(parse(list).unwrap().cache, cache, "{list}");
     }

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::asdf::OpenOptions as Reading;
-use crate::asdf::check::Validate;
 use crate::asdf::sample::Sample;
 use crate::codec::Cache;
 use crate::save::{FarFile, FilePath, OpenFile, open_read_only};
@@ -23,23 +22,6 @@ fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
     file.write_all_at(bytes, 0).unwrap();
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     file.set_modified(time).unwrap();
-}
-
-/// What is asked for in these tests.
-fn options() -> VfsOptions {
-    VfsOptions {
-        uid: None,
-        gid: None,
-        umask: 0,
-        scratch: crate::vfs::ScratchRoom::new(0),
-        spool: crate::source::Spool::new(&std::env::temp_dir()),
-        validate: Validate::Warn,
-        given: String::new(),
-        fits: false,
-        show: crate::vfs::Show::default(),
-        previews: false,
-        style: crate::asdf::picture::Style::default(),
-    }
 }
 
 fn shown(vfs: &Vfs) -> String {
@@ -64,7 +46,7 @@ fn what_changes_after_it_was_read_is_shown() {
         snapshot,
         stat,
         Err("a test".to_owned()),
-        options(),
+        VfsOptions::default(),
         Arc::default(),
     );
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
@@ -342,7 +324,7 @@ fn what_is_open_of_a_far_file_that_has_changed_stays_out_of_date() {
         snapshot.unwrap(),
         stat,
         writing,
-        options(),
+        VfsOptions::default(),
         Arc::default(),
     );
     let open = || vfs.open(Node::Block(0), Access::default()).unwrap().handle;
