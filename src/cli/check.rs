@@ -30,11 +30,13 @@ const FIRST_LOOK: Duration = Duration::from_secs(10);
 const WORTH_TELLING: Duration = Duration::from_mins(1);
 
 /// How bad a file is, from good to bad.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(into = "&'static str")]
 enum Verdict {
     Clean,
     Suspicious,
     Damaged,
+    Unchecked,
 }
 
 impl Verdict {
@@ -43,61 +45,67 @@ impl Verdict {
             Self::Clean => "ok",
             Self::Suspicious => "suspicious",
             Self::Damaged => "damaged",
+            Self::Unchecked => "not checked",
         }
     }
 }
 
-/// The findings of one file.
-struct Findings<'a> {
-    path: &'a Path,
-    verdict: Verdict,
-    list: Vec<(Verdict, String)>,
+impl From<Verdict> for &str {
+    fn from(verdict: Verdict) -> Self {
+        verdict.word()
+    }
 }
 
-impl Findings<'_> {
+/// What a check found in one file; for programs, an object.
+#[derive(serde::Serialize)]
+struct Findings<'a> {
+    #[serde(rename = "file", serialize_with = "shown")]
+    path: &'a Path,
+    verdict: Verdict,
+    blocks: Option<usize>,
+    arrays: Option<usize>,
+    #[serde(rename = "findings")]
+    list: Vec<Finding>,
+}
+
+/// One of them.
+#[derive(serde::Serialize)]
+struct Finding {
+    verdict: Verdict,
+    text: String,
+}
+
+/// Writes a path as it is shown.
+fn shown<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
+}
+
+impl<'a> Findings<'a> {
+    /// None so far.
+    fn new(path: &'a Path) -> Self {
+        Self {
+            path,
+            verdict: Verdict::Clean,
+            blocks: None,
+            arrays: None,
+            list: Vec::new(),
+        }
+    }
+
     fn note(&mut self, verdict: Verdict, text: &str) {
         self.verdict = self.verdict.max(verdict);
-        self.list.push((verdict, text.to_owned()));
+        let text = text.to_owned();
+        self.list.push(Finding { verdict, text });
     }
 
     /// A line for each.
     fn lines(&self) -> Vec<u8> {
         let path = self.path.display();
-        let line = |(verdict, text): &(Verdict, String)| {
+        let line = |Finding { verdict, text }: &Finding| {
             let line = format!("{path}: {}: {text}", verdict.word());
             format!("{}\n", printable(&line)).into_bytes()
         };
         self.list.iter().flat_map(line).collect()
-    }
-
-    fn object(self, blocks: usize, arrays: usize) -> FileObject {
-        let finding = |(verdict, text): (Verdict, String)| FindingObject {
-            verdict: verdict.word(),
-            text,
-        };
-        FileObject {
-            file: self.path.display().to_string(),
-            verdict: self.verdict.word(),
-            blocks: Some(blocks),
-            arrays: Some(arrays),
-            findings: self.list.into_iter().map(finding).collect(),
-        }
-    }
-}
-
-impl FileObject {
-    /// Of a file that could not be checked.
-    fn unreadable(path: &Path, why: String) -> Self {
-        Self {
-            file: path.display().to_string(),
-            verdict: "not checked",
-            blocks: None,
-            arrays: None,
-            findings: vec![FindingObject {
-                verdict: "not checked",
-                text: why,
-            }],
-        }
     }
 }
 
@@ -112,23 +120,6 @@ const SEVERITY: [Exit; 7] = [
     Exit::Damaged,
 ];
 
-/// What a check found in one file, for programs.
-#[derive(serde::Serialize)]
-struct FileObject {
-    file: String,
-    verdict: &'static str,
-    blocks: Option<usize>,
-    arrays: Option<usize>,
-    findings: Vec<FindingObject>,
-}
-
-/// A finding, for programs.
-#[derive(serde::Serialize)]
-struct FindingObject {
-    verdict: &'static str,
-    text: String,
-}
-
 /// Checks each file, and all in each directory, on all cores, and tells of them in order. With several, a last line counts them. The
 /// status is that of the worst.
 pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<Exit, Failure> {
@@ -141,7 +132,7 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
     };
     let mut tally = Tally {
         how,
-        counts: [0; 4],
+        counts: BTreeMap::new(),
         worst: Exit::Ok,
     };
     let next = AtomicUsize::new(0);
@@ -186,8 +177,8 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
 /// What the checks of several files came to.
 struct Tally<'a> {
     how: &'a Args,
-    /// Files that are in order, suspicious, damaged, and that could not be checked.
-    counts: [usize; 4],
+    /// How many files are so.
+    counts: BTreeMap<Verdict, usize>,
     worst: Exit,
 }
 
@@ -199,27 +190,28 @@ impl Tally<'_> {
         checked: Result<(Verdict, Vec<u8>), Failure>,
     ) -> Result<(), Failure> {
         let severity = |exit: &Exit| SEVERITY.iter().position(|known| known == exit);
-        let (kind, exit) = match checked {
+        let (verdict, exit) = match checked {
             Ok((verdict, lines)) => {
                 say_bytes(&lines)?;
-                match verdict {
-                    Verdict::Clean => (0, Exit::Ok),
-                    Verdict::Suspicious => (1, Exit::Other),
-                    Verdict::Damaged => (2, Exit::Damaged),
-                }
+                let exit = match verdict {
+                    Verdict::Clean => Exit::Ok,
+                    Verdict::Suspicious | Verdict::Unchecked => Exit::Other,
+                    Verdict::Damaged => Exit::Damaged,
+                };
+                (verdict, exit)
             }
             Err(failure) => {
                 super::complain(&failure.message);
                 if self.how.json {
-                    let object = FileObject::unreadable(path, failure.about(path).to_owned());
-                    say_bytes(&super::json_line(&object)?)?;
+                    let mut findings = Findings::new(path);
+                    findings.note(Verdict::Unchecked, failure.about(path));
+                    say_bytes(&super::json_line(&findings)?)?;
                 }
-                (3, failure.exit)
+                (Verdict::Unchecked, failure.exit)
             }
         };
-        if let Some(count) = self.counts.get_mut(kind) {
-            *count = count.saturating_add(1);
-        }
+        let count = self.counts.entry(verdict).or_default();
+        *count = count.saturating_add(1);
         let worst = [self.worst, exit].into_iter().max_by_key(severity);
         self.worst = worst.unwrap_or(exit);
         Ok(())
@@ -227,11 +219,13 @@ impl Tally<'_> {
 
     /// Tells how many files there were of each kind. The status.
     fn end(self, files: usize) -> Result<Exit, Failure> {
-        let [ok, suspicious, damaged, unreadable] = self.counts;
         if files > 1 && !self.how.json && !self.how.quiet {
-            let line = format!(
-                "{files} files: {ok} ok, {suspicious} suspicious, {damaged} damaged, {unreadable} not checked\n"
-            );
+            use Verdict as V;
+            let counts = [V::Clean, V::Suspicious, V::Damaged, V::Unchecked].map(|verdict| {
+                let count = self.counts.get(&verdict).copied().unwrap_or(0);
+                format!("{count} {}", verdict.word())
+            });
+            let line = format!("{files} files: {}\n", counts.join(", "));
             say_bytes(line.as_bytes())?;
         }
         Ok(self.worst)
@@ -255,11 +249,7 @@ impl Check<'_> {
         if let Some(failure) = &found.failure {
             return Err(failure.clone());
         }
-        let mut findings = Findings {
-            path,
-            verdict: Verdict::Clean,
-            list: Vec::new(),
-        };
+        let mut findings = Findings::new(path);
         if self.how.repair && self.options.urls.has(path) {
             let why = format!(
                 "{}: {}; leave out --repair",
@@ -286,7 +276,8 @@ impl Check<'_> {
             return Ok((verdict, Vec::new()));
         }
         if self.how.json {
-            let line = super::json_line(&findings.object(blocks, arrays))?;
+            (findings.blocks, findings.arrays) = (Some(blocks), Some(arrays));
+            let line = super::json_line(&findings)?;
             return Ok((verdict, line));
         }
         if verdict == Verdict::Clean {
