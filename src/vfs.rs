@@ -136,6 +136,7 @@ pub use unsaved::{Losses, Refusal};
 pub use views::View;
 pub use xattr::shortened;
 
+use attr::FileFacts;
 use beside::{Beside, BesideFile};
 use block_edits::BlockEdits;
 use edit::DataHandle;
@@ -209,7 +210,7 @@ impl Vfs {
         let path = path.into();
         let mut state = State::new(Arc::new(snapshot), stat);
         state.views = Views::new(options.style);
-        let facts = state.facts(&options);
+        let facts = FileFacts::of(&state.stat, &options);
         let room = Arc::clone(&options.scratch);
         let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, room);
         let spool = Arc::clone(&options.spool);

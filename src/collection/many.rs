@@ -246,7 +246,7 @@ impl Many {
     /// then a directory has one name.
     fn item_attr(&self, kind: ItemKind, stat: &Stat) -> Attr {
         let options = &self.how.options;
-        let mut attr = Attr::of_file(Node::Root, FileKind::Directory, 0, stat, options);
+        let mut attr = Attr::of_file(Node::Root, 0, stat, true, options);
         if kind == ItemKind::Directory {
             let perm = stat.mode & 0o555 & !options.umask;
             attr.perm = u16::try_from(perm).unwrap_or(0);
@@ -434,7 +434,7 @@ impl Many {
             FileKind::Directory => 0,
             _ => self.text_len(part, node)?,
         };
-        let mut attr = Attr::of_file(node, kind, size, &stat, &self.how.options);
+        let mut attr = Attr::of_file(node, size, &stat, true, &self.how.options);
         if let Resolved::Report = part {
             // it names what may be closed to other users: it is for the one who mounted it
             attr.uid = rustix::process::geteuid().as_raw();

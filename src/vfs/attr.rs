@@ -10,7 +10,7 @@ use crate::asdf::picture::Style;
 use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf, Spool, Stat, len_u64};
 
-use super::{Handle, Node, Reading, Result, ScratchRoom};
+use super::{Handle, Node, Reading, Result, ScratchRoom, kind};
 
 /// How long the kernel may keep most names and attributes.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -55,22 +55,25 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// The attributes of something of a file with these attributes that is only read.
+    /// The attributes of something of a file with these attributes; data can be written where the file is not `read_only`.
     #[must_use]
     pub fn of_file(
         node: Node,
-        kind: FileKind,
         size: u64,
         file: &Stat,
+        read_only: bool,
         options: &VfsOptions,
     ) -> Self {
+        let kind = kind(node);
         let perm = permissions(file, options.umask);
         Self {
             node,
             kind,
-            size,
+            // the kernel's file sizes are signed
+            size: size.min(i64::MAX.unsigned_abs()),
             perm: match kind {
                 FileKind::Directory => with_search_bits(perm),
+                FileKind::File if node.is_data() && !read_only => perm,
                 FileKind::File => perm & 0o444,
                 FileKind::Symlink => 0o777,
             },

@@ -5,13 +5,11 @@ use std::ffi::OsStr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::attr::{Attr, FileFacts, VfsOptions, permissions};
+use super::attr::{Attr, FileFacts, VfsOptions};
 use super::catalogue::Catalogue;
 use super::error::Error;
 use super::node::Node;
-use super::{
-    Result, TREE_NAME, Vfs, block_name, index, info_files, kind, locked, root_directories,
-};
+use super::{Result, TREE_NAME, Vfs, block_name, index, info_files, locked, root_directories};
 use crate::source::{Stat, len_u64};
 
 /// A FILE that was changed less than so long before it was read may have been changed once more since, and have the times of before: the
@@ -126,7 +124,7 @@ impl ClosedFile {
         if node == Self::TREE {
             return Some(FileFacts::of(file, options).attr(node, self.text_len));
         }
-        let mut attr = Attr::of_file(node, kind(node), 0, file, options);
+        let mut attr = Attr::of_file(node, 0, file, self.is_read_only, options);
         match (node, &self.names) {
             (Node::ArrayDir(number), Some(names)) => {
                 let held = u32::try_from(names.subdirectories(number)?).unwrap_or(u32::MAX);
@@ -152,9 +150,6 @@ impl ClosedFile {
                 _,
             ) => attr.valid = Duration::ZERO,
             _ => return None,
-        }
-        if node.is_data() && !self.is_read_only {
-            attr.perm = permissions(file, options.umask);
         }
         attr.size = attr.size.min(i64::MAX.unsigned_abs());
         Some(attr)

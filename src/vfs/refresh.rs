@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use log::{info, warn};
 
+use super::attr::FileFacts;
 use super::node::Node;
 use super::texts::TREE_NAME;
 use super::{Error as Refused, Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
@@ -253,7 +254,7 @@ impl Vfs {
 
     /// Makes a state the one that is shown, and has the kernel told what that `changes` of the one before.
     pub(super) fn show(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
-        let facts = new.facts(&self.options);
+        let facts = FileFacts::of(&new.stat, &self.options);
         self.succeed(new, changes);
         locked(&self.texts).note_file(facts);
         self.edits.changed();

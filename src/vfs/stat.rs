@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attr::{VALID, permissions, with_search_bits};
 use super::node::Node;
 use super::state::State;
 use super::{Attr, Error, FileKind, Result, Vfs, hdus, index, locked, root_directories};
@@ -56,21 +55,9 @@ impl Vfs {
 
     /// The attributes of something with that size and so many names.
     fn described(&self, state: &State, node: Node, size: u64, names: u32) -> Attr {
-        let kind = kind(node);
-        let (uid, gid) = state.owner(&self.options);
         Attr {
-            node,
-            kind,
-            // the kernel's file sizes are signed
-            size: size.min(i64::MAX.unsigned_abs()),
-            perm: self.perm(state, node, kind),
             nlink: names,
-            uid,
-            gid,
-            mtime: state.stat.modified(),
-            ctime: state.stat.changed(),
-            file_epoch: 0,
-            valid: VALID,
+            ..Attr::of_file(node, size, &state.stat, self.is_read_only(), &self.options)
         }
     }
 
@@ -122,17 +109,6 @@ impl Vfs {
             Node::Text(number) => locked(&self.texts).attr(number)?.size,
             Node::Beside(number) => self.beside.file(number)?.bytes.len(),
         })
-    }
-
-    /// Permission bits: those of FILE, without those to write where nothing can be written.
-    fn perm(&self, state: &State, node: Node, kind: FileKind) -> u16 {
-        let perm = permissions(&state.stat, self.options.umask);
-        match kind {
-            FileKind::Symlink => 0o777,
-            FileKind::Directory => with_search_bits(perm),
-            FileKind::File if node.is_data() && !self.saver.is_read_only() => perm,
-            FileKind::File => perm & !0o222,
-        }
     }
 
     /// How many names a node has; of a directory, with its own `.` and the `..` of those in it.

@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
-use super::attr::FileFacts;
 use super::catalogue::{Catalogue, LinkTarget, Numbers};
 use super::elsewhere::Elsewhere;
 use super::format::Format;
@@ -155,17 +154,6 @@ impl State {
             let _ = self.catalogue.set(Arc::clone(names));
             self.views.keep(&before.views);
         }
-    }
-
-    /// Owner and group of FILE, or those that the user asked for.
-    pub(super) fn owner(&self, options: &VfsOptions) -> (u32, u32) {
-        let uid = options.uid.unwrap_or(self.stat.uid);
-        (uid, options.gid.unwrap_or(self.stat.gid))
-    }
-
-    /// What `tree.yaml` has of FILE, also when an editor has made it anew.
-    pub(super) fn facts(&self, options: &VfsOptions) -> FileFacts {
-        FileFacts::of(&self.stat, options)
     }
 
     /// The names under `arrays/`. Made when they are first asked for, from the tree.
