@@ -9,17 +9,15 @@ use crate::collection::Item;
 use crate::source::Loan;
 use crate::vfs::{Attr, Bytes, Held, Vfs};
 
-/// What was found of a file: the item that it is of, and its attributes.
-pub(super) type ItemAttr = (Item, Attr);
-
-pub(super) fn attr(reply: ReplyAttr, found: Result<ItemAttr, Errno>) {
+/// What was found of a file is the item that it is of, and its attributes.
+pub(super) fn attr(reply: ReplyAttr, found: Result<(Item, Attr), Errno>) {
     match found {
         Ok((item, attr)) => reply.attr(&attr.valid, &file_attr(item, &attr)),
         Err(errno) => reply.error(errno),
     }
 }
 
-pub(super) fn entry(reply: ReplyEntry, found: Result<ItemAttr, Errno>) {
+pub(super) fn entry(reply: ReplyEntry, found: Result<(Item, Attr), Errno>) {
     match found {
         Ok((item, attr)) => reply.entry(&attr.valid, &file_attr(item, &attr), generation(&attr)),
         Err(errno) => reply.error(errno),
