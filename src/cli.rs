@@ -178,6 +178,18 @@ impl Args {
         }
     }
 
+    /// Whether this process is to serve, rather than one in the background.
+    #[cfg(feature = "fuse")]
+    fn is_foreground(&self) -> bool {
+        self.foreground || self.debug
+    }
+
+    /// Whether the paths of files come from standard input.
+    #[cfg(feature = "fuse")]
+    fn reads_input(&self) -> bool {
+        self.files_from.as_deref() == Some(Path::new("-"))
+    }
+
     /// That each flag which was given makes a difference to that action.
     fn check_effect(&self, action: Action<'_>) -> Result<(), Failure> {
         let mounts = matches!(action, Action::Mount);
@@ -366,35 +378,16 @@ fn mount(
     mountpoint: Option<&Path>,
     arguments: &[OsString],
 ) -> Result<Exit, Failure> {
-    let foreground = args.foreground || args.debug;
-    let sources = sources::Named {
-        paths: files,
-        list: args.files_from.as_deref(),
-        end: if args.nul { 0 } else { b'\n' },
-    };
     if !daemon::is_daemon() {
         limits::check_null()?;
-        return if foreground {
+        return if args.is_foreground() {
             daemon::become_daemon(arguments)
         } else {
-            daemon::start(arguments, sources.reads_input())
+            daemon::start(arguments, args.reads_input())
         };
     }
-    let sink = log::start(
-        args.debug,
-        args.verbose,
-        args.quiet,
-        args.log_file.as_deref(),
-    )?;
-    let request = daemon::Request {
-        sources,
-        mountpoint,
-        options,
-        pid_file: args.pid_file.as_deref(),
-        quiet: args.quiet,
-        foreground,
-    };
-    daemon::serve(&request, &sink)
+    let sink = log::start(args)?;
+    daemon::serve(args, options, files, mountpoint, &sink)
 }
 
 /// Shows a manual page with man(1), or prints its source where no terminal is or no man.

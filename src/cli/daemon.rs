@@ -24,12 +24,13 @@ use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::Args;
 use super::exit::{Exit, Failure, unwritten};
 use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
 use super::opening::{self, Summary};
 use super::options::{Action, Options};
-use super::sources::{Named, Sources};
+use super::sources::{self, Sources};
 use super::{complain, far, idle, limits, on_terminal, unmount};
 use crate::codec::Cache;
 use crate::collection::{Collection, CollectionOptions};
@@ -122,20 +123,16 @@ pub(super) fn start(arguments: &[OsString], needs_input: bool) -> Result<Exit, F
     Ok(Exit::of_child(status.code()))
 }
 
-/// What to mount where, and how.
-pub(super) struct Request<'a> {
-    pub(super) sources: Named<'a>,
-    pub(super) mountpoint: Option<&'a Path>,
-    pub(super) options: &'a Options,
-    pub(super) pid_file: Option<&'a Path>,
-    pub(super) quiet: bool,
-    pub(super) foreground: bool,
-}
-
-/// Mounts and serves until the file system is unmounted.
-pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure> {
+/// Mounts `files`, and those of the list that is asked for, and serves until the file system is unmounted.
+pub(super) fn serve(
+    args: &Args,
+    options: &Options,
+    files: &[PathBuf],
+    mountpoint: Option<&Path>,
+    sink: &Sink,
+) -> Result<Exit, Failure> {
     let signals = Signals::new(SIGNALS).map_err(|error| no_signals(&error))?;
-    let cache = Cache::new(request.options.cache);
+    let cache = Cache::new(options.cache);
     let told = give_up_on_signal(&cache)?;
     let given_up = |failure| {
         if told.load(Ordering::Relaxed) {
@@ -143,23 +140,21 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
         }
         failure
     };
-    let mounted = request.sources.find(request.options, &cache);
-    let mounted = mounted.map_err(given_up)?;
-    let reads = mounted.reads();
-    request.options.check_effect(Action::Mount, reads)?;
+    let mounted = sources::find(files, args, options, &cache).map_err(given_up)?;
+    options.check_effect(Action::Mount, mounted.reads())?;
     let members = match &mounted {
         Sources::One(..) => 0,
         // a descriptor for the file, and one for its directory
-        Sources::Many(..) => request.options.open.saturating_mul(2),
+        Sources::Many(..) => options.open.saturating_mul(2),
     };
-    let threads = request.options.threads.unwrap_or(THREADS);
-    limits::check_room(threads, members, request.options.cache)?;
-    let mountpoint = Mountpoint::prepare(request.mountpoint, &mounted, request.options)?;
-    check_remote_cache(request.options, &mountpoint.path)?;
+    let threads = options.threads.unwrap_or(THREADS);
+    limits::check_room(threads, members, options.cache)?;
+    let mountpoint = Mountpoint::prepare(mountpoint, &mounted, options)?;
+    check_remote_cache(options, &mountpoint.path)?;
     let options = Options {
-        index_cache: index_dir(request.options, &mountpoint.path),
+        index_cache: index_dir(options, &mountpoint.path),
         threads: Some(threads),
-        ..request.options.clone()
+        ..options.clone()
     };
     let name = mounted.name().to_owned();
     let (files, summary) = open(mounted, &options, &cache).map_err(given_up)?;
@@ -174,7 +169,7 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
     sink.name_mount(&place);
     wait_for_an_answer(&mountpoint.path)?;
     set_read_ahead(&mountpoint.path);
-    if let Some(limit) = request.options.idle {
+    if let Some(limit) = options.idle {
         idle::unmount_when_idle(
             &files,
             Arc::clone(mount.requests()),
@@ -182,9 +177,9 @@ pub(super) fn serve(request: &Request<'_>, sink: &Sink) -> Result<Exit, Failure>
             limit,
         )?;
     }
-    let pid_file = request.pid_file.map(PidFile::write).transpose()?;
+    let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     unmount_on_signal(signals, mountpoint.path.clone())?;
-    announce(request, sink, if request.quiet { "" } else { &message })?;
+    announce(args, sink, &message)?;
     let ended = mount.join();
     drop(pid_file);
     drop(mountpoint);
@@ -409,13 +404,13 @@ fn wait_for_an_answer(mountpoint: &Path) -> Result<(), Failure> {
 }
 
 /// Tells parent, service manager and terminal that the mount can be read, and lets go of them.
-fn announce(request: &Request<'_>, sink: &Sink, message: &str) -> Result<(), Failure> {
+fn announce(args: &Args, sink: &Sink, message: &str) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::new(Exit::Other, format!("detaching: {error}"));
     notify_service_manager();
-    if on_terminal() && !message.is_empty() {
+    if on_terminal() && !args.quiet {
         complain(message);
     }
-    if request.foreground {
+    if args.is_foreground() {
         return Ok(());
     }
     // what can fail comes first: once the parent has said that it is mounted, nothing may end the mount

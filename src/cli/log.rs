@@ -3,13 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
 
+use super::Args;
 use super::exit::{Failure, unwritten};
 use crate::error::printable;
 
@@ -35,13 +35,9 @@ struct Place {
 #[derive(Clone)]
 pub(super) struct Sink(Arc<Mutex<Place>>);
 
-/// Starts logging to standard error, or to `file`.
-pub(super) fn start(
-    debug: bool,
-    verbose: bool,
-    quiet: bool,
-    file: Option<&Path>,
-) -> Result<Sink, Failure> {
+/// Starts logging to standard error, or to the file that is asked for.
+pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
+    let file = args.log_file.as_deref();
     let output = match file {
         None => Output::Stderr,
         Some(path) => Output::File(
@@ -56,7 +52,7 @@ pub(super) fn start(
         output,
         mount: None,
     })));
-    let level = match (debug, verbose, quiet) {
+    let level = match (args.debug, args.verbose, args.quiet) {
         (true, ..) => LevelFilter::Debug,
         (_, true, _) => LevelFilter::Info,
         (.., true) => LevelFilter::Error,

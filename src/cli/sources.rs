@@ -11,22 +11,11 @@ use super::exit::{Exit, Failure};
 use super::far::{self, Far, Urls};
 use super::options::Options;
 use super::options::effect::Reads;
-use super::resolve;
+use super::{Args, resolve};
 use crate::codec::Cache;
 use crate::collection::Contents;
 use crate::error::Error;
 use crate::save::{Beneath, FilePath};
-
-/// What the command line names to be mounted.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Named<'a> {
-    /// Files, or one directory.
-    pub(super) paths: &'a [PathBuf],
-    /// A file with the paths of more, `-` for standard input.
-    pub(super) list: Option<&'a Path>,
-    /// What ends a path there: a line feed or a NUL.
-    pub(super) end: u8,
-}
 
 /// What is mounted.
 pub(super) enum Sources {
@@ -100,53 +89,53 @@ impl Sources {
     }
 }
 
-impl Named<'_> {
-    /// Whether the paths of files come from standard input.
-    pub(super) fn reads_input(&self) -> bool {
-        self.list.is_some_and(|list| list == "-")
-    }
-
-    /// Finds them, with this memory for what servers send. Nothing is opened but a directory and the list.
-    pub(super) fn find(&self, options: &Options, cache: &Arc<Cache>) -> Result<Sources, Failure> {
-        let far = Far::new(options, cache);
-        let mut urls = options.urls.clone();
-        match (self.paths, self.list) {
-            ([path], None) => match far.find(path, &urls)? {
-                Some(far::Named::File(file, name)) => Ok(Sources::One(file, name)),
-                Some(far::Named::Many(listing)) => {
-                    Ok(Sources::Many(Contents::Listing(listing), path.clone()))
-                }
-                None if path.is_dir() => mirror(path, options),
-                None => {
-                    let whole = resolve(path)?;
-                    let name = whole.file_name().map(OsStr::to_owned);
-                    Ok(Sources::One(FilePath::from(&whole), name))
-                }
-            },
-            (paths, None) => list(paths, &far, &urls),
-            (paths, Some(file)) => {
-                let mut all = paths.to_vec();
-                for path in self.read(file)? {
-                    all.push(urls.take(&path)?);
-                }
-                list(&all, &far, &urls)
+/// Finds what is to be mounted, with this memory for what servers send: these files, or one directory, and the files of the list that is
+/// asked for. Nothing is opened but a directory and the list.
+pub(super) fn find(
+    paths: &[PathBuf],
+    args: &Args,
+    options: &Options,
+    cache: &Arc<Cache>,
+) -> Result<Sources, Failure> {
+    let far = Far::new(options, cache);
+    let mut urls = options.urls.clone();
+    match (paths, &args.files_from) {
+        ([path], None) => match far.find(path, &urls)? {
+            Some(far::Named::File(file, name)) => Ok(Sources::One(file, name)),
+            Some(far::Named::Many(listing)) => {
+                Ok(Sources::Many(Contents::Listing(listing), path.clone()))
             }
+            None if path.is_dir() => mirror(path, options),
+            None => {
+                let whole = resolve(path)?;
+                let name = whole.file_name().map(OsStr::to_owned);
+                Ok(Sources::One(FilePath::from(&whole), name))
+            }
+        },
+        (paths, None) => list(paths, &far, &urls),
+        (paths, Some(file)) => {
+            let mut all = paths.to_vec();
+            for path in listed(file, args)? {
+                all.push(urls.take(&path)?);
+            }
+            list(&all, &far, &urls)
         }
     }
+}
 
-    fn read(&self, file: &Path) -> Result<Vec<PathBuf>, Failure> {
-        let mut text = Vec::new();
-        let read = if self.reads_input() {
-            std::io::stdin().lock().read_to_end(&mut text).map(drop)
-        } else {
-            std::fs::read(file).map(|bytes| text = bytes)
-        };
-        read.map_err(|cause| {
-            let error = Error::io(file.display().to_string(), cause);
-            Failure::reading(file, &error)
-        })?;
-        Ok(paths(&text, self.end))
-    }
+/// The paths in the file of a list.
+fn listed(file: &Path, args: &Args) -> Result<Vec<PathBuf>, Failure> {
+    let mut text = Vec::new();
+    let read = if args.reads_input() {
+        std::io::stdin().lock().read_to_end(&mut text).map(drop)
+    } else {
+        std::fs::read(file).map(|bytes| text = bytes)
+    };
+    read.map_err(|cause| {
+        let error = Error::io(file.display().to_string(), cause);
+        Failure::reading(file, &error)
+    })?;
+    Ok(paths(&text, if args.nul { 0 } else { b'\n' }))
 }
 
 /// Why a directory is refused where files are named.
