@@ -150,12 +150,6 @@ pub struct KernelChange {
 }
 
 impl Collection {
-    /// The mount of one file.
-    #[must_use]
-    pub fn one(vfs: Vfs) -> Self {
-        Self::One(Arc::new(vfs))
-    }
-
     /// The mount of many files, which `opener` opens; they share `cache`.
     #[must_use]
     pub fn many(

@@ -258,6 +258,12 @@ impl Vfs {
         self.saver.is_read_only()
     }
 
+    /// Why nothing can be written, if that is so.
+    #[must_use]
+    pub fn why_read_only(&self) -> Option<String> {
+        self.saver.why_read_only()
+    }
+
     fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }

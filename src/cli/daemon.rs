@@ -28,7 +28,7 @@ use super::Args;
 use super::exit::{Exit, Failure, unwritten};
 use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
-use super::opening::{self, Summary};
+use super::opening;
 use super::options::{Action, Options};
 use super::sources::{self, Sources};
 use super::{complain, far, idle, limits, on_terminal, unmount};
@@ -157,13 +157,16 @@ pub(super) fn serve(
         ..options.clone()
     };
     let name = mounted.name().to_owned();
-    let (files, summary) = open(mounted, &options, &cache).map_err(given_up)?;
-    let files = Arc::new(files);
+    let files = Arc::new(open(mounted, &options, &cache).map_err(given_up)?);
     let mount = mount(&files, &name, &mountpoint.path, &options)?;
     let place = format!("{} on {}", name.display(), mountpoint.path.display());
-    let message = format!("mounted {place} {}", summary.line);
+    let message = format!("mounted {place} {}", summary(&files));
     info!("{message}");
-    if let Some(why) = &summary.read_only {
+    if let Collection::One(vfs) = &*files
+        && let Some(why) = vfs.why_read_only()
+        && !options.read_only
+        && !vfs.is_far()
+    {
         warn!("{}: mounted read-only: {why}", name.display());
     }
     sink.name_mount(&place);
@@ -188,20 +191,25 @@ pub(super) fn serve(
     Ok(if files.end() { Exit::Ok } else { Exit::Pending })
 }
 
-/// Opens what is mounted, and gives what is said of it.
-fn open(
-    mounted: Sources,
-    options: &Options,
-    cache: &Arc<Cache>,
-) -> Result<(Collection, Summary), Failure> {
+/// How it is mounted, and what is in it.
+fn summary(files: &Collection) -> String {
+    let access = if files.is_read_only() { "ro" } else { "rw" };
+    match files {
+        Collection::One(vfs) => {
+            let blocks = vfs.snapshot().layout().blocks.len();
+            format!("({access}, {blocks} blocks)")
+        }
+        Collection::Many(_) => format!("({access}, many files)"),
+    }
+}
+
+/// Opens what is mounted.
+fn open(mounted: Sources, options: &Options, cache: &Arc<Cache>) -> Result<Collection, Failure> {
     match mounted {
         Sources::One(file, _) => {
-            let (vfs, summary) = opening::alone(&file, options, cache)?;
-            let files = Collection::one(vfs);
-            if let Collection::One(vfs) = &files {
-                prepare_from_thread(vfs)?;
-            }
-            Ok((files, summary))
+            let vfs = Arc::new(opening::alone(&file, options, cache)?);
+            prepare_from_thread(&vfs)?;
+            Ok(Collection::One(vfs))
         }
         Sources::Many(contents, _) => {
             let read_only = options.read_only || contents.is_far();
@@ -212,13 +220,7 @@ fn open(
                 read_only,
                 options: shown,
             };
-            let access = if read_only { "ro" } else { "rw" };
-            let files = Collection::many(contents, how, opener, Arc::clone(cache));
-            let summary = Summary {
-                line: format!("({access}, many files)"),
-                read_only: None,
-            };
-            Ok((files, summary))
+            Ok(Collection::many(contents, how, opener, Arc::clone(cache)))
         }
     }
 }

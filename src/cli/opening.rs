@@ -29,14 +29,6 @@ struct OpenedFile {
     writing: Writing,
 }
 
-/// What is said of a mount once it is there.
-pub(super) struct Summary {
-    /// How it is mounted, and what is in it, in parentheses.
-    pub(super) line: String,
-    /// Why it is read-only though that was not asked for.
-    pub(super) read_only: Option<String>,
-}
-
 /// How FILE is opened.
 struct Opening<'a> {
     path: &'a FilePath,
@@ -45,13 +37,12 @@ struct Opening<'a> {
     reading: OpenOptions,
 }
 
-/// Opens FILE to be mounted alone: for writing if that is wanted and possible. Finishes what an interrupted save has left. The mount's
-/// file system, and what is said of it.
+/// Opens FILE to be mounted alone: for writing if that is wanted and possible. Finishes what an interrupted save has left.
 pub(super) fn alone(
     file: &FilePath,
     options: &Options,
     cache: &Arc<Cache>,
-) -> Result<(Vfs, Summary), Failure> {
+) -> Result<Vfs, Failure> {
     let path = file.whole();
     let sandbox = || {
         let sandbox = Sandbox::new(path, options.allow_external.as_deref());
@@ -73,21 +64,12 @@ pub(super) fn alone(
             )?
         }
     };
-    let layout = opened.snapshot.layout();
-    for finding in &layout.findings {
+    for finding in &opened.snapshot.layout().findings {
         warn!("{}: {}", path.display(), finding.error);
     }
-    let (access, why) = match &opened.writing {
-        Writing::Never(why) => ("ro", Some(why.clone())),
-        Writing::Ready(_) | Writing::Later(_) => ("rw", None),
-    };
-    let summary = Summary {
-        line: format!("({access}, {} blocks)", layout.blocks.len()),
-        read_only: why.filter(|_| !options.read_only && !file.is_far()),
-    };
     let folder = path.parent().unwrap_or(path);
     let shown = shown(options, folder);
-    Ok((how.mount(opened, shown, Arc::default()), summary))
+    Ok(how.mount(opened, shown, Arc::default()))
 }
 
 /// What opens the files of a mount of many, with this memory for decoded data, and what is `shown` of each.
