@@ -132,7 +132,7 @@ pub use process::is_being_killed;
 pub use saver::{Reading, Writing};
 pub use stat::kind;
 pub use texts::ScratchRoom;
-pub use unsaved::{Losses, Refusal};
+pub use unsaved::Losses;
 pub use views::View;
 pub use xattr::shortened;
 
@@ -182,7 +182,7 @@ pub struct Vfs {
     saver: Saver,
     kernel: Arc<Kernel>,
     /// What is told of each text that is refused.
-    on_refusal: OnceLock<Box<dyn Fn(Refusal) + Send + Sync>>,
+    on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
 }
 
 /// The lock's value, whether or not a thread panicked with it: each critical section here leaves its data whole.
@@ -241,8 +241,8 @@ impl Vfs {
         self.state().snapshot.cache().decode_while(wanted);
     }
 
-    /// Has `tell` called with each text that is refused, on the thread that saves it: it must not wait. The first call counts.
-    pub fn on_refusal(&self, tell: impl Fn(Refusal) + Send + Sync + 'static) {
+    /// Has `tell` called with why a text is refused, of each, on the thread that saves it: it must not wait. The first call counts.
+    pub fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
         let _ = self.on_refusal.set(Box::new(tell));
     }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 use log::warn;
 
-use crate::vfs::{Refusal, Vfs};
+use crate::vfs::{Error, Vfs};
 
 /// Whether the command runs. It is run once at a time, for whatever file of the mount.
 static RUNNING: AtomicBool = AtomicBool::new(false);
@@ -16,7 +16,7 @@ static RUNNING: AtomicBool = AtomicBool::new(false);
 /// What is refused while it runs is left to the log.
 pub(super) fn run_when_refused(vfs: &Vfs, path: &Path, command: &str) {
     let (path, command) = (path.to_owned(), command.to_owned());
-    vfs.on_refusal(move |refusal| {
+    vfs.on_refusal(move |why| {
         if RUNNING.swap(true, Ordering::AcqRel) {
             return warn!(
                 "-o on-refuse: not run, as it still runs for a text that was refused before"
@@ -25,7 +25,7 @@ pub(super) fn run_when_refused(vfs: &Vfs, path: &Path, command: &str) {
         let (path, command) = (path.clone(), command.clone());
         let thread = thread::Builder::new().name("on-refuse".to_owned());
         let begun = thread.spawn(move || {
-            run(&command, &path, &refusal);
+            run(&command, &path, &why);
             RUNNING.store(false, Ordering::Release);
         });
         if let Err(error) = begun {
@@ -36,13 +36,13 @@ pub(super) fn run_when_refused(vfs: &Vfs, path: &Path, command: &str) {
 }
 
 /// Runs the command to its end. What it has to say is in its environment, so that no text is taken for a part of the command.
-fn run(command: &str, path: &Path, refusal: &Refusal) {
-    let line = refusal.line.map(|line| line.to_string());
+fn run(command: &str, path: &Path, why: &Error) {
+    let line = why.line().map(|line| line.to_string());
     let ended = Command::new("/bin/sh")
         .args(["-c", command])
         .env("ASDF_MOUNT_FILE", path)
         .env("ASDF_MOUNT_LINE", line.unwrap_or_default())
-        .env("ASDF_MOUNT_REASON", &refusal.why)
+        .env("ASDF_MOUNT_REASON", why.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

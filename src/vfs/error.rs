@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use rustix::io::Errno;
 
-use crate::error::Error as Library;
+use crate::error::{Error as Library, Place};
 
 /// The longest name of a file, in bytes.
 pub const NAME_MAX: u32 = 255;
@@ -133,6 +133,18 @@ impl Error {
         }
     }
 
+    /// The line of a text that is at fault, from 1, if one is.
+    #[must_use]
+    pub fn line(&self) -> Option<u64> {
+        match self {
+            Self::Library(Library::Rejected {
+                at: Place::Line { line, .. },
+                ..
+            }) => Some(*line),
+            _ => None,
+        }
+    }
+
     /// Whether the user should find it in the log: a fault of the file or of a save, not a refused request.
     #[must_use]
     pub fn is_remarkable(&self) -> bool {
@@ -181,7 +193,6 @@ fn library(error: &Library, call: Call) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Place;
 
     #[test]
     fn a_refused_text_says_so_in_the_errno_that_each_call_can_carry() {

@@ -9,36 +9,13 @@ use super::edit::block_of;
 use super::node::Node;
 use super::texts::{Refused, Texts, Unsaved, not_saved};
 use super::{Error, Invalidation, Result, Vfs, locked};
-use crate::error::{Error as Library, Place};
+use crate::error::Error as Library;
 
 /// How long the end of a handle is waited for: less than the time after which `-u` says that it waits.
 const CLOSING: Duration = Duration::from_millis(500);
 
 /// So many files are named of those that a block was written through.
 const MAX_PATHS: usize = 3;
-
-/// That a text was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The line of the text that is at fault, from 1, if one is.
-    pub line: Option<u64>,
-    /// Why, and what to do.
-    pub why: String,
-}
-
-impl Refusal {
-    fn of(error: &Error) -> Self {
-        let line = match error {
-            Error::Library(Library::Rejected {
-                at: Place::Line { line, .. },
-                ..
-            }) => Some(*line),
-            _ => None,
-        };
-        let why = error.to_string();
-        Self { line, why }
-    }
-}
 
 /// What the end of the mount loses, a line each.
 #[derive(Debug, Clone, Default)]
@@ -97,7 +74,7 @@ impl Vfs {
         let shown = locked(&self.texts).refuse(unsaved, error, kept, stale);
         drop(writer);
         if let Some(tell) = self.on_refusal.get().filter(|_| !is_known) {
-            tell(Refusal::of(error));
+            tell(error.clone());
         }
         if let Some(number) = shown {
             self.kernel.tell(Invalidation::Pages(Node::Text(number)));
