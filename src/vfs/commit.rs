@@ -45,22 +45,8 @@ impl Vfs {
         saved.and(name)
     }
 
-    /// Saves a text as a process that inherited the descriptor closes it. One that is no valid tree may be half of what its opener writes:
-    /// it stays what it is until that closes the file.
-    ///
-    /// # Errors
-    /// As [`Vfs::save_text`], but for a text that is no valid tree.
-    pub(super) fn save_inherited(&self, unsaved: &Unsaved) -> Result<()> {
-        let saved = self.commit_text(unsaved, |_| ());
-        if let Err(Error::Library(Library::Rejected { .. })) = saved {
-            return Ok(());
-        }
-        self.keep_unless_saved(unsaved, &saved);
-        saved
-    }
-
     /// Keeps a text that was not saved, and shows FILE's tree if the save is not finished.
-    fn keep_unless_saved(&self, unsaved: &Unsaved, saved: &Result<()>) {
+    pub(super) fn keep_unless_saved(&self, unsaved: &Unsaved, saved: &Result<()>) {
         match saved {
             // of a rename the names stay, but what `tree.yaml` shows is FILE's tree now
             Err(Error::Unfinished(..)) if unsaved.through.is_none() => {
@@ -75,7 +61,11 @@ impl Vfs {
     }
 
     /// Checks a text and makes it FILE's, with what YAML tools drop of it put back.
-    fn commit_text(&self, unsaved: &Unsaved, named: impl FnOnce(&mut Texts)) -> Result<()> {
+    pub(super) fn commit_text(
+        &self,
+        unsaved: &Unsaved,
+        named: impl FnOnce(&mut Texts),
+    ) -> Result<()> {
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
         let (committed, outdated) = {

@@ -313,13 +313,14 @@ impl Vfs {
         if let Open::Text(text) = handle.open {
             locked(&self.texts).note_closing(text);
         }
-        match saved {
-            Err(Error::Library(Library::Rejected { .. })) if inherited => Ok(()),
-            saved => saved,
+        if inherited && is_rejected(&saved) {
+            return Ok(());
         }
+        saved
     }
 
-    /// A flush of a process that inherited the descriptor: a text that was refused is not tried again.
+    /// A flush of a process that inherited the descriptor: a text that was refused is not tried again. One that is no valid tree may be
+    /// half of what its opener writes, and stays what it is.
     fn flush_inherited(&self, handle: TextHandle) -> Result<()> {
         let unsaved = {
             let texts = locked(&self.texts);
@@ -328,7 +329,14 @@ impl Vfs {
                 None => texts.to_save(handle)?,
             }
         };
-        unsaved.map_or(Ok(()), |unsaved| self.save_inherited(&unsaved))
+        let Some(unsaved) = unsaved else {
+            return Ok(());
+        };
+        let saved = self.commit_text(&unsaved, |_| ());
+        if !is_rejected(&saved) {
+            self.keep_unless_saved(&unsaved, &saved);
+        }
+        saved
     }
 
     /// `fsync(2)`: as a flush, but a process that inherited the descriptor is told of a refusal, too.
@@ -391,6 +399,11 @@ impl Vfs {
             Open::Directory(..) => Err(Error::IsDirectory),
         }
     }
+}
+
+/// Whether what was to be saved is not valid.
+fn is_rejected(saved: &Result<()>) -> bool {
+    matches!(saved, Err(Error::Library(Library::Rejected { .. })))
 }
 
 /// That owner and mode are asked to be what they are. Files of the mount are never shown as programs, and `install` makes all of them
