@@ -364,7 +364,7 @@ impl Collection {
                 let (vfs, handle) = opened.unwrap_or(Err(Error::BadHandle))?;
                 vfs.read(handle, offset, len)
             }
-            Handle::Items(_) | Handle::Texts(_) | Handle::Closed(_) => Err(Error::IsDirectory),
+            Handle::Items(_) | Handle::Names { .. } => Err(Error::IsDirectory),
             Handle::Text(text) => {
                 let start = usize::try_from(offset)
                     .unwrap_or(usize::MAX)
@@ -405,10 +405,12 @@ impl Collection {
                 many.list_attrs(listed, offset, add);
                 Ok(())
             }
-            (Self::Many(many), Handle::Texts(names)) => many.list_texts(names, offset, add),
-            (Self::Many(many), Handle::Closed(directory)) => {
-                many.list_closed(directory, offset, add)
-            }
+            (
+                Self::Many(many),
+                Handle::Names {
+                    directory, names, ..
+                },
+            ) => many.list_names(*directory, names, offset, add),
             _ => Err(Error::NotDirectory),
         }
     }
@@ -440,18 +442,14 @@ impl Collection {
                 many.list(listed, offset, add);
                 Ok(())
             }
-            (_, Handle::Texts(names)) => {
-                for ((name, inode), at) in many::behind(names, offset) {
-                    let kind = vfs::kind(inode.node);
-                    if add(at, OsStr::new(name), inode.number(), kind) {
-                        break;
-                    }
-                }
-                Ok(())
-            }
-            (_, Handle::Closed(directory)) => {
-                let item = directory.inode.item;
-                for ((name, node), at) in many::behind(&directory.names, offset) {
+            (
+                _,
+                Handle::Names {
+                    directory, names, ..
+                },
+            ) => {
+                let item = directory.item;
+                for ((name, node), at) in many::behind(names, offset) {
                     let number = Inode { item, node: *node }.number();
                     if add(at, name, number, vfs::kind(*node)) {
                         break;

@@ -17,14 +17,6 @@ use crate::error::Error as Library;
 use crate::source::{PooledBuf, Source, Stat};
 use crate::vfs::{self, Access, Attr, ClosedFile, Node, Opened, Result, Vfs};
 
-/// A directory of a member that was closed when it was opened: what was in it then.
-pub struct ClosedDirectory {
-    /// Which directory.
-    pub(super) inode: Inode,
-    /// The names, in the order in which they are listed.
-    pub(super) names: Vec<(Cow<'static, OsStr>, Node)>,
-}
-
 /// `tree.yaml` of a closed member, open to be read. When the member is opened, for this or for anything else, so is this there: what
 /// becomes of its text then is what becomes of that of any handle.
 pub struct ClosedTree {
@@ -110,29 +102,33 @@ impl Many {
     /// Opens a directory of a closed member.
     pub(super) fn opendir_closed(&self, inode: Inode) -> Option<Handle> {
         let (closed, _) = self.closed(inode.item)?;
-        let names = closed.entries(inode.node, &self.how.options)?;
-        Some(Handle::Closed(ClosedDirectory { inode, names }))
+        Some(Handle::Names {
+            directory: inode,
+            names: closed.entries(inode.node, &self.how.options)?,
+            are_fixed: inode.node == Node::Root,
+        })
     }
 
-    /// Lists such a directory from a position on, with the attributes that are known now.
-    pub(super) fn list_closed(
+    /// Lists names in a directory from a position on, with the attributes that are known now.
+    pub(super) fn list_names(
         &self,
-        directory: &ClosedDirectory,
+        directory: Inode,
+        names: &[(Cow<'static, OsStr>, Node)],
         offset: u64,
         add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) -> Result<()> {
-        let Inode { item, node } = directory.inode;
-        if behind(&directory.names, offset).next().is_none() {
+        let Inode { item, node } = directory;
+        if behind(names, offset).next().is_none() {
             return Ok(());
         }
         let closed = self.closed(item);
-        for ((name, inside), at) in behind(&directory.names, offset) {
+        for ((name, inside), at) in behind(names, offset) {
             let attr = match &closed {
                 Some((closed, stat)) => closed.attr(*inside, stat, &self.how.options),
                 None => match self.part(item)? {
                     // it has been opened since
                     Resolved::Member(vfs) => vfs.lookup(node, name).ok(),
-                    _ => None,
+                    part => self.attr(&part, *inside).ok(),
                 },
             };
             if attr.is_some_and(|attr| add(at, name, item, &attr)) {

@@ -1,8 +1,10 @@
 //! Open files and directories of the mount.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::sync::Arc;
 
-use super::closed::{ClosedDirectory, ClosedTree};
+use super::closed::ClosedTree;
 use super::item::{Inode, Item};
 use crate::vfs::{self, Error, Node, Opened, Result, Vfs};
 
@@ -18,10 +20,15 @@ pub enum Handle {
     Tree(Arc<ClosedTree>),
     /// A directory of the collection: what was in it when it was opened.
     Items(Vec<Item>),
-    /// A directory with texts of the collection.
-    Texts(Vec<(&'static str, Inode)>),
-    /// A directory of a member that was closed then.
-    Closed(ClosedDirectory),
+    /// A directory of a member that was closed then, of one that can't be read, or of the report.
+    Names {
+        /// Which directory.
+        directory: Inode,
+        /// What was in it when it was opened, in the order in which it is listed.
+        names: Vec<(Cow<'static, OsStr>, Node)>,
+        /// Whether these change only when the kernel makes or takes one, or is told.
+        are_fixed: bool,
+    },
     /// A text of the collection.
     Text(Vec<u8>),
 }
@@ -35,7 +42,7 @@ impl Handle {
         match self {
             Self::Member(_, vfs, handle) => Ok((vfs, handle)),
             Self::Tree(tree) => tree.opened().ok_or(NOT_OURS),
-            Self::Items(_) | Self::Texts(_) | Self::Closed(_) | Self::Text(_) => Err(NOT_OURS),
+            Self::Items(_) | Self::Names { .. } | Self::Text(_) => Err(NOT_OURS),
         }
     }
 
@@ -43,7 +50,13 @@ impl Handle {
     /// be others in a file with the same times.
     #[must_use]
     pub fn has_fixed_names(&self) -> bool {
-        matches!(self, Self::Closed(directory) if directory.inode.node == Node::Root)
+        matches!(
+            self,
+            Self::Names {
+                are_fixed: true,
+                ..
+            }
+        )
     }
 }
 

@@ -292,8 +292,12 @@ impl Many {
         let Inode { item, node } = inode;
         if !matches!(part, Resolved::Directory) {
             let names = report::names(part, node)?.into_iter();
-            let names = names.map(|(name, node)| (name, Inode { item, node }));
-            return Ok(Handle::Texts(names.collect()));
+            let names = names.map(|(name, node)| (OsStr::new(name).into(), node));
+            return Ok(Handle::Names {
+                directory: inode,
+                names: names.collect(),
+                are_fixed: false,
+            });
         }
         let way = self.way(item)?;
         let entries = self.with_descriptors(|| self.contents.entries(&way));
@@ -361,22 +365,6 @@ impl Many {
                 break;
             }
         }
-    }
-
-    /// Lists texts of the collection with the attributes that they have now.
-    pub(super) fn list_texts(
-        &self,
-        names: &[(&'static str, Inode)],
-        offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
-    ) -> Result<()> {
-        for ((name, Inode { item, node }), at) in behind(names, offset) {
-            let attr = self.attr(&self.part(*item)?, *node);
-            if attr.is_ok_and(|attr| add(at, OsStr::new(name), *item, &attr)) {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Closes idle members whose files are gone, so that the space of these becomes free.
