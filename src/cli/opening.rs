@@ -20,21 +20,15 @@ use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Writer};
 use crate::source::{FileSource, Source, Spool, Stat};
 use crate::vfs::{self, Kernel, Mounted, Vfs, Writing};
 
-/// FILE, opened one way or the other.
-struct OpenedFile {
-    snapshot: Snapshot,
-    /// Its attributes from before it was read.
-    stat: Stat,
-    /// What saves it, or why it is read-only.
-    writing: Writing,
-}
-
 /// How FILE is opened.
 struct Opening<'a> {
     path: &'a FilePath,
     options: &'a Options,
     cache: &'a Arc<Cache>,
     reading: OpenOptions,
+    /// What is shown of it.
+    shown: vfs::VfsOptions,
+    kernel: Arc<Kernel>,
 }
 
 /// Opens FILE to be mounted alone: for writing if that is wanted and possible. Finishes what an interrupted save has left.
@@ -53,23 +47,21 @@ pub(super) fn alone(
         options,
         cache,
         reading: reading(file, options, sandbox).map_err(|error| Failure::reading(path, &error))?,
+        shown: shown(options, path.parent().unwrap_or(path)),
+        kernel: Arc::default(),
     };
-    let opened = match how.open_for_writing()? {
-        Ok(opened) => opened,
+    let vfs = match how.open_for_writing()? {
+        Ok(vfs) => vfs,
         Err(why) => {
             let opened = save::open_read_only(file.clone());
-            how.read(
-                opened.map_err(|error| how.failed(&error))?,
-                Writing::Never(why),
-            )?
+            let opened = opened.map_err(|error| how.failed(&error))?;
+            how.read(opened, Writing::Never(why))?
         }
     };
-    for finding in &opened.snapshot.layout().findings {
+    for finding in &vfs.snapshot().layout().findings {
         warn!("{}: {}", path.display(), finding.error);
     }
-    let folder = path.parent().unwrap_or(path);
-    let shown = shown(options, folder);
-    Ok(how.mount(opened, shown, Arc::default()))
+    Ok(vfs)
 }
 
 /// What opens the files of a mount of many, with this memory for decoded data, and what is `shown` of each.
@@ -91,16 +83,18 @@ pub(super) fn opener(
             options: &options,
             cache: &cache,
             reading: reading(path, &options, sandbox).map_err(failed)?,
+            shown: shown.clone(),
+            kernel,
         };
-        let opened = how.open_member().map_err(|failure| {
+        let vfs = how.open_member().map_err(|failure| {
             let why = failure.about(path.whole()).to_owned();
             let lacking = failure.lacking;
             Unopened { why, lacking }
         })?;
-        for finding in &opened.snapshot.layout().findings {
+        for finding in &vfs.snapshot().layout().findings {
             debug!("{}: {}", path.whole().display(), finding.error);
         }
-        Ok(how.mount(opened, shown.clone(), kernel))
+        Ok(vfs)
     })
 }
 
@@ -166,14 +160,11 @@ impl Opening<'_> {
         Failure::reading(self.path.whole(), error)
     }
 
-    /// The file system of a file that has been opened.
-    fn mount(&self, opened: OpenedFile, shown: vfs::VfsOptions, kernel: Arc<Kernel>) -> Vfs {
-        let OpenedFile {
-            snapshot,
-            stat,
-            writing,
-        } = opened;
-        let vfs = Vfs::new(self.path.clone(), snapshot, stat, writing, shown, kernel);
+    /// The file system of it, opened one way or the other: `stat` has its attributes from before it was read.
+    fn mount(&self, snapshot: Snapshot, stat: Stat, writing: Writing) -> Vfs {
+        let (path, shown) = (self.path.clone(), self.shown.clone());
+        let kernel = Arc::clone(&self.kernel);
+        let vfs = Vfs::new(path, snapshot, stat, writing, shown, kernel);
         if let Some(command) = &self.options.on_refuse {
             on_refuse::run_when_refused(&vfs, self.path.whole(), command);
         }
@@ -181,7 +172,7 @@ impl Opening<'_> {
     }
 
     /// Opens it for writing, or says why it can only be read.
-    fn open_for_writing(&self) -> Result<Result<OpenedFile, String>, Failure> {
+    fn open_for_writing(&self) -> Result<Result<Vfs, String>, Failure> {
         if self.options.read_only {
             return Ok(Err("asked for".to_owned()));
         }
@@ -236,32 +227,29 @@ impl Opening<'_> {
         let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
         let snapshot = Snapshot::new(file, bytes, scan, cache, reading);
         self.check_damage(&snapshot)?;
-        Ok(Ok(OpenedFile {
-            snapshot,
-            stat,
-            writing: Ok(opened.writer).into(),
-        }))
+        Ok(Ok(self.mount(snapshot, stat, Ok(opened.writer).into())))
     }
 
     /// The file as it was opened for reading; `writing` says how it is written.
-    fn read(&self, opened: ReadOnly, writing: Writing) -> Result<OpenedFile, Failure> {
+    fn read(&self, opened: ReadOnly, writing: Writing) -> Result<Vfs, Failure> {
         tell_recovery(self.path.whole(), &opened.recovery);
         let stat = opened.file.stat;
         let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
         let snapshot = opened.snapshot(cache, reading);
         let snapshot = snapshot.map_err(|error| self.failed(&error))?;
         self.check_damage(&snapshot)?;
-        let writing = match snapshot.fits() {
-            Some(_) if !self.options.read_only => {
+        let writing = match (snapshot.fits(), writing) {
+            (Some(_), _) if !self.options.read_only => {
                 Writing::Never("ASDF in FITS is only read".to_owned())
             }
-            _ => writing,
+            // as it is said when it is opened for writing
+            (_, Writing::Later(how)) => match save::writable(snapshot.layout()) {
+                Ok(()) => Writing::Later(how),
+                Err(error) => Writing::Never(error_of(self.path.whole(), &error)),
+            },
+            (_, writing) => writing,
         };
-        Ok(OpenedFile {
-            snapshot,
-            stat,
-            writing,
-        })
+        Ok(self.mount(snapshot, stat, writing))
     }
 
     /// That it is not damaged, unless that does not matter.
@@ -299,27 +287,18 @@ impl Opening<'_> {
 
     /// Opens it as one of many: for reading, and not locked. What an interrupted save has left is finished; then it is open for
     /// writing, too.
-    fn open_member(&self) -> Result<OpenedFile, Failure> {
+    fn open_member(&self) -> Result<Vfs, Failure> {
         let opened = save::open_unlocked(self.path).map_err(|error| self.failed(&error))?;
         if self.options.read_only {
             return self.read(opened, Writing::Never("asked for".to_owned()));
         }
         if !matches!(opened.recovery, Recovery::Clean) {
             return match self.open_for_writing()? {
-                Ok(opened) => Ok(opened),
+                Ok(vfs) => Ok(vfs),
                 Err(why) => self.read(opened, Writing::Never(why)),
             };
         }
-        let writing = self.later()?;
-        let opened = self.read(opened, writing)?;
-        // as it is said when it is opened for writing
-        match save::writable(opened.snapshot.layout()) {
-            Err(error) if matches!(opened.writing, Writing::Later(_)) => Ok(OpenedFile {
-                writing: Writing::Never(error_of(self.path.whole(), &error)),
-                ..opened
-            }),
-            _ => Ok(opened),
-        }
+        self.read(opened, self.later()?)
     }
 }
 
@@ -353,6 +332,8 @@ mod tests {
             options: &options,
             cache: &cache,
             reading: OpenOptions::default(),
+            shown: vfs::VfsOptions::default(),
+            kernel: Arc::default(),
         };
         let later = |how: &Opening<'_>| how.later().ok();
         assert!(matches!(later(&how), Some(Writing::Later(_))));
