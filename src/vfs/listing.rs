@@ -6,8 +6,8 @@ use std::ffi::OsStr;
 use super::node::Node;
 use super::state::{Names, State};
 use super::{
-    Attr, Error, FileKind, Handle, Open, Result, Vfs, hdus, info_files, locked, root_directories,
-    stat,
+    Attr, Error, FileKind, Handle, Open, Result, Vfs, View, hdus, info_files, locked,
+    root_directories, stat,
 };
 use crate::source::len_u64;
 
@@ -38,24 +38,22 @@ impl Vfs {
                 let count = state.snapshot.layout().blocks.len();
                 Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }
-            Node::ArrayDir(number) => {
-                let state = self.named_state(None);
-                let entries = state.catalogue().entries(number);
-                let entries = entries.ok_or(Error::NotFound)?;
-                Names::Arrays(state, entries)
-            }
-            Node::ViewDir(view, number) => {
-                let state = self.named_state(Some(view));
-                let entries = state.catalogue().entries(number);
-                let entries = entries.ok_or(Error::NotFound)?;
-                Names::View(state, view, entries)
-            }
+            Node::ArrayDir(number) => self.names_of_arrays(None, number)?,
+            Node::ViewDir(view, number) => self.names_of_arrays(Some(view), number)?,
             _ => return Err(Error::NotDirectory),
         };
         Ok(Handle {
             opener: 0,
             open: Open::Directory(directory, self.beside.names(directory), names),
         })
+    }
+
+    /// The names in a directory of `arrays/`, or of a view.
+    fn names_of_arrays(&self, view: Option<View>, directory: u32) -> Result<Names> {
+        let state = self.named_state(view);
+        let entries = state.catalogue().entries(directory);
+        let entries = entries.ok_or(Error::NotFound)?;
+        Ok(Names::Arrays(state, view, entries))
     }
 
     /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the

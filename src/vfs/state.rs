@@ -39,10 +39,8 @@ pub(super) enum Names {
     Few(Vec<OsString>),
     /// Those of so many blocks.
     Blocks(u32),
-    /// Those of these entries of the state's catalogue.
-    Arrays(Arc<State>, Range<usize>),
-    /// The same of a directory of a view.
-    View(Arc<State>, View, Range<usize>),
+    /// Those of these entries of the state's catalogue, or what a view has of them.
+    Arrays(Arc<State>, Option<View>, Range<usize>),
 }
 
 impl State {
@@ -245,13 +243,11 @@ impl Names {
         position: &mut usize,
         now: &Arc<State>,
     ) -> Option<(Cow<'_, OsStr>, Option<Node>)> {
-        if let Self::Arrays(state, entries) = self {
-            let (name, node) = state.catalogue().next(entries, position)?;
-            let node = Arc::ptr_eq(state, now).then_some(node);
-            return Some((name.into(), node));
-        }
-        if let Self::View(state, view, entries) = self {
-            let (name, node) = state.next_in_view(*view, entries, position)?;
+        if let Self::Arrays(state, view, entries) = self {
+            let (name, node) = match view {
+                None => state.catalogue().next(entries, position)?,
+                Some(view) => state.next_in_view(*view, entries, position)?,
+            };
             let node = Arc::ptr_eq(state, now).then_some(node);
             return Some((name.into(), node));
         }
@@ -263,7 +259,7 @@ impl Names {
                 let n = u32::try_from(at).ok().filter(|n| n < count)?;
                 block_name(n).into()
             }
-            Self::Arrays(..) | Self::View(..) => return None,
+            Self::Arrays(..) => return None,
         };
         Some((name, None))
     }
