@@ -124,6 +124,7 @@ pub use attr::{
 pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
+pub use info::Text;
 pub use kernel::{Answers, Held, Kernel};
 pub use member::Remains;
 pub use mounts::Mounted;

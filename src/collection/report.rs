@@ -1,7 +1,6 @@
 //! The texts of a collection: how it stands, which files it has, and why a file can't be read.
 
 use std::ffi::OsStr;
-use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -12,7 +11,7 @@ use super::many::{Many, Resolved, failed, is_lack, is_owner};
 use super::members::Unreadable;
 use crate::error::{printable, printable_bytes};
 use crate::source::len_u64;
-use crate::vfs::{self, Error, Node, Result};
+use crate::vfs::{self, Error, Node, Result, Text};
 
 /// The directory with what there is to say of the collection.
 pub const NAME: &str = ".asdf-mount";
@@ -127,11 +126,9 @@ impl Many {
     /// `.asdf-mount/status`: one screen for people.
     fn status(&self) -> String {
         self.close_missing();
-        let mut text = String::new();
+        let mut text = Text::default();
         let mut line = |name: &str, value: &dyn std::fmt::Display| {
-            let value = value.to_string();
-            // writing to a string can't fail
-            let _ = writeln!(text, "{name:<10}{}", printable(&value));
+            text.line(format_args!("{name:<10}{value}"));
         };
         match self.contents.directory() {
             Some(directory) => line("directory", &directory.display()),
@@ -191,14 +188,14 @@ impl Many {
         for (path, why) in refused.iter().take(MAX_LINES) {
             line("problem", &format_args!("{}: {why}", path.display()));
         }
-        text
+        text.into_string()
     }
 
     /// `.asdf-mount/files.tsv`: one line a file, in the order of the paths. Opens none of them.
     fn table(&self) -> Result<String> {
         self.close_missing();
-        let header = ["path", "size", "state", "blocks", "arrays", "problem"];
-        let mut text = tsv_row(header);
+        let mut text = Text::default();
+        text.row(["path", "size", "state", "blocks", "arrays", "problem"]);
         let mut directories = vec![(Item::ROOT, PathBuf::new())];
         while let Some((directory, way)) = directories.pop() {
             let entries = match self.with_descriptors(|| self.contents.entries(&way)) {
@@ -216,16 +213,16 @@ impl Many {
                 let item = self.items().of(directory, kind, name);
                 match (kind, item) {
                     (ItemKind::Directory, Some(item)) => below.push((item, path)),
-                    (ItemKind::Member, Some(item)) => text.push_str(&self.row(item, &path)),
+                    (ItemKind::Member, Some(item)) => text.row(self.row(item, &path)),
                     (_, None) => {}
                 }
             }
             directories.extend(below.into_iter().rev());
         }
-        Ok(text)
+        Ok(text.into_string())
     }
 
-    fn row(&self, item: Item, path: &Path) -> String {
+    fn row(&self, item: Item, path: &Path) -> [String; 6] {
         let unknown = || "-".to_owned();
         let size = self.contents.look_at(path);
         let size = size.map_or_else(|_| unknown(), |(_, stat)| stat.size.to_string());
@@ -270,13 +267,8 @@ impl Many {
             }
         };
         let path = printable_bytes(path.as_os_str().as_bytes());
-        tsv_row([&*path, &size, &state, &blocks, &arrays, &problem])
+        [path, size, state, blocks, arrays, problem]
     }
-}
-
-/// A line of a table. There is no quoting: tabs, newlines and other control characters in a field are percent-encoded.
-fn tsv_row(fields: [&str; 6]) -> String {
-    fields.map(printable).join("\t") + "\n"
 }
 
 /// `info/status` of a member whose file can't be read.

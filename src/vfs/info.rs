@@ -65,17 +65,17 @@ impl Vfs {
 
 /// A text that is being put together.
 #[derive(Debug, Default)]
-pub(super) struct Text(String);
+pub struct Text(String);
 
 impl Text {
     /// Adds a line; texts from the file can't make it more than one.
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+    pub fn line(&mut self, line: std::fmt::Arguments<'_>) {
         self.0.push_str(&printable(&line.to_string()));
         self.0.push('\n');
     }
 
     /// Adds a line of a TSV. There is no quoting: tabs, newlines and other control characters in a field are percent-encoded.
-    fn row<S: AsRef<str>>(&mut self, fields: impl IntoIterator<Item = S>) {
+    pub fn row<S: AsRef<str>>(&mut self, fields: impl IntoIterator<Item = S>) {
         for (i, field) in fields.into_iter().enumerate() {
             if i > 0 {
                 self.0.push('\t');
@@ -104,7 +104,9 @@ impl Text {
         len_u64(self.0.len())
     }
 
-    fn into_string(self) -> String {
+    /// The text.
+    #[must_use]
+    pub fn into_string(self) -> String {
         self.0
     }
 }
