@@ -22,7 +22,7 @@ use crate::codec::{Cache, code_text, cores};
 use crate::collection::is_lack;
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
-use crate::save::{self, Recovery, Refusal, Writer};
+use crate::save::{self, NotOpened, Recovery, Writer};
 
 /// How long a check runs before it can be told how long it will.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
@@ -292,11 +292,11 @@ impl Check<'_> {
 fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
     let mut opened = match Writer::open(path, save::SaveOptions::default()) {
         Ok(opened) => opened,
-        Err(Refusal::Locked { .. }) => {
+        Err(NotOpened::Locked { .. }) => {
             let why = format!("{}: mounted; unmount it to repair it", path.display());
             return Err(Failure::new(Exit::Locked, why));
         }
-        Err(Refusal::Unwritable(error)) => {
+        Err(NotOpened::Unwritable(error)) => {
             return Err(Failure::reading(path, &error));
         }
     };

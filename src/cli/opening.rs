@@ -16,7 +16,7 @@ use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place};
-use crate::save::{self, FilePath, ReadOnly, Recovery, Refusal, Writer};
+use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, Writer};
 use crate::source::{FileSource, Source, Spool, Stat};
 use crate::vfs::{self, Kernel, Mounted, Vfs, Writing};
 
@@ -182,7 +182,7 @@ impl Opening<'_> {
         let path = self.path.whole();
         let mut opened = match Writer::open(self.path.clone(), self.options.saving) {
             Ok(opened) => opened,
-            Err(Refusal::Locked { holder }) => {
+            Err(NotOpened::Locked { holder }) => {
                 let shows = |mount: &Mounted| mount.looks_ours() && mount.source() == path;
                 let place = Mounted::all().into_iter().find(shows);
                 let process = holder.map(|pid| format!("process {pid}"));
@@ -200,9 +200,9 @@ impl Opening<'_> {
                 );
                 return Err(Failure::new(Exit::Locked, why));
             }
-            Err(Refusal::Unwritable(error)) if is_lack(&error) => return Err(self.failed(&error)),
+            Err(NotOpened::Unwritable(error)) if is_lack(&error) => return Err(self.failed(&error)),
             // what prevents reading too is found and told when it is opened for reading
-            Err(Refusal::Unwritable(error)) => {
+            Err(NotOpened::Unwritable(error)) => {
                 return Ok(Err(match error {
                     // of the version, and the advice is what was followed
                     Error::Unsupported {

@@ -58,7 +58,7 @@ impl Default for SaveOptions {
 
 /// Why a file can't be had for writing.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum NotOpened {
     /// Another mount has it: its process, if `/proc` tells.
     Locked {
         /// Process id.
@@ -68,7 +68,7 @@ pub enum Refusal {
     Unwritable(Error),
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for NotOpened {
     fn from(error: Error) -> Self {
         Self::Unwritable(error)
     }
@@ -138,8 +138,8 @@ impl Writer<Disk> {
     /// Symlinks are resolved here, once.
     ///
     /// # Errors
-    /// [`Refusal`] says what can be done instead.
-    pub fn open(path: impl Into<FilePath>, options: SaveOptions) -> Result<Writable, Refusal> {
+    /// [`NotOpened`] says what can be done instead.
+    pub fn open(path: impl Into<FilePath>, options: SaveOptions) -> Result<Writable, NotOpened> {
         let path = path.into();
         let failed = |cause| Error::io(path.whole().display().to_string(), cause);
         let (store, name) = path.resolved().map_err(failed)?;
@@ -153,7 +153,7 @@ impl<S: Store> Writer<S> {
         store: Arc<S>,
         name: &OsStr,
         options: SaveOptions,
-    ) -> Result<Writable<S>, Refusal> {
+    ) -> Result<Writable<S>, NotOpened> {
         let file = locked(&*store, name)?;
         let (recovery, before, scan) = recovery::settle(&store, name, &file)?;
         writable(&scan.layout)?;
@@ -476,7 +476,7 @@ impl<S: Store> Writer<S> {
 }
 
 /// Opens and locks the file of that name, which must be a regular one that may be written.
-fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
+fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, NotOpened> {
     /// How often the name may come to mean another file while it is being locked.
     const ATTEMPTS: usize = 10;
     /// How long a lock is waited for: a mount that was unmounted or killed holds it until its process has ended.
@@ -499,7 +499,7 @@ fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, Refusal> {
                 continue;
             }
             let holder = store.lock_holder(&file);
-            return Err(Refusal::Locked { holder });
+            return Err(NotOpened::Locked { holder });
         }
         attempts = attempts.saturating_add(1);
         if named(store, name)?.is_some_and(|named| named.id == stat.id) {

@@ -15,9 +15,9 @@ use log::{info, warn};
 use super::attr::FileFacts;
 use super::node::Node;
 use super::texts::TREE_NAME;
-use super::{Error as Refused, Invalidation, MAX_PREPARED, State, Vfs, hdus, locked};
-use crate::error::{Error, Result};
-use crate::save::{Refusal, Writer};
+use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, hdus, locked};
+use crate::error::Error as Library;
+use crate::save::{NotOpened, Writer};
 use crate::source::Stat;
 
 /// How often FILE is looked at.
@@ -108,8 +108,8 @@ impl Vfs {
     /// has not been done yet.
     ///
     /// # Errors
-    /// [`Refused::ReadOnly`]; why FILE can't be opened for writing.
-    pub(super) fn check_writable(&self) -> super::Result<()> {
+    /// [`Error::ReadOnly`]; why FILE can't be opened for writing.
+    pub(super) fn check_writable(&self) -> Result<()> {
         if self.saver.opens_later().is_some() {
             // one thread opens it, and none compares it meanwhile
             let _compared = locked(&self.saver.compared);
@@ -121,18 +121,18 @@ impl Vfs {
     }
 
     /// FILE, opened for writing, and shown as it is then.
-    fn open_writer(&self, options: crate::save::SaveOptions) -> super::Result<Writer> {
+    fn open_writer(&self, options: crate::save::SaveOptions) -> Result<Writer> {
         let opened = Writer::open(self.saver.file.clone(), options);
         let mut writer = match opened {
             Ok(opened) => opened.writer,
-            Err(Refusal::Locked { .. }) => {
-                return Err(Refused::Busy("another mount has FILE open for writing"));
+            Err(NotOpened::Locked { .. }) => {
+                return Err(Error::Busy("another mount has FILE open for writing"));
             }
-            Err(Refusal::Unwritable(error)) => return Err(error.into()),
+            Err(NotOpened::Unwritable(error)) => return Err(error.into()),
         };
         self.catch_up(None);
         let meta = writer.file().metadata();
-        let meta = meta.map_err(|cause| Error::io("reading the file's attributes", cause))?;
+        let meta = meta.map_err(|cause| Library::io("reading the file's attributes", cause))?;
         let state = self.state();
         if is_of(&state, &Stat::from(&meta)) {
             writer.share_text(state.snapshot.text());
@@ -140,11 +140,16 @@ impl Vfs {
         }
         // another program has written it since it was locked, or an interrupted save was finished just now
         let why = "the file was changed while it was opened for writing".to_owned();
-        Err(Error::Stale { why }.into())
+        Err(Library::Stale { why }.into())
     }
 
     /// Shows FILE, which had these attributes just now, instead of an older state.
-    fn show_anew(&self, old: &State, writer: Option<&mut Writer>, mut stat: Stat) -> Result<()> {
+    fn show_anew(
+        &self,
+        old: &State,
+        writer: Option<&mut Writer>,
+        mut stat: Stat,
+    ) -> Result<(), Library> {
         let mut changed = !is_of(old, &stat);
         let snapshot = match writer {
             None => {

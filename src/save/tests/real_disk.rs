@@ -12,7 +12,7 @@ use crate::error::{Error, Place, Result};
 use crate::save::edit::{BlockEdit, Edit, StoredBlock};
 use crate::save::plan::Pad;
 use crate::save::{
-    Method, RawWrite, Recovery, Refusal, SaveOptions, Writable, Writer, open_read_only,
+    Method, NotOpened, RawWrite, Recovery, SaveOptions, Writable, Writer, open_read_only,
 };
 use crate::source::{Memory, Source, read_all};
 
@@ -140,7 +140,10 @@ fn a_text_that_outgrows_its_space_is_saved_in_a_new_file_like_the_old_one() {
     assert_eq!(folder.others(), ["link"]);
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     let refused = Writer::open(&folder.path(), SaveOptions::default());
-    assert!(matches!(refused, Err(Refusal::Locked { holder: Some(_) })));
+    assert!(matches!(
+        refused,
+        Err(NotOpened::Locked { holder: Some(_) })
+    ));
 }
 
 #[test]
@@ -408,7 +411,7 @@ fn a_save_that_was_interrupted_is_shown_and_finished() {
     assert_eq!(read_all(&*shown.file.bytes, 1 << 20).unwrap(), want);
     assert_eq!(folder.bytes(), before);
     let refused = Writer::open(&folder.path(), SaveOptions::default());
-    assert!(matches!(refused, Err(Refusal::Locked { .. })));
+    assert!(matches!(refused, Err(NotOpened::Locked { .. })));
     drop(shown);
     assert_eq!(folder.open().recovery, Recovery::Redone);
     assert_eq!(folder.bytes(), want);
@@ -441,7 +444,7 @@ fn a_journal_of_a_file_changed_since_is_set_aside() {
     let refused = Writer::open(&folder.path(), SaveOptions::default());
     assert!(matches!(
         refused,
-        Err(Refusal::Unwritable(Error::Stale { .. }))
+        Err(NotOpened::Unwritable(Error::Stale { .. }))
     ));
     assert_eq!(folder.bytes(), bytes);
     assert_eq!(

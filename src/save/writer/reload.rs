@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use super::{Refusal, Writer, locked, writable};
+use super::{NotOpened, Writer, locked, writable};
 use crate::asdf::scan::Scan;
 use crate::error::{Error, Result};
 use crate::save::baseline::{Baseline, named, scanned};
@@ -78,8 +78,8 @@ impl<S: Store> Writer<S> {
             self.file.clone()
         } else {
             locked(&*self.store, &self.name).map_err(|refusal| match refusal {
-                Refusal::Locked { .. } => self.error("locked by another mount", busy()),
-                Refusal::Unwritable(error) => error,
+                NotOpened::Locked { .. } => self.error("locked by another mount", busy()),
+                NotOpened::Unwritable(error) => error,
             })?
         };
         let (before, scan) = scanned(&self.store, &file)?;

@@ -296,7 +296,7 @@ impl FarFile for Far {
         })
     }
 
-    fn open(&self) -> Result<OpenFile> {
+    fn open(&self) -> Result<OpenFile, Library> {
         let stat = self.stat().unwrap();
         let bytes = locked(&self.0).0.clone();
         Ok(OpenFile {

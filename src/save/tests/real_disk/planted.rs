@@ -115,7 +115,7 @@ fn a_journal_is_finished_and_one_that_others_may_write_only_told_of() {
     let folder = Folder::new(&padded());
     plant_record(&folder, 0o666, |_| ());
     let refused = Writer::open(&folder.path(), SaveOptions::default());
-    let Err(Refusal::Unwritable(error)) = refused else {
+    let Err(NotOpened::Unwritable(error)) = refused else {
         panic!("{:?}", refused.map(|opened| opened.recovery));
     };
     assert!(error.to_string().contains("not made by this program"));
