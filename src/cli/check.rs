@@ -251,12 +251,8 @@ impl Check<'_> {
         }
         let mut findings = Findings::new(path);
         if self.how.repair && self.options.urls.has(path) {
-            let why = format!(
-                "{}: {}; leave out --repair",
-                path.display(),
-                save::ONLY_READ
-            );
-            return Err(Failure::new(Exit::Usage, why));
+            let why = format!("{}; leave out --repair", save::ONLY_READ);
+            return Err(Failure::of(Exit::Usage, path, why));
         }
         if self.how.repair {
             mend(path, &mut findings)?;
@@ -293,8 +289,8 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
     let mut opened = match Writer::open(path, save::SaveOptions::default()) {
         Ok(opened) => opened,
         Err(NotOpened::Locked { .. }) => {
-            let why = format!("{}: mounted; unmount it to repair it", path.display());
-            return Err(Failure::new(Exit::Locked, why));
+            let why = "mounted; unmount it to repair it";
+            return Err(Failure::of(Exit::Locked, path, why));
         }
         Err(NotOpened::Unwritable(error)) => {
             return Err(Failure::reading(path, &error));

@@ -296,13 +296,10 @@ fn mount(
         }
         if Errno::from_io_error(&error).is_some_and(unmount::daemon_is_gone) {
             let why = unusable(mountpoint, &error);
-            return Failure::new(Exit::Mountpoint, format!("{}: {why}", mountpoint.display()));
+            return Failure::of(Exit::Mountpoint, mountpoint, why);
         }
         let why = error.to_string();
-        Failure::new(
-            Exit::Refused,
-            format!("{}: {}", mountpoint.display(), why.trim()),
-        )
+        Failure::of(Exit::Refused, mountpoint, why.trim())
     })
 }
 
@@ -386,8 +383,8 @@ fn unmount_on_signal(mut signals: Signals, mountpoint: PathBuf) -> Result<(), Fa
 /// Waits until the mount has answered a request, so that a caller finds it serving.
 fn wait_for_an_answer(mountpoint: &Path) -> Result<(), Failure> {
     let fail = |why: String| {
-        let why = format!("{}: the mount does not answer: {why}", mountpoint.display());
-        Failure::new(Exit::Other, why)
+        let why = format!("the mount does not answer: {why}");
+        Failure::of(Exit::Other, mountpoint, why)
     };
     let (answer, answered) = mpsc::channel();
     let path = mountpoint.to_owned();

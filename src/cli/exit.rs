@@ -1,5 +1,6 @@
 //! Exit statuses: a contract, listed in the manual.
 
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
@@ -107,6 +108,11 @@ impl Failure {
         }
     }
 
+    /// What is the matter with the file or directory at `path`, which stands in front.
+    pub(super) fn of(exit: Exit, path: &Path, why: impl Display) -> Self {
+        Self::new(exit, format!("{}: {why}", path.display()))
+    }
+
     /// The failure to read the file at `path`.
     pub(super) fn reading(path: &Path, error: &Error) -> Self {
         let exit = match error {
@@ -128,7 +134,7 @@ impl Failure {
         };
         Self {
             lacking: is_lack(error),
-            ..Self::new(exit, format!("{}: {why}{advice}", path.display()))
+            ..Self::of(exit, path, format!("{why}{advice}"))
         }
     }
 

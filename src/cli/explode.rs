@@ -37,14 +37,13 @@ impl Original {
         let io = |cause| Failure::reading(path, &Error::io("opening it", cause));
         if options.urls.has(path) {
             let why = "what lies far away is not exploded or imploded; download it";
-            let why = format!("{}: {why}", path.display());
-            return Err(Failure::new(Exit::Usage, why));
+            return Err(Failure::of(Exit::Usage, path, why));
         }
         let cache = Cache::new(options.cache);
         let (full, opened, reading) = open(path, options, &cache)?;
         if opened.locked {
-            let why = format!("{}: a mount has it for writing; unmount it", path.display());
-            return Err(Failure::new(Exit::Locked, why));
+            let why = "a mount has it for writing; unmount it";
+            return Err(Failure::of(Exit::Locked, path, why));
         }
         let snapshot = opened.snapshot(cache, reading);
         let snapshot = snapshot.map_err(|error| fail(&error))?;

@@ -139,8 +139,7 @@ impl<'a> Far<'a> {
         }
         if !at.can_list() {
             let why = "a directory, which http has no lists of; name its files, in --files-from";
-            let why = format!("{}: {why}", path.display());
-            return Err(Failure::new(Exit::Usage, why));
+            return Err(Failure::of(Exit::Usage, path, why));
         }
         let listing = Listing::new(servers.bucket(at), self.options.matching.clone());
         let listing = listing.map_err(|error| failed(path, &error))?;
@@ -153,8 +152,7 @@ impl<'a> Far<'a> {
             Some(Named::File(file, _)) => Ok(Some(file)),
             Some(Named::Many(_)) => {
                 let why = "not a file; mount it, or name a file below it";
-                let why = format!("{}: {why}", path.display());
-                Err(Failure::new(Exit::Usage, why))
+                Err(Failure::of(Exit::Usage, path, why))
             }
             None => Ok(None),
         }

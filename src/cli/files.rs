@@ -35,10 +35,9 @@ pub(super) fn all(paths: &[PathBuf], names: &Match) -> Vec<Found> {
 
 /// What is in the way of looking at a file or directory.
 fn unfound(path: &Path, why: &dyn Display) -> Found {
-    let why = format!("{}: {why}", path.display());
     Found {
         path: path.to_owned(),
-        failure: Some(Failure::new(Exit::File, why)),
+        failure: Some(Failure::of(Exit::File, path, why)),
     }
 }
 

@@ -194,11 +194,8 @@ impl Opening<'_> {
                     (None, Some(process)) => process,
                     (None, None) => "another mount, or another program,".to_owned(),
                 };
-                let why = format!(
-                    "{}: {who} has it locked; -r mounts it read-only",
-                    path.display()
-                );
-                return Err(Failure::new(Exit::Locked, why));
+                let why = format!("{who} has it locked; -r mounts it read-only");
+                return Err(Failure::of(Exit::Locked, path, why));
             }
             Err(NotOpened::Unwritable(error)) if is_lack(&error) => return Err(self.failed(&error)),
             // what prevents reading too is found and told when it is opened for reading
@@ -259,9 +256,8 @@ impl Opening<'_> {
         match damage.filter(|_| !self.options.force) {
             None => Ok(()),
             Some(finding) => {
-                let path = self.path.whole().display();
-                let why = format!("{path}: {}; -o force mounts what can be had", finding.error);
-                Err(Failure::new(Exit::Damaged, why))
+                let why = format!("{}; -o force mounts what can be had", finding.error);
+                Err(Failure::of(Exit::Damaged, self.path.whole(), why))
             }
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn write(
         size: size.unwrap_or(options.shown.style.size),
         ..options.shown.style
     };
-    let fail = |why: &str| Failure::new(Exit::Other, format!("{}: {why}", file.display()));
+    let fail = |why: &str| Failure::of(Exit::Other, file, why);
     let array = match path {
         None => largest(&snapshot, style).ok_or_else(|| fail("no array to make a picture of"))?,
         Some(path) => {
@@ -103,15 +103,12 @@ fn check_replaceable(out: &Path) -> Result<(), Failure> {
     if start.is_empty() || start == SIGNATURE {
         return Ok(());
     }
-    let why = format!(
-        "{}: is there, and is no PNG; name another OUT",
-        out.display()
-    );
-    Err(Failure::new(Exit::Usage, why))
+    let why = "is there, and is no PNG; name another OUT";
+    Err(Failure::of(Exit::Usage, out, why))
 }
 
 fn cannot_write(out: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Other, format!("{}: {error}", out.display()))
+    Failure::of(Exit::Other, out, error)
 }
 
 /// The first of the largest arrays of two axes or more, or else of one.

@@ -129,10 +129,7 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
         say_bytes(snapshot.text())?;
         return Ok(Exit::Ok);
     }
-    let fail = |error: &Error| {
-        let why = format!("{}: {}", path.display(), error_of(path, error));
-        Failure::new(Exit::Damaged, why)
-    };
+    let fail = |error: &Error| Failure::of(Exit::Damaged, path, error_of(path, error));
     let tree = snapshot.tree().transpose().map_err(fail)?;
     let mut line = Vec::new();
     // memory takes all of it

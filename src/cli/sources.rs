@@ -64,8 +64,7 @@ impl Sources {
             }
             Self::Many(..) => "on which MOUNTPOINT? Name one behind it",
         };
-        let why = format!("{}: {why}", self.name().display());
-        Err(Failure::new(Exit::Mountpoint, why))
+        Err(Failure::of(Exit::Mountpoint, self.name(), why))
     }
 
     /// What a mount at `mountpoint` would hide from the daemon, or how the daemon would meet its own mount, if it would.
@@ -171,17 +170,14 @@ fn list(paths: &[PathBuf], far: &Far<'_>, urls: &Urls) -> Result<Sources, Failur
     let beneath = Arc::new(beneath);
     let mut files: BTreeMap<OsString, (&Path, FilePath)> = BTreeMap::new();
     for path in paths {
-        let refuse = |exit, why: String| {
-            let path = path.display();
-            Err(Failure::new(exit, format!("{path}: {why}")))
-        };
+        let refuse = |exit, why: &str| Err(Failure::of(exit, path, why));
         let (name, file) = match far.find(path, urls)? {
             Some(far::Named::File(file, name)) => (name, file),
             Some(far::Named::Many(_)) => {
-                return refuse(Exit::Usage, AMONG_FILES.to_owned());
+                return refuse(Exit::Usage, AMONG_FILES);
             }
             None if path.is_dir() => {
-                return refuse(Exit::Usage, AMONG_FILES.to_owned());
+                return refuse(Exit::Usage, AMONG_FILES);
             }
             None => {
                 let whole = resolve(path)?;
@@ -193,15 +189,15 @@ fn list(paths: &[PathBuf], far: &Far<'_>, urls: &Urls) -> Result<Sources, Failur
         };
         let Some(name) = name else {
             let why = "not a file; name the ASDF file itself";
-            return refuse(Exit::File, why.to_owned());
+            return refuse(Exit::File, why);
         };
         if name.as_bytes().starts_with(b".asdf-mount") {
-            return refuse(Exit::Usage, "a name that the mount needs itself".to_owned());
+            return refuse(Exit::Usage, "a name that the mount needs itself");
         }
         if let Some((other, _)) = files.get(&name) {
             let other = other.display();
             let why = format!("the same name as {other}; mount their directory, or each alone");
-            return refuse(Exit::Usage, why);
+            return refuse(Exit::Usage, &why);
         }
         files.insert(name, (path, file));
     }
