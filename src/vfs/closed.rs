@@ -140,15 +140,7 @@ impl ClosedFile {
                 names.link(number)?;
                 attr.valid = Duration::ZERO;
             }
-            (
-                Node::Status
-                | Node::BlocksTsv
-                | Node::ArraysTsv
-                | Node::FitsTsv
-                | Node::StatsTsv
-                | Node::TreeJson,
-                _,
-            ) => attr.valid = Duration::ZERO,
+            (text, _) if text.is_info() => attr.valid = Duration::ZERO,
             _ => return None,
         }
         attr.size = attr.size.min(i64::MAX.unsigned_abs());

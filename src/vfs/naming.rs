@@ -28,12 +28,7 @@ impl Vfs {
             Node::Text(_) => Node::Root,
             Node::Block(_) => Node::Blocks,
             Node::Beside(number) => self.beside.name_of(number)?.0,
-            Node::Status
-            | Node::BlocksTsv
-            | Node::ArraysTsv
-            | Node::FitsTsv
-            | Node::StatsTsv
-            | Node::TreeJson => Node::Info,
+            text if text.is_info() => Node::Info,
             Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
             Node::Array(number, _) => {
                 Node::ArrayDir(self.state().catalogue().directory_of(number)?)

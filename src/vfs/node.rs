@@ -63,6 +63,19 @@ impl Node {
         matches!(self, Self::Block(_) | Self::Array(..))
     }
 
+    /// Whether it is a text under `info/`.
+    pub(super) fn is_info(self) -> bool {
+        matches!(
+            self,
+            Self::Status
+                | Self::BlocksTsv
+                | Self::ArraysTsv
+                | Self::FitsTsv
+                | Self::StatsTsv
+                | Self::TreeJson
+        )
+    }
+
     /// The files of an array.
     pub(super) fn array_files(number: u32) -> [Self; 2] {
         Format::ALL.map(|format| Self::Array(number, format))

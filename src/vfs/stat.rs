@@ -69,13 +69,7 @@ impl Vfs {
             Node::ARRAYS => state.is_named(),
             Node::ViewDir(view, _) => state.views.made(view).is_some(),
             Node::ArrayLink(number) if !state.needs_tree_for(number) => true,
-            Node::Status
-            | Node::BlocksTsv
-            | Node::ArraysTsv
-            | Node::FitsTsv
-            | Node::StatsTsv
-            | Node::TreeJson
-            | Node::ArrayLink(_) => {
+            text if text.is_info() || matches!(text, Node::ArrayLink(_)) => {
                 let known = locked(&state.info_lens).get(&node).copied();
                 let attr = self.described(state, node, known.unwrap_or(0), 1);
                 let valid = Duration::ZERO;
