@@ -121,13 +121,13 @@ impl Vfs {
     /// [`Vfs`] of FILE gave, before FILE was changed. Those from there up to `known` it may know for the names of FILE as it is. To be
     /// called before anything is looked up.
     pub fn number_behind(&self, base: u32, known: u32) {
-        self.state().number_behind(base, known);
+        locked(&self.state().numbers).begin_behind(base, known);
     }
 
     /// The last number that a name under `arrays/` was given.
     #[must_use]
     pub fn last_number(&self) -> u32 {
-        self.state().last_number()
+        locked(&self.state().numbers).last_given()
     }
 
     /// Has the kernel told that what it knows of FILE's bytes is out of date.

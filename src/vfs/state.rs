@@ -28,7 +28,7 @@ pub(super) struct State {
     pub(super) file_epoch: u64,
     catalogue: OnceLock<Arc<Catalogue>>,
     pub(super) views: Views,
-    numbers: Arc<Mutex<Numbers>>,
+    pub(super) numbers: Arc<Mutex<Numbers>>,
     pub(super) elsewhere: Mutex<Elsewhere>,
     /// How long the texts under `info/` were when they were made last.
     pub(super) info_lens: Mutex<HashMap<Node, u64>>,
@@ -88,11 +88,6 @@ impl State {
             && arrays.is_some_and(|(before, now)| before.shows_the_same(now))
     }
 
-    /// Numbers names under `arrays/` from behind `base` on; those up to `known` were given before for the same names.
-    pub(super) fn number_behind(&self, base: u32, known: u32) {
-        locked(&self.numbers).begin_behind(base, known);
-    }
-
     /// Takes over the names under `arrays/` of an earlier state of the same bytes.
     pub(super) fn take_names(&mut self, names: Arc<Catalogue>) {
         self.numbers = Arc::clone(names.numbers());
@@ -120,11 +115,6 @@ impl State {
     pub(super) fn is_numbered_as_anew(&self) -> bool {
         let names = self.catalogue.get();
         names.is_none_or(|names| names.is_numbered_as_anew())
-    }
-
-    /// The last number that such a name was given.
-    pub(super) fn last_number(&self) -> u32 {
-        locked(&self.numbers).last_given()
     }
 
     /// The same, but the tree is read again when something asks for it.
