@@ -407,12 +407,10 @@ impl Vfs {
                     !access.truncate && !state.is_elsewhere(node) && !self.kernel.is_stale(node);
                 open
             }
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson
-                if access.write =>
-            {
-                return Err(Error::ReadOnly("info/ describes the mount"));
-            }
             Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
+                if access.write {
+                    return Err(Error::ReadOnly("info/ describes the mount"));
+                }
                 // these texts change without a save, so that pages of them are not kept
                 direct = true;
                 let text = self.info_text(&state, node);
