@@ -50,12 +50,13 @@ impl Teller {
         match what {
             Invalidation::Pages(node) => self.forget(change, *node, 0),
             Invalidation::Attributes(node) => self.forget(change, *node, -1),
-            Invalidation::Entry(parent, name) => {
-                let parent = number(Inode {
-                    item,
-                    node: *parent,
-                });
-                note(what, self.notifier.inval_entry(parent, name));
+            Invalidation::Entry(node, name) => {
+                let parent = number(Inode { item, node: *node });
+                let forget = || note(what, self.notifier.inval_entry(parent, name));
+                match change.kernel.upgrade() {
+                    Some(kernel) => kernel.wait_for_directory(*node, Some(what), forget),
+                    None => forget(),
+                }
             }
             Invalidation::Lookups => self.wait_for_lookups(),
         }
@@ -92,22 +93,20 @@ impl Teller {
     /// lookups there itself.
     fn wait_for_lookups(&mut self) {
         for directory in std::mem::take(&mut self.directories) {
-            if !self.is_held(directory) {
-                // there is no such name, and the kernel says so
-                let _ = self.notifier.inval_entry(number(directory), "/".as_ref());
+            let files = self.collection.upgrade();
+            let vfs = files.and_then(|files| files.open_member(directory.item));
+            let kernel = vfs.map(|vfs| Arc::clone(vfs.kernel()));
+            // there is no such name, and the kernel says so
+            let wait = || drop(self.notifier.inval_entry(number(directory), "/".as_ref()));
+            match kernel {
+                Some(kernel) => kernel.wait_for_directory(directory.node, None, wait),
+                None => wait(),
             }
         }
         for file in std::mem::take(&mut self.files) {
             let told = self.notifier.inval_inode(number(file), -1, 0);
             note(&Invalidation::Attributes(file.node), told);
         }
-    }
-
-    /// Whether a request that is being answered holds the lock of a directory.
-    fn is_held(&self, directory: Inode) -> bool {
-        let files = self.collection.upgrade();
-        let vfs = files.and_then(|files| files.open_member(directory.item));
-        vfs.is_some_and(|vfs| vfs.kernel().is_held(directory.node))
     }
 }
 

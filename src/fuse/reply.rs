@@ -60,12 +60,8 @@ pub(super) fn when_settled(
     held: Option<Held>,
     reply: impl FnOnce() + Send + 'static,
 ) {
-    let reply = move || {
-        drop(held);
-        reply();
-    };
     match member {
-        Some(vfs) => vfs.kernel().reply_when_settled(reply),
+        Some(vfs) => vfs.kernel().reply_when_settled(held, reply),
         None => reply(),
     }
 }

@@ -7,12 +7,16 @@
 //! One race is the kernel's own: it takes in the attributes of a reply without a lock that stat(2) takes, first the time until which
 //! they are valid, then the size. A stat(2) of another process between the two gives the size of before; the next stat(2) does not.
 
+mod held;
+
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use self::held::Held;
+use self::held::HeldDirectories;
 use super::attr::VALID;
 use super::node::Node;
 use super::{Invalidation, State, locked};
@@ -30,48 +34,6 @@ pub struct Kernel {
     told: Condvar,
     patience: Duration,
     held: Mutex<HeldDirectories>,
-}
-
-/// Directories of which the kernel holds the lock, see [`Held`].
-#[derive(Default)]
-struct HeldDirectories {
-    /// Each as often as requests do.
-    directories: Vec<Node>,
-    /// Names in them that the kernel is to forget when they are held no more.
-    names: Vec<Invalidation>,
-}
-
-impl HeldDirectories {
-    fn holds(&self, change: &Invalidation) -> bool {
-        matches!(change, Invalidation::Entry(directory, _) if self.directories.contains(directory))
-    }
-}
-
-/// That the kernel holds the locks of directories until it has the reply to a request that changes names in them, or sets an attribute
-/// of one. To be dropped just before that reply.
-///
-/// The kernel forgets a name under the lock of its directory. If the thread that has it forget one waited for that lock while the
-/// request waits for the thread, the reply would be as late as patience lasts; and if the daemon were killed meanwhile, neither would
-/// ever end.
-pub struct Held {
-    kernel: Arc<Kernel>,
-    directories: Vec<Node>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut held = locked(&self.kernel.held);
-        for directory in &self.directories {
-            if let Some(at) = held.directories.iter().position(|it| it == directory) {
-                held.directories.swap_remove(at);
-            }
-        }
-        let names = std::mem::take(&mut held.names);
-        let (still, free) = names.into_iter().partition(|name| held.holds(name));
-        held.names = still;
-        drop(held);
-        drop(self.kernel.announce(free, None));
-    }
 }
 
 /// Takes a change for the thread that tells the kernel; `false` when there is no such thread any more.
@@ -141,22 +103,6 @@ impl Drop for Announced<'_> {
 }
 
 impl Kernel {
-    /// Notes that the kernel holds the locks of these directories for a request.
-    #[must_use]
-    pub fn hold(self: &Arc<Self>, directories: &[Node]) -> Held {
-        locked(&self.held).directories.extend(directories);
-        Held {
-            kernel: Arc::clone(self),
-            directories: directories.to_vec(),
-        }
-    }
-
-    /// Whether the kernel holds the lock of a directory for a request: then no reply to a lookup in it is on its way.
-    #[must_use]
-    pub fn is_held(&self, directory: Node) -> bool {
-        locked(&self.held).directories.contains(&directory)
-    }
-
     /// Whether the kernel's pages of a file may be older than what is shown.
     pub(super) fn is_stale(&self, file: Node) -> bool {
         locked(&self.under_way).stale.contains_key(&file)
@@ -295,9 +241,20 @@ impl Kernel {
         }
     }
 
-    /// Replies when the kernel has forgotten what has changed so far, so that the program that saved finds the new sizes.
-    pub fn reply_when_settled(self: &Arc<Self>, reply: impl FnOnce() + Send + 'static) {
-        let Some((after, answers)) = self.untold().zip(self.answers.get()) else {
+    /// Replies when the kernel has forgotten what has changed so far, so that the program that saved finds the new sizes. The directories
+    /// that are `held` for the request are let go of just before.
+    pub fn reply_when_settled(
+        self: &Arc<Self>,
+        held: Option<Held>,
+        reply: impl FnOnce() + Send + 'static,
+    ) {
+        let is_waited_for = held.as_ref().is_some_and(Held::is_waited_for);
+        let reply = move || {
+            drop(held);
+            reply();
+        };
+        let untold = self.untold().filter(|_| !is_waited_for);
+        let Some((after, answers)) = untold.zip(self.answers.get()) else {
             return reply();
         };
         let (kernel, since) = (Arc::downgrade(self), Instant::now());
@@ -340,14 +297,14 @@ mod tests {
     use crate::vfs::testing::writable;
     use crate::vfs::{Access, Error, Node, Vfs};
 
-    const FILE: Node = Node::Block(7);
+    pub(super) const FILE: Node = Node::Block(7);
 
     fn to(sender: Sender<Invalidation>) -> Box<Tell> {
         Box::new(move |change| sender.send(change.clone()).is_ok())
     }
 
     /// A kernel that is told only when the test does, however long that takes.
-    fn slow() -> (Kernel, Receiver<Invalidation>) {
+    pub(super) fn slow() -> (Kernel, Receiver<Invalidation>) {
         let (sender, receiver) = channel();
         let kernel = Kernel {
             patience: Duration::from_hours(1),
@@ -496,7 +453,7 @@ mod tests {
         let reply = |what: &'static str| {
             let answered = answered.clone();
             vfs.kernel
-                .reply_when_settled(move || answered.send(what).unwrap());
+                .reply_when_settled(None, move || answered.send(what).unwrap());
         };
         reply("at once");
         assert_eq!(replies.try_recv(), Ok("at once"));
@@ -525,31 +482,6 @@ mod tests {
         drop(unmounted.announce(vec![Invalidation::Pages(FILE)], None));
         unmounted.wait_for(FILE);
         assert_eq!((kernel.untold(), unmounted.untold()), (None, None));
-    }
-
-    #[test]
-    fn a_directory_is_held_until_the_last_request_lets_go_of_it() {
-        let kernel = Arc::new(Kernel::default());
-        let rename = kernel.hold(&[Node::Root, Node::Root]);
-        let link = kernel.hold(&[Node::Root, Node::Blocks]);
-        drop(rename);
-        assert!(kernel.is_held(Node::Root) && kernel.is_held(Node::Blocks));
-        drop(link);
-        assert!(!kernel.is_held(Node::Root) && !kernel.is_held(Node::Blocks));
-    }
-
-    #[test]
-    fn a_request_does_not_wait_for_names_in_the_directory_that_it_holds() {
-        let (kernel, changes) = slow();
-        let kernel = Arc::new(kernel);
-        let name = |directory| Invalidation::Entry(directory, "x".into());
-        let held = kernel.hold(&[Node::Blocks]);
-        kernel.tell(name(Node::Blocks));
-        kernel.settle();
-        kernel.tell(name(Node::Root));
-        assert_eq!(changes.try_iter().collect::<Vec<_>>(), [name(Node::Root)]);
-        drop(held);
-        assert_eq!(changes.try_iter().collect::<Vec<_>>(), [name(Node::Blocks)]);
     }
 
     #[test]
