@@ -110,9 +110,10 @@ impl<'a> Findings<'a> {
 }
 
 /// What a check of one file ends with, from good to bad: what is known to be damaged comes before what could not be looked at.
-const SEVERITY: [Exit; 7] = [
+const SEVERITY: [Exit; 8] = [
     Exit::Ok,
     Exit::Other,
+    Exit::Usage,
     Exit::Locked,
     Exit::File,
     Exit::Version,
@@ -123,6 +124,11 @@ const SEVERITY: [Exit; 7] = [
 /// Checks each file, and all in each directory, on all cores, and tells of them in order. With several, a last line counts them. The
 /// status is that of the worst.
 pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<Exit, Failure> {
+    let far = |path: &&PathBuf| how.repair && options.urls.has(path);
+    if let Some(far) = paths.iter().find(far) {
+        let why = format!("{}; leave out --repair", save::ONLY_READ);
+        return Err(Failure::of(Exit::Usage, far, why));
+    }
     let files = files::all(paths, &options.matching);
     let check = Check {
         options,
@@ -250,10 +256,6 @@ impl Check<'_> {
             return Err(failure.clone());
         }
         let mut findings = Findings::new(path);
-        if self.how.repair && self.options.urls.has(path) {
-            let why = format!("{}; leave out --repair", save::ONLY_READ);
-            return Err(Failure::of(Exit::Usage, path, why));
-        }
         if self.how.repair {
             mend(path, &mut findings)?;
         }

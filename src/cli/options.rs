@@ -204,6 +204,7 @@ impl Options {
 
     fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
+            (_, Some("")) => return Err(table::unknown(name, value)),
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("allow_other", None) => self.allow_other = true,

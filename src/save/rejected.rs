@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
 use super::name;
-use super::store::{Disk, Store};
+use super::store::{Access, Disk, Store};
 use super::view::write_fully;
 use crate::error::{Error, Result};
 
@@ -136,8 +136,11 @@ impl RejectedText {
         let held = self.kept.as_ref().filter(|kept| kept.place == place);
         let held = held.map(|kept| kept.name.as_os_str());
         match place {
-            None => write(&**store, file, held, text),
-            Some(place) => write(&self.directory(place)?, file, held, text),
+            None => {
+                let owned = of_other_user(&**store, file);
+                write(&**store, file, held, text, owned.as_ref())
+            }
+            Some(place) => write(&self.directory(place)?, file, held, text, None),
         }
     }
 
@@ -187,17 +190,25 @@ pub(super) fn older<S: Store>(store: &S, file: &OsStr) -> Option<OsString> {
     store.stat_name(&name).is_ok().then_some(name)
 }
 
-/// Writes a file that is there whole or not at all: `held` again, or under the first name that is free.
+/// Writes a file that is there whole or not at all: `held` again, or under the first name that is free. It gets the owner and the
+/// permissions of `owned`.
 fn write<S: Store>(
     store: &S,
     file: &OsStr,
     held: Option<&OsStr>,
     text: &[u8],
+    owned: Option<&S::File>,
 ) -> io::Result<OsString> {
     let temporary = name::temporary(file);
     let made = store.create(&temporary, None)?;
     let filled = write_fully(store, &made, text, 0)
-        .and_then(|()| store.sync_all(&made))
+        .and_then(|()| {
+            if let Some(owned) = owned {
+                // that the text is kept is what counts
+                let _ = store.imitate(owned, &made);
+            }
+            store.sync_all(&made)
+        })
         .and_then(|()| match held {
             Some(held) => Ok(held.to_owned()),
             None => free_name(store, file),
@@ -211,6 +222,14 @@ fn write<S: Store>(
             Err(error)
         }
     }
+}
+
+/// FILE, where it is another user's than this process, as in a mount that root makes for others: who may read it may read the text. Else
+/// that is for its owner alone.
+fn of_other_user<S: Store>(store: &S, file: &OsStr) -> Option<S::File> {
+    let stat = store.stat_name(file).ok()?;
+    let is_of_other = stat.is_regular() && stat.uid != store.user();
+    is_of_other.then(|| store.open(file, Access::Read).ok())?
 }
 
 fn free_name<S: Store>(store: &S, file: &OsStr) -> io::Result<OsString> {

@@ -47,6 +47,16 @@ pub enum Call {
     Fallocate,
 }
 
+impl Call {
+    /// Whether it is for a file that is open: a name has no part in it.
+    fn is_of_open_file(self) -> bool {
+        matches!(
+            self,
+            Self::Read | Self::Write | Self::Flush | Self::Fsync | Self::Fallocate
+        )
+    }
+}
+
 /// Why a request was refused.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -176,9 +186,11 @@ fn not_found(call: Call) -> Errno {
 
 fn library(error: &Library, call: Call) -> Errno {
     match error {
-        Library::Io { cause, .. } => cause
-            .raw_os_error()
-            .map_or(Errno::IO, Errno::from_raw_os_error),
+        Library::Io { cause, .. } => match Errno::from_io_error(cause) {
+            // FILE has lost its name, which says nothing of the name of what is open
+            Some(Errno::NOENT) if call.is_of_open_file() => Errno::STALE,
+            found => found.unwrap_or(Errno::IO),
+        },
         Library::Corrupt { .. } | Library::Unsupported { .. } => Errno::IO,
         Library::Rejected { .. } => match call {
             Call::Fsync | Call::Rename => Errno::IO,
@@ -221,5 +233,18 @@ mod tests {
         let full = std::io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error());
         let error = Error::from(Library::io("writing", full));
         assert_eq!(error.errno(Call::Flush), Errno::NOSPC.raw_os_error());
+    }
+
+    /// close(2) and fsync(2) said that there is no such file, where FILE had been moved away.
+    #[test]
+    fn what_is_open_is_stale_where_its_file_is_gone() {
+        let gone = std::io::Error::from_raw_os_error(Errno::NOENT.raw_os_error());
+        let error = Error::from(Library::io("opening it for writing", gone));
+        let errno = |call| Errno::from_raw_os_error(error.errno(call));
+        for call in [Call::Write, Call::Flush, Call::Fsync] {
+            assert_eq!(errno(call), Errno::STALE);
+        }
+        assert_eq!(errno(Call::Lookup), Errno::NOENT);
+        assert_eq!(errno(Call::Setxattr), Errno::NOENT);
     }
 }

@@ -523,6 +523,9 @@ fn what_looks_at_files_looks_at_urls() {
         let (far, near) = (asdf_mount([action, url]), asdf_mount([action, path]));
         assert_eq!((far.code, far.stdout), (0, near.stdout), "{action}");
     }
+    let refused = asdf_mount(["--check", "--repair", path, url]);
+    assert_refused(&refused, 2, "leave out --repair");
+    assert_eq!(refused.stdout, "");
     let checked = asdf_mount(["--check", url]);
     assert_eq!(checked.code, 0, "{checked:?}");
     assert!(checked.stdout.contains(url), "{checked:?}");

@@ -3,14 +3,15 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
 use crate::common::{
-    Mount, PATIENCE, PROGRAM, asdf_mount, can_mount, eventually, force_off, is_running, within,
+    Mount, PATIENCE, PROGRAM, asdf_mount, can_mount, eventually, force_off, is_root, is_running,
+    within,
 };
 use crate::sample::{Block, Index, Sample, array};
 
@@ -403,6 +404,28 @@ fn a_refused_text_is_given_up_when_that_is_asked_for() {
     assert!(!mount.text("info/status").contains(&older));
     let said = asdf_mount([OsStr::new("--revert"), dir.path().as_os_str()]);
     assert_eq!(said.code, 10, "{}", said.stderr);
+}
+
+/// A mount that root made for others kept the texts of all users where only root could read them.
+#[test]
+fn a_refused_text_of_another_users_file_is_that_users() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    for (owner, mode) in [(0, 0o600), (1234, 0o640)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        chown(&file, Some(owner), Some(owner)).unwrap();
+        let mount = Mount::new(&file, &[]);
+        let _ = fs::write(mount.path("tree.yaml"), "no tree\n");
+        eventually("it is refused", || rejected.exists());
+        let kept = fs::metadata(&rejected).unwrap();
+        assert_eq!((kept.uid(), kept.mode() & 0o777), (owner, mode));
+        drop(mount);
+        fs::remove_file(&rejected).unwrap();
+    }
 }
 
 /// The kernel holds the lock of a directory while an attribute of it is set. The thread that had it forget names waited for that lock,

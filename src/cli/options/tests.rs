@@ -77,6 +77,8 @@ fn values_are_checked() {
         "threads=0",
         "threads=x",
         "cache=",
+        "fsname=",
+        "subtype=",
         "index-cache",
         "index-cache=",
         "save=maybe",
@@ -104,6 +106,12 @@ fn values_are_checked() {
     ] {
         assert!(parse(list).is_err(), "{list}");
     }
+    let why = parse("index-cache=").err();
+    assert!(
+        why.as_ref()
+            .is_some_and(|why| why.contains("needs a value, as in index-cache=")),
+        "{why:?}"
+    );
     assert_eq!(parse("umask=027").unwrap().shown.umask, 0o027);
     for (list, cache) in [("cache=1", 16 << 20), ("cache=17M", 17 << 20)] {
         assert_eq!(parse(list).unwrap().cache, cache, "{list}");
