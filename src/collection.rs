@@ -81,8 +81,9 @@ mod report;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::fs::XattrFlags;
 
@@ -103,6 +104,7 @@ pub use report::NAME as REPORT;
 
 use handle::NOT_OURS;
 use many::{Many, Resolved};
+use members::Members;
 
 /// Opens the file of a member, or says why it can't be.
 pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, Unopened> + Send + Sync;
@@ -119,16 +121,6 @@ pub struct Unopened {
 #[must_use]
 pub fn is_lack(error: &Library) -> bool {
     matches!(error, Library::Io { cause, .. } if many::is_lack(cause))
-}
-
-/// How many files are mounted.
-pub struct CollectionOptions {
-    /// Most members that are open at once, if no more are in use.
-    pub open: usize,
-    /// Whether nothing can be written.
-    pub read_only: bool,
-    /// What the user asked of each.
-    pub options: vfs::VfsOptions,
 }
 
 /// One file, or many.
@@ -150,22 +142,35 @@ pub struct KernelChange {
 }
 
 impl Collection {
-    /// The mount of many files, which `opener` opens; they share `cache`.
+    /// The mount of many files, which `opener` opens: no more than `open` at once, if no more are in use. They share `cache`, and what the
+    /// user asked of each are `options`.
     #[must_use]
     pub fn many(
         contents: Contents,
-        how: CollectionOptions,
+        open: usize,
+        read_only: bool,
+        options: vfs::VfsOptions,
         opener: Box<Opener>,
         cache: Arc<Cache>,
     ) -> Self {
-        Self::Many(Box::new(Many::new(contents, how, opener, cache)))
+        Self::Many(Box::new(Many {
+            contents,
+            members: Members::new(open),
+            read_only,
+            options,
+            opener,
+            cache,
+            items: Mutex::default(),
+            wire: OnceLock::new(),
+            table_len: AtomicU64::new(0),
+        }))
     }
 
     /// Sends what the kernel is to be told to `changes`, and delayed answers through `answers`; the first call counts.
     pub fn connect(&self, changes: Sender<KernelChange>, answers: Answers) {
         match self {
             Self::One(vfs) => connect(Item::ROOT, vfs.kernel(), changes, answers),
-            Self::Many(many) => many.connect(changes, answers),
+            Self::Many(many) => drop(many.wire.set((changes, answers))),
         }
     }
 
@@ -173,7 +178,7 @@ impl Collection {
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
         match self {
             Self::One(vfs) => vfs.decode_while(wanted),
-            Self::Many(many) => many.cache().decode_while(wanted),
+            Self::Many(many) => many.cache.decode_while(wanted),
         }
     }
 
@@ -182,7 +187,7 @@ impl Collection {
     pub fn is_read_only(&self) -> bool {
         match self {
             Self::One(vfs) => vfs.is_read_only(),
-            Self::Many(many) => many.is_read_only(),
+            Self::Many(many) => many.read_only,
         }
     }
 

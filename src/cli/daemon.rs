@@ -33,7 +33,7 @@ use super::options::{Action, Options};
 use super::sources::{self, Sources};
 use super::{complain, far, idle, limits, on_terminal, unmount};
 use crate::codec::Cache;
-use crate::collection::{Collection, CollectionOptions};
+use crate::collection::Collection;
 use crate::fuse::{Mount, MountOptions};
 use crate::vfs::Vfs;
 
@@ -215,12 +215,9 @@ fn open(mounted: Sources, options: &Options, cache: &Arc<Cache>) -> Result<Colle
             let read_only = options.read_only || contents.is_far();
             let shown = opening::shown(options, &contents.folder());
             let opener = opening::opener(options, &shown, cache);
-            let how = CollectionOptions {
-                open: options.open,
-                read_only,
-                options: shown,
-            };
-            Ok(Collection::many(contents, how, opener, Arc::clone(cache)))
+            let (open, cache) = (options.open, Arc::clone(cache));
+            let files = Collection::many(contents, open, read_only, shown, opener, cache);
+            Ok(files)
         }
     }
 }

@@ -65,7 +65,7 @@ impl Many {
     /// The attributes of a name in a directory of a closed member.
     pub(super) fn lookup_closed(&self, parent: Inode, name: &OsStr) -> Option<Result<Attr>> {
         let (closed, stat) = self.closed(parent.item)?;
-        let options = &self.how.options;
+        let options = &self.options;
         match closed.lookup(parent.node, name, options)? {
             Ok(node) => closed.attr(node, &stat, options).filter(lasts).map(Ok),
             Err(error) => Some(Err(error)),
@@ -75,7 +75,7 @@ impl Many {
     /// The attributes of what is in a closed member.
     pub(super) fn attr_closed(&self, inode: Inode) -> Option<Attr> {
         let (closed, stat) = self.closed(inode.item)?;
-        let attr = closed.attr(inode.node, &stat, &self.how.options);
+        let attr = closed.attr(inode.node, &stat, &self.options);
         attr.filter(lasts)
     }
 
@@ -104,7 +104,7 @@ impl Many {
         let (closed, _) = self.closed(inode.item)?;
         Some(Handle::Names {
             directory: inode,
-            names: closed.entries(inode.node, &self.how.options)?,
+            names: closed.entries(inode.node, &self.options)?,
             are_fixed: inode.node == Node::Root,
         })
     }
@@ -124,7 +124,7 @@ impl Many {
         let closed = self.closed(item);
         for ((name, inside), at) in behind(names, offset) {
             let attr = match &closed {
-                Some((closed, stat)) => closed.attr(*inside, stat, &self.how.options),
+                Some((closed, stat)) => closed.attr(*inside, stat, &self.options),
                 None => match self.part(item)? {
                     // it has been opened since
                     Resolved::Member(vfs) => vfs.lookup(node, name).ok(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::contents::Contents;
 use super::item::{Inode, Item, ItemKind, Items};
 use super::members::{MemberSlot, Members, OpenedMember, Past, Unreadable};
-use super::{CollectionOptions, Handle, KernelChange, Opener, Unopened, connect, report};
+use super::{Handle, KernelChange, Opener, Unopened, connect, report};
 use log::warn;
 
 use crate::codec::Cache;
@@ -21,6 +21,7 @@ use crate::save::FilePath;
 use crate::source::Stat;
 use crate::vfs::{
     self, Answers, Attr, ClosedFile, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs,
+    VfsOptions,
 };
 
 /// A file that could not be read is tried again after so long.
@@ -30,15 +31,17 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Many {
     /// The directory, list or bucket whose files are shown.
     pub(super) contents: Contents,
-    /// What was chosen when it was mounted.
-    pub(super) how: CollectionOptions,
-    opener: Box<Opener>,
-    cache: Arc<Cache>,
-    items: Mutex<Items>,
+    pub(super) read_only: bool,
+    /// What the user asked of each file.
+    pub(super) options: VfsOptions,
+    pub(super) opener: Box<Opener>,
+    /// What all members decode with.
+    pub(super) cache: Arc<Cache>,
+    pub(super) items: Mutex<Items>,
     /// Those that are open, and what others have left.
     pub(super) members: Members,
     /// What members tell the kernel through.
-    wire: OnceLock<(Sender<KernelChange>, Answers)>,
+    pub(super) wire: OnceLock<(Sender<KernelChange>, Answers)>,
     /// How long the table of all files was when it was made last, in bytes.
     pub(super) table_len: AtomicU64,
 }
@@ -56,37 +59,6 @@ pub(super) enum Resolved {
 }
 
 impl Many {
-    pub(super) fn new(
-        contents: Contents,
-        how: CollectionOptions,
-        opener: Box<Opener>,
-        cache: Arc<Cache>,
-    ) -> Self {
-        Self {
-            contents,
-            members: Members::new(how.open),
-            how,
-            opener,
-            cache,
-            items: Mutex::default(),
-            wire: OnceLock::new(),
-            table_len: AtomicU64::new(0),
-        }
-    }
-
-    pub(super) fn connect(&self, changes: Sender<KernelChange>, answers: Answers) {
-        let _ = self.wire.set((changes, answers));
-    }
-
-    /// What all members decode with.
-    pub(super) fn cache(&self) -> &Arc<Cache> {
-        &self.cache
-    }
-
-    pub(super) fn is_read_only(&self) -> bool {
-        self.how.read_only
-    }
-
     /// The table of names that were looked up, locked. No lock of a member is taken meanwhile.
     pub(super) fn items(&self) -> MutexGuard<'_, Items> {
         // a thread that panicked with it left the table itself whole
@@ -245,7 +217,7 @@ impl Many {
     /// Those of a member are the same whether it is open or not. How many directories are in it is not known without opening it:
     /// then a directory has one name.
     fn item_attr(&self, kind: ItemKind, stat: &Stat) -> Attr {
-        let options = &self.how.options;
+        let options = &self.options;
         let mut attr = Attr::of_file(Node::Root, 0, stat, true, options);
         if kind == ItemKind::Directory {
             let perm = stat.mode & 0o555 & !options.umask;
@@ -404,7 +376,7 @@ impl Many {
         let directory = self.contents.any_directory();
         let directory = directory.map_err(|cause| Library::io("statfs", cause))?;
         directory.map_or(Ok(Statfs::UNKNOWN), |directory| {
-            Statfs::of(directory, self.how.read_only)
+            Statfs::of(directory, self.read_only)
         })
     }
 
@@ -422,7 +394,7 @@ impl Many {
             FileKind::Directory => 0,
             _ => self.text_len(part, node)?,
         };
-        let mut attr = Attr::of_file(node, size, &stat, true, &self.how.options);
+        let mut attr = Attr::of_file(node, size, &stat, true, &self.options);
         if let Resolved::Report = part {
             // it names what may be closed to other users: it is for the one who mounted it
             attr.uid = rustix::process::geteuid().as_raw();

@@ -95,7 +95,7 @@ impl Many {
         let kind = self.items().kind(item);
         let value = match (item, ours) {
             (Item::ROOT, Some("pid")) => std::process::id().to_string(),
-            (Item::ROOT, Some("cache_used")) => self.cache().used().to_string(),
+            (Item::ROOT, Some("cache_used")) => self.cache.used().to_string(),
             (Item::ROOT, Some(_)) if !is_owner(user) => String::new(),
             (Item::ROOT, Some("unsaved")) => self.losses().unsaved.join("\n"),
             (Item::ROOT, Some("scratch")) => {
@@ -134,7 +134,7 @@ impl Many {
             Some(directory) => line("directory", &directory.display()),
             None => line("files", &"a list"),
         }
-        let mount = if self.is_read_only() {
+        let mount = if self.read_only {
             "read-only"
         } else {
             "writable"
@@ -148,12 +148,12 @@ impl Many {
         );
         let names = self.items().len().saturating_sub(2);
         line("names", &format_args!("{names} known so far"));
-        let (used, budget) = (self.cache().used(), self.cache().budget());
+        let (used, budget) = (self.cache.used(), self.cache.budget());
         line(
             "memory",
             &format_args!("{used} of {budget} bytes for decoded data"),
         );
-        let scratch = &self.how.options.scratch;
+        let scratch = &self.options.scratch;
         if scratch.used() > 0 {
             let (used, limit) = (scratch.used(), scratch.limit());
             line(
