@@ -24,7 +24,7 @@
 //! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it: [`ClosedFile`] |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
 //! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::change` |
-//! | Is a text made of the text that FILE has? | the save of it: `Texts::is_outdated` |
+//! | Is a text made of the text that FILE has? | the save of it: `Texts::to_replace` |
 //! | Has what a handle reads the form that it had when it was opened? | each read after a change: `DataHandle::check_form` |
 //! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
 //! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |

@@ -68,12 +68,9 @@ impl Vfs {
     ) -> Result<()> {
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
-        let (committed, outdated) = {
-            let texts = locked(&self.texts);
-            if !texts.is_wanted(unsaved) {
-                return Ok(());
-            }
-            (Arc::clone(texts.committed()), texts.is_outdated(unsaved))
+        let replaced = locked(&self.texts).to_replace(unsaved);
+        let Some((committed, outdated)) = replaced else {
+            return Ok(());
         };
         let written = WrittenText::new(&unsaved.text, &committed);
         let saved = Arc::clone(&written.text);

@@ -120,12 +120,6 @@ impl Texts {
         self.is_tree(number) || self.file(number).is_ok_and(|file| file.superseded)
     }
 
-    /// The committed text.
-    #[must_use]
-    pub(super) fn committed(&self) -> &Arc<Vec<u8>> {
-        &self.committed
-    }
-
     fn file(&self, number: u32) -> Result<&RootFile, Error> {
         self.files.get(&number).ok_or(Error::NotFound)
     }

@@ -362,14 +362,15 @@ impl Texts {
     }
 
     /// Whether FILE has got another text from another program since the one that this was made of: then it is not saved.
-    pub(in crate::vfs) fn is_outdated(&self, unsaved: &Unsaved) -> bool {
+    pub(super) fn is_outdated(&self, unsaved: &Unsaved) -> bool {
         unsaved.text_epoch != self.text_epoch
     }
 
-    /// Whether a text is still to be saved: not if what it was written to has lost the name `tree.yaml` since to a file that another
-    /// save has made FILE's text.
-    pub(in crate::vfs) fn is_wanted(&self, unsaved: &Unsaved) -> bool {
-        unsaved.through.is_none() || self.is_text(unsaved.number)
+    /// FILE's text, in the place of which another is to be saved, and whether that is outdated. Nothing if it is to be saved no more: what
+    /// it was written to has lost the name `tree.yaml` since to a file that another save has made FILE's text.
+    pub(in crate::vfs) fn to_replace(&self, unsaved: &Unsaved) -> Option<(Arc<Vec<u8>>, bool)> {
+        let wanted = unsaved.through.is_none() || self.is_text(unsaved.number);
+        wanted.then(|| (Arc::clone(&self.committed), self.is_outdated(unsaved)))
     }
 
     /// Whether the file of a text shows another one, as something else was written to it.

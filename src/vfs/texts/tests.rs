@@ -127,7 +127,7 @@ fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
     let handle = write_new(&mut root, 0, b"--- {a: 1}\n");
     let written = unsaved(&root, handle).unwrap();
     root.saved(&written, &Arc::new(OTHER.to_vec()));
-    assert_eq!(**root.committed(), OTHER);
+    assert_eq!(*root.committed, OTHER);
     assert_eq!(**root.bytes(0).unwrap(), OTHER);
     assert_eq!(root.view(handle).unwrap().as_slice(), OTHER);
     assert!(text_to_save(&root, handle).is_none());

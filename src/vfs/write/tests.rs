@@ -223,9 +223,10 @@ fn written(vfs: &Vfs, text: &[u8]) -> Handle {
 
 /// The text of FILE, and what `tree.yaml` shows.
 fn texts(vfs: &Vfs) -> [Vec<u8>; 2] {
+    let state = vfs.state();
     let texts = locked(&vfs.texts);
     let tree = texts.lookup(TREE_NAME.as_ref()).unwrap();
-    [texts.committed(), texts.bytes(tree).unwrap()].map(|text| text.to_vec())
+    [state.snapshot.text(), texts.bytes(tree).unwrap()].map(|text| text.to_vec())
 }
 
 /// It went on showing what another handle had saved before.
