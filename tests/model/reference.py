@@ -226,13 +226,16 @@ class Reference:
             file.data, file.shown_by = text, None
             file.muddled = time.monotonic() + KEPT
 
-    def text_refused(self, text, shown, stale=False):
-        """tree.yaml shows the text that was refused last, if it showed that or an earlier one, and not instead of another program's."""
+    def text_refused(self, text, shown, stale=False, through=None):
+        """tree.yaml shows the text that was refused last, if it showed that or an earlier one, and not instead of another program's.
+
+        Nor instead of what was written through another handle than the one that it was written `through`.
+        """
         self.rejected = [text]
         showed_one = shown or self.pending
         self.pending = (text, self.epoch) if showed_one and not stale else None
         by = self.tree.shown_by
-        of_another = by in self.tree.handles and by.touched and by.draft not in (None, text)
+        of_another = by in self.tree.handles and by.touched and by.draft is not None and by is not through
         if not of_another and self.tree.data != self.current():
             self.show_current()
 
@@ -257,7 +260,7 @@ class Reference:
             self.show_saved(handle.file, text)
         elif not (inherited and want == refusal) and not (handle.refused and handle.refused[0] == text and text not in (self.rejected or [text])):
             # one that is refused once more does not take the place of a later one
-            self.text_refused(text, True, want == errno.ESTALE)
+            self.text_refused(text, True, want == errno.ESTALE, handle)
             handle.refused = (text, self.committed, want)
         return want
 
@@ -271,7 +274,7 @@ class Reference:
         unfinished = draft is not None and handle.touched and not texts.is_blank(draft) and texts.is_beginning(draft)
         if unfinished and draft != self.committed and self.is_text(file) and not (handle.refused and handle.refused[0] == draft):
             stale = handle.epoch != self.epoch
-            self.text_refused(draft, file.shown_by is handle and not stale, stale)
+            self.text_refused(draft, file.shown_by is handle and not stale, stale, handle)
         handle.draft = None
         if draft is not None and handle.touched and file is self.tree and file.shown_by is handle and draft != self.current():
             self.show_current()
