@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use serde::ser::{Serialize, Serializer};
-use serde_json::Value;
 
 use crate::asdf::header::BlockHeader;
 use crate::asdf::stats::{Number, Stats};
@@ -47,6 +46,14 @@ struct BlockObject {
     problem: Option<String>,
 }
 
+/// Where the elements of an array are: the number of a block, or a text.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum ArraySource {
+    Block(usize),
+    Other(String),
+}
+
 #[derive(serde::Serialize)]
 struct ArrayObject {
     path: String,
@@ -57,8 +64,7 @@ struct ArrayObject {
     strides: Option<Vec<i64>>,
     offset: u64,
     unit: Option<String>,
-    /// The number of a block, or a text.
-    source: Option<Value>,
+    source: Option<ArraySource>,
     bytes: Option<u64>,
     problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,9 +158,9 @@ fn array(array: &Array, found: Option<&Result<Option<Stats>, Error>>) -> ArrayOb
         offset: array.offset(),
         unit: array.unit().map(str::to_owned),
         source: match array.origin() {
-            Origin::Block(n) => Some((*n).into()),
+            Origin::Block(n) => Some(ArraySource::Block(*n)),
             Origin::Unknown => None,
-            _ => Some(array.source_text().into()),
+            _ => Some(ArraySource::Other(array.source_text())),
         },
         bytes: shown.then(|| array.bin_len()),
         problem: array.remark(),
