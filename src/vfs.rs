@@ -50,19 +50,18 @@
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files something was written into a draft, and why it was refused |
 //! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
-//! | `Kernel::held` | directories of which the kernel holds the lock, each for a request that is being answered, and names in them that it is to forget after that |
+//! | `Kernel::held` | directories of which the kernel holds the lock, each for a request that is being answered, names in them that it is to forget after that, and for which one `invalidate` waits |
 //! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most, in the thread `answers` one second |
 //!
 //! Threads of a mount:
 //!
 //! - `-o threads` of fuser call the operations. Where files lie far away, those that may wait for a server as long as `-o timeout` are
 //!   called by threads that come as they are needed (`fuse::waiters`). The waiting threads hold locks of the file that they wait for
-//!   (`Saver::compared`, `DataHandle::source`, what asks its server), and none that requests for another file take. `killed`
-//!   (`fuse::pending`) answers in their place where the caller is being killed, with no lock but that of its list.
-//!   A save runs on the thread of the `close`, `fsync` or `rename` that asks for it.
+//!   (`Saver::compared`, `DataHandle::source`, what asks its server), and none that requests for another file take. For a caller that is
+//!   being killed `killed` (`fuse::pending`) answers, with no lock but its list's. A save runs on the thread that its request has.
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
-//!   that another request holds, so it takes no lock here but those of `Kernel` and those of a lookup in the catalogue. It never waits for
-//!   a directory that a rename, link, creation or removal holds, as that may wait for this thread.
+//!   that another request holds, so it takes no lock here but those of `Kernel` and those of a lookup in the catalogue. A directory that is
+//!   held for a request that has come it leaves for later, and the reply to one that it waits for already does not wait for it.
 //! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
 //! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end.

@@ -206,6 +206,7 @@ impl Opening<'_> {
                         at: Place::Line { line: 1, .. },
                         ..
                     } if self.options.force => "its version is not known".to_owned(),
+                    Error::Io { cause, .. } if is_denied(&cause) => unwritable(&cause),
                     error => error_of(path, &error),
                 }));
             }
@@ -272,7 +273,7 @@ impl Opening<'_> {
             }
             Err(cause) => cause,
         };
-        let why = cause.to_string();
+        let why = unwritable(&cause);
         let error = Error::io(self.path.whole().display().to_string(), cause);
         if is_lack(&error) {
             // it passes, and says nothing of the file
@@ -296,6 +297,18 @@ impl Opening<'_> {
         }
         self.read(opened, self.later()?)
     }
+}
+
+fn is_denied(cause: &io::Error) -> bool {
+    cause.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// Why a file can't be written, and what to do where that helps.
+fn unwritable(cause: &io::Error) -> String {
+    if is_denied(cause) {
+        return format!("{cause}; to save into it, let this user write it, and mount it again");
+    }
+    cause.to_string()
 }
 
 /// Says what an interrupted save had left.

@@ -204,6 +204,7 @@ impl Options {
 
     fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
+            (name, value) if is_ignored(name, value) => {}
             (_, Some("")) => return Err(table::unknown(name, value)),
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
@@ -267,7 +268,6 @@ impl Options {
             ("on-refuse", Some(text)) if !text.is_empty() => self.on_refuse = Some(text.to_owned()),
             ("fsname", Some(text)) => self.fsname = Some(text.to_owned()),
             ("subtype", Some(text)) => text.clone_into(&mut self.subtype),
-            (name, value) if is_ignored(name, value) => {}
             _ => return Err(table::unknown(name, value)),
         }
         Ok(())

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
 use super::name;
-use super::store::{Access, Disk, Store};
+use super::store::{Disk, Store};
 use super::view::write_fully;
 use crate::error::{Error, Result};
 
@@ -58,21 +58,22 @@ impl RejectedText {
         }
     }
 
-    /// Puts the text on disk, in the place of the one before. The name of the file, with its directory if that is not FILE's.
+    /// Puts the text of a FILE of that name, which is open as well, on disk, in the place of the one before. The name of the file, with
+    /// its directory if that is not FILE's.
     ///
     /// # Errors
     /// [`Error::Io`] if no directory takes it, with what each of them said.
     pub(super) fn keep<S: Store>(
         &mut self,
         store: &Arc<S>,
-        file: &OsStr,
+        (file, open): (&OsStr, Option<&S::File>),
         text: &[u8],
     ) -> Result<PathBuf> {
         let places = std::iter::once(None).chain((0..self.elsewhere.len()).map(Some));
         let mut failures = Vec::new();
         for place in places {
             let path = self.path(place);
-            match self.write(store, place, file, text) {
+            match self.write(store, place, (file, open), text) {
                 Ok(name) => {
                     let whole = path.join(&name);
                     if let Some(before) = self.kept.replace(Kept { name, place })
@@ -130,15 +131,15 @@ impl RejectedText {
         &self,
         store: &Arc<S>,
         place: Option<usize>,
-        file: &OsStr,
+        (file, open): (&OsStr, Option<&S::File>),
         text: &[u8],
     ) -> io::Result<OsString> {
         let held = self.kept.as_ref().filter(|kept| kept.place == place);
         let held = held.map(|kept| kept.name.as_os_str());
         match place {
             None => {
-                let owned = of_other_user(&**store, file);
-                write(&**store, file, held, text, owned.as_ref())
+                let owned = open.filter(|open| is_of_other_user(&**store, open));
+                write(&**store, file, held, text, owned)
             }
             Some(place) => write(&self.directory(place)?, file, held, text, None),
         }
@@ -224,12 +225,10 @@ fn write<S: Store>(
     }
 }
 
-/// FILE, where it is another user's than this process, as in a mount that root makes for others: who may read it may read the text. Else
-/// that is for its owner alone.
-fn of_other_user<S: Store>(store: &S, file: &OsStr) -> Option<S::File> {
-    let stat = store.stat_name(file).ok()?;
-    let is_of_other = stat.is_regular() && stat.uid != store.user();
-    is_of_other.then(|| store.open(file, Access::Read).ok())?
+/// Whether a file is another user's than this process, as in a mount that root makes for others: who may read it may read the text
+/// beside it. Else that is for its owner alone.
+fn is_of_other_user<S: Store>(store: &S, file: &S::File) -> bool {
+    store.stat(file).is_ok_and(|stat| stat.uid != store.user())
 }
 
 fn free_name<S: Store>(store: &S, file: &OsStr) -> io::Result<OsString> {
@@ -286,7 +285,7 @@ mod tests {
             let mut rejected = RejectedText::new(&directories);
             assert!(!state.exists(), "made before it is needed");
             for text in ["one", "two"] {
-                let kept = rejected.keep(&sim, FILE.as_ref(), text.as_bytes());
+                let kept = rejected.keep(&sim, (FILE.as_ref(), None), text.as_bytes());
                 assert_eq!(kept.unwrap(), taken.join(NAME));
                 assert_eq!(std::fs::read_to_string(taken.join(NAME)).unwrap(), text);
             }
@@ -294,14 +293,17 @@ mod tests {
             assert_eq!(std::fs::read_dir(taken).unwrap().count(), 0);
             let _ = std::fs::remove_dir(&state);
         }
-        let refused =
-            RejectedText::new(std::slice::from_ref(&file)).keep(&sim, FILE.as_ref(), b"three");
+        let refused = RejectedText::new(std::slice::from_ref(&file)).keep(
+            &sim,
+            (FILE.as_ref(), None),
+            b"three",
+        );
         let said = refused.unwrap_err().to_string();
         assert!(said.starts_with(&format!("{NAME}: ")), "{said}");
         assert!(said.contains(&format!("; {}/", file.display())), "{said}");
         assert!(
             RejectedText::new(&[])
-                .keep(&sim, FILE.as_ref(), b"four")
+                .keep(&sim, (FILE.as_ref(), None), b"four")
                 .is_err()
         );
     }
@@ -311,10 +313,12 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let directories = [place.path().join("state")];
         let mut rejected = RejectedText::new(&directories);
-        rejected.keep(&sim(true), FILE.as_ref(), b"one").unwrap();
+        rejected
+            .keep(&sim(true), (FILE.as_ref(), None), b"one")
+            .unwrap();
         assert!(directories[0].join(NAME).exists());
         let disk = sim(false);
-        let kept = rejected.keep(&disk, FILE.as_ref(), b"two").unwrap();
+        let kept = rejected.keep(&disk, (FILE.as_ref(), None), b"two").unwrap();
         assert_eq!(kept, Path::new(NAME));
         assert!(!directories[0].join(NAME).exists());
         rejected.clear(&disk).unwrap();
@@ -330,7 +334,9 @@ mod tests {
         let mut rejected = RejectedText::new(&[path.join("state/asdf-mount")]);
         std::fs::rename(&path, &moved).unwrap();
         std::fs::create_dir(&path).unwrap();
-        rejected.keep(&sim(true), FILE.as_ref(), b"one").unwrap();
+        rejected
+            .keep(&sim(true), (FILE.as_ref(), None), b"one")
+            .unwrap();
         assert!(moved.join("state/asdf-mount").join(NAME).exists());
     }
 }

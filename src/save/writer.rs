@@ -446,7 +446,8 @@ impl<S: Store> Writer<S> {
     /// # Errors
     /// [`Error::Io`] if it can't be kept anywhere.
     pub fn keep_rejected(&mut self, text: &[u8]) -> Result<PathBuf> {
-        let name = self.rejected.keep(&self.store, &self.name, text)?;
+        let file = (self.name.as_os_str(), Some(&self.file));
+        let name = self.rejected.keep(&self.store, file, text)?;
         let elsewhere = self.store.path_elsewhere();
         Ok(elsewhere.map_or(name.clone(), |directory| directory.join(name)))
     }

@@ -2,8 +2,10 @@
 
 use std::fs;
 
-/// The bit of signal 9 in a set of signals.
-const SIGKILL: u64 = 1 << 8;
+/// SIGKILL as a set of signals; the lowest bit is for signal 1.
+const KILL: u64 = 1 << 8;
+/// Those that end a process with a core dump: SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGXCPU, SIGXFSZ and SIGSYS.
+const CORE: u64 = 0x4180_04fc;
 
 /// The process of a thread; `None` if that is unknown, as it is in another PID namespace or without `/proc`.
 pub(super) fn process_of(thread: u32) -> Option<u32> {
@@ -13,7 +15,8 @@ pub(super) fn process_of(thread: u32) -> Option<u32> {
     group(&status(thread)?)
 }
 
-/// Whether a thread has a signal that it can't but end by: the kernel makes any that ends a process a SIGKILL of each of its threads.
+/// Whether a thread has a signal that it can't but end by. The kernel makes each that ends a process without a core dump a SIGKILL of each of
+/// its threads.
 #[must_use]
 pub fn is_being_killed(thread: u32) -> bool {
     thread != 0 && status(thread).is_some_and(|status| is_killed(&status))
@@ -23,11 +26,20 @@ fn status(thread: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{thread}/status")).ok()
 }
 
-/// The field `SigPnd` is a set of signals, in hexadecimal digits; the lowest bit is for signal 1.
 fn is_killed(status: &str) -> bool {
-    let line = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    let pending = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
-    pending.is_some_and(|pending| pending & SIGKILL != 0)
+    let set = |name| {
+        let digits = field(status, name);
+        // an unknown set has no signals
+        digits.map_or(0, |digits| u64::from_str_radix(digits, 16).unwrap_or(0))
+    };
+    let heeded = set("SigBlk:") | set("SigIgn:") | set("SigCgt:");
+    let core = (set("SigPnd:") | set("ShdPnd:")) & CORE & !heeded;
+    set("SigPnd:") & KILL | core != 0
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = status.lines();
+    Some(lines.find_map(|line| line.strip_prefix(name))?.trim())
 }
 
 /// The process of a thread, or whatever tells it from others.
@@ -41,8 +53,8 @@ pub(super) fn is_of_another(thread: u32, process: u32) -> bool {
 }
 
 fn group(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    line.trim().parse().ok().filter(|&process| process != 0)
+    let process = field(status, "Tgid:")?;
+    process.parse().ok().filter(|&process| process != 0)
 }
 
 #[cfg(test)]
@@ -81,6 +93,9 @@ mod tests {
             "SigQ:\t0/9\nSigPnd:\t0000000000000100\nShdPnd:\t0\n"
         ));
         assert!(is_killed("SigPnd:\t0000000000004102\n"));
+        let quit = "SigPnd:\t0\nShdPnd:\t0000000000000004\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t";
+        assert!(is_killed(&format!("{quit}0000000000004002\n")));
+        assert!(!is_killed(&format!("{quit}0000000000004006\n")));
         for status in [
             "",
             "SigPnd:\t0000000000004002\nShdPnd:\t0000000000000100\n",

@@ -356,7 +356,7 @@ const MACHINES: &[Mistake] = &[
         "a FILE that can't be written",
         "chown nobody m; with_device 10 229; as_nobody g.asdf m; as_nobody -u m",
         0,
-        "g.asdf: mounted read-only: Permission denied",
+        "g.asdf: mounted read-only: Permission denied (os error 13); to save into it, let this user write it, and mount it again",
     ),
 ];
 

@@ -423,7 +423,17 @@ fn a_refused_text_of_another_users_file_is_that_users() {
         eventually("it is refused", || rejected.exists());
         let kept = fs::metadata(&rejected).unwrap();
         assert_eq!((kept.uid(), kept.mode() & 0o777), (owner, mode));
+        // also where FILE has another name by then
+        fs::rename(&file, dir.path().join("b.asdf")).unwrap();
+        let before = kept.ino();
+        let _ = fs::write(mount.path("tree.yaml"), "no tree either\n");
+        eventually("that is kept", || {
+            fs::metadata(&rejected).is_ok_and(|kept| kept.ino() != before)
+        });
+        let kept = fs::metadata(&rejected).unwrap();
+        assert_eq!((kept.uid(), kept.mode() & 0o777), (owner, mode));
         drop(mount);
+        fs::rename(dir.path().join("b.asdf"), &file).unwrap();
         fs::remove_file(&rejected).unwrap();
     }
 }

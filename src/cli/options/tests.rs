@@ -31,7 +31,12 @@ fn the_last_of_two_wins() {
 
 #[test]
 fn what_fstab_adds_is_ignored() {
-    assert!(parse("defaults,_netdev,nofail,x-systemd.automount,user,dev,suid,comment=x").is_ok());
+    assert!(
+        parse(
+            "defaults,_netdev,nofail,x-systemd.automount,user,dev,suid,comment=x,x-foo=,comment="
+        )
+        .is_ok()
+    );
 }
 
 #[test]
