@@ -15,7 +15,7 @@ pub(super) use self::sum::Sum;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::publish::Saved;
+use super::publish::{Precomputed, Saved};
 use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::check_written;
@@ -93,8 +93,13 @@ impl Vfs {
             let edit = Edit::text(Arc::clone(&saved));
             // where nothing has asked for the tree so far, it need not be kept while FILE is written, and after that
             let unasked = saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
-            let checked = (!unasked).then_some(checked);
-            done = self.commit(&mut writer, &edit, &what, checked)?;
+            let known = if unasked {
+                drop(checked);
+                Precomputed::Nothing
+            } else {
+                Precomputed::Text(checked)
+            };
+            done = self.commit(&mut writer, &edit, &what, known)?;
             locked(&self.edits.news).forget_refusals(None);
         }
         let another = !written.put_back.is_empty() || locked(&self.texts).shows_another(unsaved);
@@ -163,10 +168,9 @@ impl Vfs {
             edit.set_checksum(sum.over(&*draft.overlay)?);
         }
         let saved = match edit {
-            Some(edit) => self.commit(&mut writer, &edit, &what, None)?,
+            Some(edit) => self.commit(&mut writer, &edit, &what, sum.known(n))?,
             None => self.write_in_place(&mut writer, draft, &sum, &what)?,
         };
-        sum.note(&self.state().snapshot, n);
         drop(self.announce_block(&state, n));
         Ok(saved)
     }
@@ -206,7 +210,8 @@ impl Vfs {
         let written = writer.write_raw(&write, &mut begun);
         match written {
             Ok(committed) => {
-                let unfinished = self.publish(writer, committed, what, &[], None, &before);
+                let known = sum.known(n);
+                let unfinished = self.publish(writer, committed, what, &[], known, &before);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -215,7 +220,8 @@ impl Vfs {
             Err(error) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
-                    self.publish(writer, begun, &what, &[], None, &before);
+                    let nothing = Precomputed::Nothing;
+                    self.publish(writer, begun, &what, &[], nothing, &before);
                 }
                 self.failed(writer, &error);
                 Err(error.into())
@@ -361,8 +367,7 @@ impl Vfs {
         stored.shrink = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {choice}");
-        let saved = self.commit(&mut writer, &edit, &what, None)?;
-        sum.note(&self.state().snapshot, n);
+        let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
         saved.finished()
     }
 
@@ -375,8 +380,12 @@ impl Vfs {
             text: Some(Arc::clone(state.snapshot.text())),
             blocks: vec![BlockEdit::RemoveLast],
         };
-        let what = format!("block {n} removed");
-        let saved = self.commit(&mut writer, &edit, &what, None)?;
+        let saved = self.commit(
+            &mut writer,
+            &edit,
+            &format!("block {n} removed"),
+            Precomputed::Nothing,
+        )?;
         self.edits.removed(n);
         saved.finished()?;
         locked(&self.edits.news).removed(n);

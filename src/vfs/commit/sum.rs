@@ -12,6 +12,7 @@ use crate::error::Error as Library;
 use crate::source::Source;
 use crate::vfs::Result;
 use crate::vfs::block_edits::BlockDraft;
+use crate::vfs::publish::Precomputed;
 
 /// What becomes of the checksum of a block whose bytes change.
 pub(in crate::vfs) enum Sum {
@@ -88,12 +89,12 @@ impl Sum {
         }
     }
 
-    /// Notes what is known of that of block `n`, which has just been saved: it need not be verified once more.
-    pub(super) fn note(&self, saved: &Snapshot, n: usize) {
+    /// What is known of it then.
+    pub(super) fn known(&self, n: usize) -> Precomputed {
         match self {
-            Self::None => {}
-            Self::Stored => saved.note_checksum(n, ChecksumState::Used),
-            Self::Is(_, state) => saved.note_checksum(n, *state),
+            Self::None => Precomputed::Nothing,
+            Self::Stored => Precomputed::Sum(n, ChecksumState::Used),
+            Self::Is(_, state) => Precomputed::Sum(n, *state),
         }
     }
 }
