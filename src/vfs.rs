@@ -58,7 +58,7 @@
 //! - `-o threads` of fuser call the operations. Where files lie far away, those that may wait for a server as long as `-o timeout` are
 //!   called by threads that come as they are needed (`fuse::waiters`). The waiting threads hold locks of the file that they wait for
 //!   (`Saver::compared`, `DataHandle::source`, what asks its server), and none that requests for another file take. For a caller that is
-//!   being killed `killed` (`fuse::pending`) answers, with no lock but its list's. A save runs on the thread that its request has.
+//!   being killed `killed` (`fuse::pending`) answers, with no lock but its list's and the reply's. A save runs on the thread that its request has.
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
 //!   that another request holds, so it takes no lock here but those of `Kernel` and those of a lookup in the catalogue. A directory that is
 //!   held for a request that has come it leaves for later, and the reply to one that it waits for already does not wait for it.

@@ -61,6 +61,9 @@ const KEY_LEN: usize = 128 << 10;
 const DIR_LEN: u64 = 256 << 20;
 const DIR_FILES: usize = 4096;
 
+/// Bytes of a unit in which a file's room on disk is counted, see stat(2).
+const SECTOR: u64 = 512;
+
 /// Digits of that number.
 const DIGITS: usize = 16;
 
@@ -269,13 +272,16 @@ pub(crate) fn make_room(
             && FileType::from_raw_mode(stat.st_mode).is_file()
         {
             let len = u64::try_from(stat.st_size).unwrap_or(0);
-            found.push(((stat.st_mtime, stat.st_mtime_nsec), len, name.to_owned()));
+            let sectors = u64::try_from(stat.st_blocks).unwrap_or(0);
+            // what is compressed or has holes counts as what it may become
+            let taken = sectors.saturating_mul(SECTOR).max(len);
+            found.push(((stat.st_mtime, stat.st_mtime_nsec), taken, name.to_owned()));
         }
     }
     found.sort_unstable_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
     let mut sum = 0_u64;
-    for (n, (_, len, name)) in found.iter().enumerate() {
-        sum = sum.saturating_add(*len);
+    for (n, (_, taken, name)) in found.iter().enumerate() {
+        sum = sum.saturating_add(*taken);
         if sum > limit || n >= files {
             let removed = rustix::fs::unlinkat(dir, name, AtFlags::empty());
             if let Err(error) = removed {
@@ -455,21 +461,21 @@ mod tests {
         let (_place, dir) = dir();
         let keys: Vec<Vec<u8>> = (0..6).map(|n| vec![n]).collect();
         for (age, key) in keys.iter().enumerate() {
-            slot(&dir).store(key, &[0; 1000]);
+            slot(&dir).store(key, &vec![0; 64 << 10]);
             let file = File::open(dir.join(file_name(key))).unwrap();
             let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(age as u64);
             file.set_modified(then).unwrap();
         }
-        fs::write(dir.join("not ours"), [0; 5000]).unwrap();
+        fs::write(dir.join("not ours"), vec![0; 500_000]).unwrap();
         assert!(load(&dir, &keys[1]).is_some(), "used now");
         let handle = open_dir(&dir).unwrap();
-        make_room(&INDEXES, &handle, 3500, 100).unwrap();
+        make_room(&INDEXES, &handle, 240 << 10, 100).unwrap();
         let kept = |n: usize| dir.join(file_name(&keys[n])).exists();
         assert_eq!(
             [0, 1, 2, 3, 4, 5].map(kept),
             [false, true, false, false, true, true]
         );
-        make_room(&INDEXES, &handle, 3500, 1).unwrap();
+        make_room(&INDEXES, &handle, 240 << 10, 1).unwrap();
         assert!(kept(1) && !kept(5));
         assert!(dir.join("not ours").exists());
     }

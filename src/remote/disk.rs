@@ -18,6 +18,7 @@ use super::pieces::PIECE;
 use crate::codec::CountedBuf;
 use crate::codec::index_store::{self, FileFormat};
 use crate::error::Result;
+use crate::source::len_u64;
 
 static PIECES: FileFormat = FileFormat {
     magic: *b"ASDFFAR\x01",
@@ -66,7 +67,10 @@ impl Disk {
         let dir = index_store::store(&PIECES, &self.dir, key, bytes)?;
         let most = self.room.checked_div(SHARE).unwrap_or(0);
         let before = self.written.load(Ordering::Relaxed);
-        let now = before.saturating_add(PIECES.longest);
+        // with what stands before it, rounded up to a block of the disk
+        let now = before
+            .saturating_add(len_u64(bytes.len()))
+            .saturating_add(4096);
         // two threads that both count do no harm
         if now < most {
             self.written.store(now, Ordering::Relaxed);

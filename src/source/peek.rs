@@ -17,8 +17,8 @@ impl Peek {
     /// Bytes read at once: a page of the file's cache.
     const PIECE: usize = 4096;
 
-    /// Bytes read of a header that has no other one near it.
-    const LONE: usize = 512;
+    /// Bytes read of a header that has no other one near it: those of a block are the longest.
+    const LONE: usize = 64;
 
     /// Headers so far from each other are lone ones: what lies between them is data that may not be wanted, and takes longer to come
     /// from far away than an answer of its own for each header.
