@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use log::{debug, warn};
+use rustix::io::Errno;
 
 use super::exit::{Exit, Failure, error_of};
 use super::on_refuse;
@@ -206,8 +207,7 @@ impl Opening<'_> {
                         at: Place::Line { line: 1, .. },
                         ..
                     } if self.options.force => "its version is not known".to_owned(),
-                    Error::Io { cause, .. } if is_denied(&cause) => unwritable(&cause),
-                    error => error_of(path, &error),
+                    error => unwritable(error_of(path, &error)),
                 }));
             }
         };
@@ -273,7 +273,7 @@ impl Opening<'_> {
             }
             Err(cause) => cause,
         };
-        let why = unwritable(&cause);
+        let why = unwritable(cause.to_string());
         let error = Error::io(self.path.whole().display().to_string(), cause);
         if is_lack(&error) {
             // it passes, and says nothing of the file
@@ -299,16 +299,13 @@ impl Opening<'_> {
     }
 }
 
-fn is_denied(cause: &io::Error) -> bool {
-    cause.kind() == io::ErrorKind::PermissionDenied
-}
-
-/// Why a file can't be written, and what to do where that helps.
-fn unwritable(cause: &io::Error) -> String {
-    if is_denied(cause) {
-        return format!("{cause}; to save into it, let this user write it, and mount it again");
+/// Why a file can't be written, with what to do if it is a permission of the file itself.
+fn unwritable(why: String) -> String {
+    let denied = io::Error::from(Errno::ACCESS).to_string();
+    if why == denied {
+        return format!("{why}; to save into it, let this user write it, and mount it again");
     }
-    cause.to_string()
+    why
 }
 
 /// Says what an interrupted save had left.

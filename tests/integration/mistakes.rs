@@ -313,7 +313,7 @@ const MACHINES: &[Mistake] = &[
         "a file of another user",
         "chmod 600 h.asdf; as_nobody --list h.asdf",
         11,
-        "you must be able to read it, and to search its directories",
+        "you must be able to read it and its directory, and to search those above",
     ),
     (
         "no MOUNTPOINT, and none can be made",
