@@ -1,10 +1,10 @@
 //! Blocks that are edited, by several at once, and what becomes of their checksums and of those who read meanwhile.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -713,9 +713,21 @@ fn what_a_refused_truncation_would_have_cut_off_is_not_saved_later() {
     let (_dir, file, mount) = writable(&Sample::new("a: 1\n").block(Block::raw(&ramp(16_000))));
     let path = mount.path("blocks/0.bin");
     let writer = open(&path);
-    let elsewhere = open(&file);
+    // a process of its own: what another test starts meanwhile would have the descriptor of this one for a moment
+    let mut elsewhere = Command::new("sh")
+        .args(["-c", "exec 7<>\"$0\" && echo open && read -r _"])
+        .arg(&file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 5];
+    let mut open_there = elsewhere.stdout.take().unwrap();
+    open_there.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"open\n");
     assert!(!truncate(&path, 100));
-    drop(elsewhere);
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), 16_000);
     writer.write_all_at(b"xxxx", 0).unwrap();
     writer.sync_all().unwrap();
