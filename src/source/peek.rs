@@ -20,8 +20,8 @@ impl Peek {
     /// Bytes read of a header that has no other one near it: those of a block are the longest.
     const LONE: usize = 64;
 
-    /// Headers so far from each other are lone ones: what lies between them is data that may not be wanted, and takes longer to come
-    /// from far away than an answer of its own for each header.
+    /// Headers so far from each other, in bytes, are lone ones. From far away each costs an answer of its own then, which may take longer
+    /// than the data between them would; but those may not be wanted, and would cost their transfer.
     const FAR: u64 = 512 << 10;
 
     /// `len` bytes at `offset`; fewer at the end of `source`, none behind it.
