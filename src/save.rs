@@ -193,7 +193,7 @@ fn opened(path: &FilePath, stays_locked: bool) -> Result<ReadOnly> {
         });
     }
     let failed = |cause| Error::io(path.whole().display().to_string(), cause);
-    let (dir, name) = path.resolved().map_err(failed)?;
+    let (dir, name) = path.resolved(Access::Read).map_err(failed)?;
     let dir = Arc::new(dir);
     let file = dir.open(&name, Access::Read).map_err(failed)?;
     // a filesystem without locks says nothing of other mounts

@@ -126,7 +126,7 @@ impl Failure {
             Error::Io { cause, .. } if text_of_far(path, error).is_none() => match cause.kind() {
                 ErrorKind::NotFound => "; check its path",
                 ErrorKind::PermissionDenied => {
-                    "; you must be able to read it and its directory, and to search those above"
+                    "; you must be able to read it, and to search its directories"
                 }
                 _ => "",
             },

@@ -303,7 +303,9 @@ impl Opening<'_> {
 fn unwritable(why: String) -> String {
     let denied = io::Error::from(Errno::ACCESS).to_string();
     if why == denied {
-        return format!("{why}; to save into it, let this user write it, and mount it again");
+        return format!(
+            "{why}; to save into it, let this user write it and read its directory, and mount it again"
+        );
     }
     why
 }

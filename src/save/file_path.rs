@@ -8,10 +8,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::store::{Disk, open_waiting};
+use super::store::{Access, Disk, open_waiting};
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, Stat};
 
@@ -281,19 +281,20 @@ impl FilePath {
         Ok(rustix::fs::accessat(
             self.directory()?,
             name,
-            Access::WRITE_OK,
+            rustix::fs::Access::WRITE_OK,
             flags,
         )?)
     }
 
-    /// The directory that the file is in, and its name there. Symbolic links are resolved here, once, where they are followed.
-    pub(super) fn resolved(&self) -> io::Result<(Disk, OsString)> {
+    /// The directory that the file is in, opened for that access to the file, and its name there. Symbolic links are resolved here,
+    /// once, where they are followed.
+    pub(super) fn resolved(&self, access: Access) -> io::Result<(Disk, OsString)> {
         let path = match &self.way {
             Way::System => Self::from(&self.whole.canonicalize()?),
             Way::Beneath(..) | Way::Far(_) => self.clone(),
         };
         let name = path.whole.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-        Ok((Disk::found(path.parent())?, name.to_owned()))
+        Ok((Disk::found(path.parent(), access)?, name.to_owned()))
     }
 }
 
@@ -319,7 +320,8 @@ mod tests {
             let opened = path.open().map(|_| ());
             assert_eq!(
                 opened.is_ok(),
-                path.resolved().is_ok() && path.stat().is_ok_and(|stat| stat.is_regular())
+                path.resolved(Access::Read).is_ok()
+                    && path.stat().is_ok_and(|stat| stat.is_regular())
             );
             opened.is_ok()
         };

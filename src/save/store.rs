@@ -153,16 +153,22 @@ impl Disk {
     /// # Errors
     /// Of opening it.
     pub fn open_dir(path: &Path) -> io::Result<Self> {
-        let found = Self::found(FilePath::from(path))?;
+        let found = Self::found(FilePath::from(path), Access::Write)?;
         Ok(Self::held(found.dir))
     }
 
-    /// Opens the directory that is at a path now.
+    /// Opens the directory that is at a path now: for `Access::Read` only to open files in it, which a user may who can search it
+    /// and not read it.
     ///
     /// # Errors
     /// Of opening it.
-    pub(super) fn found(path: FilePath) -> io::Result<Self> {
-        let dir = path.open_as(OFlags::RDONLY | OFlags::DIRECTORY)?.into();
+    pub(super) fn found(path: FilePath, access: Access) -> io::Result<Self> {
+        let flags = match access {
+            Access::Read => OFlags::PATH,
+            // to sync it, and to find what interrupted saves have left in it
+            Access::Write => OFlags::RDONLY,
+        };
+        let dir = path.open_as(flags | OFlags::DIRECTORY)?.into();
         let path = Some(path);
         Ok(Self { dir, path })
     }
@@ -515,7 +521,7 @@ impl Store for Disk {
         };
         match path.stat() {
             Ok(found) if found.id == Stat::from(&self.dir.metadata()?).id => Ok(None),
-            Ok(_) => Self::found(path.clone()).map(Some),
+            Ok(_) => Self::found(path.clone(), Access::Write).map(Some),
             // a link, or something that is mounted there
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::LOOP | Errno::XDEV) => Err(io::ErrorKind::NotFound.into()),

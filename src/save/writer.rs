@@ -142,7 +142,7 @@ impl Writer<Disk> {
     pub fn open(path: impl Into<FilePath>, options: SaveOptions) -> Result<Writable, NotOpened> {
         let path = path.into();
         let failed = |cause| Error::io(path.whole().display().to_string(), cause);
-        let (store, name) = path.resolved().map_err(failed)?;
+        let (store, name) = path.resolved(Access::Write).map_err(failed)?;
         Self::open_in(Arc::new(store), &name, options)
     }
 }

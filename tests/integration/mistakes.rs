@@ -312,7 +312,13 @@ const MACHINES: &[Mistake] = &[
         "a file of another user",
         "chmod 600 h.asdf; as_nobody --list h.asdf",
         11,
-        "you must be able to read it and its directory, and to search those above",
+        "you must be able to read it, and to search its directories",
+    ),
+    (
+        "a file in a directory that may be searched and not read",
+        "mkdir d; cp h.asdf d; chmod 644 d/h.asdf; chmod 711 d; as_nobody --tree d/h.asdf | head -n 1",
+        0,
+        "#ASDF 1.0.0",
     ),
     (
         "no MOUNTPOINT, and none can be made",
@@ -362,7 +368,7 @@ const MACHINES: &[Mistake] = &[
         "a FILE that can't be written",
         "chown nobody m; with_device 10 229; as_nobody g.asdf m; as_nobody -u m",
         0,
-        "g.asdf: mounted read-only: Permission denied (os error 13); to save into it, let this user write it, and mount it again",
+        "g.asdf: mounted read-only: Permission denied (os error 13); to save into it, let this user write it and read its directory, and mount it again",
     ),
 ];
 
