@@ -43,7 +43,7 @@ impl BlockWalk<'_> {
         if !self.may_hide_blocks(ended) {
             return Ok(false);
         }
-        let Some(hint) = IndexHint::read(self.source, self.layout.text_end)? else {
+        let Some(hint) = self.hint()? else {
             return Ok(false);
         };
         let Some(entries) = self.entries(&hint)? else {

@@ -1,6 +1,5 @@
 //! What lies behind the last block: the block index, checked against the blocks, and the rest of the file.
 
-use super::index_hint::IndexHint;
 use super::suspect::{binary, blank};
 use super::walk::BlockWalk;
 use super::{GAP_LIMIT, INDEX_LIMIT};
@@ -107,7 +106,7 @@ impl BlockWalk<'_> {
         if self.layout.blocks.is_empty() {
             return Ok(self.blocks_needed() == Some(0));
         }
-        let Some(hint) = IndexHint::read(self.source, self.layout.text_end)? else {
+        let Some(hint) = self.hint()? else {
             return Ok(false);
         };
         let found = self.layout.blocks.iter().map(|block| block.offset);

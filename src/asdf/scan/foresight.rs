@@ -1,44 +1,32 @@
 //! Telling a source that lies far away which headers are going to be read.
 
-use super::index_hint::IndexHint;
+use super::walk::BlockWalk;
 use crate::error::Result;
-use crate::source::Source;
 
 /// Headers that are told of at once; as many more when half of them have been read.
 const AT_ONCE: usize = 32;
 
-/// Where the block index says that headers are. It need not be right: each header is read all the same, and a wrong one has bytes
-/// brought that are not wanted.
-#[derive(Default)]
-pub(super) struct Foresight {
-    offsets: Vec<u64>,
-    /// So many of them the source has been told of.
-    told: usize,
-}
-
-impl Foresight {
-    /// That of a file whose text ends there; nothing if `source` has no use for it.
-    pub(super) fn of(source: &dyn Source, text_end: u64) -> Result<Self> {
-        if !source.expect(&[]) {
-            return Ok(Self::default());
+impl BlockWalk<'_> {
+    /// Tells the source, if it has a use for it, of the headers that come next, as the one at `at` is going to be read.
+    ///
+    /// It is told what the block index says. That need not be right: each header is read all the same, and a wrong one has bytes brought
+    /// that are not wanted.
+    pub(super) fn foretell(&mut self, at: u64) -> Result<()> {
+        if !self.source.expect(&[]) {
+            return Ok(());
         }
-        let hint = IndexHint::read(source, text_end)?;
-        Ok(Self {
-            offsets: hint.map(|hint| hint.offsets).unwrap_or_default(),
-            told: 0,
-        })
-    }
-
-    /// Tells of what comes next, as the header at `at` is going to be read.
-    pub(super) fn tell(&mut self, source: &dyn Source, at: u64) {
-        let half = self.told.saturating_sub(AT_ONCE / 2);
-        let is_near = self.told == 0 || self.offsets.get(half).is_some_and(|&near| near <= at);
-        let next = self.offsets.get(self.told..).unwrap_or_default();
+        let Some(hint) = self.hint()? else {
+            return Ok(());
+        };
+        let half = self.foretold.saturating_sub(AT_ONCE / 2);
+        let is_near = self.foretold == 0 || hint.offsets.get(half).is_some_and(|&near| near <= at);
+        let next = hint.offsets.get(self.foretold..).unwrap_or_default();
         if is_near && !next.is_empty() {
             let next = next.get(..AT_ONCE).unwrap_or(next);
-            source.expect(next);
-            self.told = self.told.saturating_add(next.len());
+            self.source.expect(next);
+            self.foretold = self.foretold.saturating_add(next.len());
         }
+        Ok(())
     }
 }
 
@@ -47,6 +35,7 @@ mod tests {
     use super::super::scan;
     use super::*;
     use crate::asdf::sample::Sample;
+    use crate::source::Source;
     use std::sync::Mutex;
 
     /// A file far away, which notes what it is told.

@@ -1,6 +1,9 @@
 //! Skipping along the blocks, from header to header.
 
-use super::foresight::Foresight;
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use super::index_hint::IndexHint;
 use super::tree_hint::blocks_needed;
 use super::{BLOCK_LIMIT, GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::dialect::Dialect;
@@ -23,7 +26,10 @@ pub(super) struct BlockWalk<'a> {
     pub(super) dialect: Dialect,
     text: &'a [u8],
     peek: Peek,
-    foresight: Foresight,
+    /// The block index as a hint, once it has been asked for.
+    hint: OnceCell<Option<Rc<IndexHint>>>,
+    /// Of so many headers of the hint the source has been told.
+    pub(super) foretold: usize,
     /// Whether the blocks are those of the block index.
     pub(super) guided: bool,
 }
@@ -46,14 +52,14 @@ impl<'a> BlockWalk<'a> {
             layout,
             text,
             peek: Peek::default(),
-            foresight: Foresight::default(),
+            hint: OnceCell::new(),
+            foretold: 0,
             guided: false,
         }
     }
 
     /// Finds blocks and index from `from` on, the end of the text.
     pub(super) fn run(&mut self, from: u64) -> Result<()> {
-        self.foresight = Foresight::of(self.source, from)?;
         let mut next = self.first_block(from)?;
         let mut may_ask = true;
         loop {
@@ -117,7 +123,7 @@ impl<'a> BlockWalk<'a> {
             return Ok(Ended::Complete);
         };
         loop {
-            self.foresight.tell(self.source, at);
+            self.foretell(at)?;
             let header = match self.header(at)? {
                 Ok(header) => header,
                 Err(error) => return Ok(Ended::Unreadable(at, error)),
@@ -161,6 +167,15 @@ impl<'a> BlockWalk<'a> {
             }
             Ok(header)
         }))
+    }
+
+    /// The block index at the end of the file, if it can be right. It is read once.
+    pub(super) fn hint(&self) -> Result<Option<Rc<IndexHint>>> {
+        if let Some(hint) = self.hint.get() {
+            return Ok(hint.clone());
+        }
+        let hint = IndexHint::read(self.source, self.layout.text_end)?.map(Rc::new);
+        Ok(self.hint.get_or_init(|| hint).clone())
     }
 
     /// How many blocks the tree needs, if there is one and its text tells.
