@@ -18,10 +18,10 @@
 //!
 //! | lock | guards | while it is held |
 //! |---|---|---|
-//! | `Parts::state` | the pieces of one object that are under way, its readers, whether it has changed | `Cache::ledger`, for a moment |
+//! | `PiecedObject::state` | the pieces of one object that are under way, its readers, whether it has changed | `Cache::ledger`, for a moment |
 //! | `Clients::web`, `Clients::buckets` | the clients that are known | nothing else |
 //!
-//! A thread waits only on `Parts::moved`, with none of these locks, and gives the run slot of its decoder back meanwhile
+//! A thread waits only on `PiecedObject::moved`, with none of these locks, and gives the run slot of its decoder back meanwhile
 //! ([`Cache`]). So a server that does not answer keeps no other file from being read. A request ends at the latest when nothing has come for
 //! [`RemoteOptions::timeout`]: the waiting threads have its error then. They look four times a second whether the mount has ended.
 
@@ -54,9 +54,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::codec::Cache;
 use client::{Clients, StoredObject};
 use credentials::Variables;
-use disk::Disk;
+use disk::PieceStore;
 use location::Address;
-use object::Bytes;
+use object::ObjectBytes;
 
 pub use error::RemoteError;
 pub use identity::Identity;
@@ -102,7 +102,7 @@ struct Inner {
     options: RemoteOptions,
     cache: Arc<Cache>,
     clients: Clients,
-    disk: Option<Arc<Disk>>,
+    disk: Option<Arc<PieceStore>>,
     handle: Handle,
     /// Bytes that are under way and that no reader has asked for.
     ahead: Arc<AtomicU64>,
@@ -131,7 +131,9 @@ impl Remote {
         variables: Variables,
     ) -> crate::error::Result<Self> {
         let disk = options.disk.as_ref();
-        let disk = disk.map(|(dir, room)| Disk::new(dir, *room)).transpose()?;
+        let disk = disk
+            .map(|(dir, room)| PieceStore::new(dir, *room))
+            .transpose()?;
         // a second mount of the process finds it installed
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()

@@ -30,7 +30,7 @@ pub enum Origin {
     /// In the first block of another ASDF file.
     External(String),
     /// In another unit of the FITS file around this one; with the reference in the tree.
-    Fits(String, fits::Elements),
+    Fits(String, fits::UnitElements),
     /// Not known, because the declaration is broken.
     #[default]
     Unknown,
@@ -508,7 +508,7 @@ impl Snapshot {
         }
     }
 
-    fn fits_elements(&self, elements: fits::Elements) -> Result<Arc<dyn Source>> {
+    fn fits_elements(&self, elements: fits::UnitElements) -> Result<Arc<dyn Source>> {
         let outside = || Error::corrupt(Place::File, "not in a FITS file");
         let fits = self.fits.as_ref().ok_or_else(outside)?;
         fits.open_elements(elements)

@@ -7,7 +7,7 @@ use super::Snapshot;
 use super::array::{Array, Form, Link, Origin};
 use super::datatype::Datatype;
 use super::decl::{Declared, Inline, Storage, StoredArray};
-use super::fits::Elements;
+use super::fits::UnitElements;
 use super::inline;
 use super::outline::{Outline, PlaceId, What};
 use super::paths::Paths;
@@ -44,7 +44,7 @@ impl Blocks<'_> {
     }
 
     /// Elements of that type in the FITS file around this one.
-    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements> {
+    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<UnitElements> {
         self.of.fits().map_or_else(
             || {
                 let why = format!("fits:{reference} wanted, but this is no FITS file");

@@ -56,7 +56,7 @@ pub struct Fits {
 
 /// Elements of an array of the tree, in a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Elements {
+pub struct UnitElements {
     /// Index of the unit.
     pub hdu: usize,
     /// Bytes of each element whose highest bit is stored the other way round, as FITS has unsigned integers; 0 for none.
@@ -201,7 +201,7 @@ impl Fits {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such unit; [`Error::Unsupported`] if what it stores are not elements of that type.
-    pub fn elements(&self, reference: &str, datatype: &Datatype) -> Result<Elements> {
+    pub fn elements(&self, reference: &str, datatype: &Datatype) -> Result<UnitElements> {
         let missing = || {
             let why = format!("fits:{reference} wanted, but there is no such unit");
             Error::corrupt(Place::File, why)
@@ -221,7 +221,7 @@ impl Fits {
         if !is_big_endian(datatype) {
             return Err(told("little-endian, but data in FITS are big-endian"));
         }
-        Ok(Elements {
+        Ok(UnitElements {
             hdu,
             flipped: found.flipped(datatype).map_err(told)?,
             len: found.main_len,
@@ -232,7 +232,7 @@ impl Fits {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the file was cut short before them.
-    pub fn open_elements(&self, elements: Elements) -> Result<Arc<dyn Source>> {
+    pub fn open_elements(&self, elements: UnitElements) -> Result<Arc<dyn Source>> {
         let main: Arc<dyn Source> =
             Arc::new(Window::new(self.data(elements.hdu)?, 0, elements.len)?);
         Ok(match elements.flipped {

@@ -22,8 +22,8 @@ use crate::error::{Error, Place, Result, corrupt, unsupported};
 use crate::source::{Joined, Memory, Source, len_u64};
 
 use column::{Column, Columns, MAX_COLUMNS, can_be, pixel};
-use header::{Header, printable_ascii};
-use rows::{Field, RowPart, Rows};
+use header::{Cards, printable_ascii};
+use rows::{RowField, RowPart, Rows};
 
 /// What is shown as a FITS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl Snapshot {
             return table_file(columns, vec![part], count, &name, Vec::new());
         }
         let (change, bits, zero) = pixel(datatype).map_err(unsupported)?;
-        let mut header = Header::default();
+        let mut header = Cards::default();
         header.value("SIMPLE", 'T');
         header.value("BITPIX", bits);
         let axes = if shape.is_empty() { &[1][..] } else { shape };
@@ -211,7 +211,7 @@ impl Snapshot {
             header.comment(&note);
         }
         let width = change.sizes().0;
-        let field = Field {
+        let field = RowField {
             from: 0,
             to: 0,
             count: 1,
@@ -238,7 +238,7 @@ fn elements(shape: &[u64]) -> Option<u64> {
 }
 
 /// The fields that have elements.
-fn cells(columns: &[Column]) -> Vec<Field> {
+fn cells(columns: &[Column]) -> Vec<RowField> {
     let fields = columns.iter().map(|column| column.field);
     fields.filter(|field| field.count > 0).collect()
 }
@@ -261,12 +261,12 @@ fn table_file(
         let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);
         return Err(unsupported(why));
     }
-    let mut primary = Header::default();
+    let mut primary = Cards::default();
     primary.value("SIMPLE", 'T');
     primary.value("BITPIX", 8);
     primary.value("NAXIS", 0);
     primary.value("EXTEND", 'T');
-    let mut header = Header::default();
+    let mut header = Cards::default();
     header.text("XTENSION", "BINTABLE");
     header.value("BITPIX", 8);
     header.value("NAXIS", 2);

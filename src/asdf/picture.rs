@@ -18,7 +18,7 @@ use crate::codec::Cache;
 use crate::error::{Error, Place, Result, percent_encoded};
 use crate::source::Source;
 
-pub use limits::{Curve, Limits};
+pub use limits::{Curve, GreyLimits};
 
 /// Points of the longer side of a picture that a small array is enlarged to, and of the shorter side of a long one.
 const ENLARGED: u16 = 256;
@@ -48,7 +48,7 @@ pub struct Style {
     /// Most points of the longer side, with the caption; among [`SIZES`].
     pub size: u16,
     /// Which values are black and white.
-    pub limits: Limits,
+    pub limits: GreyLimits,
     /// How those between become grey.
     pub curve: Curve,
 }
@@ -58,7 +58,7 @@ impl Default for Style {
         Self {
             // so that a plane of 2048 columns and rows, as detectors have, is halved
             size: 1024 + CAPTION,
-            limits: Limits::Zscale,
+            limits: GreyLimits::Zscale,
             curve: Curve::Linear,
         }
     }

@@ -59,7 +59,7 @@ enum Want {
     /// A list of these, or of such lists.
     Nested(&'static Self),
     /// A mapping.
-    Form(Form),
+    Map(MapRule),
     /// By what kind of value it is; and all that is allowed, in words.
     Either(&'static [(Sort, &'static Self)], &'static str),
     /// What a look at it tells.
@@ -102,7 +102,7 @@ struct Rule {
 }
 
 /// What a mapping has to be.
-struct Form {
+struct MapRule {
     /// The keys that have a meaning.
     keys: &'static [(&'static str, &'static Want)],
     /// Those that there must be.
@@ -115,7 +115,7 @@ struct Form {
     closed: bool,
 }
 
-impl Form {
+impl MapRule {
     const EMPTY: Self = Self {
         keys: &[],
         required: &[],
@@ -219,12 +219,12 @@ struct Task<'t> {
     /// How many steps of the trail lead to the collection that it is in.
     depth: usize,
     step: Option<Component>,
-    what: Subject<'t>,
+    what: Target<'t>,
 }
 
 /// What of the tree a task is about.
 #[derive(Clone)]
-enum Subject<'t> {
+enum Target<'t> {
     Node(Node<'t>),
     /// These items of a list.
     Rest(Parts<'t>),
@@ -291,13 +291,13 @@ impl<'t> Checker<'t> {
             want: &rule.want,
             depth: 0,
             step: None,
-            what: Subject::Node(node),
+            what: Target::Node(node),
         });
         while let Some(task) = self.work.pop() {
             self.trail.truncate(task.depth);
             match task.what.clone() {
-                Subject::Node(node) => self.check(&task, node),
-                Subject::Rest(items) => self.next_item(task, items),
+                Target::Node(node) => self.check(&task, node),
+                Target::Rest(items) => self.next_item(task, items),
             }
         }
     }
@@ -315,10 +315,10 @@ impl<'t> Checker<'t> {
         };
         let one = Task {
             step: Some(step),
-            what: Subject::Node(item),
+            what: Target::Node(item),
             ..task
         };
-        task.what = Subject::Rest(items);
+        task.what = Target::Rest(items);
         self.work.push(task);
         self.work.push(one);
     }
@@ -362,7 +362,7 @@ impl<'t> Checker<'t> {
             Want::Parts(parts, most) if found == Sort::List => {
                 self.parts(task, node, parts, *most);
             }
-            Want::Form(form) if found == Sort::Map => self.form(task, node, form),
+            Want::Map(rule) if found == Sort::Map => self.map(task, node, rule),
             want => {
                 if let Some(why) = scalar_fault(want, node, found) {
                     self.blame(task, node, &why);
@@ -384,7 +384,7 @@ impl<'t> Checker<'t> {
             want,
             depth,
             step: None,
-            what: Subject::Rest(items),
+            what: Target::Rest(items),
         });
     }
 
@@ -400,55 +400,55 @@ impl<'t> Checker<'t> {
                 want,
                 depth,
                 step: Some(step),
-                what: Subject::Node(item),
+                what: Target::Node(item),
             });
         }
     }
 
-    fn form(&mut self, task: &Task<'t>, node: Node<'t>, form: &'static Form) {
-        let Some(values) = self.values(task, node, form) else {
+    fn map(&mut self, task: &Task<'t>, node: Node<'t>, rule: &'static MapRule) {
+        let Some(values) = self.values(task, node, rule) else {
             self.cut = true;
             return;
         };
         let has = |name: &str| values.iter().any(|(key, _, _)| *key == name);
-        for key in form.required.iter().filter(|key| !has(key)) {
+        for key in rule.required.iter().filter(|key| !has(key)) {
             self.blame(task, node, &format!("{key} is missing"));
         }
-        for (key, other) in form.needs {
+        for (key, other) in rule.needs {
             if has(key) && !has(other) {
                 let why = format!("{other} is missing, which {key} needs");
                 self.blame(task, node, &why);
             }
         }
-        let given = form.one_of.iter().filter(|key| has(key)).count();
-        if !form.one_of.is_empty() && given != 1 {
+        let given = rule.one_of.iter().filter(|key| has(key)).count();
+        if !rule.one_of.is_empty() && given != 1 {
             let how = if given == 0 {
                 "one of"
             } else {
                 "no more than one of"
             };
-            let why = format!("{how} {} is needed", form.one_of.join(", "));
+            let why = format!("{how} {} is needed", rule.one_of.join(", "));
             self.blame(task, node, &why);
         }
         let depth = self.descend(task);
         for (name, key, value) in values {
-            let want = form.keys.iter().find(|(key, _)| *key == name);
+            let want = rule.keys.iter().find(|(key, _)| *key == name);
             self.work.extend(want.map(|(_, want)| Task {
                 rule: task.rule,
                 want,
                 depth,
                 step: Some(Component::Key(key)),
-                what: Subject::Node(value),
+                what: Target::Node(value),
             }));
         }
     }
 
-    /// The values of the keys that a form knows, each once: the mapping's own before those that are merged.
+    /// The values of the keys that a rule knows, each once: the mapping's own before those that are merged.
     fn values(
         &mut self,
         task: &Task<'t>,
         node: Node<'t>,
-        form: &Form,
+        rule: &MapRule,
     ) -> Option<Vec<(&'static str, NodeId, Node<'t>)>> {
         let mut values: Vec<(&'static str, NodeId, Node<'t>)> = Vec::new();
         for (rank, mapping) in node.merged().enumerate() {
@@ -458,11 +458,11 @@ impl<'t> Checker<'t> {
             self.in_merged |= rank > 0;
             let mut own: Vec<(&'static str, NodeId, Node<'t>)> = Vec::new();
             for (key, value) in mapping.entries().filter(|(key, _)| !key.is_merge()) {
-                let known = form.keys.iter().find(|(name, _)| key.is_key(name));
+                let known = rule.keys.iter().find(|(name, _)| key.is_key(name));
                 if let Some(&(name, _)) = known {
                     own.retain(|(other, _, _)| *other != name);
                     own.push((name, key.id(), value));
-                } else if form.closed {
+                } else if rule.closed {
                     let text = quoted(key.text().unwrap_or_default());
                     self.blame(task, key, &format!("key {text} is not allowed here"));
                 }
@@ -554,7 +554,7 @@ fn scalar_fault(want: &Want, node: Node<'_>, found: Sort) -> Option<String> {
         Want::Bool => kind(Sort::Bool),
         Want::Null => kind(Sort::Null),
         Want::List(_) | Want::Parts(..) => kind(Sort::List),
-        Want::Form(_) => kind(Sort::Map),
+        Want::Map(_) => kind(Sort::Map),
         Want::Anything
         | Want::Nested(_)
         | Want::Either(..)

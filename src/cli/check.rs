@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
-use super::files::{self, Found};
+use super::files::{self, ToLookAt};
 use super::options::Options;
 use super::progress::Progress;
 use super::{Args, report, say_bytes};
@@ -65,12 +65,12 @@ struct Findings<'a> {
     blocks: Option<usize>,
     arrays: Option<usize>,
     #[serde(rename = "findings")]
-    list: Vec<Finding>,
+    list: Vec<Remark>,
 }
 
 /// One of them.
 #[derive(serde::Serialize)]
-struct Finding {
+struct Remark {
     verdict: Verdict,
     text: String,
 }
@@ -95,13 +95,13 @@ impl<'a> Findings<'a> {
     fn note(&mut self, verdict: Verdict, text: &str) {
         self.verdict = self.verdict.max(verdict);
         let text = text.to_owned();
-        self.list.push(Finding { verdict, text });
+        self.list.push(Remark { verdict, text });
     }
 
     /// A line for each.
     fn lines(&self) -> Vec<u8> {
         let path = self.path.display();
-        let line = |Finding { verdict, text }: &Finding| {
+        let line = |Remark { verdict, text }: &Remark| {
             let line = format!("{path}: {}: {text}", verdict.word());
             format!("{}\n", printable(&line)).into_bytes()
         };
@@ -136,7 +136,7 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
         cache: Cache::new(options.cache),
         alone: files.len() == 1,
     };
-    let mut tally = Tally {
+    let mut tally = Totals {
         how,
         counts: BTreeMap::new(),
         worst: Exit::Ok,
@@ -181,14 +181,14 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
 }
 
 /// What the checks of several files came to.
-struct Tally<'a> {
+struct Totals<'a> {
     how: &'a Args,
     /// How many files are so.
     counts: BTreeMap<Verdict, usize>,
     worst: Exit,
 }
 
-impl Tally<'_> {
+impl Totals<'_> {
     /// Tells of a file, and counts it.
     fn tell(
         &mut self,
@@ -250,7 +250,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     /// Checks one file: the verdict, and the lines that tell of it.
-    fn file(&self, found: &Found) -> Result<(Verdict, Vec<u8>), Failure> {
+    fn file(&self, found: &ToLookAt) -> Result<(Verdict, Vec<u8>), Failure> {
         let path = &*found.path;
         if let Some(failure) = &found.failure {
             return Err(failure.clone());

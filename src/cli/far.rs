@@ -99,7 +99,7 @@ pub(super) fn hidden(arguments: &[OsString]) -> (Vec<OsString>, Option<(&'static
 }
 
 /// What opens files that are named by URL. No thread is started before the first.
-pub(super) struct Far<'a> {
+pub(super) struct UrlOpener<'a> {
     options: &'a Options,
     cache: &'a Arc<Cache>,
     servers: OnceCell<Servers>,
@@ -117,7 +117,7 @@ pub(super) enum Named {
     Many(Listing),
 }
 
-impl<'a> Far<'a> {
+impl<'a> UrlOpener<'a> {
     /// With this memory for what servers send.
     pub(super) fn new(options: &'a Options, cache: &'a Arc<Cache>) -> Self {
         Self {

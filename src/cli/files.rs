@@ -7,17 +7,17 @@ use super::exit::{Exit, Failure};
 use crate::collection::Match;
 
 /// A file to be looked at, or the file or directory that can't be, and why.
-pub(super) struct Found {
+pub(super) struct ToLookAt {
     pub(super) path: PathBuf,
     pub(super) failure: Option<Failure>,
 }
 
 /// Files and what could not be looked at, in order; those of a directory by name. Symbolic links in a directory are not followed.
-pub(super) fn all(paths: &[PathBuf], names: &Match) -> Vec<Found> {
+pub(super) fn all(paths: &[PathBuf], names: &Match) -> Vec<ToLookAt> {
     let mut out = Vec::new();
     for path in paths {
         if !path.is_dir() {
-            out.push(Found {
+            out.push(ToLookAt {
                 path: path.clone(),
                 failure: None,
             });
@@ -34,14 +34,14 @@ pub(super) fn all(paths: &[PathBuf], names: &Match) -> Vec<Found> {
 }
 
 /// What is in the way of looking at a file or directory.
-fn unfound(path: &Path, why: &dyn Display) -> Found {
-    Found {
+fn unfound(path: &Path, why: &dyn Display) -> ToLookAt {
+    ToLookAt {
         path: path.to_owned(),
         failure: Some(Failure::of(Exit::File, path, why)),
     }
 }
 
-fn below(directory: &Path, names: &Match, out: &mut Vec<Found>) {
+fn below(directory: &Path, names: &Match, out: &mut Vec<ToLookAt>) {
     let mut entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries.flatten().collect::<Vec<_>>(),
         Err(error) => return out.push(unfound(directory, &error)),
@@ -52,7 +52,7 @@ fn below(directory: &Path, names: &Match, out: &mut Vec<Found>) {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => below(&path, names, out),
             Ok(kind) if kind.is_file() && names.has(&entry.file_name()) => {
-                out.push(Found {
+                out.push(ToLookAt {
                     path,
                     failure: None,
                 });

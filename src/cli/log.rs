@@ -25,7 +25,7 @@ enum Output {
 }
 
 /// Where messages go now, and what they are about.
-struct Place {
+struct SinkState {
     output: Output,
     /// `FILE on MOUNTPOINT` once that is mounted, for what other mounts may log to as well.
     mount: Option<String>,
@@ -33,7 +33,7 @@ struct Place {
 
 /// What messages are written to.
 #[derive(Clone)]
-pub(super) struct Sink(Arc<Mutex<Place>>);
+pub(super) struct Sink(Arc<Mutex<SinkState>>);
 
 /// Starts logging to standard error, or to the file that is asked for.
 pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
@@ -48,7 +48,7 @@ pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
                 .map_err(|error| unwritten("log file", path, &error))?,
         ),
     };
-    let sink = Sink(Arc::new(Mutex::new(Place {
+    let sink = Sink(Arc::new(Mutex::new(SinkState {
         output,
         mount: None,
     })));
@@ -114,7 +114,7 @@ impl Write for Sink {
             None => (6, text.trim_end()),
         };
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Place { output, mount } = &mut *place;
+        let SinkState { output, mount } = &mut *place;
         let about = mount
             .as_deref()
             .map_or_else(String::new, |mount| format!("{mount}: "));

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::exit::{Exit, Failure, error_of};
-use super::far::Far;
-use super::files::{self, Found};
+use super::far::UrlOpener;
+use super::files::{self, ToLookAt};
 use super::options::Options;
 use super::{Args, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
@@ -49,7 +49,7 @@ pub(super) fn open(
     cache: &Arc<Cache>,
 ) -> Result<(PathBuf, ReadOnly, OpenOptions), Failure> {
     let fail = |error| Failure::reading(path, &error);
-    let far = Far::new(options, cache).file(path)?;
+    let far = UrlOpener::new(options, cache).file(path)?;
     let file = far.map_or_else(|| Ok(FilePath::from(&resolve(path)?)), Ok)?;
     let full = file.whole().to_owned();
     let external = options.allow_external.as_deref();
@@ -74,7 +74,7 @@ pub(super) fn list(paths: &[PathBuf], options: &Options, how: &Args) -> Result<E
     let files = files::all(paths, &options.matching);
     let mut status = Exit::Ok;
     let (mut unread, mut blocks, mut arrays) = (0_usize, 0_usize, 0_usize);
-    for (n, Found { path, failure }) in files.iter().enumerate() {
+    for (n, ToLookAt { path, failure }) in files.iter().enumerate() {
         let snapshot = match failure.clone().map_or_else(|| read(path, options), Err) {
             Ok(snapshot) => snapshot,
             Err(failure) => {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
-use super::far::{self, Far, Urls};
+use super::far::{self, UrlOpener, Urls};
 use super::options::Options;
 use super::options::effect::Reads;
 use super::{Args, resolve};
@@ -96,7 +96,7 @@ pub(super) fn find(
     options: &Options,
     cache: &Arc<Cache>,
 ) -> Result<Sources, Failure> {
-    let far = Far::new(options, cache);
+    let far = UrlOpener::new(options, cache);
     let mut urls = options.urls.clone();
     match (paths, &args.files_from) {
         ([path], None) => match far.find(path, &urls)? {
@@ -161,7 +161,7 @@ fn mirror(directory: &Path, options: &Options) -> Result<Sources, Failure> {
     Ok(Sources::Many(contents, path))
 }
 
-fn list(paths: &[PathBuf], far: &Far<'_>, urls: &Urls) -> Result<Sources, Failure> {
+fn list(paths: &[PathBuf], far: &UrlOpener<'_>, urls: &Urls) -> Result<Sources, Failure> {
     let root = Path::new("/");
     let beneath = Beneath::new(root, true).map_err(|cause| {
         let error = Error::io(root.display().to_string(), cause);
@@ -248,7 +248,8 @@ mod tests {
         };
         let (a, b, c) = (file("x/n.asdf"), file("y/n.asdf"), file("y/m.asdf"));
         let (options, cache) = (Options::default(), Cache::new(1 << 20));
-        let list = |paths: &[PathBuf]| list(paths, &Far::new(&options, &cache), &options.urls);
+        let list =
+            |paths: &[PathBuf]| list(paths, &UrlOpener::new(&options, &cache), &options.urls);
         assert!(list(&[a.clone(), c]).is_ok());
         let why = list(&[a.clone(), b.clone()]).err().unwrap().message;
         assert!(

@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use log::warn;
 
-use super::listing::{Bucket, Listed};
+use super::listing::{Listable, Listed};
 use super::renewed::Renewed;
 use crate::error::{Error, Result};
 use crate::remote::{Identity, Location, Remote};
@@ -29,7 +29,7 @@ const FILE: u32 = 0o100_444;
 pub fn file(remote: &Remote, at: Location, name: &Path) -> FilePath {
     FilePath::far(
         name.to_owned(),
-        Arc::new(Far {
+        Arc::new(RemoteFile {
             remote: remote.clone(),
             at,
             known: Renewed::new(PAUSE),
@@ -39,7 +39,7 @@ pub fn file(remote: &Remote, at: Location, name: &Path) -> FilePath {
 
 /// What lies below a URL that ends in a slash.
 #[must_use]
-pub fn bucket(remote: &Remote, prefix: Location) -> Box<dyn Bucket> {
+pub fn bucket(remote: &Remote, prefix: Location) -> Box<dyn Listable> {
     Box::new(Prefix {
         remote: remote.clone(),
         at: prefix,
@@ -47,20 +47,20 @@ pub fn bucket(remote: &Remote, prefix: Location) -> Box<dyn Bucket> {
 }
 
 /// A file at a URL, and what its server said of it last.
-struct Far {
+struct RemoteFile {
     remote: Remote,
     at: Location,
     /// Also that it does not answer, which would take as long again.
     known: Renewed<Result<Stat>>,
 }
 
-impl fmt::Debug for Far {
+impl fmt::Debug for RemoteFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.at, f)
     }
 }
 
-impl FarFile for Far {
+impl FarFile for RemoteFile {
     fn stat(&self) -> io::Result<Stat> {
         let found = self.known.get(|last| {
             let found = self.remote.probe(&self.at).map_err(Error::from);
@@ -113,7 +113,7 @@ impl fmt::Debug for Prefix {
     }
 }
 
-impl Bucket for Prefix {
+impl Listable for Prefix {
     fn name(&self) -> PathBuf {
         self.at.to_string().into()
     }

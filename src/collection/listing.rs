@@ -35,7 +35,7 @@ pub struct Listed {
 }
 
 /// Something whose files can be listed.
-pub trait Bucket: fmt::Debug + Send + Sync {
+pub trait Listable: fmt::Debug + Send + Sync {
     /// What it is called in messages.
     fn name(&self) -> PathBuf;
 
@@ -55,16 +55,16 @@ pub trait Bucket: fmt::Debug + Send + Sync {
 /// The files of a bucket, as they were when it was listed last.
 #[derive(Debug)]
 pub struct Listing {
-    bucket: Box<dyn Bucket>,
+    bucket: Box<dyn Listable>,
     names: Match,
     /// What all directories have, but the number.
     directory: Stat,
-    known: Renewed<Arc<Names>>,
+    known: Renewed<Arc<ListedNames>>,
 }
 
 /// What is in a bucket.
 #[derive(Debug, Default)]
-struct Names {
+struct ListedNames {
     /// By directory; the first has an empty path.
     shown: HashMap<PathBuf, BTreeMap<String, Found>>,
     /// Names of files that can't be shown.
@@ -83,7 +83,7 @@ impl Listing {
     ///
     /// # Errors
     /// Of listing it.
-    pub fn new(bucket: Box<dyn Bucket>, names: Match) -> Result<Self> {
+    pub fn new(bucket: Box<dyn Listable>, names: Match) -> Result<Self> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(0);
         let listing = Self {
@@ -103,7 +103,7 @@ impl Listing {
         };
         let begun = Instant::now();
         let listed = listing.bucket.list()?;
-        let names = listing.told(Names::of(listed, &listing.names), None);
+        let names = listing.told(ListedNames::of(listed, &listing.names), None);
         listing.known.learn(begun, names);
         Ok(listing)
     }
@@ -114,9 +114,9 @@ impl Listing {
     }
 
     /// The names as they are now, or were some seconds ago. A bucket that can't be listed for a while has those that it had.
-    fn names(&self) -> Arc<Names> {
+    fn names(&self) -> Arc<ListedNames> {
         self.known.get(|last| match self.bucket.list() {
-            Ok(listed) => self.told(Names::of(listed, &self.names), last.as_deref()),
+            Ok(listed) => self.told(ListedNames::of(listed, &self.names), last.as_deref()),
             Err(error) => {
                 warn!("{}: shown as it was: {error}", self.name().display());
                 last.unwrap_or_default()
@@ -125,7 +125,7 @@ impl Listing {
     }
 
     /// Says in the log what of these is not shown, if that was not so of the names before.
-    fn told(&self, names: Names, before: Option<&Names>) -> Arc<Names> {
+    fn told(&self, names: ListedNames, before: Option<&ListedNames>) -> Arc<ListedNames> {
         let known = before.map_or(&[][..], |before| &before.left_out);
         if let Some(first) = names.left_out.first()
             && names.left_out != known
@@ -171,7 +171,7 @@ impl Listing {
     }
 }
 
-impl Names {
+impl ListedNames {
     /// The files whose names match, and the directories that lead to them. What no file can be called here is left out: a part of a
     /// name that is empty, `.`, `..` or longer than 255 bytes, and what lies below something that is a file with bytes.
     fn of(files: Vec<Listed>, matching: &Match) -> Self {
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    fn seen(names: &Names, directory: &str) -> Option<Vec<(String, ItemKind)>> {
+    fn seen(names: &ListedNames, directory: &str) -> Option<Vec<(String, ItemKind)>> {
         let entries = names.entries(Path::new(directory))?;
         Some(
             entries
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn slashes_in_keys_make_directories() {
         let files = ["b.asdf", "x/y/a.asdf", "x/c.asdf", "x/n.txt", "e/n.txt"];
-        let names = Names::of(
+        let names = ListedNames::of(
             files.into_iter().map(|name| listed(name, 3)).collect(),
             &Match::default(),
         );
@@ -314,7 +314,7 @@ mod tests {
             "a\0.asdf",
             &long,
         ];
-        let names = Names::of(
+        let names = ListedNames::of(
             files.into_iter().map(|name| listed(name, 3)).collect(),
             &Match::default(),
         );
@@ -326,14 +326,14 @@ mod tests {
             name: name.to_owned(),
             stat: None,
         });
-        let names = Names::of(unreadable.into(), &Match::default());
+        let names = ListedNames::of(unreadable.into(), &Match::default());
         assert_eq!(names.left_out, ["x//a.asdf"]);
     }
 
     #[test]
     fn of_a_file_and_a_directory_of_one_name_the_first_is_shown() {
         for files in [["a.asdf", "a.asdf/b.asdf"], ["a.asdf/b.asdf", "a.asdf"]] {
-            let names = Names::of(
+            let names = ListedNames::of(
                 files.into_iter().map(|name| listed(name, 3)).collect(),
                 &Match::default(),
             );
@@ -356,7 +356,7 @@ mod tests {
             [("a.asdf/b.asdf", 3), ("a.asdf", 0)],
         ] {
             let files = files.map(|(name, size)| listed(name, size));
-            let names = Names::of(files.into(), &Match::default());
+            let names = ListedNames::of(files.into(), &Match::default());
             let want = [("a.asdf".to_owned(), ItemKind::Directory)];
             assert_eq!(seen(&names, "").unwrap(), want);
             let want = [("b.asdf".to_owned(), ItemKind::Member)];
@@ -368,7 +368,7 @@ mod tests {
     #[derive(Debug)]
     struct Failing(AtomicUsize);
 
-    impl Bucket for Failing {
+    impl Listable for Failing {
         fn name(&self) -> PathBuf {
             "s3://b/".into()
         }

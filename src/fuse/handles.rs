@@ -8,24 +8,24 @@ use fuser::{Errno, FileHandle, FopenFlags, INodeNo, ReplyOpen};
 
 use super::Shim;
 use super::convert::inode;
-use super::pending::Pending;
+use super::pending::PendingReply;
 use crate::collection::Handle;
 use crate::vfs::Error;
 
 /// The open handles, by number.
 pub(super) struct Handles<T> {
     next: AtomicU64,
-    open: RwLock<HashMap<u64, Opening<T>>>,
+    open: RwLock<HashMap<u64, OpenHandle<T>>>,
 }
 
 /// What is open.
-struct Opening<T> {
+struct OpenHandle<T> {
     handle: Arc<T>,
     /// Whether it is a directory that has been listed from its beginning.
     is_listed: AtomicBool,
 }
 
-impl<T> Opening<T> {
+impl<T> OpenHandle<T> {
     fn new(handle: T) -> Self {
         Self {
             handle: Arc::new(handle),
@@ -49,7 +49,7 @@ impl<T> Handles<T> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // a thread that panicked with the lock held left the map itself whole
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.insert(number, Opening::new(handle));
+        open.insert(number, OpenHandle::new(handle));
         FileHandle(number)
     }
 
@@ -95,7 +95,7 @@ impl Shim {
     /// Replies with the number of what was opened. If no one waits for it any more it is closed again.
     pub(super) fn opened(
         &self,
-        reply: &Pending<ReplyOpen>,
+        reply: &PendingReply<ReplyOpen>,
         opened: Result<(FopenFlags, Handle), Errno>,
     ) {
         match opened {

@@ -23,7 +23,7 @@ use crate::vfs::{Answers, Mounted};
 /// A mounted file system that is being served in the background.
 pub struct Mount {
     session: BackgroundSession,
-    made: Made,
+    made: OwnMount,
     requests: Arc<AtomicU64>,
 }
 
@@ -85,16 +85,16 @@ fn is_connected(device: &OwnedFd) -> bool {
 }
 
 /// A mount that mount(2) made, which is taken away when this is dropped before the session has ended.
-struct Made(Option<Mounted>);
+struct OwnMount(Option<Mounted>);
 
-impl Made {
+impl OwnMount {
     /// The session has ended because the file system was unmounted.
     fn forget(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Made {
+impl Drop for OwnMount {
     fn drop(&mut self) {
         // what else may be mounted there by now is not ours to unmount
         if let Some(mounted) = self.0.take().and_then(|mounted| mounted.again()) {
@@ -110,7 +110,7 @@ fn begin(
     shim: Shim,
     mountpoint: &Path,
     options: &MountOptions,
-) -> io::Result<(Session<Shim>, Made)> {
+) -> io::Result<(Session<Shim>, OwnMount)> {
     let mut config = options.config();
     let device = if options.auto_unmount {
         None
@@ -118,9 +118,9 @@ fn begin(
         mount(mountpoint, options, config.acl)?
     };
     let Some(device) = device else {
-        return Ok((Session::new(shim, mountpoint, &config)?, Made(None)));
+        return Ok((Session::new(shim, mountpoint, &config)?, OwnMount(None)));
     };
-    let made = Made(Mounted::at(mountpoint));
+    let made = OwnMount(Mounted::at(mountpoint));
     let acl = config.acl;
     // they are those of the mount, which is made already
     config.mount_options.clear();

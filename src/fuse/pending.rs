@@ -16,12 +16,12 @@ use crate::vfs::is_being_killed;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// A reply that is yet to be sent, and what sends it as an error.
-pub(super) struct Pending<R> {
+pub(super) struct PendingReply<R> {
     reply: Mutex<Option<R>>,
     refuse: fn(R, Errno),
 }
 
-impl<R> Pending<R> {
+impl<R> PendingReply<R> {
     /// One that can be sent as an error by `refuse`.
     pub(super) fn new(reply: R, refuse: fn(R, Errno)) -> Self {
         Self {
@@ -57,7 +57,7 @@ trait Interruptible: Send + Sync {
     fn interrupt(&self);
 }
 
-impl<R: Send> Interruptible for Pending<R> {
+impl<R: Send> Interruptible for PendingReply<R> {
     fn interrupt(&self) {
         self.send(|reply| (self.refuse)(reply, Errno::EINTR));
     }
@@ -77,7 +77,11 @@ struct CallerList {
 
 impl Callers {
     /// Takes in a request of that thread.
-    pub(super) fn watch<R: Send + 'static>(self: &Arc<Self>, caller: u32, reply: &Arc<Pending<R>>) {
+    pub(super) fn watch<R: Send + 'static>(
+        self: &Arc<Self>,
+        caller: u32,
+        reply: &Arc<PendingReply<R>>,
+    ) {
         let reply = Arc::downgrade(reply);
         let mut list = self.lock();
         list.requests.push((caller, reply));
@@ -125,13 +129,13 @@ mod tests {
     fn a_reply_is_sent_once() {
         let (sent, replies) = channel();
         let refuse = |to: Sender<i32>, errno: Errno| to.send(errno.code()).unwrap();
-        let pending = Pending::new(sent.clone(), refuse);
+        let pending = PendingReply::new(sent.clone(), refuse);
         assert_eq!(pending.add(|_| 5), Some(5));
         assert!(pending.send(|to| to.send(0).unwrap()));
         assert_eq!(pending.add(|_| 5), None);
         pending.interrupt();
         assert!(!pending.send(|to| to.send(0).unwrap()));
-        let pending = Pending::new(sent, refuse);
+        let pending = PendingReply::new(sent, refuse);
         pending.interrupt();
         assert!(!pending.send(|to| to.send(0).unwrap()));
         drop(pending);
@@ -143,7 +147,7 @@ mod tests {
     fn requests_are_looked_at_while_they_are_served() {
         let callers = Arc::<Callers>::default();
         for _ in 0..2 {
-            let pending = Arc::new(Pending::new((), |(), _| ()));
+            let pending = Arc::new(PendingReply::new((), |(), _| ()));
             callers.watch(std::process::id(), &pending);
             assert!(callers.lock().is_looked_at);
             drop(pending);

@@ -9,7 +9,7 @@ use fuser::{Errno, Request};
 use log::debug;
 
 use super::Shim;
-use super::pending::{Callers, Pending};
+use super::pending::{Callers, PendingReply};
 
 /// The most threads. Of requests that all wait for servers, those beyond wait on the threads of the mount.
 const MOST: usize = 512;
@@ -42,9 +42,9 @@ impl Shim {
         &self,
         request: &Request,
         (reply, refuse): (R, fn(R, Errno)),
-        serve: impl FnOnce(&Self, &Pending<R>) + Send + 'static,
+        serve: impl FnOnce(&Self, &PendingReply<R>) + Send + 'static,
     ) {
-        let pending = Pending::new(reply, refuse);
+        let pending = PendingReply::new(reply, refuse);
         match &self.waiters {
             None => serve(self, &pending),
             Some(waiters) => {

@@ -400,7 +400,7 @@ impl Checked {
         };
         Err(HttpError::new(
             HttpErrorKind::Unknown,
-            Refused { status, len, code },
+            UnwantedAnswer { status, len, code },
         ))
     }
 }
@@ -408,7 +408,7 @@ impl Checked {
 /// An answer that is not the wanted one.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the server answers {status} {code}")]
-pub(super) struct Refused {
+pub(super) struct UnwantedAnswer {
     pub(super) status: u16,
     /// The length that it says.
     pub(super) len: Option<u64>,

@@ -34,7 +34,7 @@ const WAITING: usize = 64;
 const SHARE: u64 = 16;
 
 /// A directory for pieces.
-pub(super) struct Disk {
+pub(super) struct PieceStore {
     dir: PathBuf,
     room: u64,
     /// Bytes written since the files were counted.
@@ -44,11 +44,11 @@ pub(super) struct Disk {
 
 /// What the pieces of one state of an object are known by.
 pub(super) struct Shelf {
-    disk: Arc<Disk>,
+    disk: Arc<PieceStore>,
     object: [u8; 32],
 }
 
-impl Disk {
+impl PieceStore {
     /// Keeps at most `room` bytes in `dir`, which need not be there yet.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Disk {
 impl Shelf {
     /// The place of an object in pieces of a length, and of that [origin](super::client::StoredObject::origin); none without a strong tag, because a change might not show.
     pub(super) fn new(
-        disk: &Arc<Disk>,
+        disk: &Arc<PieceStore>,
         at: &Location,
         origin: &str,
         identity: &Identity,

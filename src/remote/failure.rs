@@ -5,7 +5,7 @@ use std::time::Duration;
 use object_store::client::{HttpError, HttpErrorKind};
 use tokio::time::Instant;
 
-use super::client::{Refused, innermost};
+use super::client::{UnwantedAnswer, innermost};
 use super::error::RemoteError;
 use super::location::Location;
 
@@ -27,7 +27,7 @@ pub(super) enum AttemptFailure {
     /// The answer is of another state of the object.
     Changed(String),
     /// The server answers with another status.
-    Refused(Refused),
+    Refused(UnwantedAnswer),
     /// There is no answer that makes sense: why, and at what, if that was known.
     Failed(Option<HttpErrorKind>, String),
 }
@@ -38,7 +38,7 @@ impl From<object_store::Error> for AttemptFailure {
         let mut kind = None;
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&error);
         while let Some(cause) = next {
-            if let Some(refused) = cause.downcast_ref::<Refused>() {
+            if let Some(refused) = cause.downcast_ref::<UnwantedAnswer>() {
                 return Self::Refused(refused.clone());
             }
             if let Some(cause) = cause.downcast_ref::<HttpError>() {
@@ -53,7 +53,7 @@ impl From<object_store::Error> for AttemptFailure {
 impl AttemptFailure {
     /// The answer to a request for the first bytes of a file by which it has to be one for all of them: the server sends all in any case,
     /// or says that there are none.
-    pub(super) fn whole(&self) -> Option<&Refused> {
+    pub(super) fn whole(&self) -> Option<&UnwantedAnswer> {
         match self {
             Self::Refused(refused) if matches!(refused.status, 200..300 | 416) => Some(refused),
             _ => None,
@@ -111,7 +111,7 @@ impl AttemptFailure {
 }
 
 /// What a status means.
-fn told(url: String, refused: &Refused, is_bucket: bool) -> RemoteError {
+fn told(url: String, refused: &UnwantedAnswer, is_bucket: bool) -> RemoteError {
     let why = refused.to_string().trim_end().to_owned();
     match refused.status {
         401 | 403 => RemoteError::Denied {

@@ -12,7 +12,7 @@ use super::client::StoredObject;
 use super::error::RemoteError;
 use super::failure::{AttemptFailure, Patience};
 use super::identity::Identity;
-use super::parts::Parts;
+use super::parts::PiecedObject;
 use super::pieces::Cut;
 use crate::codec::CountedBuf;
 use crate::source::len_u64;
@@ -20,7 +20,7 @@ use crate::source::len_u64;
 /// A request under way. However it ends, dropping it tells those who wait for its pieces.
 pub(super) struct Flight {
     /// Gone when no one reads the object any more.
-    parts: Weak<Parts>,
+    parts: Weak<PiecedObject>,
     stored: StoredObject,
     identity: Arc<Identity>,
     cut: Cut,
@@ -37,7 +37,7 @@ pub(super) struct Flight {
 
 impl Flight {
     /// A request for these pieces.
-    pub(super) fn new(parts: &Arc<Parts>, pieces: Range<u64>, ahead: u64) -> Self {
+    pub(super) fn new(parts: &Arc<PiecedObject>, pieces: Range<u64>, ahead: u64) -> Self {
         Self {
             parts: Arc::downgrade(parts),
             stored: parts.stored.clone(),
@@ -113,7 +113,12 @@ impl Flight {
 
     /// Takes from `rest` what the next piece lacks, and hands the piece over when it is full. Its memory is taken when its first byte
     /// is there.
-    fn fill(&mut self, parts: &Parts, filling: &mut Option<(CountedBuf, usize)>, rest: &mut &[u8]) {
+    fn fill(
+        &mut self,
+        parts: &PiecedObject,
+        filling: &mut Option<(CountedBuf, usize)>,
+        rest: &mut &[u8],
+    ) {
         let piece = self.pieces.start;
         let len = self.cut.piece_len(piece);
         let (mut buffer, have) = filling

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::identity::Identity;
 use super::location::Location;
-use super::parts::Parts;
+use super::parts::PiecedObject;
 use crate::error::{Error, Result};
 use crate::source::{Source, SpoolFile, checked_end};
 
@@ -16,21 +16,21 @@ use crate::source::{Source, SpoolFile, checked_end};
 pub struct Object {
     at: Location,
     identity: Arc<Identity>,
-    bytes: Bytes,
+    bytes: ObjectBytes,
 }
 
-pub(super) enum Bytes {
+pub(super) enum ObjectBytes {
     /// Fetched when they are read; headers that lie alone in smaller pieces.
     Far {
-        parts: Arc<Parts>,
-        headers: Arc<Parts>,
+        parts: Arc<PiecedObject>,
+        headers: Arc<PiecedObject>,
     },
     /// Downloaded, because the server sends whole files only.
     Here(SpoolFile),
 }
 
 impl Object {
-    pub(super) fn new(at: &Location, identity: Arc<Identity>, bytes: Bytes) -> Self {
+    pub(super) fn new(at: &Location, identity: Arc<Identity>, bytes: ObjectBytes) -> Self {
         Self {
             at: at.clone(),
             identity,
@@ -60,8 +60,8 @@ impl Object {
     #[must_use]
     pub fn changed(&self) -> bool {
         match &self.bytes {
-            Bytes::Far { parts, .. } => parts.changed(),
-            Bytes::Here(_) => false,
+            ObjectBytes::Far { parts, .. } => parts.changed(),
+            ObjectBytes::Here(_) => false,
         }
     }
 }
@@ -78,8 +78,8 @@ impl Source for Object {
     /// [`Error::Corrupt`] beyond the end.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match &self.bytes {
-            Bytes::Far { parts, .. } => parts.read(buf, offset),
-            Bytes::Here(part) => {
+            ObjectBytes::Far { parts, .. } => parts.read(buf, offset),
+            ObjectBytes::Here(part) => {
                 checked_end(offset, buf.len(), self.identity.size())?;
                 part.read_exact_at(buf, offset)
                     .map_err(|cause| Error::io("reading a downloaded file", cause))
@@ -89,18 +89,18 @@ impl Source for Object {
 
     fn read_header_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match &self.bytes {
-            Bytes::Far { parts, headers } if !parts.has(offset, buf.len()) => {
+            ObjectBytes::Far { parts, headers } if !parts.has(offset, buf.len()) => {
                 headers.read(buf, offset)
             }
-            Bytes::Far { .. } | Bytes::Here(_) => self.read_exact_at(buf, offset),
+            ObjectBytes::Far { .. } | ObjectBytes::Here(_) => self.read_exact_at(buf, offset),
         }
     }
 
     /// Makes the requests for them, as many at a time as there may be.
     fn expect(&self, headers: &[u64]) -> bool {
         match &self.bytes {
-            Bytes::Far { parts, .. } => parts.expect(headers),
-            Bytes::Here(_) => false,
+            ObjectBytes::Far { parts, .. } => parts.expect(headers),
+            ObjectBytes::Here(_) => false,
         }
     }
 }

@@ -13,9 +13,9 @@ use super::failure::{AttemptFailure, Patience};
 use super::identity::Identity;
 use super::location::Location;
 use super::object::Object;
-use super::parts::Parts;
+use super::parts::PiecedObject;
 use super::pieces::PIECE;
-use super::{Bytes, Inner};
+use super::{Inner, ObjectBytes};
 use crate::source::{Spool, SpoolFile, at_most, len_u64};
 
 /// Pieces at the start that are fetched with the first request: most texts are in them, and the header of the block behind it.
@@ -31,7 +31,7 @@ pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object, Re
         FirstAnswer::Part(identity, bytes) => (identity, bytes),
         FirstAnswer::Whole(len) => return download(inner, at, &stored, len).await,
     };
-    let parts = Parts::new(inner, at, stored, identity);
+    let parts = PiecedObject::new(inner, at, stored, identity);
     let end = parts.cut.all().end;
     for (piece, bytes) in (0..).zip(first.chunks(at_most(PIECE, usize::MAX))) {
         let mut buffer = inner.cache.fetched(parts.key, bytes.len());
@@ -41,7 +41,11 @@ pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object, Re
     parts.prefetch(end.saturating_sub(TAIL).max(HEAD)..end);
     let headers = parts.headers();
     let identity = Arc::clone(&parts.identity);
-    Ok(Object::new(at, identity, Bytes::Far { parts, headers }))
+    Ok(Object::new(
+        at,
+        identity,
+        ObjectBytes::Far { parts, headers },
+    ))
 }
 
 /// What an object is now.
@@ -165,7 +169,7 @@ async fn download(
         let failure = match fetch(at, stored, &mut file, limit, &mut patience).await? {
             Ok((identity, counted)) => {
                 let identity = identity.with_size(counted, len);
-                return Ok(Object::new(at, Arc::new(identity), Bytes::Here(file)));
+                return Ok(Object::new(at, Arc::new(identity), ObjectBytes::Here(file)));
             }
             Err(failure) => failure,
         };

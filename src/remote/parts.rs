@@ -37,7 +37,7 @@ const HEADER: u64 = 4096;
 const REQUEST_SHARE: u64 = 16;
 
 /// An object that is read in pieces.
-pub(super) struct Parts {
+pub(super) struct PiecedObject {
     pub(super) inner: Arc<Inner>,
     pub(super) at: Location,
     pub(super) stored: StoredObject,
@@ -76,7 +76,7 @@ struct PieceSlot {
     outcome: Option<Result<Arc<CountedBuf>, RemoteError>>,
 }
 
-impl Parts {
+impl PiecedObject {
     /// An object of which nothing is here.
     pub(super) fn new(
         inner: &Arc<Inner>,
@@ -468,7 +468,7 @@ impl Parts {
     }
 }
 
-impl Drop for Parts {
+impl Drop for PiecedObject {
     fn drop(&mut self) {
         self.inner.cache.forget(self.key);
     }

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::header::{Header, printable_ascii};
-use super::rows::{Conversion, Field};
+use super::header::{Cards, printable_ascii};
+use super::rows::{Conversion, RowField};
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 
 /// How many columns FITS has keywords for.
@@ -24,7 +24,7 @@ pub(super) struct Column {
     pub(super) unit: Option<String>,
     /// The number that stands for no value.
     pub(super) null: Option<i128>,
-    pub(super) field: Field,
+    pub(super) field: RowField,
 }
 
 /// Records that are being laid out as the cells of rows.
@@ -87,7 +87,7 @@ impl Columns {
         };
         let repeat = count.checked_mul(elements)?;
         let pair = if matches!(letter, 'C' | 'M') { 2 } else { 1 };
-        let field = Field {
+        let field = RowField {
             from: at,
             to: self.width,
             count: repeat.checked_mul(pair)?,
@@ -126,7 +126,7 @@ impl Columns {
 
 impl Column {
     /// Adds its cards; columns count from 1.
-    pub(super) fn write(&self, header: &mut Header, n: usize) {
+    pub(super) fn write(&self, header: &mut Cards, n: usize) {
         header.text(&format!("TTYPE{n}"), &self.name);
         let (letter, repeat) = self.form;
         header.text(&format!("TFORM{n}"), &format!("{repeat}{letter}"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn cards(columns: &Columns) -> Vec<String> {
-        let mut header = Header::default();
+        let mut header = Cards::default();
         for (n, column) in columns.list.iter().enumerate() {
             column.write(&mut header, n + 1);
         }

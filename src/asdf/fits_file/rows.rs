@@ -202,7 +202,7 @@ fn not_ascii(code: u32) -> Error {
 
 /// Elements of one kind, one behind the other in a record and in a row.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Field {
+pub(super) struct RowField {
     /// Where they begin in the record.
     pub(super) from: u64,
     /// Where they begin in the row.
@@ -213,7 +213,7 @@ pub(super) struct Field {
     pub(super) change: Conversion,
 }
 
-impl Field {
+impl RowField {
     /// Bytes before and after.
     fn lens(&self) -> (u64, u64) {
         let (from, to) = self.change.sizes();
@@ -254,7 +254,7 @@ pub(super) struct RowPart<R> {
     /// Bytes of a record.
     pub(super) record: u64,
     /// What becomes of it, in the order of the row. Some of it may be left out.
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<RowField>,
 }
 
 /// The rows of a table, or the elements of an image.
@@ -291,7 +291,7 @@ impl Rows {
         let [part] = self.parts.as_slice() else {
             return None;
         };
-        let same = |field: &Field| field.from == field.to && field.change.is_nothing();
+        let same = |field: &RowField| field.from == field.to && field.change.is_nothing();
         (part.record == self.width && part.fields.iter().all(same)).then_some(&part.records)
     }
 
@@ -348,7 +348,7 @@ impl Rows {
     fn convert_piece(&self, row: u64, within: u64, out: &mut [u8]) -> Result<usize> {
         let fields = self.parts.iter();
         let mut fields = fields.flat_map(|part| part.fields.iter().map(move |field| (part, field)));
-        let holds = |field: &Field| {
+        let holds = |field: &RowField| {
             let skipped = within.checked_sub(field.to);
             skipped.is_some_and(|skipped| skipped < field.lens().1)
         };
@@ -442,7 +442,7 @@ mod tests {
         Conversion::Number { size, swap, flip }
     }
 
-    fn part(bytes: Vec<u8>, record: u64, fields: &[Field]) -> RowPart<Arc<dyn Source>> {
+    fn part(bytes: Vec<u8>, record: u64, fields: &[RowField]) -> RowPart<Arc<dyn Source>> {
         RowPart {
             records: Arc::new(Memory::new(bytes)),
             record,
@@ -450,8 +450,8 @@ mod tests {
         }
     }
 
-    fn field(from: u64, to: u64, count: u64, change: Conversion) -> Field {
-        Field {
+    fn field(from: u64, to: u64, count: u64, change: Conversion) -> RowField {
+        RowField {
             from,
             to,
             count,

@@ -5,7 +5,7 @@ use crate::source::len_u64;
 
 /// How the limits of a picture are chosen, of the finite values of its points.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Limits {
+pub enum GreyLimits {
     /// By the slope of the sorted values near their median, as IRAF and DS9 do.
     Zscale,
     /// The smallest and the largest.
@@ -35,7 +35,7 @@ const FEWEST: usize = 5;
 /// How much the asinh curve lifts what is faint, as in DS9.
 const SOFTENING: f64 = 10.0;
 
-impl Limits {
+impl GreyLimits {
     /// The limits for these values; `None` if none is finite.
     pub(super) fn of(self, values: &[f64]) -> Option<(f64, f64)> {
         let mut finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
@@ -193,20 +193,23 @@ mod tests {
             .map(|i| 100.0 + f64::from(i % 100) / 100.0)
             .collect();
         values[500] = 1e6;
-        let (low, high) = Limits::Zscale.of(&values).unwrap();
+        let (low, high) = GreyLimits::Zscale.of(&values).unwrap();
         assert!(
             low >= 100.0 && (100.9..110.0).contains(&high),
             "{low} {high}"
         );
-        assert_eq!(Limits::MinMax.of(&values), Some((100.0, 1e6)));
-        assert_eq!(Limits::Percent(90.0).of(&values), Some((100.05, 100.95)));
+        assert_eq!(GreyLimits::MinMax.of(&values), Some((100.0, 1e6)));
+        assert_eq!(
+            GreyLimits::Percent(90.0).of(&values),
+            Some((100.05, 100.95))
+        );
     }
 
     /// `astropy.visualization.ZScaleInterval` of the tenth roots of 0 to 999.
     #[test]
     fn limits_are_those_of_astropy() {
         let values: Vec<f64> = (0..1000).map(|i| f64::from(i).powf(0.1)).collect();
-        let (low, high) = Limits::Zscale.of(&values).unwrap();
+        let (low, high) = GreyLimits::Zscale.of(&values).unwrap();
         assert!(
             (low - ASTROPY.0).abs() < 1e-9 && (high - ASTROPY.1).abs() < 1e-9,
             "{low} {high}"
@@ -217,15 +220,15 @@ mod tests {
 
     #[test]
     fn limits_need_a_finite_value() {
-        assert_eq!(Limits::Zscale.of(&[f64::NAN, f64::INFINITY]), None);
-        assert_eq!(Limits::Zscale.of(&[f64::NAN, 3.0]), Some((3.0, 3.0)));
-        assert_eq!(Limits::Percent(50.0).of(&[1.0]), Some((1.0, 1.0)));
+        assert_eq!(GreyLimits::Zscale.of(&[f64::NAN, f64::INFINITY]), None);
+        assert_eq!(GreyLimits::Zscale.of(&[f64::NAN, 3.0]), Some((3.0, 3.0)));
+        assert_eq!(GreyLimits::Percent(50.0).of(&[1.0]), Some((1.0, 1.0)));
     }
 
     proptest! {
         #[test]
         fn limits_are_among_the_values(values in prop::collection::vec(any::<f64>(), 1..300), percent in 0.0..100.0) {
-            for limits in [Limits::Zscale, Limits::MinMax, Limits::Percent(percent)] {
+            for limits in [GreyLimits::Zscale, GreyLimits::MinMax, GreyLimits::Percent(percent)] {
                 if let Some((low, high)) = limits.of(&values) {
                     prop_assert!(low <= high && values.iter().any(|v| *v <= low) && values.iter().any(|v| *v >= high));
                     for curve in [Curve::Linear, Curve::Asinh] {

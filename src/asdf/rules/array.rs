@@ -2,7 +2,7 @@
 
 use super::table::COMPLEX;
 use super::text::has_letter;
-use super::{Form, Rule, Sort, Want};
+use super::{MapRule, Rule, Sort, Want};
 use crate::asdf::tree::{Node, NodeKind};
 
 /// Any array of the standard, where a schema asks for the tag alone.
@@ -12,7 +12,7 @@ pub(super) static NAME: Want = Want::Like(has_letter, "a string with a letter or
 
 pub(super) static EXTERNAL_ARRAY: Rule = Rule {
     name: "core/externalarray-1.0.0",
-    want: Want::Form(Form {
+    want: Want::Map(MapRule {
         keys: &[
             ("fileuri", &Want::Text),
             ("target", &INTEGER_OR_TEXT),
@@ -20,7 +20,7 @@ pub(super) static EXTERNAL_ARRAY: Rule = Rule {
             ("shape", &Want::List(&Want::Size)),
         ],
         required: &["fileuri", "target", "datatype", "shape"],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     }),
 };
 static INTEGER_OR_TEXT: Want = Want::Either(
@@ -41,7 +41,7 @@ macro_rules! ndarray {
                     (Sort::List, &INLINE),
                     (
                         Sort::Map,
-                        &Want::Form(Form {
+                        &Want::Map(MapRule {
                             keys: &[
                                 ("source", &INTEGER_OR_TEXT),
                                 ("data", &Want::All(&[&ANY_LIST, &INLINE])),
@@ -54,7 +54,7 @@ macro_rules! ndarray {
                             ],
                             needs: ARRAY_NEEDS,
                             one_of: $one_of,
-                            ..Form::EMPTY
+                            ..MapRule::EMPTY
                         }),
                     ),
                 ],
@@ -125,13 +125,13 @@ static MASK_1_1: Want = mask!(NDARRAY_1_1);
 static MASK_1_2: Want = mask!(NDARRAY_1_2);
 /// What `datatype: bool8` asks of an array. It is not asked of lists without the tag of one.
 static OF_BOOLS: Want = Want::By(|node| {
-    static DECLARED: Want = Want::Form(Form {
+    static DECLARED: Want = Want::Map(MapRule {
         keys: &[("datatype", &Want::OneOf(&["bool8"]))],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     });
-    static LISTED: Want = Want::Form(Form {
+    static LISTED: Want = Want::Map(MapRule {
         keys: &[("data", &BOOLS)],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     });
     static BOOLS: Want = Want::Nested(&Want::Bool);
     if !node
@@ -189,7 +189,7 @@ macro_rules! fields {
                 (Sort::List, &STRING),
                 (
                     Sort::Map,
-                    &Want::Form(Form {
+                    &Want::Map(MapRule {
                         keys: &[
                             ("name", &NAME),
                             ("datatype", &$datatype),
@@ -197,7 +197,7 @@ macro_rules! fields {
                             ("shape", &Want::List(&Want::Size)),
                         ],
                         required: &["datatype"],
-                        ..Form::EMPTY
+                        ..MapRule::EMPTY
                     }),
                 ),
             ],

@@ -1,20 +1,20 @@
 //! What tables, their columns, units and quantities have to be.
 
 use super::array::{NAME, NDARRAY_1_0, NDARRAY_1_1, SCALAR_DATATYPE, TAGGED_ARRAY};
-use super::{Form, Rule, Sort, Want};
+use super::{MapRule, Rule, Sort, Want};
 
-static ANY_MAPPING: Want = Want::Form(Form::EMPTY);
+static ANY_MAPPING: Want = Want::Map(MapRule::EMPTY);
 
 /// A table with columns of one kind.
 macro_rules! table {
     ($name:literal, $column:expr) => {
         Rule {
             name: $name,
-            want: Want::Form(Form {
+            want: Want::Map(MapRule {
                 keys: &[("columns", &Want::List(&$column)), ("meta", &ANY_MAPPING)],
                 required: &["columns"],
                 closed: true,
-                ..Form::EMPTY
+                ..MapRule::EMPTY
             }),
         }
     };
@@ -25,7 +25,7 @@ macro_rules! column {
     ($name:literal, $data:expr) => {
         Rule {
             name: $name,
-            want: Want::Form(Form {
+            want: Want::Map(MapRule {
                 keys: &[
                     ("name", &NAME),
                     ("data", &$data),
@@ -35,7 +35,7 @@ macro_rules! column {
                 ],
                 required: &["name", "data"],
                 closed: true,
-                ..Form::EMPTY
+                ..MapRule::EMPTY
             }),
         }
     };
@@ -63,7 +63,7 @@ macro_rules! quantity {
     ($name:literal, $array:expr $(, $more:expr)?) => {
         Rule {
             name: $name,
-            want: Want::Form(Form {
+            want: Want::Map(MapRule {
                 keys: &[
                     ("value", &Want::Either(&[
                         (Sort::Number, &Want::Anything),
@@ -74,7 +74,7 @@ macro_rules! quantity {
                     $($more)?
                 ],
                 required: &["value", "unit"],
-                ..Form::EMPTY
+                ..MapRule::EMPTY
             }),
         }
     };

@@ -2,18 +2,18 @@
 
 use super::array::{NDARRAY_1_0, NDARRAY_1_1, TAGGED_ARRAY};
 use super::column::{TABLE_1_0, TABLE_1_1};
-use super::{Form, Rule, Sort, Want};
+use super::{MapRule, Rule, Sort, Want};
 
 /// The headers and data units of a FITS file, with what the data have to be.
 macro_rules! fits {
     ($name:literal, $data:expr) => {
         Rule {
             name: $name,
-            want: Want::List(&Want::Form(Form {
+            want: Want::List(&Want::Map(MapRule {
                 keys: &[("header", &Want::List(&CARD)), ("data", &$data)],
                 required: &["header"],
                 closed: true,
-                ..Form::EMPTY
+                ..MapRule::EMPTY
             })),
         }
     };

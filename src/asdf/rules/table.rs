@@ -11,7 +11,7 @@ use super::column::{
 use super::fits::{FITS_1_0, FITS_1_1, FITS_1_2};
 use super::text::{is_complex, is_sign};
 use super::time::{TIME_1_0, TIME_1_1, TIME_1_2, TIME_1_3, TIME_1_4};
-use super::{Form, Rule, Sort, Want};
+use super::{MapRule, Rule, Sort, Want};
 
 /// What the tags of the standard begin with.
 const PREFIX: &str = "tag:stsci.edu:asdf/";
@@ -63,21 +63,21 @@ static RULES: [&Rule; 33] = [
 
 static ASDF_1_0: Rule = Rule {
     name: "core/asdf-1.0.0",
-    want: Want::Form(Form {
+    want: Want::Map(MapRule {
         keys: &[
             ("asdf_library", &Want::As(&SOFTWARE)),
             ("history", &Want::List(&Want::As(&HISTORY_ENTRY))),
             ("data", &Want::As(&NDARRAY_1_0)),
             ("fits", &Want::As(&FITS_1_0)),
         ],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     }),
 };
 
 /// The schema asks something of the first entry and the first extension only.
 static ASDF_1_1: Rule = Rule {
     name: "core/asdf-1.1.0",
-    want: Want::Form(Form {
+    want: Want::Map(MapRule {
         keys: &[
             ("asdf_library", &Want::As(&SOFTWARE)),
             (
@@ -88,11 +88,11 @@ static ASDF_1_1: Rule = Rule {
                 ),
             ),
         ],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     }),
 };
 static FIRST_ENTRY: Want = Want::Parts(&[&Want::As(&HISTORY_ENTRY)], usize::MAX);
-static HISTORY: Want = Want::Form(Form {
+static HISTORY: Want = Want::Map(MapRule {
     keys: &[
         (
             "extensions",
@@ -100,12 +100,12 @@ static HISTORY: Want = Want::Form(Form {
         ),
         ("entries", &FIRST_ENTRY),
     ],
-    ..Form::EMPTY
+    ..MapRule::EMPTY
 });
 
 static SOFTWARE: Rule = Rule {
     name: "core/software-1.0.0",
-    want: Want::Form(Form {
+    want: Want::Map(MapRule {
         keys: &[
             ("name", &Want::Text),
             ("author", &Want::Text),
@@ -113,13 +113,13 @@ static SOFTWARE: Rule = Rule {
             ("version", &Want::Text),
         ],
         required: &["name", "version"],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     }),
 };
 
 static HISTORY_ENTRY: Rule = Rule {
     name: "core/history_entry-1.0.0",
-    want: Want::Form(Form {
+    want: Want::Map(MapRule {
         keys: &[
             ("description", &Want::Text),
             ("time", &Want::Text),
@@ -135,28 +135,28 @@ static HISTORY_ENTRY: Rule = Rule {
             ),
         ],
         required: &["description"],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     }),
 };
 
 static EXTENSION: Rule = Rule {
     name: "core/extension_metadata-1.0.0",
-    want: Want::Form(Form {
+    want: Want::Map(MapRule {
         keys: &[
             ("extension_class", &Want::Text),
             ("package", &Want::As(&SOFTWARE)),
         ],
         required: &["extension_class"],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     }),
 };
 
 static SUBCLASS: Rule = Rule {
     name: "core/subclass_metadata-1.0.0",
-    want: Want::Form(Form {
+    want: Want::Map(MapRule {
         keys: &[("name", &Want::Text)],
         required: &["name"],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     }),
 };
 
@@ -177,14 +177,14 @@ macro_rules! integer {
     ($name:literal, $array:expr) => {
         Rule {
             name: $name,
-            want: Want::Form(Form {
+            want: Want::Map(MapRule {
                 keys: &[
                     ("words", &Want::As(&$array)),
                     ("sign", &SIGN),
                     ("string", &Want::Text),
                 ],
                 required: &["words", "sign"],
-                ..Form::EMPTY
+                ..MapRule::EMPTY
             }),
         }
     };

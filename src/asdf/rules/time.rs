@@ -3,7 +3,7 @@
 use super::array::{NDARRAY_1_0, NDARRAY_1_1, TAGGED_ARRAY};
 use super::column::{QUANTITY_1_1, QUANTITY_1_2, UNIT};
 use super::text::is_time;
-use super::{Form, Rule, Sort, Want};
+use super::{MapRule, Rule, Sort, Want};
 
 static TIME_TEXT: Want = Want::Like(is_time, "a time");
 static TIME_TEXTS: Want = Want::Nested(&TIME_TEXT);
@@ -29,7 +29,7 @@ macro_rules! time {
 /// The mapping of a time.
 macro_rules! time_form {
     ($value:expr, $format:expr, $location:expr $(, $more:expr)?) => {
-        Want::Form(Form {
+        Want::Map(MapRule {
             keys: &[
                 ("value", &$value),
                 ("format", &$format),
@@ -38,7 +38,7 @@ macro_rules! time_form {
                 $($more)?
             ],
             required: &["value"],
-            ..Form::EMPTY
+            ..MapRule::EMPTY
         })
     };
 }
@@ -61,14 +61,14 @@ macro_rules! time_value {
 /// A place on Earth, with what its coordinates have to be.
 macro_rules! place {
     ($coordinate:expr) => {
-        Want::Form(Form {
+        Want::Map(MapRule {
             keys: &[
                 ("x", &$coordinate),
                 ("y", &$coordinate),
                 ("z", &$coordinate),
             ],
             required: &["x", "y", "z"],
-            ..Form::EMPTY
+            ..MapRule::EMPTY
         })
     };
 }
@@ -111,7 +111,7 @@ pub(super) static TIME_1_0: Rule = old_time!("time/time-1.0.0", LOCATION_1_0);
 pub(super) static TIME_1_1: Rule = old_time!("time/time-1.1.0", place!(Want::As(&QUANTITY_1_1)));
 
 static LOCATION_1_0: Want = Want::By(|node| {
-    static GEOCENTRIC: Want = Want::Form(Form {
+    static GEOCENTRIC: Want = Want::Map(MapRule {
         keys: &[
             ("x", &Want::Number),
             ("y", &Want::Number),
@@ -119,9 +119,9 @@ static LOCATION_1_0: Want = Want::By(|node| {
             ("unit", &Want::As(&UNIT)),
         ],
         required: &["x", "y", "z"],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     });
-    static GEODETIC: Want = Want::Form(Form {
+    static GEODETIC: Want = Want::Map(MapRule {
         keys: &[
             ("long", &Want::Between(-180.0, 180.0)),
             ("lat", &Want::Between(-90.0, 90.0)),
@@ -129,7 +129,7 @@ static LOCATION_1_0: Want = Want::By(|node| {
             ("unit", &Want::As(&UNIT)),
         ],
         required: &["long", "lat"],
-        ..Form::EMPTY
+        ..MapRule::EMPTY
     });
     if node.get("long").is_some() || node.get("lat").is_some() {
         &GEODETIC

@@ -28,7 +28,7 @@ fn snapshot(fields: &str, values: &[f32]) -> Snapshot {
 fn style(size: u16) -> Style {
     Style {
         size,
-        limits: Limits::MinMax,
+        limits: GreyLimits::MinMax,
         curve: Curve::Linear,
     }
 }

@@ -16,7 +16,7 @@ const MAX_TAG: usize = 4096;
 const TEXT_PER_NODE: u64 = 16;
 
 /// A collection whose end has not come yet.
-struct Open {
+struct OpenCollection {
     node: u32,
     anchor: Option<Box<str>>,
     /// Weight of it and of what is in it so far; an alias weighs what it stands for.
@@ -37,7 +37,7 @@ struct Composer<'a> {
     tree: &'a mut Tree,
     tag_numbers: HashMap<Box<str>, u16>,
     anchors: HashMap<Box<str>, Anchor>,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     flow_depth: usize,
 }
 
@@ -203,7 +203,7 @@ impl Composer<'_> {
         let mut raw = self.raw(event, kind)?;
         raw.flags |= Raw::OPEN;
         let node = self.push(event, raw, 1)?;
-        self.open.push(Open {
+        self.open.push(OpenCollection {
             node,
             anchor: event.anchor.map(Box::from),
             weight: 1,
@@ -263,7 +263,7 @@ impl Composer<'_> {
     }
 }
 
-impl Open {
+impl OpenCollection {
     fn grow(&mut self, weight: u64, event: &Event<'_>) -> Result<(), YamlFault> {
         self.weight = self.weight.saturating_add(weight);
         if self.weight > MAX_WEIGHT {

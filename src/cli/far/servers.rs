@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cli::options::Options;
 use crate::codec::Cache;
-use crate::collection::{Bucket, far};
+use crate::collection::{Listable, far};
 use crate::error::Result;
 use crate::remote::{self, Remote};
 use crate::save::FilePath;
@@ -32,7 +32,7 @@ impl Servers {
     }
 
     /// What lies below a URL.
-    pub(super) fn bucket(&self, at: &Location) -> Box<dyn Bucket> {
+    pub(super) fn bucket(&self, at: &Location) -> Box<dyn Listable> {
         far::bucket(&self.0, at.clone())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cli::options::Options;
 use crate::codec::Cache;
-use crate::collection::Bucket;
+use crate::collection::Listable;
 use crate::error::Result;
 use crate::save::FilePath;
 
@@ -61,7 +61,7 @@ impl Servers {
         match *self {}
     }
 
-    pub(super) fn bucket(&self, _: &Location) -> Box<dyn Bucket> {
+    pub(super) fn bucket(&self, _: &Location) -> Box<dyn Listable> {
         match *self {}
     }
 }

@@ -1,6 +1,6 @@
 //! The values of options that pictures are made by.
 
-use crate::asdf::picture::{Limits, SIZES};
+use crate::asdf::picture::{GreyLimits, SIZES};
 
 /// Points of the longer side of a picture.
 pub(crate) fn size(text: &str) -> Result<u16, String> {
@@ -10,16 +10,16 @@ pub(crate) fn size(text: &str) -> Result<u16, String> {
 }
 
 /// How black and white are chosen.
-pub(super) fn limits(text: &str) -> Result<Limits, String> {
+pub(super) fn limits(text: &str) -> Result<GreyLimits, String> {
     let percent = |text: &str| {
         let percent = text.parse().ok();
         percent.filter(|percent| (1.0..=100.0).contains(percent))
     };
     match text.split_once(':') {
-        None if text == "zscale" => Ok(Limits::Zscale),
-        None if text == "minmax" => Ok(Limits::MinMax),
+        None if text == "zscale" => Ok(GreyLimits::Zscale),
+        None if text == "minmax" => Ok(GreyLimits::MinMax),
         Some(("percent", text)) => percent(text)
-            .map(Limits::Percent)
+            .map(GreyLimits::Percent)
             .ok_or_else(|| "percent:1 to percent:100 make sense".to_owned()),
         _ => Err("zscale, minmax or percent:P?".to_owned()),
     }
