@@ -15,7 +15,7 @@ pub(super) use self::sum::Sum;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::publish::{Precomputed, Saved};
+use super::publish::Saved;
 use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::check_written;
@@ -93,13 +93,8 @@ impl Vfs {
             let edit = Edit::text(Arc::clone(&saved));
             // where nothing has asked for the tree so far, it need not be kept while FILE is written, and after that
             let unasked = saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
-            let known = if unasked {
-                drop(checked);
-                Precomputed::Nothing
-            } else {
-                Precomputed::Text(checked)
-            };
-            done = self.commit(&mut writer, &edit, &what, known)?;
+            let checked = Some(checked).filter(|_| !unasked);
+            done = self.commit(&mut writer, &edit, &what, checked)?;
             locked(&self.edits.news).forget_refusals(None);
         }
         let another = !written.put_back.is_empty() || locked(&self.texts).shows_another(unsaved);
@@ -168,9 +163,10 @@ impl Vfs {
             edit.set_checksum(sum.over(&*draft.overlay)?);
         }
         let saved = match edit {
-            Some(edit) => self.commit(&mut writer, &edit, &what, sum.known(n))?,
+            Some(edit) => self.commit(&mut writer, &edit, &what, None)?,
             None => self.write_in_place(&mut writer, draft, &sum, &what)?,
         };
+        sum.note_in(&self.state().snapshot, n);
         drop(self.announce_block(&state, n));
         Ok(saved)
     }
@@ -210,8 +206,7 @@ impl Vfs {
         let written = writer.write_raw(&write, &mut begun);
         match written {
             Ok(committed) => {
-                let known = sum.known(n);
-                let unfinished = self.publish(writer, committed, what, &[], known, &before);
+                let unfinished = self.publish(writer, committed, what, &[], None, &before);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -220,8 +215,7 @@ impl Vfs {
             Err(error) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
-                    let nothing = Precomputed::Nothing;
-                    self.publish(writer, begun, &what, &[], nothing, &before);
+                    self.publish(writer, begun, &what, &[], None, &before);
                 }
                 self.failed(writer, &error);
                 Err(error.into())
@@ -367,7 +361,8 @@ impl Vfs {
         stored.shrink = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {choice}");
-        let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
+        let saved = self.commit(&mut writer, &edit, &what, None)?;
+        sum.note_in(&self.state().snapshot, n);
         saved.finished()
     }
 
@@ -380,12 +375,7 @@ impl Vfs {
             text: Some(Arc::clone(state.snapshot.text())),
             blocks: vec![BlockEdit::RemoveLast],
         };
-        let saved = self.commit(
-            &mut writer,
-            &edit,
-            &format!("block {n} removed"),
-            Precomputed::Nothing,
-        )?;
+        let saved = self.commit(&mut writer, &edit, &format!("block {n} removed"), None)?;
         self.edits.removed(n);
         saved.finished()?;
         locked(&self.edits.news).removed(n);

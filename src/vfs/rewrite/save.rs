@@ -8,7 +8,7 @@ use super::super::commit::Sum;
 use super::super::edit::{DataHandle, Writes, fixed_size};
 use super::super::format::Format;
 use super::super::node::Node;
-use super::super::publish::{Precomputed, Saved};
+use super::super::publish::Saved;
 use super::super::write::copy;
 use super::super::{Error, Result, Vfs, elements, locked};
 use super::{ArrayFile, Elements, Rewritten, SoFar, is_of, refused};
@@ -247,7 +247,7 @@ impl Vfs {
             blocks: vec![BlockEdit::Replace { n, stored }],
         };
         let what = format!("array {path} and its block {n} saved");
-        let saved = self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?;
+        let saved = self.commit(&mut writer, &edit, &what, Some(checked))?;
         let tree = locked(&self.texts).reloaded(text);
         if let Some(number) = tree {
             self.tell_tree(number);
