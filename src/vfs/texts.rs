@@ -38,6 +38,7 @@ use super::vacancy::Vacancy;
 
 /// The name of the text of the file.
 pub(super) const TREE_NAME: &str = "tree.yaml";
+
 /// The files of the root: their names, those that are open, and what is not saved. One lock guards all of it.
 #[derive(Debug)]
 pub(super) struct Texts {
@@ -61,18 +62,9 @@ pub(super) struct Texts {
     text_epoch: u64,
     /// The process to which the name `tree.yaml` is free, though the others see FILE's tree there.
     vacancy: Option<Vacancy>,
-    pages: Pages,
-}
-
-/// Of what the kernel's pages of the first `tree.yaml` are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pages {
-    /// Of what they were before this was made: it was not opened since.
-    OfBefore,
-    /// Of FILE's text: the kernel has dropped those of before when a handle was opened that only reads.
-    OfText,
-    /// Of anything: it was opened to be written to, or has shown another text.
-    Unknown,
+    /// Whether the kernel's pages of the first `tree.yaml` are of FILE's text: not if it was opened to be written to, or has shown another
+    /// text. `None` until a handle of it is opened: then the pages are those from before this was made.
+    pages_are_of_text: Option<bool>,
 }
 
 impl Texts {
@@ -92,7 +84,7 @@ impl Texts {
             refused: None,
             text_epoch: 0,
             vacancy: None,
-            pages: Pages::OfBefore,
+            pages_are_of_text: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Pages, Texts};
+use super::Texts;
 use crate::vfs::hash_of;
 
 impl Texts {
@@ -19,13 +19,9 @@ impl Texts {
         only.then_some(shown)
     }
 
-    /// Whether the kernel's pages of that file are of FILE's text, if it `had` only such ones when this was made.
+    /// Whether all pages that the kernel has of the first `tree.yaml` are of FILE's text, if it `had` only such pages when this was made.
     pub(in crate::vfs) fn keeps_pages(&self, had: bool) -> bool {
-        match self.pages {
-            Pages::OfBefore => had,
-            Pages::OfText => true,
-            Pages::Unknown => false,
-        }
+        self.pages_are_of_text.unwrap_or(had)
     }
 
     /// Takes the files out, if there ever was one beside the first `tree.yaml`: the kernel knows them by their numbers, too. They are

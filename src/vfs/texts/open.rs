@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Pages, TREE_NAME, Texts};
+use super::{TREE_NAME, Texts};
 use crate::asdf::text::TEXT_LIMIT;
 use crate::source::len_u64;
 use crate::vfs::beside::taken;
@@ -97,7 +97,7 @@ impl Texts {
         }
         let text_epoch = self.shown_epoch(number);
         if access.write {
-            self.pages = Pages::Unknown;
+            self.pages_are_of_text = Some(false);
             if self.is_tree(number) {
                 // what is written there is not to be replaced by what another process makes anew
                 self.vacancy = None;
@@ -265,7 +265,7 @@ impl Texts {
     }
 
     pub(super) fn show(&mut self, number: u32, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
-        self.pages = Pages::Unknown;
+        self.pages_are_of_text = Some(false);
         let file = self.file_mut(number)?;
         file.bytes = bytes;
         file.facts.mtime = SystemTime::now();
@@ -445,9 +445,8 @@ impl Texts {
     /// only as the text that was refused last. The number of `tree.yaml` if that shows another text now.
     pub(in crate::vfs) fn release(&mut self, handle: TextHandle) -> Option<u32> {
         let open = self.open.remove(&handle)?;
-        if self.pages == Pages::OfBefore {
-            self.pages = Pages::OfText;
-        }
+        // a handle that only reads has had the kernel drop the pages from before
+        self.pages_are_of_text.get_or_insert(true);
         let number = handle.number;
         let current = Arc::clone(self.current());
         let shows_another = self.is_tree(number)
