@@ -20,31 +20,6 @@ pub(super) use numbers::Numbers;
 /// Bytes that an entry of a catalogue takes, with what the files of an array show.
 const PER_ENTRY: usize = 320;
 
-/// Where a link leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LinkTarget {
-    /// From one place to another: to its directory, or to its file in this format.
-    Here {
-        /// The place of the link.
-        from: PlaceId,
-        /// The place that it leads to.
-        to: PlaceId,
-        /// The format of the file.
-        format: Option<Format>,
-    },
-    /// To what the reference of that index stands for in another mount: a directory, or a file in this format.
-    Elsewhere(u32, Option<Format>),
-}
-
-impl LinkTarget {
-    /// The format of the file; none of a directory.
-    fn format(self) -> Option<Format> {
-        match self {
-            Self::Here { format, .. } | Self::Elsewhere(_, format) => format,
-        }
-    }
-}
-
 /// Something in a directory under `arrays/`.
 #[derive(Debug)]
 struct Listed {
@@ -60,8 +35,17 @@ pub(super) enum What {
     Directory,
     /// The array of that index in the snapshot, as a file in each format, and what these show.
     Array(u32, ArrayData),
-    /// A link.
-    Link(LinkTarget),
+    /// A link from one place to another: to its directory, or to its file in this format.
+    Link {
+        /// The place of the link.
+        from: PlaceId,
+        /// The place that it leads to.
+        to: PlaceId,
+        /// The format of the file; none of a directory.
+        format: Option<Format>,
+    },
+    /// A link to what the reference of that index stands for in another mount: a directory, or a file in this format.
+    LinkElsewhere(u32, Option<Format>),
 }
 
 impl Listed {
@@ -75,7 +59,7 @@ impl Listed {
         match self.what {
             What::Directory => Node::ArrayDir(self.number),
             What::Array(..) => Node::Array(self.number, format),
-            What::Link(_) => Node::ArrayLink(self.number),
+            What::Link { .. } | What::LinkElsewhere(..) => Node::ArrayLink(self.number),
         }
     }
 
@@ -127,8 +111,8 @@ impl Catalogue {
     /// Whether all of it depends on FILE alone: no array lies in another file, and no link leads to one.
     pub(super) fn is_of_one_file(&self) -> bool {
         self.entries.iter().all(|entry| match &entry.what {
-            What::Directory | What::Link(LinkTarget::Here { .. }) => true,
-            What::Link(LinkTarget::Elsewhere(..)) => false,
+            What::Directory | What::Link { .. } => true,
+            What::LinkElsewhere(..) => false,
             What::Array(_, data) => !matches!(data.origin(), Origin::External(_)),
         })
     }
@@ -258,13 +242,10 @@ impl Catalogue {
         locked(&self.numbers).directory(number)
     }
 
-    /// Target of the link with that number.
+    /// The link with that number: [`What::Link`] or [`What::LinkElsewhere`].
     #[must_use]
-    pub(super) fn link(&self, number: u32) -> Option<&LinkTarget> {
-        match self.find(Node::ArrayLink(number))? {
-            What::Link(target) => Some(target),
-            _ => None,
-        }
+    pub(super) fn link(&self, number: u32) -> Option<&What> {
+        self.find(Node::ArrayLink(number))
     }
 
     /// The path of something that is there, below the mountpoint.
@@ -394,7 +375,7 @@ impl Maker<'_> {
         let parent = self.directory(self.paths.parent(place))?;
         let format = match &what {
             What::Array(..) => return self.enter(parent, &self.paths.stem(place), what).map(drop),
-            What::Link(target) => target.format(),
+            What::Link { format, .. } | What::LinkElsewhere(_, format) => *format,
             What::Directory => None,
         };
         let name = match format {
@@ -449,17 +430,12 @@ fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, What)> {
         let (from, to) = (link.from, link.to);
         let formats = files().chain([None]);
         let formats = formats.filter(|format| format.is_some() == link.is_array);
-        formats.map(move |format| (from, What::Link(LinkTarget::Here { from, to, format })))
+        formats.map(move |format| (from, What::Link { from, to, format }))
     });
     let references = (0..).zip(snapshot.references());
     let references = references.flat_map(move |(i, reference)| {
         let formats = files().chain([None]);
-        formats.map(move |format| {
-            (
-                reference.place(),
-                What::Link(LinkTarget::Elsewhere(i, format)),
-            )
-        })
+        formats.map(move |format| (reference.place(), What::LinkElsewhere(i, format)))
     });
     arrays.chain(links).chain(references)
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
-use super::catalogue::{Catalogue, LinkTarget, Numbers};
+use super::catalogue::{Catalogue, Numbers, What};
 use super::elsewhere::Elsewhere;
 use super::format::Format;
 use super::node::Node;
@@ -176,7 +176,7 @@ impl State {
 
     /// Whether the tree has to be read to tell the target of the link with that number. What it leads to is there.
     pub(super) fn needs_tree_for(&self, link: u32) -> bool {
-        let is_here = |target: &LinkTarget| matches!(target, LinkTarget::Here { .. });
+        let is_here = |link: &What| matches!(link, What::Link { .. });
         self.snapshot.is_unread() && self.catalogue().link(link).is_some_and(is_here)
     }
 
@@ -186,14 +186,15 @@ impl State {
     /// [`Error::NotFound`] if there is none, or none at the moment.
     pub(super) fn link(&self, number: u32) -> Result<Vec<u8>> {
         match self.catalogue().link(number).ok_or(Error::NotFound)? {
-            LinkTarget::Here { from, to, format } => {
+            What::Link { from, to, format } => {
                 let paths = self.snapshot.paths().ok_or(Error::NotFound)?;
                 let way = paths.relative(*from, *to, format.is_none());
                 Ok((way + format.map_or("", Format::suffix)).into_bytes())
             }
-            LinkTarget::Elsewhere(reference, format) => self
+            What::LinkElsewhere(reference, format) => self
                 .target_elsewhere(index(*reference), *format)
                 .ok_or(Error::NotFound),
+            What::Directory | What::Array(..) => Err(Error::NotFound),
         }
     }
 

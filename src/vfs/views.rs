@@ -281,7 +281,7 @@ impl State {
                     !at_file || files.get(&number).is_some_and(is_table)
                 }
                 What::Array(..) => at_file && files.contains_key(&number),
-                What::Link(_) => false,
+                What::Link { .. } | What::LinkElsewhere(..) => false,
             };
             if !is_shown {
                 continue;

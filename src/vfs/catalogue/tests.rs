@@ -85,8 +85,7 @@ fn links_have_targets() {
         id(&paths, "b"),
         id(&paths, "y"),
     );
-    let here = |from, to, format| LinkTarget::Here { from, to, format };
-    let link = |from, to, format| What::Link(here(from, to, format));
+    let link = |from, to, format| What::Link { from, to, format };
     let items = [
         (x, array(0)),
         (b, link(b, a, None)),
@@ -99,10 +98,13 @@ fn links_have_targets() {
         let Some(Node::ArrayLink(link)) = found.lookup(0, name.as_ref()) else {
             panic!("no link {name}")
         };
-        *found.link(link).unwrap()
+        match *found.link(link).unwrap() {
+            What::Link { from, to, format } => (from, to, format),
+            _ => panic!("no link {name}"),
+        }
     };
-    assert_eq!(target("b"), here(b, a, None));
-    assert_eq!(target("y.npy"), here(y, x, Some(Format::Npy)));
+    assert_eq!(target("b"), (b, a, None));
+    assert_eq!(target("y.npy"), (y, x, Some(Format::Npy)));
 }
 
 /// Numbers of a file that is closed are given again when it is opened: right only if these are in the order of its names.
