@@ -16,7 +16,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use self::held::Held;
-use self::held::HeldDirectories;
 use super::attr::VALID;
 use super::node::Node;
 use super::{Invalidation, State, locked};
@@ -33,13 +32,12 @@ pub struct Kernel {
     /// Signalled when the kernel has been told of something.
     told: Condvar,
     patience: Duration,
-    held: Mutex<HeldDirectories>,
 }
 
 /// Takes a change for the thread that tells the kernel; `false` when there is no such thread any more.
 type Tell = dyn Fn(&Invalidation) -> bool + Send + Sync;
 
-/// Changes that the kernel has not been told of.
+/// Changes that the kernel has not been told of, and what the thread that tells it must know of requests.
 #[derive(Default)]
 struct UnderWay {
     /// The files whose pages it is to forget, each with the changes that it has not been told of, the oldest first.
@@ -47,6 +45,12 @@ struct UnderWay {
     /// How many were announced, and how many it has been told of, since the start.
     announced: u64,
     told: u64,
+    /// Directories of which the kernel holds the lock, see [`Held`]: each as often as requests do.
+    held: Vec<Node>,
+    /// Names in them that the kernel is to forget when they are held no more.
+    held_back: Vec<Invalidation>,
+    /// The directory for whose lock the thread that tells the kernel waits, if it does.
+    waited_for: Option<Node>,
 }
 
 /// A change of a file.
@@ -83,7 +87,6 @@ impl Default for Kernel {
             under_way: Mutex::default(),
             told: Condvar::new(),
             patience: PATIENCE,
-            held: Mutex::default(),
         }
     }
 }
@@ -193,28 +196,22 @@ impl Kernel {
             return;
         };
         for change in changes {
-            let mut held = locked(&self.held);
-            if held.holds(&change) {
-                self.told(&change);
-                held.names.push(change);
+            let mut under_way = locked(&self.under_way);
+            if under_way.holds(&change) {
+                // it counts as told: no reply waits for it
+                under_way.note_told(&change);
+                under_way.held_back.push(change);
+                self.told.notify_all();
             } else if !tell(&change) {
-                self.told(&change);
+                under_way.note_told(&change);
+                self.told.notify_all();
             }
         }
     }
 
     /// Notes that the kernel has been told.
     pub fn told(&self, change: &Invalidation) {
-        let mut under_way = locked(&self.under_way);
-        under_way.told = under_way.told.saturating_add(1);
-        if let Some(file) = with_pages(change)
-            && let Entry::Occupied(mut changes) = under_way.stale.entry(file)
-        {
-            changes.get_mut().pop_front();
-            if changes.get().is_empty() {
-                changes.remove();
-            }
-        }
+        locked(&self.under_way).note_told(change);
         self.told.notify_all();
     }
 
@@ -275,6 +272,25 @@ impl Kernel {
     fn untold(&self) -> Option<u64> {
         let under_way = locked(&self.under_way);
         (under_way.told < under_way.announced).then_some(under_way.announced)
+    }
+}
+
+impl UnderWay {
+    fn note_told(&mut self, change: &Invalidation) {
+        self.told = self.told.saturating_add(1);
+        if let Some(file) = with_pages(change)
+            && let Entry::Occupied(mut changes) = self.stale.entry(file)
+        {
+            changes.get_mut().pop_front();
+            if changes.get().is_empty() {
+                changes.remove();
+            }
+        }
+    }
+
+    /// Whether a change is of a name in a directory that is held for a request.
+    fn holds(&self, change: &Invalidation) -> bool {
+        matches!(change, Invalidation::Entry(directory, _) if self.held.contains(directory))
     }
 }
 

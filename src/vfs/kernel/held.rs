@@ -4,23 +4,6 @@ use std::sync::Arc;
 
 use super::{Invalidation, Kernel, Node, locked};
 
-/// Directories of which the kernel holds the lock, see [`Held`].
-#[derive(Default)]
-pub(super) struct HeldDirectories {
-    /// Each as often as requests do.
-    directories: Vec<Node>,
-    /// Names in them that the kernel is to forget when they are held no more.
-    pub(super) names: Vec<Invalidation>,
-    /// The directory for whose lock the thread that tells the kernel waits, if it does.
-    waited_for: Option<Node>,
-}
-
-impl HeldDirectories {
-    pub(super) fn holds(&self, change: &Invalidation) -> bool {
-        matches!(change, Invalidation::Entry(directory, _) if self.directories.contains(directory))
-    }
-}
-
 /// That the kernel holds the locks of directories until it has the reply to a request that changes names in them, or sets an attribute
 /// of one. To be dropped just before that reply.
 ///
@@ -36,23 +19,23 @@ pub struct Held {
 impl Held {
     /// Whether the thread that tells the kernel waits for the reply.
     pub(super) fn is_waited_for(&self) -> bool {
-        let waited_for = locked(&self.kernel.held).waited_for;
+        let waited_for = locked(&self.kernel.under_way).waited_for;
         waited_for.is_some_and(|directory| self.directories.contains(&directory))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut held = locked(&self.kernel.held);
+        let mut under_way = locked(&self.kernel.under_way);
         for directory in &self.directories {
-            if let Some(at) = held.directories.iter().position(|it| it == directory) {
-                held.directories.swap_remove(at);
+            if let Some(at) = under_way.held.iter().position(|it| it == directory) {
+                under_way.held.swap_remove(at);
             }
         }
-        let names = std::mem::take(&mut held.names);
-        let (still, free) = names.into_iter().partition(|name| held.holds(name));
-        held.names = still;
-        drop(held);
+        let names = std::mem::take(&mut under_way.held_back);
+        let (still, free) = names.into_iter().partition(|name| under_way.holds(name));
+        under_way.held_back = still;
+        drop(under_way);
         drop(self.kernel.announce(free, None));
     }
 }
@@ -61,7 +44,7 @@ impl Kernel {
     /// Notes that the kernel holds the locks of these directories for a request.
     #[must_use]
     pub fn hold(self: &Arc<Self>, directories: &[Node]) -> Held {
-        locked(&self.held).directories.extend(directories);
+        locked(&self.under_way).held.extend(directories);
         Held {
             kernel: Arc::clone(self),
             directories: directories.to_vec(),
@@ -76,15 +59,15 @@ impl Kernel {
         later: Option<&Invalidation>,
         wait: impl FnOnce(),
     ) {
-        let mut held = locked(&self.held);
-        if held.directories.contains(&directory) {
-            held.names.extend(later.cloned());
+        let mut under_way = locked(&self.under_way);
+        if under_way.held.contains(&directory) {
+            under_way.held_back.extend(later.cloned());
             return;
         }
-        held.waited_for = Some(directory);
-        drop(held);
+        under_way.waited_for = Some(directory);
+        drop(under_way);
         wait();
-        locked(&self.held).waited_for = None;
+        locked(&self.under_way).waited_for = None;
     }
 }
 
