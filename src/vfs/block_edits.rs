@@ -21,8 +21,6 @@ pub(super) struct BlockDraft {
     pub(super) saved: RwLock<bool>,
     /// Why it was given up, if it was: for each handle that has written into it.
     pub(super) lost: Arc<OnceLock<Error>>,
-    /// The same for each handle that has written a file anew which the draft has taken in.
-    taken_in: Mutex<Vec<Arc<OnceLock<Error>>>>,
 }
 
 /// What was written into a draft.
@@ -32,6 +30,8 @@ struct Written {
     files: HashSet<Node>,
     /// Why it could not be saved, if nothing was written since: the process that asked was told.
     refused: Option<Error>,
+    /// [`BlockDraft::lost`] for the handles of each file that was written anew and that the draft has taken in.
+    taken_in: Vec<Arc<OnceLock<Error>>>,
 }
 
 impl BlockDraft {
@@ -42,23 +42,22 @@ impl BlockDraft {
             written: Mutex::default(),
             saved: RwLock::new(false),
             lost: Arc::default(),
-            taken_in: Mutex::default(),
         }
     }
 
     /// Notes that it has a file that was written anew, and whom to tell if it is given up.
     pub(super) fn take_in(&self, lost: &Arc<OnceLock<Error>>) {
-        locked(&self.taken_in).push(Arc::clone(lost));
+        locked(&self.written).taken_in.push(Arc::clone(lost));
     }
 
     /// Notes that what was taken in last has been taken out again.
     pub(super) fn take_out(&self) {
-        locked(&self.taken_in).pop();
+        locked(&self.written).taken_in.pop();
     }
 
     /// Tells each handle that has written into it that it is given up. The first cause is the one that counts.
     pub(super) fn lose(&self, why: &Error) {
-        for lost in locked(&self.taken_in).iter().chain([&self.lost]) {
+        for lost in locked(&self.written).taken_in.iter().chain([&self.lost]) {
             let _ = lost.set(why.clone());
         }
     }
@@ -93,7 +92,9 @@ impl BlockDraft {
 
     /// Notes that what was written into it has been taken out again.
     pub(super) fn forget(&self) {
-        *locked(&self.written) = Written::default();
+        let mut written = locked(&self.written);
+        written.files.clear();
+        written.refused = None;
     }
 
     /// Gives it another length, through a file.
