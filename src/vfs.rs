@@ -50,8 +50,7 @@
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files something was written into a draft, and why it was refused |
 //! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
-//! | `Kernel::held` | directories of which the kernel holds the lock, each for a request that is being answered, names in them that it is to forget after that, and for which one `invalidate` waits |
-//! | `Kernel::under_way` | what the kernel has not been told yet; its condition variable waits 200 ms at most, in the thread `answers` one second |
+//! | `Kernel::under_way` | what the kernel has not been told yet, the directories that it holds locked for requests, and for which of them `invalidate` waits; its condition variable waits 200 ms at most, in the thread `answers` one second |
 //!
 //! Threads of a mount:
 //!
@@ -113,7 +112,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
-use crate::save::FilePath;
+use crate::save::{FilePath, SaveOptions};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
@@ -129,7 +128,7 @@ pub use member::Remains;
 pub use mounts::Mounted;
 pub use node::Node;
 pub use process::is_being_killed;
-pub use saver::{Reading, Writing};
+pub use saver::Reading;
 pub use stat::kind;
 pub use texts::ScratchRoom;
 pub use unsaved::Losses;
@@ -197,13 +196,14 @@ fn hash_of(shown: impl Hash) -> u64 {
 }
 
 impl Vfs {
-    /// The file system of a snapshot of the file at `path`, which had these attributes before it was read.
+    /// The file system of a snapshot of the file at `path`, which had these attributes before it was read. `writing`: how that file is
+    /// opened for writing when something is first to be changed, or why it is never.
     #[must_use]
     pub fn new(
         path: impl Into<FilePath>,
         snapshot: Snapshot,
         stat: Stat,
-        writing: impl Into<Writing>,
+        writing: Result<SaveOptions, String>,
         options: VfsOptions,
         kernel: Arc<Kernel>,
     ) -> Self {
@@ -221,7 +221,7 @@ impl Vfs {
             text_closed: Condvar::new(),
             beside: Beside::new(&spool),
             edits: BlockEdits::new(spool),
-            saver: Saver::new(path, writing.into()),
+            saver: Saver::new(path, writing),
             kernel,
             on_refusal: OnceLock::new(),
         }

@@ -17,9 +17,9 @@ use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place};
-use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, Writer};
+use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, SaveOptions, Writer};
 use crate::source::{FileSource, Source, Spool, Stat};
-use crate::vfs::{self, Kernel, Mounted, Vfs, Writing};
+use crate::vfs::{self, Kernel, Mounted, Vfs};
 
 /// How FILE is opened.
 struct Opening<'a> {
@@ -56,7 +56,7 @@ pub(super) fn alone(
         Err(why) => {
             let opened = save::open_read_only(file.clone());
             let opened = opened.map_err(|error| how.failed(&error))?;
-            how.read(opened, Writing::Never(why))?
+            how.read(opened, Err(why))?
         }
     };
     for finding in &vfs.snapshot().layout().findings {
@@ -162,7 +162,7 @@ impl Opening<'_> {
     }
 
     /// The file system of it, opened one way or the other: `stat` has its attributes from before it was read.
-    fn mount(&self, snapshot: Snapshot, stat: Stat, writing: Writing) -> Vfs {
+    fn mount(&self, snapshot: Snapshot, stat: Stat, writing: Result<SaveOptions, String>) -> Vfs {
         let (path, shown) = (self.path.clone(), self.shown.clone());
         let kernel = Arc::clone(&self.kernel);
         let vfs = Vfs::new(path, snapshot, stat, writing, shown, kernel);
@@ -225,11 +225,13 @@ impl Opening<'_> {
         let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
         let snapshot = Snapshot::new(file, bytes, scan, cache, reading);
         self.check_damage(&snapshot)?;
-        Ok(Ok(self.mount(snapshot, stat, Ok(opened.writer).into())))
+        let mut vfs = self.mount(snapshot, stat, Ok(self.options.saving));
+        vfs.take_writer(opened.writer);
+        Ok(Ok(vfs))
     }
 
-    /// The file as it was opened for reading; `writing` says how it is written.
-    fn read(&self, opened: ReadOnly, writing: Writing) -> Result<Vfs, Failure> {
+    /// The file as it was opened for reading; `writing` says how it is opened for writing later, or why it is not.
+    fn read(&self, opened: ReadOnly, writing: Result<SaveOptions, String>) -> Result<Vfs, Failure> {
         tell_recovery(self.path.whole(), &opened.recovery);
         let stat = opened.file.stat;
         let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
@@ -237,15 +239,13 @@ impl Opening<'_> {
         let snapshot = snapshot.map_err(|error| self.failed(&error))?;
         self.check_damage(&snapshot)?;
         let writing = match (snapshot.fits(), writing) {
-            (Some(_), _) if !self.options.read_only => {
-                Writing::Never("ASDF in FITS is only read".to_owned())
-            }
+            (Some(_), _) if !self.options.read_only => Err("ASDF in FITS is only read".to_owned()),
             // as it is said when it is opened for writing
-            (_, Writing::Later(how)) => match save::writable(snapshot.layout()) {
-                Ok(()) => Writing::Later(how),
-                Err(error) => Writing::Never(error_of(self.path.whole(), &error)),
+            (_, Ok(how)) => match save::writable(snapshot.layout()) {
+                Ok(()) => Ok(how),
+                Err(error) => Err(error_of(self.path.whole(), &error)),
             },
-            (_, writing) => writing,
+            (_, Err(why)) => Err(why),
         };
         Ok(self.mount(snapshot, stat, writing))
     }
@@ -265,11 +265,11 @@ impl Opening<'_> {
 
     /// That it is opened for writing later, if its permissions allow that. Where no file has the name for a moment, as another one is
     /// about to take it, that is found out later, too.
-    fn later(&self) -> Result<Writing, Failure> {
+    fn later(&self) -> Result<Result<SaveOptions, String>, Failure> {
         let cause = match self.path.check_writable() {
-            Ok(()) => return Ok(Writing::Later(self.options.saving)),
+            Ok(()) => return Ok(Ok(self.options.saving)),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-                return Ok(Writing::Later(self.options.saving));
+                return Ok(Ok(self.options.saving));
             }
             Err(cause) => cause,
         };
@@ -279,7 +279,7 @@ impl Opening<'_> {
             // it passes, and says nothing of the file
             return Err(self.failed(&error));
         }
-        Ok(Writing::Never(why))
+        Ok(Err(why))
     }
 
     /// Opens it as one of many: for reading, and not locked. What an interrupted save has left is finished; then it is open for
@@ -287,12 +287,12 @@ impl Opening<'_> {
     fn open_member(&self) -> Result<Vfs, Failure> {
         let opened = save::open_unlocked(self.path).map_err(|error| self.failed(&error))?;
         if self.options.read_only {
-            return self.read(opened, Writing::Never("asked for".to_owned()));
+            return self.read(opened, Err("asked for".to_owned()));
         }
         if !matches!(opened.recovery, Recovery::Clean) {
             return match self.open_for_writing()? {
                 Ok(vfs) => Ok(vfs),
-                Err(why) => self.read(opened, Writing::Never(why)),
+                Err(why) => self.read(opened, Err(why)),
             };
         }
         self.read(opened, self.later()?)
@@ -344,11 +344,11 @@ mod tests {
             kernel: Arc::default(),
         };
         let later = |how: &Opening<'_>| how.later().ok();
-        assert!(matches!(later(&how), Some(Writing::Later(_))));
+        assert!(matches!(later(&how), Some(Ok(_))));
         std::fs::write(path.whole(), "").unwrap();
-        assert!(matches!(later(&how), Some(Writing::Later(_))));
+        assert!(matches!(later(&how), Some(Ok(_))));
         let way = FilePath::from(&path.whole().join("in a file"));
         let below = Opening { path: &way, ..how };
-        assert!(matches!(later(&below), Some(Writing::Never(_))));
+        assert!(matches!(later(&below), Some(Err(_))));
     }
 }

@@ -120,6 +120,11 @@ impl Vfs {
         self.saver.check_writable()
     }
 
+    /// Takes FILE as it was opened for writing, and locked, before it was mounted.
+    pub fn take_writer(&mut self, writer: Writer) {
+        self.saver.opened(writer);
+    }
+
     /// FILE, opened for writing, and shown as it is then.
     fn open_writer(&self, options: crate::save::SaveOptions) -> Result<Writer> {
         let opened = Writer::open(self.saver.file.clone(), options);

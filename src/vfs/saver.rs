@@ -13,7 +13,7 @@ use log::warn;
 
 use super::{Error, Result, locked};
 use crate::error::Error as Library;
-use crate::save::{self, FilePath, Writer};
+use crate::save::{FilePath, SaveOptions, Writer};
 
 /// For as long as this lives, no save changes or moves stored bytes that the snapshot of the moment shows.
 ///
@@ -21,32 +21,16 @@ use crate::save::{self, FilePath, Writer};
 /// other side of the lock.
 pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
-/// How FILE is to be written.
-pub enum Writing {
-    /// It is open for that, and locked.
-    Ready(Box<Writer>),
-    /// It is opened for that, and locked, when something is first to be changed.
-    Later(save::SaveOptions),
-    /// Never, and why.
-    Never(String),
-}
-
-impl From<Result<Writer, String>> for Writing {
-    fn from(writer: Result<Writer, String>) -> Self {
-        writer.map_or_else(Self::Never, |writer| Self::Ready(Box::new(writer)))
-    }
-}
-
 /// FILE, what writes it, and how that stands.
 pub(super) struct Saver {
     /// Its whole path, for messages.
     pub(super) path: PathBuf,
     /// How it is found.
     pub(super) file: FilePath,
-    /// One save at a time.
+    /// How FILE is opened for writing, or why it is not.
+    writing: Result<SaveOptions, String>,
+    /// FILE, opened for writing and locked; there may be none yet. The lock admits one save at a time.
     writer: OnceLock<Mutex<Writer>>,
-    /// How to open it for writing, or why that is not done.
-    later: Result<save::SaveOptions, String>,
     /// Held for reading by threads that read stored bytes, and for writing while a save changes some in place.
     stored: RwLock<()>,
     /// What a save has failed of so badly that no other can follow: a copy of what the writer knows, so that it is not waited for.
@@ -65,50 +49,40 @@ pub(super) struct Saver {
 }
 
 impl Saver {
-    pub(super) fn new(file: FilePath, writing: Writing) -> Self {
-        let (writer, later) = match writing {
-            Writing::Ready(writer) => (Some(*writer), Err("open".to_owned())),
-            Writing::Later(options) => (None, Ok(options)),
-            Writing::Never(why) => (None, Err(why)),
-        };
-        let saver = Self {
+    /// `writing`: how FILE is opened for writing when something is first to be changed, or why it is never.
+    pub(super) fn new(file: FilePath, writing: Result<SaveOptions, String>) -> Self {
+        Self {
             path: file.whole().to_owned(),
-            older_text: OnceLock::new(),
             file,
+            writing,
             writer: OnceLock::new(),
-            later,
             stored: RwLock::default(),
             broken: OnceLock::new(),
             out_of_date: Mutex::default(),
             compared: Mutex::default(),
             writes: AtomicU64::new(0),
             last: Mutex::default(),
-        };
-        if let Some(writer) = writer {
-            saver.opened(writer);
+            older_text: OnceLock::new(),
         }
-        saver
     }
 
     /// Whether there are no saves.
     pub(super) fn is_read_only(&self) -> bool {
-        self.writer.get().is_none() && self.later.is_err()
+        self.writing.is_err()
     }
 
     /// How FILE is opened for writing, if it is not yet and may be.
-    pub(super) fn opens_later(&self) -> Option<save::SaveOptions> {
-        match self.writer.get() {
-            Some(_) => None,
-            None => self.later.as_ref().ok().copied(),
-        }
+    pub(super) fn opens_later(&self) -> Option<SaveOptions> {
+        let is_open = self.writer.get().is_some();
+        self.writing.as_ref().ok().filter(|_| !is_open).copied()
     }
 
-    /// From now on there are saves.
+    /// Takes FILE as it has been opened for writing.
     pub(super) fn opened(&self, writer: Writer) {
         if let Some(name) = writer.older_rejected() {
             self.note_older_text(self.path.with_file_name(name));
         }
-        // of two the first stays: the thread that opens it holds `compared`
+        // there is no other: the thread that opens FILE later holds `compared`
         let _ = self.writer.set(Mutex::new(writer));
     }
 
@@ -172,10 +146,9 @@ impl Saver {
     /// Why nothing can be written, if that is so.
     pub(super) fn why_read_only(&self) -> Option<String> {
         let broken = |why| format!("a save has failed; unmount, and mount again: {why}");
-        match (self.writer.get(), &self.later) {
-            (Some(_), _) => self.broken.get().map(broken),
-            (None, Ok(_)) => None,
-            (None, Err(why)) => Some(why.clone()),
+        match &self.writing {
+            Ok(_) => self.broken.get().map(broken),
+            Err(why) => Some(why.clone()),
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) fn writable_with<S: Source + 'static>(
         scratch: crate::vfs::ScratchRoom::new(1 << 20),
         ..VfsOptions::default()
     };
-    let vfs = Vfs::new(&path, snapshot, stat, Ok(writer), options, Arc::default());
+    let writing = Ok(save::SaveOptions::default());
+    let mut vfs = Vfs::new(&path, snapshot, stat, writing, options, Arc::default());
+    vfs.take_writer(writer);
     (dir, vfs)
 }
