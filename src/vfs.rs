@@ -184,8 +184,8 @@ pub struct Vfs {
     on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
 }
 
-/// The lock's value, whether or not a thread panicked with it: each critical section here leaves its data whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// The lock's value, whether or not a thread panicked with it: each critical section leaves its data whole.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use glob::{Pattern, PatternError};
+use glob::Pattern;
 use rustix::fs::{FileType, OFlags, RawDir};
 
 use super::item::ItemKind;
@@ -24,46 +24,15 @@ const DIRECTORY_BUFFER: usize = 64 << 10;
 
 /// Which names are those of members.
 #[derive(Debug, Clone)]
-pub struct Match(Vec<NamePattern>);
+pub struct Match(Vec<Pattern>);
 
 impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, name) in self.0.iter().enumerate() {
+        for (i, pattern) in self.0.iter().enumerate() {
             let or = if i > 0 { " or " } else { "" };
-            write!(f, "{or}{}", name.pattern.as_str())?;
+            write!(f, "{or}{}", pattern.as_str())?;
         }
         Ok(())
-    }
-}
-
-/// One of its patterns.
-#[derive(Debug, Clone)]
-struct NamePattern {
-    pattern: Pattern,
-    /// What names end with, if the pattern is a star and this. Compared as it is, that takes a tenth of the time: directories may hold a
-    /// hundred thousand names.
-    ending: Option<String>,
-}
-
-impl NamePattern {
-    fn new(pattern: &str) -> Result<Self, PatternError> {
-        let ending = pattern.strip_prefix('*');
-        let ending = ending.filter(|ending| !ending.contains(['*', '?', '[', ']']));
-        Ok(Self {
-            pattern: Pattern::new(pattern)?,
-            ending: ending.map(str::to_owned),
-        })
-    }
-
-    fn has(&self, name: &OsStr) -> bool {
-        let name = name.as_bytes();
-        if name.starts_with(b".") && !self.pattern.as_str().starts_with('.') {
-            return false;
-        }
-        match &self.ending {
-            Some(ending) => name.ends_with(ending.as_bytes()),
-            None => self.pattern.matches(&String::from_utf8_lossy(name)),
-        }
     }
 }
 
@@ -73,10 +42,10 @@ impl Match {
     /// # Errors
     /// What is wrong with a pattern.
     pub fn new(patterns: &str) -> Result<Self, String> {
-        let patterns = patterns.split(':').map(NamePattern::new);
+        let patterns = patterns.split(':').map(Pattern::new);
         let patterns: Result<Vec<_>, _> = patterns.collect();
         let patterns = patterns.map_err(|error| error.to_string())?;
-        let mut texts = patterns.iter().map(|one| one.pattern.as_str());
+        let mut texts = patterns.iter().map(Pattern::as_str);
         if texts.clone().any(|text| text.contains('/')) {
             return Err("a pattern is for names, which hold no slash".to_owned());
         }
@@ -89,13 +58,26 @@ impl Match {
     /// Whether a file of that name is a member. As in a shell, a pattern must begin with a dot to match a name that does.
     #[must_use]
     pub fn has(&self, name: &OsStr) -> bool {
-        self.0.iter().any(|pattern| pattern.has(name))
+        self.0.iter().any(|pattern| fits(pattern, name.as_bytes()))
     }
 }
 
 impl Default for Match {
     fn default() -> Self {
-        Self(NamePattern::new("*.asdf").into_iter().collect())
+        Self(Pattern::new("*.asdf").into_iter().collect())
+    }
+}
+
+fn fits(pattern: &Pattern, name: &[u8]) -> bool {
+    let text = pattern.as_str();
+    if name.starts_with(b".") && !text.starts_with('.') {
+        return false;
+    }
+    // To compare endings takes a tenth of the time of a match, and a directory may hold a hundred thousand names.
+    let is_special = |byte: u8| matches!(byte, b'*' | b'?' | b'[' | b']');
+    match text.strip_prefix('*') {
+        Some(ending) if !ending.bytes().any(is_special) => name.ends_with(ending.as_bytes()),
+        _ => pattern.matches(&String::from_utf8_lossy(name)),
     }
 }
 
@@ -196,33 +178,32 @@ impl Contents {
         }
     }
 
-    /// The attributes of a directory or a member, and which of the two it is.
+    /// The attributes of a directory or a member; [`ItemKind::of`] tells which of the two it is.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] for anything else, also for links and for what is mounted there; of the system.
-    pub(super) fn look_at(&self, relative: &Path) -> io::Result<(ItemKind, Stat)> {
-        let found = match self {
+    pub(super) fn look_at(&self, relative: &Path) -> io::Result<Stat> {
+        let (stat, is_shown) = match self {
             Self::Mirror(root, names) => {
                 let stat = root.stat(relative).map_err(absent)?;
                 let is_member = || relative.file_name().is_some_and(|name| names.has(name));
-                let kind = match stat {
-                    stat if stat.is_directory() => Some(ItemKind::Directory),
-                    stat if stat.is_regular() && is_member() => Some(ItemKind::Member),
-                    _ => None,
-                };
-                kind.map(|kind| (kind, stat))
+                let is_shown = stat.is_directory() || stat.is_regular() && is_member();
+                (stat, is_shown)
             }
             Self::List(_) if relative.as_os_str().is_empty() => {
-                Some((ItemKind::Directory, Stat::from(&std::fs::metadata("/")?)))
+                (Stat::from(&std::fs::metadata("/")?), true)
             }
             Self::List(files) => {
                 let file = files.get(relative.as_os_str()).ok_or_else(no_such_file)?;
                 let stat = file.stat().map_err(absent)?;
-                stat.is_regular().then_some((ItemKind::Member, stat))
+                (stat, stat.is_regular())
             }
-            Self::Listing(listing) => listing.look_at(relative),
+            Self::Listing(listing) => {
+                let found = listing.look_at(relative);
+                (found.ok_or_else(no_such_file)?, true)
+            }
         };
-        found.ok_or_else(no_such_file)
+        is_shown.then_some(stat).ok_or_else(no_such_file)
     }
 
     /// The directories and members in a directory, in any order. A member is known by its name and type alone.
@@ -254,7 +235,7 @@ impl Contents {
                 // what is mounted there is not shown, and neither is what can't be looked at
                 FileType::Directory | FileType::Unknown => {
                     let found = self.look_at(&relative.join(name));
-                    found.ok().map(|(kind, _)| kind)
+                    found.ok().map(|stat| ItemKind::of(&stat))
                 }
                 _ => None,
             };
@@ -365,7 +346,10 @@ mod tests {
         names.sort_by_key(|entry| entry.0);
         let want = [("a.asdf", ItemKind::Member), ("sub", ItemKind::Directory)];
         assert_eq!(names, want.map(|(name, kind)| (OsStr::new(name), kind)));
-        let kind = |path: &str| contents.look_at(Path::new(path)).ok().map(|found| found.0);
+        let kind = |path: &str| {
+            let found = contents.look_at(Path::new(path));
+            found.ok().map(|stat| ItemKind::of(&stat))
+        };
         for (path, want) in [
             ("", Some(ItemKind::Directory)),
             ("sub", Some(ItemKind::Directory)),

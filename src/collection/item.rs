@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::source::Stat;
 use crate::vfs::Node;
 
 /// How far the item is shifted in an inode number.
@@ -74,6 +75,17 @@ pub(super) enum ItemKind {
     Directory,
     /// A file, which is shown as a directory.
     Member,
+}
+
+impl ItemKind {
+    /// The kind of a directory or file of the collection with these attributes.
+    pub(super) fn of(stat: &Stat) -> Self {
+        if stat.is_directory() {
+            Self::Directory
+        } else {
+            Self::Member
+        }
+    }
 }
 
 /// The items that something has asked for, or that were listed. A name keeps its number for the life of the mount, also while

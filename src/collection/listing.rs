@@ -57,7 +57,7 @@ pub trait Listable: fmt::Debug + Send + Sync {
 pub struct Listing {
     bucket: Box<dyn Listable>,
     names: Match,
-    /// What all directories have, but the number.
+    /// The attributes of each directory.
     directory: Stat,
     known: Renewed<Arc<ListedNames>>,
 }
@@ -65,17 +65,10 @@ pub struct Listing {
 /// What is in a bucket.
 #[derive(Debug, Default)]
 struct ListedNames {
-    /// By directory; the first has an empty path.
-    shown: HashMap<PathBuf, BTreeMap<String, Found>>,
+    /// The attributes of each directory and file, by the directory that it is in and its name. The root is the empty path.
+    shown: HashMap<PathBuf, BTreeMap<String, Stat>>,
     /// Names of files that can't be shown.
     left_out: Vec<String>,
-}
-
-/// What is at a path.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Found {
-    Directory,
-    File(Stat),
 }
 
 impl Listing {
@@ -103,7 +96,7 @@ impl Listing {
         };
         let begun = Instant::now();
         let listed = listing.bucket.list()?;
-        let names = listing.told(ListedNames::of(listed, &listing.names), None);
+        let names = listing.told(listed, None);
         listing.known.learn(begun, names);
         Ok(listing)
     }
@@ -116,7 +109,7 @@ impl Listing {
     /// The names as they are now, or were some seconds ago. A bucket that can't be listed for a while has those that it had.
     fn names(&self) -> Arc<ListedNames> {
         self.known.get(|last| match self.bucket.list() {
-            Ok(listed) => self.told(ListedNames::of(listed, &self.names), last.as_deref()),
+            Ok(listed) => self.told(listed, last.as_deref()),
             Err(error) => {
                 warn!("{}: shown as it was: {error}", self.name().display());
                 last.unwrap_or_default()
@@ -124,8 +117,9 @@ impl Listing {
         })
     }
 
-    /// Says in the log what of these is not shown, if that was not so of the names before.
-    fn told(&self, names: ListedNames, before: Option<&ListedNames>) -> Arc<ListedNames> {
+    /// The names of these files. Says in the log which are left out, if others were left out of the names before.
+    fn told(&self, listed: Vec<Listed>, before: Option<&ListedNames>) -> Arc<ListedNames> {
+        let names = ListedNames::of(listed, &self.names, self.directory);
         let known = before.map_or(&[][..], |before| &before.left_out);
         if let Some(first) = names.left_out.first()
             && names.left_out != known
@@ -145,12 +139,13 @@ impl Listing {
         self.names().left_out.clone()
     }
 
-    /// The attributes of a directory or a file, and which of the two it is.
-    pub(super) fn look_at(&self, relative: &Path) -> Option<(ItemKind, Stat)> {
-        Some(match self.names().find(relative)? {
-            Found::File(stat) => (ItemKind::Member, stat),
-            Found::Directory => (ItemKind::Directory, self.directory),
-        })
+    /// The attributes of a directory or a file.
+    pub(super) fn look_at(&self, relative: &Path) -> Option<Stat> {
+        let names = self.names();
+        match relative.file_name() {
+            Some(_) => names.find(relative),
+            None => Some(self.directory),
+        }
     }
 
     /// What is in a directory.
@@ -158,8 +153,8 @@ impl Listing {
         let names = self.names();
         let entries = names.entries(relative).ok_or(io::ErrorKind::NotFound)?;
         let mut out = DirEntries::default();
-        for (name, kind) in entries {
-            out.push(OsStr::new(name), kind);
+        for (name, stat) in entries {
+            out.push(OsStr::new(name), ItemKind::of(stat));
         }
         Ok(out)
     }
@@ -172,9 +167,9 @@ impl Listing {
 }
 
 impl ListedNames {
-    /// The files whose names match, and the directories that lead to them. What no file can be called here is left out: a part of a
-    /// name that is empty, `.`, `..` or longer than 255 bytes, and what lies below something that is a file with bytes.
-    fn of(files: Vec<Listed>, matching: &Match) -> Self {
+    /// The files whose names match, and the directories that lead to them, which have the attributes of `directory`. A file is left out
+    /// if a part of its name is empty, `.`, `..` or longer than 255 bytes, or if it lies below a file that has bytes.
+    fn of(files: Vec<Listed>, matching: &Match, directory: Stat) -> Self {
         let mut names = Self::default();
         names.shown.insert(PathBuf::new(), BTreeMap::new());
         for Listed { name, stat } in files {
@@ -190,50 +185,41 @@ impl ListedNames {
             if !matching.has(OsStr::new(last)) {
                 continue;
             }
-            if !stat.is_some_and(|stat| names.insert(above, last, stat)) {
+            if !stat.is_some_and(|stat| names.insert((above, directory), (last, stat))) {
                 names.left_out.push(name);
             }
         }
         names
     }
 
-    /// Takes in a file, unless what should be one of its directories is a file, too.
-    fn insert(&mut self, above: &[&str], last: &str, stat: Stat) -> bool {
-        let mut directory = PathBuf::new();
+    /// Takes in a file, and the directories above it. Whether it did: not if one of these is a file with bytes.
+    fn insert(&mut self, (above, directory): (&[&str], Stat), (last, file): (&str, Stat)) -> bool {
+        let mut way = PathBuf::new();
         for part in above {
-            let entries = self.shown.entry(directory.clone()).or_default();
+            let entries = self.shown.entry(way.clone()).or_default();
             // a file of no bytes marks a folder
-            if matches!(entries.get(*part), Some(Found::File(stat)) if stat.size > 0) {
+            let is_file = |known: &Stat| !known.is_directory() && known.size > 0;
+            if entries.get(*part).is_some_and(is_file) {
                 return false;
             }
-            entries.insert((*part).to_owned(), Found::Directory);
-            directory.push(part);
+            entries.insert((*part).to_owned(), directory);
+            way.push(part);
         }
         // a directory of that name came first, if there is one
-        let entries = self.shown.entry(directory).or_default();
-        let found = entries.entry(last.to_owned());
-        *found.or_insert(Found::File(stat)) != Found::Directory || stat.size == 0
+        let entries = self.shown.entry(way).or_default();
+        let found = entries.entry(last.to_owned()).or_insert(file);
+        !found.is_directory() || file.size == 0
     }
 
-    /// What is at a path, if anything is.
-    fn find(&self, relative: &Path) -> Option<Found> {
-        let Some(name) = relative.file_name() else {
-            return Some(Found::Directory);
-        };
-        let directory = relative.parent().unwrap_or(Path::new(""));
+    /// The attributes of the directory or file at a path below the root, if there is one.
+    fn find(&self, relative: &Path) -> Option<Stat> {
+        let (directory, name) = (relative.parent()?, relative.file_name()?);
         self.shown.get(directory)?.get(name.to_str()?).copied()
     }
 
-    /// What is in a directory.
-    fn entries(&self, relative: &Path) -> Option<impl Iterator<Item = (&str, ItemKind)>> {
-        let entries = self.shown.get(relative)?.iter();
-        Some(entries.map(|(name, found)| {
-            let kind = match found {
-                Found::Directory => ItemKind::Directory,
-                Found::File(_) => ItemKind::Member,
-            };
-            (name.as_str(), kind)
-        }))
+    /// The names in a directory, with their attributes.
+    fn entries(&self, relative: &Path) -> Option<&BTreeMap<String, Stat>> {
+        self.shown.get(relative)
     }
 }
 
@@ -263,11 +249,23 @@ mod tests {
         }
     }
 
+    fn directory() -> Stat {
+        Stat {
+            mode: DIRECTORY,
+            ..stat(0)
+        }
+    }
+
+    fn names_of(files: impl IntoIterator<Item = Listed>) -> ListedNames {
+        let files = files.into_iter().collect();
+        ListedNames::of(files, &Match::default(), directory())
+    }
+
     fn seen(names: &ListedNames, directory: &str) -> Option<Vec<(String, ItemKind)>> {
-        let entries = names.entries(Path::new(directory))?;
+        let entries = names.entries(Path::new(directory))?.iter();
         Some(
             entries
-                .map(|(name, kind)| (name.to_owned(), kind))
+                .map(|(name, stat)| (name.to_owned(), ItemKind::of(stat)))
                 .collect(),
         )
     }
@@ -275,10 +273,7 @@ mod tests {
     #[test]
     fn slashes_in_keys_make_directories() {
         let files = ["b.asdf", "x/y/a.asdf", "x/c.asdf", "x/n.txt", "e/n.txt"];
-        let names = ListedNames::of(
-            files.into_iter().map(|name| listed(name, 3)).collect(),
-            &Match::default(),
-        );
+        let names = names_of(files.map(|name| listed(name, 3)));
         let entry = |name: &str, kind| (name.to_owned(), kind);
         let want = [
             entry("b.asdf", ItemKind::Member),
@@ -290,12 +285,8 @@ mod tests {
             entry("y", ItemKind::Directory),
         ];
         assert_eq!(seen(&names, "x").unwrap(), want);
-        assert_eq!(
-            names.find(Path::new("x/y/a.asdf")),
-            Some(Found::File(stat(3)))
-        );
-        assert_eq!(names.find(Path::new("x/y")), Some(Found::Directory));
-        assert_eq!(names.find(Path::new("")), Some(Found::Directory));
+        assert_eq!(names.find(Path::new("x/y/a.asdf")), Some(stat(3)));
+        assert_eq!(names.find(Path::new("x/y")), Some(directory()));
         for absent in ["e", "x/n.txt", "x/y/a.asdf/b"] {
             assert_eq!(names.find(Path::new(absent)), None, "{absent}");
         }
@@ -314,10 +305,7 @@ mod tests {
             "a\0.asdf",
             &long,
         ];
-        let names = ListedNames::of(
-            files.into_iter().map(|name| listed(name, 3)).collect(),
-            &Match::default(),
-        );
+        let names = names_of(files.map(|name| listed(name, 3)));
         assert_eq!(seen(&names, ""), Some(Vec::new()));
         // what does not match is no loss
         let want = ["a//b.asdf", "./b.asdf", "../b.asdf", "a\0.asdf", &long];
@@ -326,17 +314,14 @@ mod tests {
             name: name.to_owned(),
             stat: None,
         });
-        let names = ListedNames::of(unreadable.into(), &Match::default());
+        let names = names_of(unreadable);
         assert_eq!(names.left_out, ["x//a.asdf"]);
     }
 
     #[test]
     fn of_a_file_and_a_directory_of_one_name_the_first_is_shown() {
         for files in [["a.asdf", "a.asdf/b.asdf"], ["a.asdf/b.asdf", "a.asdf"]] {
-            let names = ListedNames::of(
-                files.into_iter().map(|name| listed(name, 3)).collect(),
-                &Match::default(),
-            );
+            let names = names_of(files.map(|name| listed(name, 3)));
             let shown = seen(&names, "").unwrap();
             let kind = if files[0] == "a.asdf" {
                 ItemKind::Member
@@ -355,8 +340,7 @@ mod tests {
             [("a.asdf", 0), ("a.asdf/b.asdf", 3)],
             [("a.asdf/b.asdf", 3), ("a.asdf", 0)],
         ] {
-            let files = files.map(|(name, size)| listed(name, size));
-            let names = ListedNames::of(files.into(), &Match::default());
+            let names = names_of(files.map(|(name, size)| listed(name, size)));
             let want = [("a.asdf".to_owned(), ItemKind::Directory)];
             assert_eq!(seen(&names, "").unwrap(), want);
             let want = [("b.asdf".to_owned(), ItemKind::Member)];
@@ -393,10 +377,9 @@ mod tests {
         let failing = |times| Box::new(Failing(AtomicUsize::new(times)));
         assert!(Listing::new(failing(0), Match::default()).is_err());
         let listing = Listing::new(failing(2), Match::default()).unwrap();
-        let size = || {
-            let found = listing.look_at(Path::new("a.asdf"));
-            found.map(|(_, stat)| stat.size)
-        };
+        let size = || Some(listing.look_at(Path::new("a.asdf"))?.size);
+        let root = listing.look_at(Path::new("")).unwrap();
+        assert_eq!(ItemKind::of(&root), ItemKind::Directory);
         assert_eq!(size(), Some(2), "listed when it was made");
         listing.known.expire();
         assert_eq!(size(), Some(1), "listed again");

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::contents::Contents;
@@ -21,7 +21,7 @@ use crate::save::FilePath;
 use crate::source::Stat;
 use crate::vfs::{
     self, Answers, Attr, ClosedFile, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs,
-    VfsOptions,
+    VfsOptions, locked,
 };
 
 /// A file that could not be read is tried again after so long.
@@ -61,8 +61,7 @@ pub(super) enum Resolved {
 impl Many {
     /// The table of names that were looked up, locked. No lock of a member is taken meanwhile.
     pub(super) fn items(&self) -> MutexGuard<'_, Items> {
-        // a thread that panicked with it left the table itself whole
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.items)
     }
 
     /// What an item is, opened if it is a member.
@@ -199,8 +198,9 @@ impl Many {
     /// The attributes of what is there now, if it is of that kind.
     fn look_there(&self, way: &Path, kind: ItemKind) -> Result<Stat> {
         let looked = self.with_descriptors(|| self.contents.look_at(way));
-        let (found, stat) = looked.map_err(|error| failed(way, error))?;
-        (found == kind).then_some(stat).ok_or(Error::NotFound)
+        let stat = looked.map_err(|error| failed(way, error))?;
+        let is_of_kind = ItemKind::of(&stat) == kind;
+        is_of_kind.then_some(stat).ok_or(Error::NotFound)
     }
 
     /// The attributes of an item.
@@ -243,7 +243,8 @@ impl Many {
         }
         let way = self.way(item)?.join(name);
         match self.with_descriptors(|| self.contents.look_at(&way)) {
-            Ok((kind, stat)) => {
+            Ok(stat) => {
+                let kind = ItemKind::of(&stat);
                 let found = self.items().of(item, kind, name);
                 let found = found.ok_or(Error::TooBig("2^24 names are known"))?;
                 Ok((found, self.item_attr(kind, &stat)))
@@ -461,7 +462,7 @@ impl Many {
         if inode.node != Node::Root {
             match self.open_member(inode.item) {
                 Some(vfs) => path.push(vfs.path_of(inode.node)),
-                None if inode.node == ClosedFile::TREE => path.push(ClosedFile::TREE_NAME),
+                None if inode.node == Node::TREE => path.push(ClosedFile::TREE_NAME),
                 None => path.push(format!("{:?}", inode.node)),
             }
         }

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::closed::ClosedTree;
 use super::item::Item;
 use crate::source::{Stat, len_u64};
-use crate::vfs::{ClosedFile, Losses, Remains, Result, Vfs};
+use crate::vfs::{ClosedFile, Losses, Remains, Result, Vfs, locked};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
@@ -183,8 +183,7 @@ impl Members {
     }
 
     fn lock(&self) -> MutexGuard<'_, MemberTable> {
-        // a thread that panicked with it left the table itself whole
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.table)
     }
 
     /// The place of a member; if it is not open, another one that is idle is closed for it.

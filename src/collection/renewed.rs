@@ -1,7 +1,9 @@
 //! What servers say, asked for now and then.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
+
+use crate::vfs::locked;
 
 /// A server is asked after so long at the earliest,
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -104,11 +106,6 @@ impl<T: Clone> RenewedState<T> {
         let until = self.until?;
         self.last.clone().filter(|_| Instant::now() < until)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // a thread that panicked with it left the value itself whole
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

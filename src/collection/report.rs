@@ -225,7 +225,7 @@ impl Many {
     fn row(&self, item: Item, path: &Path) -> [String; 6] {
         let unknown = || "-".to_owned();
         let size = self.contents.look_at(path);
-        let size = size.map_or_else(|_| unknown(), |(_, stat)| stat.size.to_string());
+        let size = size.map_or_else(|_| unknown(), |stat| stat.size.to_string());
         let [state, blocks, arrays, problem] = match self.members.open(item) {
             None => {
                 let unsaved = self.members.unsaved(item).into_iter().next();

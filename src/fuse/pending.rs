@@ -3,14 +3,14 @@
 //! The kernel tells of this by FUSE_INTERRUPT, which fuser does not hand on. So the thread `killed` looks at the callers of the requests
 //! that take long. What serves such a request goes on, as other programs may wait for the same, and has no reply to send then.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
 use fuser::Errno;
 use log::debug;
 
-use crate::vfs::is_being_killed;
+use crate::vfs::{is_being_killed, locked};
 
 /// How long the thread waits before it looks at the callers again.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -32,7 +32,7 @@ impl<R> PendingReply<R> {
 
     /// Has it sent. Whether it was still to be sent: if not, the caller has its answer, and no use for this one.
     pub(super) fn send(&self, send: impl FnOnce(R)) -> bool {
-        let reply = self.lock().take();
+        let reply = locked(&self.reply).take();
         let is_wanted = reply.is_some();
         if let Some(reply) = reply {
             send(reply);
@@ -42,12 +42,7 @@ impl<R> PendingReply<R> {
 
     /// Adds to it; `None` if there is nothing more to send.
     pub(super) fn add<T>(&self, add: impl FnOnce(&mut R) -> T) -> Option<T> {
-        self.lock().as_mut().map(add)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<R>> {
-        // a thread that panicked with it left the reply there, or took it
-        self.reply.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.reply).as_mut().map(add)
     }
 }
 
@@ -65,49 +60,41 @@ impl<R: Send> Interruptible for PendingReply<R> {
 
 /// The requests that are being served and whose callers are looked at, by the thread `killed` as long as there are any.
 #[derive(Default)]
-pub(super) struct Callers(Mutex<CallerList>);
-
-#[derive(Default)]
-struct CallerList {
+pub(super) struct Callers {
     /// The calling thread of each, and its reply as long as it is served.
     requests: Vec<(u32, Weak<dyn Interruptible>)>,
-    /// Whether there is the thread.
-    is_looked_at: bool,
+    /// Whether the thread `killed` is there.
+    are_looked_at: bool,
 }
 
 impl Callers {
     /// Takes in a request of that thread.
     pub(super) fn watch<R: Send + 'static>(
-        self: &Arc<Self>,
+        callers: &Arc<Mutex<Self>>,
         caller: u32,
         reply: &Arc<PendingReply<R>>,
     ) {
         let reply = Arc::downgrade(reply);
-        let mut list = self.lock();
+        let mut list = locked(callers);
         list.requests.push((caller, reply));
-        if list.is_looked_at {
+        if list.are_looked_at {
             return;
         }
-        let callers = Arc::clone(self);
+        let callers = Arc::clone(callers);
         let thread = thread::Builder::new().name("killed".to_owned());
-        match thread.spawn(move || while callers.look() {}) {
-            Ok(_) => list.is_looked_at = true,
+        match thread.spawn(move || while Self::look(&callers) {}) {
+            Ok(_) => list.are_looked_at = true,
             // then the next request tries again
             Err(error) => debug!("no thread for callers that are killed: {error}"),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, CallerList> {
-        // a thread that panicked with it left the list itself whole
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits, and answers the requests whose callers are being killed. Whether there are requests left to look at.
-    fn look(&self) -> bool {
+    fn look(callers: &Mutex<Self>) -> bool {
         thread::sleep(LOOK_EVERY);
-        let mut list = self.lock();
+        let mut list = locked(callers);
         list.requests.retain(|(_, reply)| reply.strong_count() > 0);
-        list.is_looked_at = !list.requests.is_empty();
+        list.are_looked_at = !list.requests.is_empty();
         let requests = list.requests.clone();
         drop(list);
         let killed = requests
@@ -145,16 +132,16 @@ mod tests {
     /// The thread ends when nothing is served any more, and another one comes with the next request.
     #[test]
     fn requests_are_looked_at_while_they_are_served() {
-        let callers = Arc::<Callers>::default();
+        let callers = Arc::<Mutex<Callers>>::default();
         for _ in 0..2 {
             let pending = Arc::new(PendingReply::new((), |(), _| ()));
-            callers.watch(std::process::id(), &pending);
-            assert!(callers.lock().is_looked_at);
+            Callers::watch(&callers, std::process::id(), &pending);
+            assert!(locked(&callers).are_looked_at);
             drop(pending);
-            while callers.lock().is_looked_at {
+            while locked(&callers).are_looked_at {
                 thread::yield_now();
             }
-            assert!(callers.lock().requests.is_empty());
+            assert!(locked(&callers).requests.is_empty());
         }
     }
 }

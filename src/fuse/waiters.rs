@@ -1,7 +1,7 @@
 //! Threads for requests that may wait for a server, so that those that serve the mount never do.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use log::debug;
 
 use super::Shim;
 use super::pending::{Callers, PendingReply};
+use crate::vfs::locked;
 
 /// The most threads. Of requests that all wait for servers, those beyond wait on the threads of the mount.
 const MOST: usize = 512;
@@ -21,11 +22,11 @@ const IDLE: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Waiters {
     /// Held for moments.
-    state: Mutex<WaiterQueue>,
+    queue: Mutex<WaiterQueue>,
     /// Signalled when there is a job.
     come: Condvar,
-    /// The requests that they serve.
-    callers: Arc<Callers>,
+    /// The requests that they serve. Held for moments.
+    callers: Arc<Mutex<Callers>>,
 }
 
 #[derive(Default)]
@@ -50,7 +51,7 @@ impl Shim {
             Some(waiters) => {
                 let shim = self.clone();
                 let pending = Arc::new(pending);
-                waiters.callers.watch(request.pid(), &pending);
+                Callers::watch(&waiters.callers, request.pid(), &pending);
                 waiters.run(move || serve(&shim, &pending));
             }
         }
@@ -60,7 +61,7 @@ impl Shim {
 impl Waiters {
     /// Has a thread run a job, or this one if there can be no more.
     pub(super) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
-        let mut state = self.lock();
+        let mut state = locked(&self.queue);
         let has_idle = state.idle > state.jobs.len();
         if !has_idle && state.threads >= MOST {
             drop(state);
@@ -77,7 +78,7 @@ impl Waiters {
         let thread = thread::Builder::new().name("waiter".to_owned());
         if let Err(error) = thread.spawn(move || shared.work()) {
             debug!("no more threads: {error}");
-            let mut state = self.lock();
+            let mut state = locked(&self.queue);
             state.threads = state.threads.saturating_sub(1);
             // another thread may have taken it
             let job = state.jobs.pop_back();
@@ -88,11 +89,6 @@ impl Waiters {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, WaiterQueue> {
-        // a thread that panicked with it left the queue itself whole
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn work(&self) {
         while let Some(job) = self.next() {
             job();
@@ -101,7 +97,7 @@ impl Waiters {
 
     /// The next job; none for so long that the thread is to end.
     fn next(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        let mut state = self.lock();
+        let mut state = locked(&self.queue);
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 return Some(job);
@@ -151,10 +147,10 @@ mod tests {
             waiters.run(move || sender.send(n).unwrap());
             assert_eq!(receiver.recv().unwrap(), n);
             // it may not have become idle again yet
-            while waiters.lock().idle == 0 {
+            while locked(&waiters.queue).idle == 0 {
                 thread::yield_now();
             }
         }
-        assert_eq!(waiters.lock().threads, 1);
+        assert_eq!(locked(&waiters.queue).threads, 1);
     }
 }
