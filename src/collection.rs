@@ -203,13 +203,14 @@ impl Collection {
     /// Whether there are many files.
     #[must_use]
     pub fn is_many(&self) -> bool {
-        matches!(self, Self::Many(_))
+        self.many_files().is_some()
     }
 
     /// Whether a listing comes without attributes: a server would have to be asked for those of each file.
     #[must_use]
     pub fn lists_names_only(&self) -> bool {
-        matches!(self, Self::Many(many) if many.contents.asks_for_each())
+        self.many_files()
+            .is_some_and(|many| many.contents.asks_for_each())
     }
 
     /// The member that an inode is of, opened if it is not.
@@ -241,21 +242,17 @@ impl Collection {
         }
     }
 
-    /// Of many, those whose answers are not those of a member: the directories, and the roots of members, whose attributes are known
-    /// without opening them.
-    fn own(&self, inode: Inode) -> Option<&Many> {
+    /// The many files; nothing of a mount of one.
+    fn many_files(&self) -> Option<&Many> {
         match self {
-            Self::Many(many) if inode.node == Node::Root => Some(many),
-            _ => None,
+            Self::One(_) => None,
+            Self::Many(many) => Some(many),
         }
     }
 
-    /// What many files answer of a closed member, if they can.
-    fn closed<T>(&self, answer: impl FnOnce(&Many) -> Option<T>) -> Option<T> {
-        match self {
-            Self::One(_) => None,
-            Self::Many(many) => answer(many),
-        }
+    /// The many files, if the inode is a directory of theirs or the root of a member: these are answered without opening the member.
+    fn many_at_root(&self, inode: Inode) -> Option<&Many> {
+        self.many_files().filter(|_| inode.node == Node::Root)
     }
 
     /// The item and the attributes of a name in a directory, for a thread.
@@ -264,13 +261,13 @@ impl Collection {
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn lookup(&self, parent: Inode, name: &OsStr, thread: u32) -> Result<(Item, Attr)> {
         let Inode { item, node } = parent;
-        if let Some(found) = self.closed(|many| many.lookup_closed(parent, name)) {
+        let many = self.many_files();
+        if let Some(found) = many.and_then(|many| many.lookup_closed(parent, name)) {
             return Ok((item, found?));
         }
-        match (self.part(item)?, self) {
-            (Resolved::Member(vfs), _) => Ok((item, vfs.lookup_by(node, name, thread)?)),
-            (part, Self::Many(many)) => many.lookup(&part, parent, name),
-            (_, Self::One(_)) => Err(Error::NotFound),
+        match self.part(item)? {
+            Resolved::Member(vfs) => Ok((item, vfs.lookup_by(node, name, thread)?)),
+            part => many.ok_or(Error::NotFound)?.lookup(&part, parent, name),
         }
     }
 
@@ -279,16 +276,16 @@ impl Collection {
     /// # Errors
     /// [`Error::NotFound`].
     pub fn getattr(&self, inode: Inode) -> Result<Attr> {
-        if let Some(many) = self.own(inode) {
+        if let Some(many) = self.many_at_root(inode) {
             return many.attr_of_item(inode.item);
         }
-        if let Some(attr) = self.closed(|many| many.attr_closed(inode)) {
+        let many = self.many_files();
+        if let Some(attr) = many.and_then(|many| many.attr_closed(inode)) {
             return Ok(attr);
         }
-        match (self.part(inode.item)?, self) {
-            (Resolved::Member(vfs), _) => vfs.getattr(inode.node),
-            (part, Self::Many(many)) => many.attr(&part, inode.node),
-            (_, Self::One(_)) => Err(Error::NotFound),
+        match self.part(inode.item)? {
+            Resolved::Member(vfs) => vfs.getattr(inode.node),
+            part => many.ok_or(Error::NotFound)?.attr(&part, inode.node),
         }
     }
 
@@ -297,21 +294,25 @@ impl Collection {
     /// # Errors
     /// As [`Vfs::open`].
     pub fn open(&self, inode: Inode, access: Access) -> Result<Opened<Handle>> {
-        if let Some(opened) = self.closed(|many| many.open_closed(inode, access)) {
+        let many = self.many_files();
+        if let Some(opened) = many.and_then(|many| many.open_closed(inode, access)) {
             return Ok(opened);
         }
-        match (self.part(inode.item)?, self) {
-            (Resolved::Member(vfs), _) => {
+        match self.part(inode.item)? {
+            Resolved::Member(vfs) => {
                 let opened = vfs.open(inode.node, access)?;
                 Ok(Self::opened(inode.item, vfs, opened))
             }
-            (_, _) if !access.only_reads() => Err(NOT_OURS),
-            (part, Self::Many(many)) => Ok(Opened {
-                handle: Handle::Text(many.text(&part, inode.node)?.into_bytes()),
-                keep_cache: false,
-                direct: true,
-            }),
-            (_, Self::One(_)) => Err(Error::NotFound),
+            _ if !access.only_reads() => Err(NOT_OURS),
+            part => {
+                let many = many.ok_or(Error::NotFound)?;
+                let text = many.text(&part, inode.node)?;
+                Ok(Opened {
+                    handle: Handle::Text(text.into_bytes()),
+                    keep_cache: false,
+                    direct: true,
+                })
+            }
         }
     }
 
@@ -341,16 +342,16 @@ impl Collection {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn opendir(&self, inode: Inode) -> Result<Handle> {
-        if let Some(handle) = self.closed(|many| many.opendir_closed(inode)) {
+        let many = self.many_files();
+        if let Some(handle) = many.and_then(|many| many.opendir_closed(inode)) {
             return Ok(handle);
         }
-        match (self.part(inode.item)?, self) {
-            (Resolved::Member(vfs), _) => {
+        match self.part(inode.item)? {
+            Resolved::Member(vfs) => {
                 let handle = vfs.opendir(inode.node)?;
                 Ok(Handle::Member(inode.item, vfs, handle))
             }
-            (part, Self::Many(many)) => many.opendir(&part, inode),
-            (_, Self::One(_)) => Err(Error::NotFound),
+            part => many.ok_or(Error::NotFound)?.opendir(&part, inode),
         }
     }
 
@@ -362,11 +363,11 @@ impl Collection {
         match handle {
             Handle::Member(_, vfs, handle) => vfs.read(handle, offset, len),
             Handle::Tree(tree) => {
-                if let Some(bytes) = self.closed(|many| many.read_closed(tree, offset, len)) {
+                let many = self.many_files().ok_or(Error::BadHandle)?;
+                if let Some(bytes) = many.read_closed(tree, offset, len) {
                     return Ok(Bytes::Owned(bytes));
                 }
-                let opened = self.closed(|many| Some(many.opened_tree(tree)));
-                let (vfs, handle) = opened.unwrap_or(Err(Error::BadHandle))?;
+                let (vfs, handle) = many.opened_tree(tree)?;
                 vfs.read(handle, offset, len)
             }
             Handle::Items(_) | Handle::Names { .. } => Err(Error::IsDirectory),
@@ -396,13 +397,8 @@ impl Collection {
         add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) -> Result<()> {
         match (self, handle) {
-            (Self::One(_), Handle::Member(item, vfs, handle)) => {
-                vfs.readdir(handle, offset, &mut |at, name, attr| {
-                    add(at, name, *item, attr)
-                })
-            }
-            (Self::Many(_), Handle::Member(item, vfs, handle)) => {
-                vfs.readdir_quickly(handle, offset, &mut |at, name, attr| {
+            (_, Handle::Member(item, vfs, handle)) => {
+                vfs.readdir(handle, offset, self.is_many(), &mut |at, name, attr| {
                     add(at, name, *item, attr)
                 })
             }
@@ -486,8 +482,8 @@ impl Collection {
             // `ls -l` asks for access lists and labels of each file until it is told that there are none on this file system
             return Err(Error::NotSupported("there are no attributes but user.asdf"));
         }
-        let own = self.own(inode);
-        if let Some(value) = own.and_then(|many| many.attribute(inode.item, name, user)) {
+        let many = self.many_at_root(inode);
+        if let Some(value) = many.and_then(|many| many.attribute(inode.item, name, user)) {
             return value;
         }
         match self.part(inode.item)? {
@@ -502,7 +498,7 @@ impl Collection {
     /// # Errors
     /// [`Error::NotFound`].
     pub fn listxattr(&self, inode: Inode) -> Result<Vec<u8>> {
-        if self.own(inode).is_some() && self.open_member(inode.item).is_none() {
+        if self.many_at_root(inode).is_some() && self.open_member(inode.item).is_none() {
             return Ok(Vec::new());
         }
         match self.part(inode.item)? {

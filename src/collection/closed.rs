@@ -38,7 +38,7 @@ impl ClosedTree {
     /// Opens it in its member, which has just been opened; but not another text than the one that the kernel may have pages of.
     pub(super) fn open_in(&self, vfs: &Arc<Vfs>) {
         let is_same = vfs.stat().is_untouched_since(&self.stat);
-        let open = || vfs.open_node(ClosedFile::TREE, Access::default()).ok();
+        let open = || vfs.open_node(Node::TREE, Access::default()).ok();
         let opened = is_same.then(open).flatten();
         let opened = opened.map(|opened| (Arc::clone(vfs), opened.handle));
         if let Err(Some((vfs, handle))) = self.opened.set(opened) {
@@ -81,7 +81,7 @@ impl Many {
 
     /// Opens `tree.yaml` of a closed member to be read.
     pub(super) fn open_closed(&self, inode: Inode, access: Access) -> Option<Opened<Handle>> {
-        if inode.node != ClosedFile::TREE || !access.only_reads() {
+        if inode.node != Node::TREE || !access.only_reads() {
             return None;
         }
         let item = inode.item;

@@ -35,9 +35,7 @@ pub struct ClosedFile {
 }
 
 impl ClosedFile {
-    /// `tree.yaml`.
-    pub const TREE: Node = Node::TREE;
-    /// Its name.
+    /// The name of its text.
     pub const TREE_NAME: &str = TREE_NAME;
 
     /// The memory that it takes, in bytes, as estimated.
@@ -75,7 +73,7 @@ impl ClosedFile {
         match directory {
             Node::Root => {
                 let directories = root_directories(self.is_fits, options).into_iter();
-                let tree = [(TREE_NAME, Self::TREE)];
+                let tree = [(TREE_NAME, Node::TREE)];
                 Some(directories.chain(tree).map(own).collect())
             }
             Node::Info => Some(info_files(options).into_iter().map(own).collect()),
@@ -121,7 +119,7 @@ impl ClosedFile {
     /// tree to measure they are those of [`Vfs::unmeasured`].
     #[must_use]
     pub fn attr(&self, node: Node, file: &Stat, options: &VfsOptions) -> Option<Attr> {
-        if node == Self::TREE {
+        if node == Node::TREE {
             return Some(FileFacts::of(file, options).attr(node, self.text_len));
         }
         let mut attr = Attr::of_file(node, 0, file, self.is_read_only, options);
@@ -238,7 +236,7 @@ mod tests {
                 count += 1;
                 false
             };
-            vfs.readdir_quickly(&opened, 0, &mut compare).unwrap();
+            vfs.readdir(&opened, 0, true, &mut compare).unwrap();
             assert!(told.next().is_none());
         }
         assert!(vfs.snapshot().is_unread());

@@ -143,7 +143,7 @@ mod tests {
     fn names(vfs: &Vfs, directory: Node) -> Vec<String> {
         let opened = vfs.opendir(directory).unwrap();
         let mut names = Vec::new();
-        vfs.readdir(&opened, 0, &mut |_, name, _| {
+        vfs.readdir(&opened, 0, false, &mut |_, name, _| {
             names.push(name.to_str().unwrap().to_owned());
             false
         })

@@ -57,7 +57,8 @@ impl Vfs {
     }
 
     /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
-    /// entry, its name and its attributes.
+    /// entry, its name and its attributes. If it is to be done `quickly`, what takes the whole tree to tell is left out, as
+    /// [`Vfs::unmeasured`] says: of many files, most are listed only to go on to the next.
     ///
     /// The kernel takes a listed name for the answer to a lookup, so each is looked up when it is listed: a name may lead to another
     /// file than when the directory was opened, or to none, and then it is passed over. The kernel changes no name of a directory,
@@ -69,28 +70,12 @@ impl Vfs {
         &self,
         handle: &Handle,
         offset: u64,
+        quickly: bool,
         add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
     ) -> Result<()> {
         self.each_name(handle, offset, &mut |at, name, state, node| {
-            let attr = self.attr(state, node);
-            attr.is_ok_and(|attr| add(at, name, &attr))
-        })
-    }
-
-    /// The same of one of many files, of which most are listed to go on to the next: what takes the whole tree to tell is left out, as
-    /// [`Vfs::unmeasured`] says.
-    ///
-    /// # Errors
-    /// [`Error::NotDirectory`].
-    pub fn readdir_quickly(
-        &self,
-        handle: &Handle,
-        offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
-    ) -> Result<()> {
-        self.each_name(handle, offset, &mut |at, name, state, node| {
-            let quick = self.unmeasured(state, node);
-            let attr = quick.map_or_else(|| self.attr(state, node), Ok);
+            let unmeasured = quickly.then(|| self.unmeasured(state, node)).flatten();
+            let attr = unmeasured.map_or_else(|| self.attr(state, node), Ok);
             attr.is_ok_and(|attr| add(at, name, &attr))
         })
     }
@@ -167,7 +152,7 @@ mod tests {
                 names += 1;
                 false
             };
-            vfs.readdir_quickly(&opened, 0, &mut count).unwrap();
+            vfs.readdir(&opened, 0, true, &mut count).unwrap();
             assert!(names > 2);
         }
         let state = vfs.state();
