@@ -18,12 +18,14 @@ mod save;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::edit::{DataHandle, Writes, block_of, fixed_size};
+use super::edit::{DataHandle, Writes, fixed_size};
+use super::elements::ArrayFile;
 use super::format::Format;
 use super::node::Node;
 use super::{Error, Invalidation, Result, State, Vfs, locked};
+use crate::asdf::Origin;
 use crate::asdf::npy::Header;
-use crate::error::{Error as Library, Place};
+use crate::error::Error as Library;
 use crate::source::{Joined, Memory, Overlay, Source, len_u64};
 
 /// The file of an array, if it is written anew: for all handles that have opened it as it was shown at one time.
@@ -49,7 +51,7 @@ enum SoFar {
     /// So much of its NPY header, which is not whole.
     Head(Vec<u8>),
     /// Its header, if it has one, and elements.
-    Elements(Elements),
+    Elements(WrittenElements),
     /// Why a write has failed, after which the rest is no whole file either: bytes are missing, or were too many.
     Failed(Error),
 }
@@ -116,7 +118,7 @@ impl SoFar {
 }
 
 /// What was written of a file behind its header.
-pub(super) struct Elements {
+pub(super) struct WrittenElements {
     /// The header, which may not change any more.
     head: Vec<u8>,
     /// What it says, unless that is the datatype, shape and order that the array has.
@@ -125,36 +127,6 @@ pub(super) struct Elements {
     bytes: Arc<Overlay>,
     /// How many bytes of elements there are, counted in order.
     done: u64,
-}
-
-/// The file of an array in a state.
-#[derive(Clone, Copy)]
-struct ArrayFile<'a> {
-    state: &'a State,
-    number: u32,
-    format: Format,
-}
-
-impl<'a> ArrayFile<'a> {
-    /// The one that a handle has open.
-    fn of(state: &'a State, open: &DataHandle) -> Result<Self> {
-        let Node::Array(number, format) = open.node else {
-            return Err(Error::NotFound);
-        };
-        Ok(Self {
-            state,
-            number,
-            format,
-        })
-    }
-
-    /// Bytes of elements that a file with this header has.
-    fn full(self, header: Option<&Header>) -> Result<u64> {
-        header.map_or_else(
-            || Ok(self.state.array(self.number)?.bin_len()),
-            |header| Ok(header.data_len()),
-        )
-    }
 }
 
 impl Vfs {
@@ -177,7 +149,7 @@ impl Vfs {
         let kept = open.check_kept();
         let mut rewritten = locked(&open.rewriting.rewritten);
         let Rewritten { so_far, lost, .. } = rewritten.as_mut()?;
-        let file = kept.and_then(|()| ArrayFile::of(&state, open));
+        let file = kept.and_then(|()| ArrayFile::of(&state, open.node));
         let written = file.and_then(|file| {
             *locked(&writes.lost) = Arc::clone(lost);
             let offset = offset.unwrap_or_else(|| so_far.end());
@@ -236,10 +208,10 @@ impl Vfs {
     ) -> Result<()> {
         let so_far = match open.node {
             Node::Array(_, Format::Npy) => SoFar::Head(Vec::new()),
-            node => SoFar::Elements(Elements {
+            node => SoFar::Elements(WrittenElements {
                 head: Vec::new(),
                 header: None,
-                bytes: self.nothing_in_block(state, node)?,
+                bytes: self.nothing_in_block(ArrayFile::of(state, node)?)?,
                 done: 0,
             }),
         };
@@ -280,32 +252,33 @@ impl Vfs {
     }
 
     /// Nothing where an array has elements in its block.
-    fn nothing_in_block(&self, state: &State, array: Node) -> Result<Arc<Overlay>> {
-        let block = block_of(state, array).ok_or(Error::NotFound)?;
+    fn nothing_in_block(&self, file: ArrayFile<'_>) -> Result<Arc<Overlay>> {
+        let Origin::Block(block) = *file.array.origin() else {
+            return Err(Error::NotFound);
+        };
         let bytes = self.nothing();
-        let len = state.snapshot.block_len(block);
+        let len = file.state.snapshot.block_len(block);
         bytes.resize(len.ok_or(Error::NotFound)?);
         Ok(bytes)
     }
 
     /// Where elements go behind that header.
-    fn begin(&self, file: ArrayFile<'_>, head: Vec<u8>, header: Header) -> Result<Elements> {
-        let array = file.state.array(file.number)?;
-        let is_same = is_of(file, &header)?;
+    fn begin(&self, file: ArrayFile<'_>, head: Vec<u8>, header: Header) -> Result<WrittenElements> {
+        let is_same = file.is_of(&header);
         let fortran_order = header.fortran_order && !header.view()?.is_dense();
-        let in_place = is_same && fortran_order == file.format.is_fortran(array);
-        let i = file.state.array_index(file.number)?;
-        if let Some(why) = file.state.snapshot.bound(i).filter(|_| !is_same) {
+        let in_place = is_same && fortran_order == file.format.is_fortran(file.array);
+        let bound = file.state.snapshot.bound(file.index);
+        if let Some(why) = bound.filter(|_| !is_same) {
             return Err(Error::NotPermitted(why));
         }
         let bytes = if in_place {
-            self.nothing_in_block(file.state, Node::Array(file.number, file.format))?
+            self.nothing_in_block(file)?
         } else {
             let bytes = self.nothing();
             bytes.resize(header.data_len());
             bytes
         };
-        Ok(Elements {
+        Ok(WrittenElements {
             head,
             header: (!in_place).then_some(header),
             bytes,
@@ -330,12 +303,11 @@ impl Vfs {
             return Ok(Some(Arc::new(Joined::new(head, bytes)?)));
         }
         let state = self.state();
-        let file = ArrayFile::of(&state, open).ok();
-        let known = file.and_then(|it| Some((state.array_index(it.number).ok()?, it.format)));
-        let Some((i, format)) = known else {
+        let Ok(file) = ArrayFile::of(&state, open.node) else {
             return Ok(None);
         };
-        format.over(&state.snapshot, i, bytes).map(Some)
+        let over = file.format.over(&state.snapshot, file.index, bytes);
+        over.map(Some)
     }
 
     /// Sets the length of the file of an array. One that is emptied is written anew; one that is being written is filled up with
@@ -345,7 +317,7 @@ impl Vfs {
         self.refresh();
         self.check_current(open.node, writes)?;
         let state = self.state();
-        let file = ArrayFile::of(&state, open)?;
+        let file = ArrayFile::of(&state, open.node)?;
         let under_way = open.rewriting.is_under_way();
         if size == 0 && (under_way || self.size(&state, open.node)? != 0) {
             return self.begin_anew(open, writes, &state);
@@ -361,7 +333,7 @@ impl Vfs {
             return Err(fixed_size());
         };
         *locked(&writes.lost) = Arc::clone(lost);
-        let full = file.full(elements.header.as_ref())?;
+        let full = file.full(elements.header.as_ref());
         if size.checked_sub(len_u64(elements.head.len())) != Some(full) {
             return Err(fixed_size());
         }
@@ -400,16 +372,9 @@ fn collect(
                 return Err(error.into());
             };
             let advice = "write what numpy.save does";
-            Err(refused(file, why, advice))
+            Err(file.refused(why, advice))
         }
     }
-}
-
-/// Whether the array has the datatype and shape of a header.
-fn is_of(file: ArrayFile<'_>, header: &Header) -> Result<bool> {
-    let array = file.state.array(file.number)?;
-    let known = array.datatype().zip(array.shape());
-    Ok(known.is_some_and(|(datatype, shape)| header.is_of(datatype, shape)))
 }
 
 /// Puts elements where they go, from byte `at` of them on.
@@ -417,13 +382,8 @@ fn put(file: ArrayFile<'_>, so_far: &mut SoFar, at: u64, data: &[u8]) -> Result<
     let SoFar::Elements(elements) = so_far else {
         return Ok(());
     };
-    let ArrayFile {
-        state,
-        number,
-        format,
-    } = file;
     let end = at.saturating_add(len_u64(data.len()));
-    if end > file.full(elements.header.as_ref())? {
+    if end > file.full(elements.header.as_ref()) {
         let why = match &elements.header {
             Some(_) => Error::NotPermitted("more bytes than the NPY header says"),
             None => fixed_size(),
@@ -436,19 +396,9 @@ fn put(file: ArrayFile<'_>, so_far: &mut SoFar, at: u64, data: &[u8]) -> Result<
         bytes.write(at, data)?;
     } else {
         // where all of a block is written it is sparse, but another array may lie in between
-        super::elements::put_zeros(state, number, format, bytes, elements.done..at)?;
-        super::elements::put(state, number, format, bytes, at, data)?;
+        file.put_zeros(bytes, elements.done..at)?;
+        file.put(bytes, at, data)?;
     }
     elements.done = elements.done.max(end);
     Ok(())
-}
-
-/// Why what was written is not saved.
-fn refused(file: ArrayFile<'_>, why: String, advice: &str) -> Error {
-    let array = file.state.array(file.number);
-    Error::Library(Library::Rejected {
-        at: array.map_or(Place::File, |array| Place::Array(array.path())),
-        why,
-        advice: advice.to_owned(),
-    })
 }

@@ -7,11 +7,10 @@ use super::super::block_edits::BlockDraft;
 use super::super::commit::Sum;
 use super::super::edit::{DataHandle, Writes, fixed_size};
 use super::super::format::Format;
-use super::super::node::Node;
 use super::super::publish::Saved;
 use super::super::write::copy;
-use super::super::{Error, Result, Vfs, elements, locked};
-use super::{ArrayFile, Elements, Rewritten, SoFar, is_of, refused};
+use super::super::{Error, Result, Vfs, locked};
+use super::{ArrayFile, Rewritten, SoFar, WrittenElements};
 use crate::asdf::check::check_text;
 use crate::asdf::npy::Header;
 use crate::save::edit::{BlockEdit, Edit};
@@ -30,7 +29,7 @@ impl Vfs {
         // the array of now may be another one than that which was being written
         self.check_current(open.node, writes)?;
         let state = self.state();
-        let file = ArrayFile::of(&state, open)?;
+        let file = ArrayFile::of(&state, open.node)?;
         match locked(&open.rewriting.rewritten)
             .as_ref()
             .map(|it| &it.so_far)
@@ -38,7 +37,7 @@ impl Vfs {
             Some(SoFar::Failed(why)) => Err(why.clone()),
             Some(SoFar::Head(head)) => {
                 let why = format!("{} bytes written, which is no whole NPY header", head.len());
-                Err(refused(file, why, "write all of the file"))
+                Err(file.refused(why, "write all of the file"))
             }
             Some(SoFar::Elements(elements)) => check_done(file, elements).map(|()| true),
             None => Ok(false),
@@ -112,17 +111,17 @@ impl Vfs {
         &self,
         open: &DataHandle,
         writes: &Writes,
-        elements: &Elements,
+        elements: &WrittenElements,
         (draft, saved): (&Arc<BlockDraft>, &mut RwLockWriteGuard<'_, bool>),
         is_in: &mut bool,
     ) -> Result<()> {
         let state = self.state();
-        let file = ArrayFile::of(&state, open)?;
+        let file = ArrayFile::of(&state, open.node)?;
         // it may have been emptied once more since it was whole
         check_done(file, elements)?;
         match &elements.header {
             None => self.save_in_block(open, writes, &elements.bytes, (draft, saved), is_in),
-            Some(header) if is_of(file, header)? => {
+            Some(header) if file.is_of(header) => {
                 let placed = self.placed(file, header, Arc::clone(&elements.bytes))?;
                 self.save_in_block(open, writes, &placed, (draft, saved), is_in)
             }
@@ -178,11 +177,11 @@ impl Vfs {
         header: &Header,
         elements: Arc<Overlay>,
     ) -> Result<Arc<Overlay>> {
-        let placed = self.nothing_in_block(file.state, Node::Array(file.number, file.format))?;
+        let placed = self.nothing_in_block(file)?;
         let elements = file.state.snapshot.in_c_order(header, elements)?;
-        copy(&*elements, |at, piece| {
-            elements::put(file.state, file.number, Format::Bin, &placed, at, piece)
-        })?;
+        let format = Format::Bin;
+        let in_c_order = ArrayFile { format, ..file };
+        copy(&*elements, |at, piece| in_c_order.put(&placed, at, piece))?;
         Ok(placed)
     }
 
@@ -228,12 +227,10 @@ impl Vfs {
     ) -> Result<Saved<'_>> {
         let (mut writer, state) = self.begin_save()?;
         self.check_current(open.node, target)?;
-        let (n, Node::Array(number, _)) = (target.block, open.node) else {
-            return Err(Error::NotFound);
-        };
-        let i = state.array_index(number)?;
-        let path = state.array(number)?.path();
-        let text = Arc::new(state.snapshot.redeclared(i, header)?);
+        let n = target.block;
+        let file = ArrayFile::of(&state, open.node)?;
+        let path = file.array.path();
+        let text = Arc::new(state.snapshot.redeclared(file.index, header)?);
         let decoded = state.snapshot.in_c_order(header, elements.clone())?;
         self.check_room_for(n, decoded.len())?;
         self.let_go_of_tree();
@@ -258,12 +255,12 @@ impl Vfs {
 }
 
 /// That all elements are there.
-fn check_done(file: ArrayFile<'_>, elements: &Elements) -> Result<()> {
-    let (done, full) = (elements.done, file.full(elements.header.as_ref())?);
+fn check_done(file: ArrayFile<'_>, elements: &WrittenElements) -> Result<()> {
+    let (done, full) = (elements.done, file.full(elements.header.as_ref()));
     if done >= full {
         return Ok(());
     }
     let why = format!("{done} bytes written of {full}");
     let advice = "write all of it, or change the shape in tree.yaml first";
-    Err(refused(file, why, advice))
+    Err(file.refused(why, advice))
 }
