@@ -49,7 +49,7 @@
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files something was written into a draft, and why it was refused |
-//! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `Elsewhere`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `OtherFiles`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
 //! | `Kernel::under_way` | what the kernel has not been told yet, the directories that it holds locked for requests, and for which of them `invalidate` waits; its condition variable waits 200 ms at most, in the thread `answers` one second |
 //!
 //! Threads of a mount:

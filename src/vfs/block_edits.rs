@@ -15,7 +15,7 @@ use crate::source::{Overlay, Source, Spool};
 pub(super) struct BlockDraft {
     pub(super) block: usize,
     pub(super) overlay: Arc<Overlay>,
-    written: Mutex<Written>,
+    written: Mutex<DraftRecord>,
     /// Whether it has been saved or given up: what is written now belongs in another draft. Held for reading by threads that write, and for
     /// writing by a save, so that a save has all of a write or nothing of it.
     pub(super) saved: RwLock<bool>,
@@ -25,7 +25,7 @@ pub(super) struct BlockDraft {
 
 /// What was written into a draft.
 #[derive(Default)]
-struct Written {
+struct DraftRecord {
     /// The files that it was written through; none while only `open` has emptied the block.
     files: HashSet<Node>,
     /// Why it could not be saved, if nothing was written since: the process that asked was told.

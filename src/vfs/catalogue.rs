@@ -22,15 +22,15 @@ const PER_ENTRY: usize = 320;
 
 /// Something in a directory under `arrays/`.
 #[derive(Debug)]
-struct Listed {
+struct CatalogueEntry {
     directory: u32,
     number: u32,
-    what: What,
+    kind: EntryKind,
 }
 
 /// What it is.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum EntryKind {
     /// A directory.
     Directory,
     /// The array of that index in the snapshot, as a file in each format, and what these show.
@@ -48,7 +48,7 @@ pub(super) enum What {
     LinkElsewhere(u32, Option<Format>),
 }
 
-impl Listed {
+impl CatalogueEntry {
     /// What entries are sorted by. As several of them a number may stand for different things.
     fn key(&self) -> (u32, Node) {
         (self.directory, self.node(Format::Bin))
@@ -56,18 +56,18 @@ impl Listed {
 
     /// What it is; of an array, the file in this format.
     fn node(&self, format: Format) -> Node {
-        match self.what {
-            What::Directory => Node::ArrayDir(self.number),
-            What::Array(..) => Node::Array(self.number, format),
-            What::Link { .. } | What::LinkElsewhere(..) => Node::ArrayLink(self.number),
+        match self.kind {
+            EntryKind::Directory => Node::ArrayDir(self.number),
+            EntryKind::Array(..) => Node::Array(self.number, format),
+            EntryKind::Link { .. } | EntryKind::LinkElsewhere(..) => Node::ArrayLink(self.number),
         }
     }
 
     /// Its `at`th name, as an array has one in each format, and others have just one. `name` is that of its number.
     fn name(&self, at: usize, name: &str) -> Option<(OsString, Node)> {
         let format = *Format::ALL.get(at)?;
-        let suffix = match self.what {
-            What::Array(..) => format.suffix(),
+        let suffix = match self.kind {
+            EntryKind::Array(..) => format.suffix(),
             _ if at > 0 => return None,
             _ => "",
         };
@@ -80,7 +80,7 @@ impl Listed {
 pub(super) struct Catalogue {
     numbers: Arc<Mutex<Numbers>>,
     /// Sorted.
-    entries: Vec<Listed>,
+    entries: Vec<CatalogueEntry>,
     /// Whether these names, and no others, would get the same numbers if numbers began anew.
     numbered_as_anew: bool,
 }
@@ -110,10 +110,10 @@ impl Catalogue {
 
     /// Whether all of it depends on FILE alone: no array lies in another file, and no link leads to one.
     pub(super) fn is_of_one_file(&self) -> bool {
-        self.entries.iter().all(|entry| match &entry.what {
-            What::Directory | What::Link { .. } => true,
-            What::LinkElsewhere(..) => false,
-            What::Array(_, data) => !matches!(data.origin(), Origin::External(_)),
+        self.entries.iter().all(|entry| match &entry.kind {
+            EntryKind::Directory | EntryKind::Link { .. } => true,
+            EntryKind::LinkElsewhere(..) => false,
+            EntryKind::Array(_, data) => !matches!(data.origin(), Origin::External(_)),
         })
     }
 
@@ -128,7 +128,7 @@ impl Catalogue {
     /// What is beyond the numbers' limit is left out.
     fn new(
         paths: &Paths,
-        shown: impl IntoIterator<Item = (PlaceId, What)>,
+        shown: impl IntoIterator<Item = (PlaceId, EntryKind)>,
         numbers: &Arc<Mutex<Numbers>>,
     ) -> Self {
         let mut known = locked(numbers);
@@ -140,13 +140,13 @@ impl Catalogue {
             numbers: &mut known,
             made: HashMap::from([(PlaceId::ROOT, 0)]),
         };
-        for (place, what) in shown {
+        for (place, kind) in shown {
             // beyond the limit there is no number, so no file
-            let _ = maker.add(place, what);
+            let _ = maker.add(place, kind);
         }
         let numbered_as_anew = maker.in_order && maker.last == maker.numbers.last_given();
         let mut entries = maker.entries;
-        entries.sort_unstable_by_key(Listed::key);
+        entries.sort_unstable_by_key(CatalogueEntry::key);
         Self {
             numbers: Arc::clone(numbers),
             entries,
@@ -190,7 +190,7 @@ impl Catalogue {
     #[must_use]
     pub(super) fn subdirectories(&self, directory: u32) -> Option<usize> {
         let entries = self.entries.get(self.entries(directory)?)?;
-        let is_directory = |entry: &Listed| matches!(entry.what, What::Directory);
+        let is_directory = |entry: &CatalogueEntry| matches!(entry.kind, EntryKind::Directory);
         Some(entries.partition_point(is_directory))
     }
 
@@ -216,13 +216,16 @@ impl Catalogue {
     }
 
     /// What there is of a node in a directory; of an array, it is asked by its first format.
-    fn at(&self, directory: u32, node: Node) -> Option<&What> {
+    fn at(&self, directory: u32, node: Node) -> Option<&EntryKind> {
         let key = (directory, node);
-        let at = self.entries.binary_search_by_key(&key, Listed::key).ok()?;
-        Some(&self.entries.get(at)?.what)
+        let at = self
+            .entries
+            .binary_search_by_key(&key, CatalogueEntry::key)
+            .ok()?;
+        Some(&self.entries.get(at)?.kind)
     }
 
-    fn find(&self, node: Node) -> Option<&What> {
+    fn find(&self, node: Node) -> Option<&EntryKind> {
         let number = number(node)?;
         self.at(self.directory_of(number)?, node)
     }
@@ -231,7 +234,7 @@ impl Catalogue {
     #[must_use]
     pub(super) fn array(&self, number: u32) -> Option<(usize, &ArrayData)> {
         match self.find(Node::Array(number, Format::Bin))? {
-            What::Array(i, data) => Some((index(*i), data)),
+            EntryKind::Array(i, data) => Some((index(*i), data)),
             _ => None,
         }
     }
@@ -242,9 +245,9 @@ impl Catalogue {
         locked(&self.numbers).directory(number)
     }
 
-    /// The link with that number: [`What::Link`] or [`What::LinkElsewhere`].
+    /// The link with that number: [`EntryKind::Link`] or [`EntryKind::LinkElsewhere`].
     #[must_use]
-    pub(super) fn link(&self, number: u32) -> Option<&What> {
+    pub(super) fn link(&self, number: u32) -> Option<&EntryKind> {
         self.find(Node::ArrayLink(number))
     }
 
@@ -279,10 +282,14 @@ impl Catalogue {
     }
 
     /// An entry of these: its number, its name without the ending of files, and what it is.
-    pub(super) fn entry(&self, entries: &Range<usize>, at: usize) -> Option<(u32, String, &What)> {
+    pub(super) fn entry(
+        &self,
+        entries: &Range<usize>,
+        at: usize,
+    ) -> Option<(u32, String, &EntryKind)> {
         let entry = self.entries.get(entries.clone())?.get(at)?;
         let name = locked(&self.numbers).name(entry.number)?.to_owned();
-        Some((entry.number, name, &entry.what))
+        Some((entry.number, name, &entry.kind))
     }
 
     /// The number of a name in a directory, without the ending of files, whether it is there now or not.
@@ -308,8 +315,8 @@ impl Catalogue {
     /// The index in the snapshot of every array that has files, with its number.
     pub(super) fn numbers_of_arrays(&self) -> impl Iterator<Item = (usize, u32)> {
         let arrays = self.entries.iter();
-        arrays.filter_map(|entry| match &entry.what {
-            What::Array(i, _) => Some((index(*i), entry.number)),
+        arrays.filter_map(|entry| match &entry.kind {
+            EntryKind::Array(i, _) => Some((index(*i), entry.number)),
             _ => None,
         })
     }
@@ -317,15 +324,15 @@ impl Catalogue {
     /// The numbers of all directories.
     pub(super) fn directories(&self) -> impl Iterator<Item = u32> {
         let entries = self.entries.iter();
-        let directories = entries.filter(|entry| matches!(entry.what, What::Directory));
+        let directories = entries.filter(|entry| matches!(entry.kind, EntryKind::Directory));
         directories.map(|entry| entry.number)
     }
 
     /// Every array's number, and what its files show.
     pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, &ArrayData)> {
         let arrays = self.entries.iter();
-        arrays.filter_map(|entry| match &entry.what {
-            What::Array(_, data) => Some((entry.number, data)),
+        arrays.filter_map(|entry| match &entry.kind {
+            EntryKind::Array(_, data) => Some((entry.number, data)),
             _ => None,
         })
     }
@@ -360,7 +367,7 @@ fn number(node: Node) -> Option<u32> {
 
 /// A catalogue that is being made.
 struct Maker<'a> {
-    entries: Vec<Listed>,
+    entries: Vec<CatalogueEntry>,
     paths: &'a Paths,
     numbers: &'a mut Numbers,
     /// The numbers of the paths that are directories.
@@ -371,31 +378,33 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn add(&mut self, place: PlaceId, what: What) -> Option<()> {
+    fn add(&mut self, place: PlaceId, kind: EntryKind) -> Option<()> {
         let parent = self.directory(self.paths.parent(place))?;
-        let format = match &what {
-            What::Array(..) => return self.enter(parent, &self.paths.stem(place), what).map(drop),
-            What::Link { format, .. } | What::LinkElsewhere(_, format) => *format,
-            What::Directory => None,
+        let format = match &kind {
+            EntryKind::Array(..) => {
+                return self.enter(parent, &self.paths.stem(place), kind).map(drop);
+            }
+            EntryKind::Link { format, .. } | EntryKind::LinkElsewhere(_, format) => *format,
+            EntryKind::Directory => None,
         };
         let name = match format {
             Some(format) => format!("{}{}", self.paths.stem(place), format.suffix()).into(),
             None => self.paths.directory_name(place),
         };
-        self.enter(parent, &name, what).map(drop)
+        self.enter(parent, &name, kind).map(drop)
     }
 
     /// The number of what is entered under that name in a directory.
-    fn enter(&mut self, directory: u32, name: &str, what: What) -> Option<u32> {
+    fn enter(&mut self, directory: u32, name: &str, kind: EntryKind) -> Option<u32> {
         let number = self.numbers.of(directory, name)?;
         if number > self.last {
             self.in_order &= self.last.checked_add(1) == Some(number);
             self.last = number;
         }
-        self.entries.push(Listed {
+        self.entries.push(CatalogueEntry {
             directory,
             number,
-            what,
+            kind,
         });
         Some(number)
     }
@@ -413,7 +422,7 @@ impl Maker<'_> {
         };
         while let Some(place) = new.pop() {
             let name = self.paths.directory_name(place);
-            number = self.enter(number, &name, What::Directory)?;
+            number = self.enter(number, &name, EntryKind::Directory)?;
             self.made.insert(place, number);
         }
         Some(number)
@@ -421,21 +430,21 @@ impl Maker<'_> {
 }
 
 /// What stands under `arrays/`: the arrays that have files, and the links.
-fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, What)> {
+fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, EntryKind)> {
     let arrays = (0..).zip(snapshot.arrays());
     let arrays = arrays.filter(|(_, array)| array.has_files());
-    let arrays = arrays.map(|(i, array)| (array.home(), What::Array(i, array.data().clone())));
+    let arrays = arrays.map(|(i, array)| (array.home(), EntryKind::Array(i, array.data().clone())));
     let files = || Format::ALL.map(Some).into_iter();
     let links = snapshot.links().iter().flat_map(move |link| {
         let (from, to) = (link.from, link.to);
         let formats = files().chain([None]);
         let formats = formats.filter(|format| format.is_some() == link.is_array);
-        formats.map(move |format| (from, What::Link { from, to, format }))
+        formats.map(move |format| (from, EntryKind::Link { from, to, format }))
     });
     let references = (0..).zip(snapshot.references());
     let references = references.flat_map(move |(i, reference)| {
         let formats = files().chain([None]);
-        formats.map(move |format| (reference.place(), What::LinkElsewhere(i, format)))
+        formats.map(move |format| (reference.place(), EntryKind::LinkElsewhere(i, format)))
     });
     arrays.chain(links).chain(references)
 }

@@ -23,7 +23,7 @@ const MAX_TARGET: usize = 4095;
 
 /// What is known of other files and their mounts.
 #[derive(Default)]
-pub(super) struct Elsewhere {
+pub(super) struct OtherFiles {
     mounts: Option<(Instant, Vec<Mounted>)>,
     files: HashMap<PathBuf, (Instant, Arc<Other>)>,
 }
@@ -64,7 +64,7 @@ impl State {
     }
 }
 
-impl Elsewhere {
+impl OtherFiles {
     /// Where that file is mounted.
     fn mountpoint(&mut self, file: &Path) -> Option<PathBuf> {
         let fresh = |at: &Instant| at.elapsed() < LIFETIME;

@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
-use super::catalogue::{Catalogue, Numbers, What};
-use super::elsewhere::Elsewhere;
+use super::catalogue::{Catalogue, EntryKind, Numbers};
+use super::elsewhere::OtherFiles;
 use super::format::Format;
 use super::node::Node;
 use super::views::{View, Views};
@@ -29,7 +29,7 @@ pub(super) struct State {
     catalogue: OnceLock<Arc<Catalogue>>,
     pub(super) views: Views,
     pub(super) numbers: Arc<Mutex<Numbers>>,
-    pub(super) elsewhere: Mutex<Elsewhere>,
+    pub(super) elsewhere: Mutex<OtherFiles>,
     /// How long the texts under `info/` were when they were made last.
     pub(super) info_lens: Mutex<HashMap<Node, u64>>,
 }
@@ -176,7 +176,7 @@ impl State {
 
     /// Whether the tree has to be read to tell the target of the link with that number. What it leads to is there.
     pub(super) fn needs_tree_for(&self, link: u32) -> bool {
-        let is_here = |link: &What| matches!(link, What::Link { .. });
+        let is_here = |link: &EntryKind| matches!(link, EntryKind::Link { .. });
         self.snapshot.is_unread() && self.catalogue().link(link).is_some_and(is_here)
     }
 
@@ -186,15 +186,15 @@ impl State {
     /// [`Error::NotFound`] if there is none, or none at the moment.
     pub(super) fn link(&self, number: u32) -> Result<Vec<u8>> {
         match self.catalogue().link(number).ok_or(Error::NotFound)? {
-            What::Link { from, to, format } => {
+            EntryKind::Link { from, to, format } => {
                 let paths = self.snapshot.paths().ok_or(Error::NotFound)?;
                 let way = paths.relative(*from, *to, format.is_none());
                 Ok((way + format.map_or("", Format::suffix)).into_bytes())
             }
-            What::LinkElsewhere(reference, format) => self
+            EntryKind::LinkElsewhere(reference, format) => self
                 .target_elsewhere(index(*reference), *format)
                 .ok_or(Error::NotFound),
-            What::Directory | What::Array(..) => Err(Error::NotFound),
+            EntryKind::Directory | EntryKind::Array(..) => Err(Error::NotFound),
         }
     }
 

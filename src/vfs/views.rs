@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::catalogue::{Catalogue, What};
+use super::catalogue::{Catalogue, EntryKind};
 use super::format::Format;
 use super::node::Node;
 use super::state::State;
@@ -276,12 +276,12 @@ impl State {
             *position = position.saturating_add(1);
             let (number, name, entry) = self.catalogue().entry(entries, entry)?;
             let is_shown = match entry {
-                What::Directory => {
+                EntryKind::Directory => {
                     let is_table = |file: &ViewFile| matches!(file.subject, Subject::Table(_));
                     !at_file || files.get(&number).is_some_and(is_table)
                 }
-                What::Array(..) => at_file && files.contains_key(&number),
-                What::Link { .. } | What::LinkElsewhere(..) => false,
+                EntryKind::Array(..) => at_file && files.contains_key(&number),
+                EntryKind::Link { .. } | EntryKind::LinkElsewhere(..) => false,
             };
             if !is_shown {
                 continue;

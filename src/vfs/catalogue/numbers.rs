@@ -13,7 +13,7 @@ const PER_NAME: usize = 32;
 #[derive(Debug)]
 pub(in crate::vfs) struct Numbers {
     /// `arrays/` itself, which is number 0, and the names: the first of them is the number behind `base`.
-    names: Vec<Name>,
+    names: Vec<NumberedName>,
     base: u32,
     /// Whether the kernel may know names by numbers above `base` from before numbers began here.
     recalled: bool,
@@ -25,7 +25,7 @@ pub(in crate::vfs) struct Numbers {
 }
 
 #[derive(Debug)]
-struct Name {
+struct NumberedName {
     directory: u32,
     /// Where it starts in the text; it ends where the next one starts.
     start: u32,
@@ -35,7 +35,7 @@ struct Name {
 
 impl Default for Numbers {
     fn default() -> Self {
-        let top = Name {
+        let top = NumberedName {
             directory: 0,
             start: 0,
             before: 0,
@@ -106,7 +106,7 @@ impl Numbers {
         let start = u32::try_from(self.text.len()).ok()?;
         self.text.push_str(name);
         let last = self.last.insert(self.hash(directory, name), number);
-        self.names.push(Name {
+        self.names.push(NumberedName {
             directory,
             start,
             before: last.unwrap_or(0),

@@ -21,8 +21,8 @@ fn catalogue(numbers: &Arc<Mutex<Numbers>>, body: &str, paths: &[&str]) -> Catal
     Catalogue::new(&places, arrays, numbers)
 }
 
-fn array(i: u32) -> What {
-    What::Array(i, ArrayData::default())
+fn array(i: u32) -> EntryKind {
+    EntryKind::Array(i, ArrayData::default())
 }
 
 fn names(catalogue: &Catalogue, directory: u32) -> Vec<String> {
@@ -85,7 +85,7 @@ fn links_have_targets() {
         id(&paths, "b"),
         id(&paths, "y"),
     );
-    let link = |from, to, format| What::Link { from, to, format };
+    let link = |from, to, format| EntryKind::Link { from, to, format };
     let items = [
         (x, array(0)),
         (b, link(b, a, None)),
@@ -99,7 +99,7 @@ fn links_have_targets() {
             panic!("no link {name}")
         };
         match *found.link(link).unwrap() {
-            What::Link { from, to, format } => (from, to, format),
+            EntryKind::Link { from, to, format } => (from, to, format),
             _ => panic!("no link {name}"),
         }
     };
