@@ -135,8 +135,6 @@ impl Catalogue {
         let mut maker = Maker {
             entries: Vec::new(),
             paths,
-            last: known.base(),
-            in_order: true,
             numbers: &mut known,
             made: HashMap::from([(PlaceId::ROOT, 0)]),
         };
@@ -144,8 +142,8 @@ impl Catalogue {
             // beyond the limit there is no number, so no file
             let _ = maker.add(place, kind);
         }
-        let numbered_as_anew = maker.in_order && maker.last == maker.numbers.last_given();
         let mut entries = maker.entries;
+        let numbered_as_anew = are_numbered_as_anew(&entries, &known);
         entries.sort_unstable_by_key(CatalogueEntry::key);
         Self {
             numbers: Arc::clone(numbers),
@@ -372,9 +370,6 @@ struct Maker<'a> {
     numbers: &'a mut Numbers,
     /// The numbers of the paths that are directories.
     made: HashMap<PlaceId, u32>,
-    /// The last of the numbers so far, and whether each new name had the number behind those before it.
-    last: u32,
-    in_order: bool,
 }
 
 impl Maker<'_> {
@@ -397,10 +392,6 @@ impl Maker<'_> {
     /// The number of what is entered under that name in a directory.
     fn enter(&mut self, directory: u32, name: &str, kind: EntryKind) -> Option<u32> {
         let number = self.numbers.of(directory, name)?;
-        if number > self.last {
-            self.in_order &= self.last.checked_add(1) == Some(number);
-            self.last = number;
-        }
         self.entries.push(CatalogueEntry {
             directory,
             number,
@@ -427,6 +418,20 @@ impl Maker<'_> {
         }
         Some(number)
     }
+}
+
+/// Whether these entries, in the order in which they were entered, and no others, would get the same numbers if numbers began anew.
+fn are_numbered_as_anew(entries: &[CatalogueEntry], numbers: &Numbers) -> bool {
+    let mut last = numbers.base();
+    for number in entries.iter().map(|entry| entry.number) {
+        if number > last {
+            if last.checked_add(1) != Some(number) {
+                return false;
+            }
+            last = number;
+        }
+    }
+    last == numbers.last_given()
 }
 
 /// What stands under `arrays/`: the arrays that have files, and the links.
