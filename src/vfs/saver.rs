@@ -1,4 +1,4 @@
-//! What saves FILE, and what keeps it from being saved, or from being read by the places that are known.
+//! FILE: what writes it, why it can't be written, and whether its bytes are where the state says.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use super::{Error, Result, locked};
 use crate::error::Error as Library;
 use crate::save::{FilePath, SaveOptions, Writer};
 
-/// For as long as this lives, no save changes or moves stored bytes that the snapshot of the moment shows.
+/// While this lives, no save changes or moves stored bytes of the current snapshot.
 ///
 /// Not reentrant. A thread takes it before `DataHandle::source` and `BlockEdits::by_block`: a save takes those while it holds the
 /// other side of the lock.
 pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
-/// FILE, what writes it, and how that stands.
+/// FILE, what writes it, and whether it can be written.
 pub(super) struct Saver {
     /// Its whole path, for messages.
     pub(super) path: PathBuf,
@@ -33,14 +33,15 @@ pub(super) struct Saver {
     writer: OnceLock<Mutex<Writer>>,
     /// Held for reading by threads that read stored bytes, and for writing while a save changes some in place.
     stored: RwLock<()>,
-    /// What a save has failed of so badly that no other can follow: a copy of what the writer knows, so that it is not waited for.
+    /// Why a save has failed, if it failed so badly that no other may follow. A copy of the writer's own, so that no thread waits for the
+    /// writer to read it.
     broken: OnceLock<Library>,
-    /// Why FILE is not shown as another program has left it. Its places mean nothing then. This may be so of a file that can't be
-    /// written, too.
+    /// Why the state is not FILE as another program has left it: no bytes may be read where the state says. It may be set for a file that
+    /// is only read, too.
     out_of_date: Mutex<Option<String>>,
-    /// When FILE was last compared with what is shown. One thread compares: it holds this meanwhile.
+    /// When FILE was last compared with the state. The thread that compares holds the lock meanwhile.
     pub(super) compared: Mutex<Option<Instant>>,
-    /// Odd while a save writes FILE, and another number for each.
+    /// Counts up when a save begins to write FILE and when it ends, so that it is odd meanwhile.
     pub(super) writes: AtomicU64,
     /// When the last save was, and what it did.
     pub(super) last: Mutex<Option<(SystemTime, String)>>,
@@ -86,7 +87,7 @@ impl Saver {
         let _ = self.writer.set(Mutex::new(writer));
     }
 
-    /// What writes FILE, once no other thread saves.
+    /// The writer of FILE, once no other thread saves.
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
@@ -95,7 +96,7 @@ impl Saver {
         writer.map(locked).ok_or(Error::ReadOnly("this mount"))
     }
 
-    /// The same at once, if there are saves.
+    /// The writer of FILE, without waiting; `None` if FILE has not been opened for writing.
     ///
     /// # Errors
     /// [`Error::Busy`] while another thread saves.
@@ -108,26 +109,26 @@ impl Saver {
         }
     }
 
-    /// Keeps saves from changing stored bytes.
+    /// Keeps saves from changing stored bytes while the guard lives.
     pub(super) fn reading(&self) -> Reading<'_> {
         self.stored.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until no thread reads stored bytes, and keeps others from it, while a save changes or moves some in place.
     ///
-    /// A new file that takes FILE's place changes nothing for threads that read the old one; nor does a raw block that is written
-    /// where it is, as its draft is shown meanwhile.
+    /// Two kinds of save need no such wait. A new file that takes FILE's place leaves the old one to the threads that read it. A raw block
+    /// that is written where it is has a draft, and threads read that.
     pub(super) fn stirring(&self) -> RwLockWriteGuard<'_, ()> {
         self.stored.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Between which writes of FILE this is; `None` during one.
+    /// A number that tells the time between two saves from other such times; `None` while a save writes FILE.
     pub(super) fn between_writes(&self) -> Option<u64> {
         let writes = self.writes.load(Ordering::Acquire);
         writes.is_multiple_of(2).then_some(writes)
     }
 
-    /// That something may be changed: what is written now may be saved later.
+    /// Checks that what is written now may be saved later.
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
@@ -152,7 +153,7 @@ impl Saver {
         }
     }
 
-    /// Notes what a save has left of the writer.
+    /// Notes whether a save has left the writer broken.
     pub(super) fn note(&self, writer: &Writer) {
         if let Some(error) = writer.broken() {
             // the first cause is the one that counts
@@ -160,7 +161,7 @@ impl Saver {
         }
     }
 
-    /// That the places that are shown are those of FILE, so that it can be read and saved by them.
+    /// Checks that FILE's bytes are where the state says, so that they can be read and saved.
     ///
     /// # Errors
     /// [`Library::Stale`].
@@ -169,7 +170,7 @@ impl Saver {
         why.map_or(Ok(()), |why| Err(Library::Stale { why }))
     }
 
-    /// Notes whether FILE is shown as it is, and why not.
+    /// Notes why the state is not FILE as it is now; `None` if it is.
     pub(super) fn note_out_of_date(&self, why: Option<&str>) {
         let why = why.map(|why| {
             format!(
@@ -182,8 +183,8 @@ impl Saver {
         }
     }
 
-    /// That no file has FILE's name any more, if that is so: what was opened is still shown. FILE is looked for as it is opened: a way
-    /// through a link might lead into the mount, whose thread this is.
+    /// A message that FILE's name is gone, if it is. FILE is looked for beneath its directory, as when it is opened: a path through a
+    /// link could lead into the mount, and this thread serves the mount.
     pub(super) fn why_not_there(&self) -> Option<String> {
         let gone = self.file.stat().err()?;
         (gone.kind() == ErrorKind::NotFound).then(|| {
@@ -194,7 +195,7 @@ impl Saver {
         })
     }
 
-    /// Notes the text beside FILE that was refused before FILE was opened; the first one counts.
+    /// Notes the text beside FILE that an earlier mount refused; the first call counts.
     pub(super) fn note_older_text(&self, path: PathBuf) {
         let _ = self.older_text.set(path);
     }
@@ -210,10 +211,10 @@ impl Saver {
         text.filter(|path| path.symlink_metadata().is_ok())
     }
 
-    /// Keeps a text on disk: the path of its file.
+    /// Keeps a refused text on disk, and gives the path of its file.
     ///
     /// # Errors
-    /// Why there is no place for it.
+    /// Why it can't be kept there.
     pub(super) fn put_aside(&self, writer: &mut Writer, text: &[u8]) -> Result<PathBuf> {
         let name = writer.keep_rejected(text)?;
         Ok(self.path.parent().unwrap_or(Path::new("")).join(name))
