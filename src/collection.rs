@@ -85,7 +85,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{StatVfs, XattrFlags};
 
 use crate::codec::Cache;
 use crate::error::Error as Library;
@@ -93,7 +93,7 @@ use crate::save::FilePath;
 use crate::source::PooledBuf;
 use crate::vfs::{
     self, Access, Answers, Attr, Bytes, Error, FileKind, Invalidation, Kernel, Losses, Node,
-    Opened, Result, Statfs, Vfs,
+    Opened, Result, Vfs,
 };
 
 pub use contents::{Contents, Match};
@@ -103,8 +103,8 @@ pub use listing::{Listable, Listed, Listing};
 pub use report::NAME as REPORT;
 
 use handle::NOT_OURS;
-use many::{Many, Resolved};
-use members::Members;
+use many::Many;
+use members::{Members, Resolved};
 
 /// Opens the file of a member, or says why it can't be.
 pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, Unopened> + Send + Sync;
@@ -462,11 +462,11 @@ impl Collection {
         }
     }
 
-    /// Numbers of the file system that the files are on.
+    /// Sizes of the file system that the files are on; `None` if they are on servers.
     ///
     /// # Errors
-    /// [`Error::Library`] if they can't be had.
-    pub fn statfs(&self) -> Result<Statfs> {
+    /// [`Error::Library`] if the system does not tell them.
+    pub fn statfs(&self) -> Result<Option<StatVfs>> {
         match self {
             Self::One(vfs) => vfs.statfs(),
             Self::Many(many) => many.statfs(),

@@ -44,6 +44,9 @@ use waiters::Waiters;
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
 const MAX_REQUEST: u32 = 1 << 20;
 
+/// The size of blocks that is told where there is no disk, in bytes.
+const BLOCK_SIZE: u32 = 4096;
+
 /// The trait's implementation.
 #[derive(Clone)]
 struct Shim {
@@ -479,16 +482,21 @@ impl Filesystem for Shim {
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let asked = self.asked(Call::Statfs, ino);
         match asked.done(self.files.statfs()) {
-            Ok(fs) => reply.statfs(
-                fs.blocks,
-                fs.free,
-                fs.available,
-                fs.files,
-                fs.files_free,
-                fs.block_size,
-                NAME_MAX,
-                fs.block_size,
-            ),
+            Ok(Some(disk)) => {
+                let block_size = u32::try_from(disk.f_frsize).unwrap_or(BLOCK_SIZE);
+                reply.statfs(
+                    disk.f_blocks,
+                    disk.f_bfree,
+                    disk.f_bavail,
+                    disk.f_files,
+                    disk.f_ffree,
+                    block_size,
+                    NAME_MAX,
+                    block_size,
+                );
+            }
+            // df(1) leaves out a file system without blocks
+            Ok(None) => reply.statfs(0, 0, 0, 0, 0, BLOCK_SIZE, NAME_MAX, BLOCK_SIZE),
             Err(errno) => reply.error(errno),
         }
     }

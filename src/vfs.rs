@@ -1,21 +1,21 @@
 //! The file system, without the kernel: names, attributes, open files, what may be done to them.
 //!
 //! `fuse` calls these operations and turns their answers into replies; tests call them directly. What the files hold comes from
-//! the [`Snapshot`] of the moment: a save publishes a new one. A snapshot says where in FILE the bytes are, so that a save that changes
-//! stored bytes in place waits until no thread reads any, and open handles then look for theirs anew.
+//! the current [`Snapshot`]; each save publishes a new one. A snapshot says where in FILE the bytes are. So a save that changes
+//! stored bytes in place first waits until no thread reads any, and open handles find their bytes anew after it.
 //!
-//! A [`Vfs`] serves one file. It calls its files by [`Node`] and its open files by [`Handle`]; the numbers that the kernel knows them
-//! by are those of `fuse`, and so is the table of handles. It has a part for each of
+//! A [`Vfs`] serves one file, FILE. It names the files of the mount by [`Node`] and open files by [`Handle`]. `fuse` has the inode numbers
+//! and the table of handles. The parts of a `Vfs` are
 //!
-//! - what is shown, `State`: a snapshot, and the names that it gives;
-//! - the files of the root, `Texts`;
-//! - the blocks that are being edited, `BlockEdits`, and what tools put beside them, `Beside`;
-//! - FILE, `Saver`: what writes it, and how that stands;
-//! - what tells the kernel, [`Kernel`], which is the mount's.
+//! - `State`: what is shown, a snapshot and the names that it gives;
+//! - `Texts`: the files of the root;
+//! - `BlockEdits`: the blocks that are being edited; `Beside`: files that tools make beside them;
+//! - `Saver`: FILE, what writes it, and whether it can be written;
+//! - [`Kernel`]: what the kernel is to be told.
 //!
 //! # What is out of date
 //!
-//! FILE may be changed by another program, and what is shown by a save of ours. Each question has one place where it is asked:
+//! Another program may change FILE, and a save of ours changes what is shown. Each question has one place that asks it:
 //!
 //! | Question | Asked by |
 //! |---|---|
@@ -28,39 +28,39 @@
 //! | Has what a handle reads the form that it had when it was opened? | each read after a change: `DataHandle::check_form` |
 //! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
 //! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |
-//! | Is an inode of a file far away of the state that is shown? | opens and attributes: [`Attr::file_epoch`], in its number |
+//! | Is an inode of a file on a server of the state that is shown? | opens and attributes: [`Attr::file_epoch`], in its number |
 //!
 //! # Locks and threads
 //!
-//! A thread that holds a lock takes only those below it. `try` marks those that a thread passes by if another one has them.
+//! A thread that holds a lock takes only locks below it. `try`: if another thread has the lock, this one goes on without it.
 //!
 //! | Lock | Guards |
 //! |---|---|
 //! | `Saver::compared` (try) | when FILE was last compared with the state; one thread compares |
-//! | `BlockDraft::saved` (try under `by_block`) | read: a change of the draft; write: its save or end, after which it counts no more |
+//! | `BlockDraft::saved` (try under `by_block`) | read: a change of the draft; write: its save or end, after which another draft is begun |
 //! | `Saver::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
-//! | `Saver::stored` | read: stored bytes are read by the places of a state; write: a save changes some in place. Not reentrant |
+//! | `Saver::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
 //! | `Rewriting::rewritten`, `DataHandle::source` | how far the file of an array is written anew; the source that a handle reads |
 //! | `Views::unreadable` | why FITS files could not be read; nothing is taken under it |
 //! | `Made::kept` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it |
 //! | `BlockEdits::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments |
-//! | `BlockEdits::rewriting` | the files of arrays that handles have open, to find the part that is written of one anew |
+//! | `BlockEdits::rewriting` | for each array's file that handles have open: what is written of it anew |
 //! | `Vfs::texts` | names and files of the root, the drafts of their handles, the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
-//! | `BlockDraft::written` | through which files something was written into a draft, and why it was refused |
+//! | `BlockDraft::written` | through which files a draft was written, why it was refused, and which handles learn of its loss |
 //! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `OtherFiles`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
 //! | `Kernel::under_way` | what the kernel has not been told yet, the directories that it holds locked for requests, and for which of them `invalidate` waits; its condition variable waits 200 ms at most, in the thread `answers` one second |
 //!
 //! Threads of a mount:
 //!
-//! - `-o threads` of fuser call the operations. Where files lie far away, those that may wait for a server as long as `-o timeout` are
-//!   called by threads that come as they are needed (`fuse::waiters`). The waiting threads hold locks of the file that they wait for
-//!   (`Saver::compared`, `DataHandle::source`, what asks its server), and none that requests for another file take. For a caller that is
-//!   being killed `killed` (`fuse::pending`) answers, with no lock but its list's and the reply's. A save runs on the thread that its request has.
+//! - fuser's threads, as many as `-o threads` says, call the operations. A save runs on the thread of its request.
+//! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`. While it
+//!   waits, such a thread holds locks of the file (`Saver::compared`, `DataHandle::source`, what asks its server), and none of others.
+//! - `killed` (`fuse::pending`) answers requests whose callers are being killed. It takes the lock of its list and that of the reply.
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
-//!   that another request holds, so it takes no lock here but those of `Kernel` and those of a lookup in the catalogue. A directory that is
-//!   held for a request that has come it leaves for later, and the reply to one that it waits for already does not wait for it.
+//!   that another request holds, so it takes only the lock of `Kernel` and those of a lookup in the catalogue. A name in a directory that
+//!   a request holds waits until that has its reply; a request that takes a directory for which `invalidate` waits is answered at once.
 //! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
 //! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end.
@@ -116,8 +116,8 @@ use crate::save::{FilePath, SaveOptions};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, Caller, FileKind, Invalidation, Opened, Rename, Show, Statfs,
-    VfsOptions,
+    Access, Attr, Attributes, Bytes, Caller, FileKind, Invalidation, Opened, Rename, Show,
+    VfsOptions, sizes_of_disk,
 };
 pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
@@ -174,13 +174,13 @@ pub struct Vfs {
     options: VfsOptions,
     state: RwLock<Arc<State>>,
     texts: Mutex<Texts>,
-    /// Signalled when a handle of one of them has been closed.
+    /// Signalled when a handle of a file of the root has been closed.
     text_closed: Condvar,
     edits: BlockEdits,
     beside: Beside,
     saver: Saver,
     kernel: Arc<Kernel>,
-    /// What is told of each text that is refused.
+    /// Called with the reason each time a text is refused.
     on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A hash that is the same as long as the process lives, to compare what is not kept.
+/// A hash, to compare a value with one that is not kept. It is the same as long as the process lives.
 fn hash_of(shown: impl Hash) -> u64 {
     static HASHER: OnceLock<RandomState> = OnceLock::new();
     HASHER.get_or_init(RandomState::new).hash_one(shown)
@@ -227,8 +227,8 @@ impl Vfs {
         }
     }
 
-    /// Reads the tree, which otherwise the first request does that depends on it: but not a tree so large that it takes hundreds of
-    /// megabytes, which most uses of a mount can do without. Makes no names: a save then need not look which of them it changes.
+    /// Reads the tree now, so that the first request that needs it does not have to. Leaves out a tree that would take hundreds of
+    /// megabytes: most uses of a mount do without it. Makes no names, so that a save need not find out which names it changes.
     pub fn prepare(&self) {
         let state = self.state();
         if state.snapshot.text().len() <= MAX_PREPARED {
@@ -236,17 +236,17 @@ impl Vfs {
         }
     }
 
-    /// Decodes only while `wanted`: a long decode must not keep FILE locked when the mount has ended. The last call counts.
+    /// Ends decodes as soon as `wanted` is false: a long one must not keep FILE locked after the mount has ended. The last call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
         self.state().snapshot.cache().decode_while(wanted);
     }
 
-    /// Has `tell` called with why a text is refused, of each, on the thread that saves it: it must not wait. The first call counts.
+    /// Has `tell` called with the reason each time a text is refused, by the thread that saves it: it must not wait. The first call counts.
     pub fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
         let _ = self.on_refusal.set(Box::new(tell));
     }
 
-    /// What tells the kernel of changes here.
+    /// What the kernel is to be told of changes here.
     #[must_use]
     pub fn kernel(&self) -> &Arc<Kernel> {
         &self.kernel
@@ -268,8 +268,8 @@ impl Vfs {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The state of the moment with the names below `arrays/`, or those of a view: all that follow it have names, too, so that the
-    /// kernel is told of those that change while a listing goes on.
+    /// The current state, with the names below `arrays/` made, and those of the view. Each state that follows has its names made, too, so
+    /// that the kernel is told of names that change during a listing.
     fn named_state(&self, view: Option<View>) -> Arc<State> {
         loop {
             let state = self.state();
@@ -290,7 +290,7 @@ impl Vfs {
         loop {
             let state = self.state();
             let found = self.find(&state, directory, name)?;
-            // an `open` by name reads all of the file, so the kernel must not know its size of before
+            // a program that opens the file by name reads all of it, so the kernel must not have its old size
             self.kernel.wait_for(found);
             if Arc::ptr_eq(&state, &self.state()) {
                 return self.attr(&state, found);
@@ -298,7 +298,7 @@ impl Vfs {
         }
     }
 
-    /// The node that a name in a directory leads to. Whether it exists is known by its attributes.
+    /// The node that a name in a directory leads to. It may not exist: [`Vfs::attr`] tells.
     fn find(&self, state: &State, directory: Node, name: &OsStr) -> Result<Node> {
         let found = match directory {
             Node::Root => root_directories(state.is_fits(), &self.options)
@@ -333,7 +333,7 @@ impl Vfs {
         if self.refresh()
             && let Ok(attr) = self.attr(&before, node)
         {
-            // the kernel heeds no answer to what it asked before it was told to forget
+            // the kernel does not keep an answer to a question from before it was told to forget the file
             return Ok(attr);
         }
         self.attr(&self.state(), node)
@@ -359,14 +359,14 @@ impl Vfs {
     /// [`Error::NotFound`], also if FILE has just changed; [`Error::IsDirectory`], [`Error::ReadOnly`].
     pub fn open(&self, node: Node, access: Access) -> Result<Opened> {
         if self.refresh() {
-            // the kernel has the size of before: it looks the name up again now, and so gets the new one
+            // the kernel has the old size: after this error it looks the name up again, and gets the new one
             self.kernel.wait_for(node);
             return Err(Error::NotFound);
         }
         self.open_node(node, access)
     }
 
-    /// The same of the state that is shown, without a look at FILE.
+    /// Opens a file as [`Vfs::open`] does, but of the state that is shown, without a look at FILE.
     ///
     /// # Errors
     /// As there.
@@ -393,7 +393,7 @@ impl Vfs {
             | Node::HduBin(_)
             | Node::View(..)
             | Node::StatsTsv => {
-                // what is read anew for each handle is not kept for others
+                // each handle reads the statistics anew, so the kernel does not keep pages of them for others
                 direct = node == Node::StatsTsv;
                 let opened = self.open_data(&state, node, access);
                 let open = Open::Data(if access.write {
@@ -401,7 +401,7 @@ impl Vfs {
                 } else {
                     opened?
                 });
-                // no notice comes of changes of other files
+                // nothing tells us when another file changes
                 keep_cache =
                     !access.truncate && !state.is_elsewhere(node) && !self.kernel.is_stale(node);
                 open
@@ -410,7 +410,7 @@ impl Vfs {
                 if access.write {
                     return Err(Error::ReadOnly("info/ describes the mount"));
                 }
-                // these texts change without a save, so that pages of them are not kept
+                // these texts change without a save, so the kernel keeps no pages of them
                 direct = true;
                 let text = self.info_text(&state, node);
                 Open::Fixed(Arc::new(Memory::new(text.into_bytes())))
@@ -442,7 +442,7 @@ impl Vfs {
         if matches!(open, Open::Data(_)) {
             self.refresh();
             self.saver.check_up_to_date().map_err(|error| {
-                // of a file far away, what was opened is gone for good
+                // what was opened on a server is gone for good
                 if self.saver.file.is_far() {
                     return error;
                 }
@@ -485,28 +485,16 @@ impl Vfs {
             self.state().views.learn(open.node, why);
         }
         if let Err(Library::Stale { .. }) = read {
-            // what a server says of a file while it is read counts at once: the next lookup shows the new one
+            // the server has just said that the file is another one: the next lookup asks for it
             self.saver.file.forget();
             self.refresh_soon();
         }
         Ok(Bytes::Owned(read?))
     }
-
-    /// Numbers of FILE's file system.
-    ///
-    /// # Errors
-    /// [`Error::Library`] if they can't be had.
-    pub fn statfs(&self) -> Result<Statfs> {
-        let state = self.state();
-        let file = state.snapshot.file().map(|file| file.file());
-        file.map_or(Ok(Statfs::UNKNOWN), |file| {
-            Statfs::of(file, self.is_read_only())
-        })
-    }
 }
 
-/// Longest text whose tree is read before anything asks for it, in bytes. A tree takes four to ten times as much memory as its text,
-/// and one of this length about a second to read.
+/// Longest text whose tree is read before a request needs it, in bytes. A tree takes four to ten times as much memory as its text;
+/// to read one of this length takes about a second.
 const MAX_PREPARED: usize = 16 << 20;
 
 /// The directories of the root.
@@ -515,7 +503,7 @@ const ROOT_DIRECTORIES: [(&str, Node); 3] = [
     ("blocks", Node::Blocks),
     ("info", Node::Info),
 ];
-/// The directories of the root, with that of a FITS file around the ASDF file if there `is_fits`, and the views that were asked for.
+/// The directories of the root that are shown: with those of the views that were asked for, and `hdus/` if FILE `is_fits`.
 fn root_directories(is_fits: bool, options: &VfsOptions) -> Vec<(&'static str, Node)> {
     let mut directories = ROOT_DIRECTORIES.to_vec();
     let views = View::ALL.into_iter().filter(|view| view.is_shown(options));

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use super::handle::Handle;
 use super::item::{Inode, Item};
-use super::many::{Many, Resolved, behind};
+use super::many::{Many, behind};
+use super::members::Resolved;
 use crate::error::Error as Library;
 use crate::source::{PooledBuf, Source, Stat};
 use crate::vfs::{self, Access, Attr, ClosedFile, Node, Opened, Result, Vfs};

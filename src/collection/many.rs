@@ -11,16 +11,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, ItemKind, Items};
-use super::members::{MemberSlot, Members, OpenedMember, Past, Unreadable};
+use super::members::{MemberSlot, Members, Past, Resolved, Unreadable};
 use super::{Handle, KernelChange, Opener, Unopened, connect, report};
 use log::warn;
+use rustix::fs::StatVfs;
 
 use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::Stat;
 use crate::vfs::{
-    self, Answers, Attr, ClosedFile, Error, FileKind, Kernel, Losses, Node, Result, Statfs, Vfs,
+    self, Answers, Attr, ClosedFile, Error, FileKind, Kernel, Losses, Node, Result, Vfs,
     VfsOptions, locked,
 };
 
@@ -46,18 +47,6 @@ pub struct Many {
     pub(super) table_len: AtomicU64,
 }
 
-/// What an item is.
-pub(super) enum Resolved {
-    /// A member.
-    Member(Arc<Vfs>),
-    /// A member whose file can't be read.
-    Unreadable(Arc<Unreadable>),
-    /// A directory of the collection.
-    Directory,
-    /// What there is to say of the collection.
-    Report,
-}
-
 impl Many {
     /// The table of names that were looked up, locked. No lock of a member is taken meanwhile.
     pub(super) fn items(&self) -> MutexGuard<'_, Items> {
@@ -72,28 +61,31 @@ impl Many {
         let kind = self.items().kind(item);
         match kind.ok_or(Error::NotFound)? {
             ItemKind::Directory => Ok(Resolved::Directory),
-            ItemKind::Member => Ok(match self.opened(item)? {
-                Ok(vfs) => Resolved::Member(vfs),
-                Err(why) => Resolved::Unreadable(why),
-            }),
+            ItemKind::Member => self.opened(item),
         }
     }
 
     /// The member of an item, if it is open.
     pub(super) fn open_member(&self, item: Item) -> Option<Arc<Vfs>> {
-        self.members.open(item)?.ok()
+        match self.members.open(item)? {
+            Resolved::Member(vfs) => Some(vfs),
+            _ => None,
+        }
     }
 
-    fn opened(&self, item: Item) -> Result<OpenedMember> {
+    /// A member, opened if it is not, or if its file may be readable now.
+    fn opened(&self, item: Item) -> Result<Resolved> {
         let (slot, opened) = self.in_table(item);
         match opened? {
-            Ok(vfs) if vfs.is_out_of_date() => {
+            Resolved::Member(vfs) if vfs.is_out_of_date() => {
                 // its file can no longer be read; but what is in use or not saved stays
                 drop((slot, vfs));
                 self.members.close(item);
             }
             // what prevented it may have passed although the file is the same, as a lack of descriptors does
-            Err(then) if self.has_changed(item, &then)? || then.since.elapsed() > RETRY => {
+            Resolved::Unreadable(then)
+                if self.has_changed(item, &then)? || then.since.elapsed() > RETRY =>
+            {
                 self.members.forget(item, &slot);
             }
             opened => return Ok(opened),
@@ -102,7 +94,7 @@ impl Many {
     }
 
     /// A member as it is in the table, opened if it is not there.
-    fn in_table(&self, item: Item) -> (Arc<MemberSlot>, Result<OpenedMember>) {
+    fn in_table(&self, item: Item) -> (Arc<MemberSlot>, Result<Resolved>) {
         let slot = self.members.slot(item);
         let opened = slot.get_or_init(|| self.open(item)).clone();
         if opened.is_err() {
@@ -121,7 +113,7 @@ impl Many {
     }
 
     /// Opens the file of a member.
-    fn open(&self, item: Item) -> Result<OpenedMember> {
+    fn open(&self, item: Item) -> Result<Resolved> {
         let stat = self.look_at(item)?;
         self.members.close_others_of(item, &stat);
         let kernel = Arc::<Kernel>::default();
@@ -146,7 +138,8 @@ impl Many {
                 // perhaps because it is gone
                 self.look_at(item)?;
                 let since = Instant::now();
-                return Ok(Err(Arc::new(Unreadable { why, stat, since })));
+                let unreadable = Unreadable { why, stat, since };
+                return Ok(Resolved::Unreadable(Arc::new(unreadable)));
             }
         };
         let stat = vfs.stat();
@@ -174,7 +167,7 @@ impl Many {
         for tree in self.members.take_trees(item) {
             tree.open_in(&vfs);
         }
-        Ok(Ok(vfs))
+        Ok(Resolved::Member(vfs))
     }
 
     /// The way to an item from the root.
@@ -372,13 +365,12 @@ impl Many {
         }
     }
 
-    /// The room of the disk that the files are on; unknown of files far away.
-    pub(super) fn statfs(&self) -> Result<Statfs> {
+    /// Sizes of the disk that the files are on; `None` if they are on servers.
+    pub(super) fn statfs(&self) -> Result<Option<StatVfs>> {
         let directory = self.contents.any_directory();
         let directory = directory.map_err(|cause| Library::io("statfs", cause))?;
-        directory.map_or(Ok(Statfs::UNKNOWN), |directory| {
-            Statfs::of(directory, self.read_only)
-        })
+        let sizes = directory.map(|directory| vfs::sizes_of_disk(directory, self.read_only));
+        sizes.transpose()
     }
 
     /// The attributes of an own part of the collection that is not an item.
@@ -430,9 +422,10 @@ impl Many {
     pub(super) fn open_by_path(&self) -> Vec<(PathBuf, Arc<Vfs>)> {
         let all = self.members.all();
         let items = self.items();
-        let open = all
-            .into_iter()
-            .filter_map(|(item, opened)| Some((items.path(item)?, opened.ok()?)));
+        let open = all.into_iter().filter_map(|(item, opened)| match opened {
+            Resolved::Member(vfs) => Some((items.path(item)?, vfs)),
+            _ => None,
+        });
         open.collect()
     }
 

@@ -25,8 +25,18 @@ const REPLACED_WITHIN: Duration = Duration::from_secs(2);
 /// After so many uses it is looked whether members that were in use when others came can be closed.
 const USES_PER_LOOK: u64 = 64;
 
-/// A member that is open: what serves it, or why its file can't be read.
-pub(super) type OpenedMember = std::result::Result<Arc<Vfs>, Arc<Unreadable>>;
+/// What an item is.
+#[derive(Clone)]
+pub(super) enum Resolved {
+    /// A member.
+    Member(Arc<Vfs>),
+    /// A member whose file can't be read.
+    Unreadable(Arc<Unreadable>),
+    /// A directory of the collection.
+    Directory,
+    /// The directory with what there is to say of the collection.
+    Report,
+}
 
 /// A file that can't be mounted.
 pub(super) struct Unreadable {
@@ -39,7 +49,7 @@ pub(super) struct Unreadable {
 }
 
 /// The place of a member in the table. Threads that want the same member wait for the one that opens it.
-pub(super) type MemberSlot = OnceLock<Result<OpenedMember>>;
+pub(super) type MemberSlot = OnceLock<Result<Resolved>>;
 
 /// What is remembered of a member that has been opened, so that inode numbers mean the same when it is opened again, and what is in it can
 /// be listed until then.
@@ -93,14 +103,22 @@ impl TableEntry {
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.slot) == 1
             && match self.slot.get() {
-                Some(Ok(Ok(vfs))) => Arc::strong_count(vfs) == 1 && vfs.is_at_rest(),
+                Some(Ok(Resolved::Member(vfs))) => Arc::strong_count(vfs) == 1 && vfs.is_at_rest(),
                 _ => true,
             }
     }
 
+    /// The member, if it is open and can be read.
+    fn vfs(&self) -> Option<&Arc<Vfs>> {
+        match self.slot.get()?.as_ref().ok()? {
+            Resolved::Member(vfs) => Some(vfs),
+            _ => None,
+        }
+    }
+
     /// What its text and tree take, in bytes, as estimated.
     fn weight(&self) -> u64 {
-        let Some(Ok(Ok(vfs))) = self.slot.get() else {
+        let Some(vfs) = self.vfs() else {
             return 0;
         };
         let snapshot = vfs.snapshot();
@@ -139,7 +157,7 @@ impl MemberTable {
     /// Takes a member out of the table if it is idle.
     fn take(&mut self, item: Item) -> Option<TableEntry> {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
-        if let (Some(Ok(Ok(vfs))), Some(past)) = (entry.slot.get(), self.past.get_mut(&item)) {
+        if let (Some(vfs), Some(past)) = (entry.vfs(), self.past.get_mut(&item)) {
             past.last = past.last.max(vfs.last_number());
             let before = past.closed.take();
             self.names_weight = self.names_weight.saturating_sub(weight(before.as_ref()));
@@ -261,7 +279,7 @@ impl Members {
         let mut table = self.lock();
         let others = table.open.iter().filter(|(other, entry)| {
             let is_same = |vfs: &Arc<Vfs>| vfs.stat().id == stat.id;
-            **other != item && matches!(entry.slot.get(), Some(Ok(Ok(vfs))) if is_same(vfs))
+            **other != item && entry.vfs().is_some_and(is_same)
         });
         let others: Vec<Item> = others.map(|(other, _)| *other).collect();
         let idle: Vec<TableEntry> = others
@@ -274,7 +292,7 @@ impl Members {
     }
 
     /// The member, if it is open.
-    pub(super) fn open(&self, item: Item) -> Option<OpenedMember> {
+    pub(super) fn open(&self, item: Item) -> Option<Resolved> {
         let table = self.lock();
         match table.open.get(&item)?.slot.get() {
             Some(Ok(opened)) => Some(opened.clone()),
@@ -282,8 +300,8 @@ impl Members {
         }
     }
 
-    /// All members that are open and can be read.
-    pub(super) fn all(&self) -> Vec<(Item, OpenedMember)> {
+    /// All members that are open, or whose files can't be read.
+    pub(super) fn all(&self) -> Vec<(Item, Resolved)> {
         let table = self.lock();
         let opened = table.open.iter().filter_map(|(item, entry)| {
             let opened = entry.slot.get()?.as_ref().ok()?;
@@ -372,10 +390,10 @@ impl Members {
     pub(super) fn known(&self) -> Vec<(Item, std::result::Result<Arc<Vfs>, Losses>)> {
         let table = self.lock();
         let open = table.open.iter().filter_map(|(item, entry)| {
-            let known = match entry.slot.get() {
-                Some(Ok(Ok(vfs))) => Ok(Arc::clone(vfs)),
-                Some(_) => return None,
-                None => Err(entry.left.clone()?),
+            let known = match (entry.vfs(), entry.slot.get()) {
+                (Some(vfs), _) => Ok(Arc::clone(vfs)),
+                (None, Some(_)) => return None,
+                (None, None) => Err(entry.left.clone()?),
             };
             Some((*item, known))
         });

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use super::contents::Contents;
 use super::item::{Item, ItemKind};
-use super::many::{Many, Resolved, failed, is_lack, is_owner};
-use super::members::Unreadable;
+use super::many::{Many, failed, is_lack, is_owner};
+use super::members::{Resolved, Unreadable};
 use crate::error::{printable, printable_bytes};
 use crate::source::len_u64;
 use crate::vfs::{self, Error, Node, Result, Text};
@@ -180,8 +180,9 @@ impl Many {
                 &format_args!("{file}: in the mount only, gone at unmount"),
             );
         }
-        let refused = all.iter().filter_map(|(item, opened)| {
-            Some((self.items().path(*item)?, &opened.as_ref().err()?.why))
+        let refused = all.iter().filter_map(|(item, opened)| match opened {
+            Resolved::Unreadable(unreadable) => Some((self.items().path(*item)?, &unreadable.why)),
+            _ => None,
         });
         let mut refused: Vec<_> = refused.collect();
         refused.sort();
@@ -227,7 +228,7 @@ impl Many {
         let size = self.contents.look_at(path);
         let size = size.map_or_else(|_| unknown(), |stat| stat.size.to_string());
         let [state, blocks, arrays, problem] = match self.members.open(item) {
-            None => {
+            None | Some(Resolved::Directory | Resolved::Report) => {
                 let unsaved = self.members.unsaved(item).into_iter().next();
                 let state = if unsaved.is_some() {
                     "unsaved"
@@ -237,11 +238,11 @@ impl Many {
                 let problem = unsaved.unwrap_or_default();
                 [state.to_owned(), unknown(), unknown(), problem]
             }
-            Some(Err(unreadable)) => {
+            Some(Resolved::Unreadable(unreadable)) => {
                 let why = unreadable.why.clone();
                 ["unreadable".to_owned(), unknown(), unknown(), why]
             }
-            Some(Ok(vfs)) => {
+            Some(Resolved::Member(vfs)) => {
                 let snapshot = vfs.snapshot();
                 let unsaved = vfs.losses().unsaved;
                 let state = if unsaved.is_empty() {

@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::StatVfs;
+
 use crate::asdf::check::Validate;
 use crate::asdf::picture::Style;
 use crate::error::Error as Library;
@@ -188,57 +190,27 @@ pub enum Invalidation {
     Lookups,
 }
 
-/// Numbers for `statfs`.
-#[derive(Debug, Clone, Copy)]
-#[expect(missing_docs, reason = "the names are those of statvfs(3)")]
-pub struct Statfs {
-    pub block_size: u32,
-    pub blocks: u64,
-    pub free: u64,
-    pub available: u64,
-    pub files: u64,
-    pub files_free: u64,
+/// The sizes of the file system that a file is in, as statvfs(3) tells. Of one that is only read, no room is free.
+///
+/// # Errors
+/// [`Error::Library`](super::Error::Library) if the system does not tell them.
+pub fn sizes_of_disk(file: impl AsFd, read_only: bool) -> Result<StatVfs> {
+    let found = rustix::fs::fstatvfs(file);
+    let mut found = found.map_err(|errno| Library::io("statfs", errno.into()))?;
+    if read_only {
+        (found.f_bfree, found.f_bavail) = (0, 0);
+    }
+    Ok(found)
 }
 
-impl Statfs {
-    /// Those of what lies far away, where nothing is known of them. df(1) leaves out a file system without blocks.
-    pub const UNKNOWN: Self = Self {
-        block_size: 4096,
-        blocks: 0,
-        free: 0,
-        available: 0,
-        files: 0,
-        files_free: 0,
+/// How many bytes more may be written to a disk of these sizes: some blocks only by the `privileged`.
+pub(super) fn usable(disk: &StatVfs, privileged: bool) -> u64 {
+    let blocks = if privileged {
+        disk.f_bfree
+    } else {
+        disk.f_bavail
     };
-
-    /// Those of the file system that a file is in. Of one that is only read, no room is free.
-    ///
-    /// # Errors
-    /// [`Error::Library`] if they can't be had.
-    pub fn of(file: impl AsFd, read_only: bool) -> Result<Self> {
-        let found = rustix::fs::fstatvfs(file);
-        let found = found.map_err(|errno| Library::io("statfs", errno.into()))?;
-        let free = |blocks| if read_only { 0 } else { blocks };
-        Ok(Self {
-            block_size: u32::try_from(found.f_frsize).unwrap_or(4096),
-            blocks: found.f_blocks,
-            free: free(found.f_bfree),
-            available: free(found.f_bavail),
-            files: found.f_files,
-            files_free: found.f_ffree,
-        })
-    }
-
-    /// How many bytes more may be written: some blocks only by the `privileged`.
-    #[must_use]
-    pub fn usable(&self, privileged: bool) -> u64 {
-        let blocks = if privileged {
-            self.free
-        } else {
-            self.available
-        };
-        blocks.saturating_mul(u64::from(self.block_size))
-    }
+    blocks.saturating_mul(disk.f_frsize)
 }
 
 /// What the user asked of the mount.
@@ -416,15 +388,9 @@ mod tests {
 
     #[test]
     fn some_blocks_are_for_the_privileged() {
-        let disk = Statfs {
-            block_size: 4096,
-            blocks: 100,
-            free: 20,
-            available: 15,
-            files: 0,
-            files_free: 0,
-        };
-        assert_eq!(disk.usable(true), 20 * 4096);
-        assert_eq!(disk.usable(false), 15 * 4096);
+        let mut disk = rustix::fs::statvfs("/").unwrap();
+        (disk.f_frsize, disk.f_bfree, disk.f_bavail) = (4096, 20, 15);
+        assert_eq!(usable(&disk, true), 20 * 4096);
+        assert_eq!(usable(&disk, false), 15 * 4096);
     }
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
 use log::warn;
 
 pub(super) use self::sum::Sum;
+use super::attr::usable;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
@@ -178,7 +179,8 @@ impl Vfs {
     }
 
     fn check_free(&self, n: usize, growth: u64) -> Result<()> {
-        let free = self.statfs()?.usable(rustix::process::geteuid().is_root());
+        let privileged = rustix::process::geteuid().is_root();
+        let free = self.statfs()?.map_or(0, |disk| usable(&disk, privileged));
         if growth <= free {
             return Ok(());
         }

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::StatVfs;
+
+use super::attr::sizes_of_disk;
 use super::node::Node;
 use super::state::State;
 use super::{Attr, Error, FileKind, Result, Vfs, hdus, index, locked, root_directories};
@@ -12,6 +15,17 @@ use crate::source::{Source, len_u64};
 const MANY_BLOCKS: usize = 1 << 16;
 
 impl Vfs {
+    /// Sizes of FILE's file system; `None` if FILE is on a server, as they are not known then.
+    ///
+    /// # Errors
+    /// [`Error::Library`] if the system does not tell them.
+    pub fn statfs(&self) -> Result<Option<StatVfs>> {
+        let state = self.state();
+        let file = state.snapshot.file().map(|file| file.file());
+        let sizes = file.map(|file| sizes_of_disk(file, self.is_read_only()));
+        sizes.transpose()
+    }
+
     /// The attributes of a node by which the kernel may know it: those of before, until it has forgotten its pages. It may get them
     /// after that, and so is not to keep them.
     pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
