@@ -49,7 +49,8 @@
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files a draft was written, why it was refused, and which handles learn of its loss |
-//! | `Beside::table`, `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `OtherFiles`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `Vfs::beside` | files that tools make beside those of blocks and arrays, and names that are free to a process |
+//! | `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `OtherFiles`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
 //! | `Kernel::under_way` | what the kernel has not been told yet, the directories that it holds locked for requests, and for which of them `invalidate` waits; its condition variable waits 200 ms at most, in the thread `answers` one second |
 //!
 //! Threads of a mount:
@@ -177,7 +178,7 @@ pub struct Vfs {
     /// Signalled when a handle of a file of the root has been closed.
     text_closed: Condvar,
     edits: BlockEdits,
-    beside: Beside,
+    beside: Mutex<Beside>,
     saver: Saver,
     kernel: Arc<Kernel>,
     /// Called with the reason each time a text is refused.
@@ -219,7 +220,7 @@ impl Vfs {
             state: RwLock::new(Arc::new(state)),
             texts: Mutex::new(texts),
             text_closed: Condvar::new(),
-            beside: Beside::new(&spool),
+            beside: Mutex::new(Beside::new(&spool)),
             edits: BlockEdits::new(spool),
             saver: Saver::new(path, writing),
             kernel,
@@ -312,12 +313,12 @@ impl Vfs {
                 .map(|entry| entry.1),
             Node::Blocks => block_number(name)
                 .map(Node::Block)
-                .or_else(|| self.beside.lookup(directory, name)),
+                .or_else(|| locked(&self.beside).lookup(directory, name)),
             Node::Hdus => hdus::lookup(&state.snapshot, name),
             Node::ArrayDir(number) => state
                 .catalogue()
                 .lookup(number, name)
-                .or_else(|| self.beside.lookup(directory, name)),
+                .or_else(|| locked(&self.beside).lookup(directory, name)),
             Node::ViewDir(view, number) => state.find_in_view(view, number, name),
             _ => return Err(Error::NotDirectory),
         };
@@ -381,7 +382,7 @@ impl Vfs {
         let open = match node {
             Node::Text(number) => Open::Text(locked(&self.texts).open(number, access)?),
             Node::Beside(number) => {
-                let file = self.beside.file(number)?;
+                let file = locked(&self.beside).file(number)?;
                 if access.truncate {
                     file.bytes.resize(0);
                 }

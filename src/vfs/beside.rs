@@ -28,35 +28,19 @@ const MAX_FILES: usize = 1000;
 
 /// The files beside those of blocks and arrays.
 pub(super) struct Beside {
+    /// Where the bytes of new files go.
     spool: Arc<Spool>,
-    table: Mutex<BesideTable>,
-}
-
-#[derive(Default)]
-struct BesideTable {
     /// By directory and name.
     names: BTreeMap<(Node, OsString), Arc<BesideFile>>,
     /// Those with a name, and those that are open.
     files: HashMap<u32, Weak<BesideFile>>,
+    /// The number of the next file.
     next: u32,
     /// The files of arrays that a process has taken away to make them anew.
     vacancies: HashMap<(Node, OsString), Vacancy>,
 }
 
-impl BesideTable {
-    /// Whether there is nothing in it any more.
-    fn is_empty(&mut self) -> bool {
-        self.end_vacancies();
-        self.names.is_empty() && self.vacancies.is_empty()
-    }
-
-    /// Ends those of which the time is over.
-    fn end_vacancies(&mut self) {
-        self.vacancies.retain(|_, vacancy| vacancy.lasts());
-    }
-}
-
-/// One of these files.
+/// A file beside those of blocks and arrays.
 pub(super) struct BesideFile {
     number: u32,
     pub(super) bytes: Arc<Overlay>,
@@ -126,46 +110,43 @@ impl Beside {
     pub(super) fn new(spool: &Arc<Spool>) -> Self {
         Self {
             spool: Arc::clone(spool),
-            table: Mutex::default(),
+            names: BTreeMap::new(),
+            files: HashMap::new(),
+            next: 0,
+            vacancies: HashMap::new(),
         }
     }
 
     /// Whether there are no files, and no name is free to a process.
-    pub(super) fn is_empty(&self) -> bool {
-        locked(&self.table).is_empty()
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.end_old_vacancies();
+        self.names.is_empty() && self.vacancies.is_empty()
+    }
+
+    fn end_old_vacancies(&mut self) {
+        self.vacancies.retain(|_, vacancy| vacancy.lasts());
     }
 
     /// Takes the files out, if there are any, or a name is free to a process. No handle has any of them open.
-    pub(super) fn leave(&self) -> Option<Self> {
-        let mut table = locked(&self.table);
-        if table.is_empty() {
-            return None;
-        }
-        Some(Self {
-            spool: Arc::clone(&self.spool),
-            table: Mutex::new(std::mem::take(&mut table)),
-        })
+    pub(super) fn leave(&mut self) -> Option<Self> {
+        let none = Self::new(&self.spool);
+        (!self.is_empty()).then(|| std::mem::replace(self, none))
     }
 
     /// The directories that have some.
     pub(super) fn directories(&self) -> BTreeSet<Node> {
-        let table = locked(&self.table);
-        table
-            .names
-            .keys()
-            .map(|(directory, _)| *directory)
-            .collect()
+        let names = self.names.keys();
+        names.map(|(directory, _)| *directory).collect()
     }
 
     /// Has those of these directories stand in others, or drops them where there is none: these are given back, by the directory and
     /// name that they had.
-    pub(super) fn move_all(&self, now: &HashMap<Node, Option<Node>>) -> Vec<(Node, OsString)> {
-        let mut table = locked(&self.table);
+    pub(super) fn move_all(&mut self, now: &HashMap<Node, Option<Node>>) -> Vec<(Node, OsString)> {
         let mut gone = Vec::new();
-        for ((directory, name), file) in std::mem::take(&mut table.names) {
+        for ((directory, name), file) in std::mem::take(&mut self.names) {
             match now.get(&directory) {
-                None => drop(table.names.insert((directory, name), file)),
-                Some(Some(directory)) => drop(table.names.insert((*directory, name), file)),
+                None => drop(self.names.insert((directory, name), file)),
+                Some(Some(directory)) => drop(self.names.insert((*directory, name), file)),
                 Some(None) => gone.push((directory, name)),
             }
         }
@@ -176,16 +157,20 @@ impl Beside {
     ///
     /// # Errors
     /// [`Error::Exists`]; [`Library::NoRoom`] beyond the limit.
-    pub(super) fn create(&self, directory: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
-        let mut table = locked(&self.table);
+    pub(super) fn create(
+        &mut self,
+        directory: Node,
+        name: &OsStr,
+        facts: FileFacts,
+    ) -> Result<Node> {
         let key = (directory, name.to_owned());
-        if table.names.contains_key(&key) {
+        if self.names.contains_key(&key) {
             return Err(Error::Exists);
         }
-        table.files.retain(|_, file| file.strong_count() > 0);
-        let number = table.next;
+        self.files.retain(|_, file| file.strong_count() > 0);
+        let number = self.next;
         let next = number.checked_add(1);
-        let Some(next) = next.filter(|_| table.files.len() < MAX_FILES) else {
+        let Some(next) = next.filter(|_| self.files.len() < MAX_FILES) else {
             let why = format!("{MAX_FILES} files are beside those of blocks and arrays already");
             return Err(Library::NoRoom { why, limit: false }.into());
         };
@@ -196,16 +181,15 @@ impl Beside {
             facts: Mutex::new(facts),
             taken: AtomicBool::new(false),
         });
-        table.next = next;
-        table.files.insert(number, Arc::downgrade(&file));
-        table.names.insert(key, file);
+        self.next = next;
+        self.files.insert(number, Arc::downgrade(&file));
+        self.names.insert(key, file);
         Ok(Node::Beside(number))
     }
 
     /// The file of a name.
     pub(super) fn lookup(&self, directory: Node, name: &OsStr) -> Option<Node> {
-        let table = locked(&self.table);
-        let file = table.names.get(&(directory, name.to_owned()));
+        let file = self.names.get(&(directory, name.to_owned()));
         file.map(|file| Node::Beside(file.number))
     }
 
@@ -214,32 +198,26 @@ impl Beside {
     /// # Errors
     /// [`Error::NotFound`].
     pub(super) fn file(&self, number: u32) -> Result<Arc<BesideFile>> {
-        let file = locked(&self.table)
-            .files
-            .get(&number)
-            .and_then(Weak::upgrade);
+        let file = self.files.get(&number).and_then(Weak::upgrade);
         file.ok_or(Error::NotFound)
     }
 
     /// The names in a directory.
     pub(super) fn names(&self, directory: Node) -> Vec<OsString> {
-        let table = locked(&self.table);
-        let names = table.names.keys().filter(|(of, _)| *of == directory);
+        let names = self.names.keys().filter(|(of, _)| *of == directory);
         names.map(|(_, name)| name.clone()).collect()
     }
 
     /// The directory and name of a file.
     pub(super) fn name_of(&self, number: u32) -> Option<(Node, OsString)> {
-        let table = locked(&self.table);
-        let mut names = table.names.iter();
+        let mut names = self.names.iter();
         let found = names.find(|(_, file)| file.number == number);
         found.map(|(name, _)| name.clone())
     }
 
     /// The files that hold something and that users have named, each with its length.
     fn described(&self) -> Vec<(Node, u64)> {
-        let table = locked(&self.table);
-        let files = table
+        let files = self
             .names
             .iter()
             .filter(|((_, name), _)| !is_made_by_editor(name) && !is_temporary_data(name));
@@ -251,10 +229,8 @@ impl Beside {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub(super) fn unlink(&self, directory: Node, name: &OsStr) -> Result<()> {
-        let gone = locked(&self.table)
-            .names
-            .remove(&(directory, name.to_owned()));
+    pub(super) fn unlink(&mut self, directory: Node, name: &OsStr) -> Result<()> {
+        let gone = self.names.remove(&(directory, name.to_owned()));
         gone.map(drop).ok_or(Error::NotFound)
     }
 
@@ -262,20 +238,18 @@ impl Beside {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub(super) fn rename(&self, from: (Node, &OsStr), to: (Node, &OsStr)) -> Result<()> {
-        let mut table = locked(&self.table);
-        let file = table.names.remove(&(from.0, from.1.to_owned()));
+    pub(super) fn rename(&mut self, from: (Node, &OsStr), to: (Node, &OsStr)) -> Result<()> {
+        let file = self.names.remove(&(from.0, from.1.to_owned()));
         let file = file.ok_or(Error::NotFound)?;
-        table.names.insert((to.0, to.1.to_owned()), file);
+        self.names.insert((to.0, to.1.to_owned()), file);
         Ok(())
     }
 
     /// Lets a process find the name of an array's file free for a while.
-    pub(super) fn vacate(&self, directory: Node, name: &OsStr, process: u32) {
+    pub(super) fn vacate(&mut self, directory: Node, name: &OsStr, process: u32) {
         let key = (directory, name.to_owned());
-        let mut table = locked(&self.table);
-        table.end_vacancies();
-        table.vacancies.insert(key, Vacancy::to(process));
+        self.end_old_vacancies();
+        self.vacancies.insert(key, Vacancy::to(process));
     }
 
     /// Whether a process finds a name free that is not.
@@ -285,18 +259,17 @@ impl Beside {
         name: &OsStr,
         process: impl FnOnce() -> u32,
     ) -> bool {
-        let table = locked(&self.table);
-        if table.vacancies.is_empty() {
+        if self.vacancies.is_empty() {
             return false;
         }
-        let vacancy = table.vacancies.get(&(directory, name.to_owned()));
+        let vacancy = self.vacancies.get(&(directory, name.to_owned()));
         vacancy.is_some_and(|vacancy| vacancy.is_to(process))
     }
 
-    /// Ends that; whether the name was free to any process.
-    pub(super) fn end_vacancy(&self, directory: Node, name: &OsStr) -> bool {
+    /// Ends a vacancy; whether the name was free to any process.
+    pub(super) fn end_vacancy(&mut self, directory: Node, name: &OsStr) -> bool {
         let key = (directory, name.to_owned());
-        let vacancy = locked(&self.table).vacancies.remove(&key);
+        let vacancy = self.vacancies.remove(&key);
         vacancy.is_some_and(|vacancy| vacancy.lasts())
     }
 }
@@ -304,7 +277,7 @@ impl Beside {
 impl Vfs {
     /// The files beside blocks and arrays that hold something and that users have named, with their lengths.
     pub(super) fn described_beside(&self) -> impl Iterator<Item = String> {
-        let files = self.beside.described().into_iter();
+        let files = locked(&self.beside).described().into_iter();
         files.map(|(file, len)| format!("{} ({len} bytes)", self.path_of(file)))
     }
 

@@ -163,7 +163,7 @@ impl Vfs {
         let keeps_pages = texts.keeps_pages(had_pages);
         drop(texts);
         let is_plain = state.snapshot.is_of_plain_file();
-        let is_data_alone = self.beside.is_empty();
+        let is_data_alone = locked(&self.beside).is_empty();
         let names = state.made_names().filter(|names| names.is_of_one_file());
         Some(ClosedFile {
             text_len,

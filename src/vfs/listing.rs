@@ -44,7 +44,7 @@ impl Vfs {
         };
         Ok(Handle {
             opener: 0,
-            open: Open::Directory(directory, self.beside.names(directory), names),
+            open: Open::Directory(directory, locked(&self.beside).names(directory), names),
         })
     }
 

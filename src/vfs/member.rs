@@ -63,10 +63,12 @@ impl Vfs {
     pub fn leave(&self) -> Option<Remains> {
         let state = self.state();
         let losses = self.losses();
+        let directories = self.paths_beside(&state);
+        let beside = locked(&self.beside).leave();
         let remains = Remains {
             texts: locked(&self.texts).leave(),
-            directories: self.paths_beside(&state),
-            beside: self.beside.leave(),
+            directories,
+            beside,
             news: std::mem::take(&mut locked(&self.edits.news)),
             last_save: locked(&self.saver.last).take(),
             older_text: self.saver.noted_text().map(Into::into),
@@ -86,7 +88,7 @@ impl Vfs {
             locked(&self.texts).take_up(texts, text);
         }
         if let Some(beside) = remains.beside {
-            self.beside = beside;
+            *locked(&self.beside) = beside;
             self.find_again(&remains.directories);
         }
         *locked(&self.edits.news) = remains.news;
@@ -98,7 +100,7 @@ impl Vfs {
 
     /// The directories under `arrays/` that tools have made files in, with their paths.
     fn paths_beside(&self, state: &State) -> Vec<(Node, String)> {
-        let directories = self.beside.directories().into_iter();
+        let directories = locked(&self.beside).directories().into_iter();
         let below = directories.filter(|node| matches!(node, Node::ArrayDir(_)));
         let named = below.filter_map(|node| Some((node, state.catalogue().path(node)?)));
         named.collect()
@@ -110,7 +112,9 @@ impl Vfs {
         let find = |path: &str| state.catalogue().directory(path);
         let each = directories.iter();
         let now = each.map(|(before, path)| (*before, find(path)));
-        for (directory, name) in self.beside.move_all(&now.collect()) {
+        let now = now.collect();
+        let gone = locked(&self.beside).move_all(&now);
+        for (directory, name) in gone {
             let path = directories.iter().find(|(before, _)| *before == directory);
             let path = path.map_or("arrays", |(_, path)| path);
             self.say_is_gone(&format_args!("{path}/{}", name.display()));

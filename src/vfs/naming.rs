@@ -27,7 +27,7 @@ impl Vfs {
         Some(match file {
             Node::Text(_) => Node::Root,
             Node::Block(_) => Node::Blocks,
-            Node::Beside(number) => self.beside.name_of(number)?.0,
+            Node::Beside(number) => locked(&self.beside).name_of(number)?.0,
             text if text.is_info() => Node::Info,
             Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
             Node::Array(number, _) => {
@@ -58,10 +58,12 @@ impl Vfs {
                 let mut names = texts.names().filter(|(_, found)| *found == number);
                 names.next().map(|(name, _)| name.display().to_string())
             }
-            Node::Beside(number) => self
-                .beside
-                .name_of(number)
-                .map(|(directory, name)| format!("{}/{}", self.path_of(directory), name.display())),
+            Node::Beside(number) => {
+                let known = locked(&self.beside).name_of(number);
+                known.map(|(directory, name)| {
+                    format!("{}/{}", self.path_of(directory), name.display())
+                })
+            }
             Node::View(..) | Node::ViewDir(..) => state.view_path(node),
             Node::Status
             | Node::BlocksTsv

@@ -278,9 +278,11 @@ impl Vfs {
             Node::ArrayDir(number) => state.catalogue().entries(number).map(|_| directory),
             _ => Some(directory),
         };
-        let directories = self.beside.directories().into_iter();
+        let directories = locked(&self.beside).directories().into_iter();
         let now = directories.map(|directory| (directory, there(directory)));
-        for (_, name) in self.beside.move_all(&now.collect()) {
+        let now = now.collect();
+        let gone = locked(&self.beside).move_all(&now);
+        for (_, name) in gone {
             self.say_is_gone(&name.display());
         }
     }

@@ -120,7 +120,7 @@ impl Vfs {
                 if matches!(to.0, Node::Blocks | Node::ArrayDir(_)) =>
             {
                 self.check_beside(to.0, to.1)?;
-                return self.beside.rename(from, to);
+                return locked(&self.beside).rename(from, to);
             }
             _ => {
                 return Err(Error::NotPermitted(
@@ -129,7 +129,7 @@ impl Vfs {
             }
         }
         match file {
-            Node::Beside(_) => self.beside.unlink(from.0, from.1),
+            Node::Beside(_) => locked(&self.beside).unlink(from.0, from.1),
             _ => locked(&self.texts).unlink(from.1, process(thread)),
         }
     }
@@ -148,7 +148,7 @@ impl Vfs {
         self.take_in_maps(file);
         self.set_taken(file, true)?;
         let bytes: Arc<dyn Source> = match file {
-            Node::Beside(number) => self.beside.file(number)?.bytes.clone(),
+            Node::Beside(number) => locked(&self.beside).file(number)?.bytes.clone(),
             Node::Text(number) => {
                 let bytes = Arc::clone(locked(&self.texts).bytes(number)?);
                 Arc::new(Memory::shared(bytes))
@@ -162,7 +162,7 @@ impl Vfs {
     fn set_taken(&self, file: Node, taken: bool) -> Result<()> {
         match file {
             Node::Beside(number) => {
-                let file = self.beside.file(number)?;
+                let file = locked(&self.beside).file(number)?;
                 file.taken.store(taken, Ordering::Relaxed);
                 Ok(())
             }

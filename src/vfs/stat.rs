@@ -60,7 +60,7 @@ impl Vfs {
             return locked(&self.texts).attr(number);
         }
         if let Node::Beside(number) = node {
-            return Ok(self.beside.file(number)?.attr());
+            return Ok(locked(&self.beside).file(number)?.attr());
         }
         let size = self.size(state, node)?;
         let names = self.names(state, node)?;
@@ -115,7 +115,7 @@ impl Vfs {
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
             Node::Text(number) => locked(&self.texts).attr(number)?.size,
-            Node::Beside(number) => self.beside.file(number)?.bytes.len(),
+            Node::Beside(number) => locked(&self.beside).file(number)?.bytes.len(),
         })
     }
 

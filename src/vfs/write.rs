@@ -50,7 +50,7 @@ impl Vfs {
         self.check_writable()?;
         let open = handle.map(|handle| &handle.open);
         if let Node::Beside(number) = node {
-            let file = self.beside.file(number)?;
+            let file = locked(&self.beside).file(number)?;
             file.set(changes)?;
             return Ok(file.attr());
         }
@@ -169,7 +169,9 @@ impl Vfs {
             Node::ArrayDir(_) | Node::Blocks => {
                 let found = self.find(&self.state(), parent, name);
                 match found {
-                    Ok(array @ Node::Array(..)) if self.beside.end_vacancy(parent, name) => {
+                    Ok(array @ Node::Array(..))
+                        if locked(&self.beside).end_vacancy(parent, name) =>
+                    {
                         Ok(array)
                     }
                     Ok(_) => Err(Error::Exists),
@@ -179,7 +181,7 @@ impl Vfs {
                                 format!("{}: {error}", self.path_to(Some(parent), Some(name)));
                             locked(&self.edits.news).refuse(None, why);
                         })?;
-                        self.beside.create(parent, name, new_facts(mode, caller))
+                        locked(&self.beside).create(parent, name, new_facts(mode, caller))
                     }
                 }
             }
@@ -226,7 +228,7 @@ impl Vfs {
         if in_root && locked(&self.texts).is_free_to(name, || process(thread)) {
             return Err(Error::NotFound);
         }
-        if self.beside.is_free_to(parent, name, || process(thread)) {
+        if locked(&self.beside).is_free_to(parent, name, || process(thread)) {
             return Err(Error::NotFound);
         }
         self.lookup(parent, name)
@@ -243,12 +245,14 @@ impl Vfs {
                 Err(Error::IsDirectory)
             }
             Node::Root => locked(&self.texts).unlink(name, process(thread)),
-            Node::Blocks | Node::ArrayDir(_) if self.beside.lookup(parent, name).is_some() => {
-                self.beside.unlink(parent, name)
+            Node::Blocks | Node::ArrayDir(_)
+                if locked(&self.beside).lookup(parent, name).is_some() =>
+            {
+                locked(&self.beside).unlink(parent, name)
             }
             Node::ArrayDir(_) => match self.find(&self.state(), parent, name)? {
                 Node::Array(..) => {
-                    self.beside.vacate(parent, name, process(thread));
+                    locked(&self.beside).vacate(parent, name, process(thread));
                     Ok(())
                 }
                 _ => Err(Error::NotPermitted("arrays follow the tree")),

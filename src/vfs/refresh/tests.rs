@@ -271,9 +271,9 @@ fn files_beside_arrays_go_with_their_directory() {
         vfs.release(&made.unwrap().1.handle);
     }
     save(&vfs, "d: {a: ARRAY}\nb: ARRAY\nc: ARRAY");
-    assert_eq!(vfs.beside.directories().len(), 2);
+    assert_eq!(locked(&vfs.beside).directories().len(), 2);
     save(&vfs, "b: ARRAY");
-    let left: Vec<_> = vfs.beside.directories().into_iter().collect();
+    let left: Vec<_> = locked(&vfs.beside).directories().into_iter().collect();
     assert_eq!(left, [Node::Blocks]);
 }
 
