@@ -1,10 +1,10 @@
 //! Files that tools make beside those of blocks and arrays, to rename them over one: what rsync, `mv` and careful scripts do.
 //!
-//! They are like the scratch files of the root, but as large as the disk allows: their bytes are in the spool. Only some names
-//! can be had, so that no user takes a file for an array that is none; see [`Vfs::check_beside`].
+//! They are like the scratch files of the root, but may be as large as the disk allows: their bytes are in the spool. Only certain names
+//! are allowed, so that no user takes such a file for an array; see [`Vfs::check_beside`].
 //!
-//! A file that is renamed over another one is moved there in the kernel's memory. Its name is never kept there without asking
-//! (`valid` is zero), so that the next look finds the block or array that has taken its bytes.
+//! After a rename over a block or array, the kernel takes the file for what has the name. So the kernel never keeps such a name (`valid`
+//! is zero): the next lookup finds the block or array, which has the bytes of the file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -133,14 +133,14 @@ impl Beside {
         (!self.is_empty()).then(|| std::mem::replace(self, none))
     }
 
-    /// The directories that have some.
+    /// The directories that have such files.
     pub(super) fn directories(&self) -> BTreeSet<Node> {
         let names = self.names.keys();
         names.map(|(directory, _)| *directory).collect()
     }
 
-    /// Has those of these directories stand in others, or drops them where there is none: these are given back, by the directory and
-    /// name that they had.
+    /// Moves the files of each directory in `now` to the directory there, or drops them if there is none. Gives the old directory and name
+    /// of each that is dropped.
     pub(super) fn move_all(&mut self, now: &HashMap<Node, Option<Node>>) -> Vec<(Node, OsString)> {
         let mut gone = Vec::new();
         for ((directory, name), file) in std::mem::take(&mut self.names) {
@@ -234,7 +234,7 @@ impl Beside {
         gone.map(drop).ok_or(Error::NotFound)
     }
 
-    /// Gives a file another name, which another one may have.
+    /// Gives a file another name. It replaces one that has that name.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -252,7 +252,7 @@ impl Beside {
         self.vacancies.insert(key, Vacancy::to(process));
     }
 
-    /// Whether a process finds a name free that is not.
+    /// Whether a process finds a name free that a file of an array has.
     pub(super) fn is_free_to(
         &self,
         directory: Node,
@@ -281,7 +281,7 @@ impl Vfs {
         files.map(|(file, len)| format!("{} ({len} bytes)", self.path_of(file)))
     }
 
-    /// That a file of that name may be made in a directory of blocks or arrays: one that tools make, or that is named after a file
+    /// Checks that a file of that name may be made in a directory of blocks or arrays: tools make such names, or it is named after a file
     /// there, as `x.npy.part`, `x.new.npy` and `x_tmp.npy` are after `x.npy`.
     ///
     /// # Errors

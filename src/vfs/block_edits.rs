@@ -16,19 +16,19 @@ pub(super) struct BlockDraft {
     pub(super) block: usize,
     pub(super) overlay: Arc<Overlay>,
     written: Mutex<DraftRecord>,
-    /// Whether it has been saved or given up: what is written now belongs in another draft. Held for reading by threads that write, and for
-    /// writing by a save, so that a save has all of a write or nothing of it.
+    /// Whether the draft has been saved or given up: what is written from then on belongs in another draft. A thread that writes into the
+    /// draft holds the lock for reading, and a save holds it for writing, so that a save has all of a write or nothing of it.
     pub(super) saved: RwLock<bool>,
-    /// Why it was given up, if it was: for each handle that has written into it.
+    /// Why the draft was given up, if it was. Each handle that has written into it has this, too.
     pub(super) lost: Arc<OnceLock<Error>>,
 }
 
 /// What was written into a draft.
 #[derive(Default)]
 struct DraftRecord {
-    /// The files that it was written through; none while only `open` has emptied the block.
+    /// The files that were written to; none while only `open` has emptied the block.
     files: HashSet<Node>,
-    /// Why it could not be saved, if nothing was written since: the process that asked was told.
+    /// Why the draft could not be saved, if nothing was written since. The process that asked for the save knows.
     refused: Option<Error>,
     /// [`BlockDraft::lost`] for the handles of each file that was written anew and that the draft has taken in.
     taken_in: Vec<Arc<OnceLock<Error>>>,
@@ -45,7 +45,7 @@ impl BlockDraft {
         }
     }
 
-    /// Notes that it has a file that was written anew, and whom to tell if it is given up.
+    /// Notes that the draft has taken in a file that was written anew: `lost` is set if the draft is given up.
     pub(super) fn take_in(&self, lost: &Arc<OnceLock<Error>>) {
         locked(&self.written).taken_in.push(Arc::clone(lost));
     }
@@ -55,14 +55,14 @@ impl BlockDraft {
         locked(&self.written).taken_in.pop();
     }
 
-    /// Tells each handle that has written into it that it is given up. The first cause is the one that counts.
+    /// Tells each handle that has written into the draft that it is given up. The first reason counts.
     pub(super) fn lose(&self, why: &Error) {
         for lost in locked(&self.written).taken_in.iter().chain([&self.lost]) {
             let _ = lost.set(why.clone());
         }
     }
 
-    /// Whether nothing is lost with it: neither bytes that were written nor a length that `open` has set.
+    /// Whether the draft holds nothing that could be lost: no written bytes, and no length that `open` has set.
     fn is_empty(&self) -> bool {
         !self.is_touched() && self.overlay.keeps_length()
     }
@@ -90,14 +90,14 @@ impl BlockDraft {
         written.refused = None;
     }
 
-    /// Notes that what was written into it has been taken out again.
+    /// Notes that what was written into the draft has been taken out again.
     pub(super) fn forget(&self) {
         let mut written = locked(&self.written);
         written.files.clear();
         written.refused = None;
     }
 
-    /// Gives it another length, through a file.
+    /// Gives the draft another length, through a file.
     pub(super) fn resize(&self, file: Node, len: u64) {
         if self.overlay.len() != len {
             self.overlay.resize(len);
@@ -105,23 +105,23 @@ impl BlockDraft {
         }
     }
 
-    /// Notes why it can't be saved.
+    /// Notes why the draft can't be saved.
     pub(super) fn refuse(&self, why: Error) {
         locked(&self.written).refused = Some(why);
     }
 
-    /// Why it could not be saved, if nothing was written since.
+    /// Why the draft could not be saved, if nothing was written since.
     pub(super) fn refusal(&self) -> Option<Error> {
         locked(&self.written).refused.clone()
     }
 
-    /// The files that it was written through.
+    /// The files that were written to.
     pub(super) fn files(&self) -> Vec<Node> {
         locked(&self.written).files.iter().copied().collect()
     }
 }
 
-/// A block that is looked for when it is read.
+/// A block of a snapshot that is opened when it is read: for one that could not be opened just now.
 struct Later {
     snapshot: Arc<Snapshot>,
     block: usize,
@@ -143,20 +143,20 @@ pub(super) struct BlockEdits {
     by_block: Mutex<HashMap<usize, BlockSlot>>,
     /// How many slots there have been.
     slots: AtomicU64,
-    /// Changes whenever a draft comes, goes or has another length, stored bytes have moved or another state is shown, so that handles
-    /// know that their source is no longer the right one.
+    /// Counts each time a draft comes, goes or gets another length, stored bytes move, or another state is shown. A handle whose source was
+    /// made at another count makes its source anew.
     generation: AtomicU64,
     /// The files of arrays that handles have open for writing.
     rewriting: Mutex<HashMap<Node, Weak<Rewriting>>>,
     /// What is written and not saved yet.
     pub(super) spool: Arc<Spool>,
-    /// What is said of edits that came to nothing.
+    /// What there is to tell of edits that were refused or given up.
     pub(super) news: Mutex<News>,
 }
 
 /// A block that is being edited or that handles have open for writing.
 struct BlockSlot {
-    /// Tells it from those of blocks that had the same number before.
+    /// Tells this block from removed ones that had the same number.
     id: u64,
     draft: Option<Arc<BlockDraft>>,
     /// Handles that are open for writing.
@@ -164,14 +164,14 @@ struct BlockSlot {
 }
 
 impl BlockSlot {
-    /// Whether this is a new block, behind `count` others, that was made and that no handle has open for writing.
+    /// Whether this is a new block, not one of the `count` that FILE has, to which nothing was written and that no handle can write to.
     fn is_unopened(&self, block: usize, count: usize) -> bool {
         let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
         block >= count && self.writers == 0 && !touched
     }
 
-    /// Ends the draft of one of `count` blocks if nothing is lost with it; whether there is none now. A thread that is about to write
-    /// finds it ended, and begins another.
+    /// Ends the draft, if the block is one of the `count` that FILE has and the draft holds nothing. Whether there is no draft now. A
+    /// thread that was about to write into it finds it ended, and begins another.
     fn end_empty(&mut self, block: usize, count: usize) -> bool {
         let Some(draft) = &self.draft else {
             return true;
@@ -190,7 +190,7 @@ impl BlockSlot {
 }
 
 impl BlockEdits {
-    /// What is written goes into this spool.
+    /// No edits. Bytes that are written go into this spool.
     pub(super) fn new(spool: Arc<Spool>) -> Self {
         Self {
             by_block: Mutex::default(),
@@ -220,8 +220,8 @@ impl BlockEdits {
         locked(&self.by_block).get(&block)?.draft.clone()
     }
 
-    /// Runs `change` if no block, of a file of `count`, is being edited, and lets no edit begin meanwhile; whether it ran. Drafts into
-    /// which nothing was written, as by a descriptor that was refused, are gone then.
+    /// Runs `change` if no block is being edited, where FILE has `count` blocks, and lets no edit begin meanwhile. Whether it ran. Ends
+    /// drafts that hold nothing, such as that of a handle whose first write was refused.
     pub(super) fn while_none(&self, count: usize, change: impl FnOnce()) -> bool {
         let mut slots = locked(&self.by_block);
         let edited = |(&block, slot): (&usize, &mut BlockSlot)| {
@@ -250,8 +250,8 @@ impl BlockEdits {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The draft of a block, else one over the bytes that `begin` gives, if it does. The table is locked meanwhile: one draft is begun,
-    /// whichever thread comes first, and `begin` can tell whether it is on what the last save has left. It must be quick.
+    /// The draft of a block; if there is none, a new one over the bytes that `begin` gives, if it gives any. `begin` runs with the table
+    /// locked, so that one thread begins the draft and no save comes between. It must be quick.
     pub(super) fn get_or_begin(
         &self,
         block: usize,
@@ -269,7 +269,7 @@ impl BlockEdits {
         Some(draft)
     }
 
-    /// Forgets new blocks, behind the `count` that there are, which no handle has open for writing; whether there were any.
+    /// Forgets new blocks, not of the `count` that FILE has, to which nothing was written and no handle can write. Whether there were any.
     pub(super) fn forget_unopened(&self, count: usize) -> bool {
         let mut slots = locked(&self.by_block);
         let before = slots.len();
@@ -299,7 +299,7 @@ impl BlockEdits {
             .collect()
     }
 
-    /// Forgets a draft, unless handles have the block open for writing and it is not `over`.
+    /// Forgets a draft that is `over`; one that is not, only if no handle has the block open for writing.
     pub(super) fn remove(&self, draft: &Arc<BlockDraft>, over: bool) {
         let mut slots = locked(&self.by_block);
         let Some(slot) = slots.get_mut(&draft.block) else {
@@ -317,8 +317,8 @@ impl BlockEdits {
         self.changed();
     }
 
-    /// Has the drafts read what lies below them where it is now, after stored bytes have moved: never again by the places of before,
-    /// even if it can't be found at the moment.
+    /// Has drafts read the bytes below them from where these are now, after stored bytes have moved. They never read from the old places
+    /// again, even if the block can't be opened at the moment.
     pub(super) fn rebase(&self, snapshot: &Arc<Snapshot>) {
         let slots = locked(&self.by_block);
         self.changed();
@@ -337,7 +337,7 @@ impl BlockEdits {
         }
     }
 
-    /// What the handles of a file write anew that opened it for writing as it is in this state.
+    /// What is written anew of a file, which all handles share that have opened it as it is in this state.
     pub(super) fn rewriting(&self, file: Node, state: &Arc<State>) -> Arc<Rewriting> {
         let mut table = locked(&self.rewriting);
         let known = table.get(&file).and_then(Weak::upgrade);
@@ -362,7 +362,7 @@ impl BlockEdits {
         slots.get(&block).is_some_and(|slot| slot.writers > 0)
     }
 
-    /// Notes that a handle writes to a block. The slot that it has.
+    /// Notes that a handle has a block open for writing. The id of the block's slot.
     pub(super) fn add_writer(&self, block: usize) -> u64 {
         let mut slots = locked(&self.by_block);
         let slot = slots.entry(block).or_insert_with(|| self.new_slot());
@@ -370,13 +370,13 @@ impl BlockEdits {
         slot.id
     }
 
-    /// Whether the block that has a number now is that of a slot: not if that was removed.
+    /// Whether the block with that number is still the one of the slot, and was not removed.
     pub(super) fn is_of(&self, block: usize, id: u64) -> bool {
         let slots = locked(&self.by_block);
         slots.get(&block).is_some_and(|slot| slot.id == id)
     }
 
-    /// One writer less, unless it is the last one of the block; whether it was not.
+    /// Counts one writer less, unless it is the last one of the block. Whether it is not the last.
     pub(super) fn leave_to_others(&self, block: usize, id: u64) -> bool {
         let mut slots = locked(&self.by_block);
         let Some(slot) = slots.get_mut(&block).filter(|slot| slot.id == id) else {
@@ -387,7 +387,7 @@ impl BlockEdits {
         others
     }
 
-    /// One writer less. After the last one no close follows that saves the draft: it is given back, and forgotten.
+    /// Counts one writer less. After the last one no close saves the draft any more: it is forgotten, and given to the caller.
     pub(super) fn remove_writer(&self, block: usize, id: u64) -> Option<Arc<BlockDraft>> {
         let mut slots = locked(&self.by_block);
         let slot = slots.get_mut(&block).filter(|slot| slot.id == id)?;

@@ -1,7 +1,7 @@
 //! The names under `arrays/`: directories, files and links, with numbers that outlive a save.
 //!
-//! A name is kept once for the whole mount, in [`Numbers`]. What a snapshot shows of them is a [`Catalogue`]: a sorted list of numbers
-//! with what each is, which needs neither the tree nor its text.
+//! [`Numbers`] keeps each name once for the whole mount. A [`Catalogue`] is what one snapshot shows: a sorted list of numbers, and what
+//! each is. It needs neither the tree nor its text.
 
 mod numbers;
 
@@ -28,7 +28,7 @@ struct CatalogueEntry {
     kind: EntryKind,
 }
 
-/// What it is.
+/// What an entry of the catalogue is.
 #[derive(Debug)]
 pub(super) enum EntryKind {
     /// A directory.
@@ -49,12 +49,12 @@ pub(super) enum EntryKind {
 }
 
 impl CatalogueEntry {
-    /// What entries are sorted by. As several of them a number may stand for different things.
+    /// The key by which entries are sorted. It has the node, as one number may have entries of several kinds.
     fn key(&self) -> (u32, Node) {
         (self.directory, self.node(Format::Bin))
     }
 
-    /// What it is; of an array, the file in this format.
+    /// The node of the entry; of an array, the file in this format.
     fn node(&self, format: Format) -> Node {
         match self.kind {
             EntryKind::Directory => Node::ArrayDir(self.number),
@@ -63,7 +63,7 @@ impl CatalogueEntry {
         }
     }
 
-    /// Its `at`th name, as an array has one in each format, and others have just one. `name` is that of its number.
+    /// Its name number `at`, if it has so many: an array has one in each format, anything else one. `name` is the name of its number.
     fn name(&self, at: usize, name: &str) -> Option<(OsString, Node)> {
         let format = *Format::ALL.get(at)?;
         let suffix = match self.kind {
@@ -81,7 +81,7 @@ pub(super) struct Catalogue {
     numbers: Arc<Mutex<Numbers>>,
     /// Sorted.
     entries: Vec<CatalogueEntry>,
-    /// Whether these names, and no others, would get the same numbers if numbers began anew.
+    /// Whether these names, and no others, would get the same numbers if numbers began anew at the same base.
     numbered_as_anew: bool,
 }
 
@@ -192,8 +192,8 @@ impl Catalogue {
         Some(entries.partition_point(is_directory))
     }
 
-    /// The first name from a position on among these entries, which is behind it then. Each entry has as many positions as an array
-    /// has files.
+    /// The next name among these entries from `position` on, which is moved behind it. Each entry has as many positions as an array has
+    /// files.
     pub(super) fn next(
         &self,
         entries: &Range<usize>,
@@ -213,7 +213,7 @@ impl Catalogue {
         }
     }
 
-    /// What there is of a node in a directory; of an array, it is asked by its first format.
+    /// The kind of a node in a directory, if it is there; an array is found by its first format.
     fn at(&self, directory: u32, node: Node) -> Option<&EntryKind> {
         let key = (directory, node);
         let at = self
@@ -249,7 +249,7 @@ impl Catalogue {
         self.find(Node::ArrayLink(number))
     }
 
-    /// The path of something that is there, below the mountpoint.
+    /// The path of a node below the mountpoint, if it is there.
     pub(super) fn path(&self, node: Node) -> Option<String> {
         let mut number = number(node)?;
         let (node, suffix) = match node {
@@ -279,7 +279,7 @@ impl Catalogue {
         })
     }
 
-    /// An entry of these: its number, its name without the ending of files, and what it is.
+    /// Entry `at` of these: its number, its name without the ending of files, and its kind.
     pub(super) fn entry(
         &self,
         entries: &Range<usize>,
@@ -335,7 +335,7 @@ impl Catalogue {
         })
     }
 
-    /// Names that `self` has and `other` lacks or has for another node: the directory's number and the name.
+    /// Names that `self` has, and that `other` lacks or has for another node: each with the number of its directory.
     #[must_use]
     pub(super) fn missing_in(&self, other: &Self) -> Vec<(u32, OsString)> {
         if std::ptr::eq(self, other) {

@@ -1,4 +1,4 @@
-//! What is shown of FILE while FILE is closed. As long as FILE does not change, that is known without opening it.
+//! What is shown of FILE while it is closed: as long as FILE does not change, that is known without opening it.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -12,8 +12,8 @@ use super::node::Node;
 use super::{Result, TREE_NAME, Vfs, block_name, index, info_files, locked, root_directories};
 use crate::source::{Stat, len_u64};
 
-/// A FILE that was changed less than so long before it was read may have been changed once more since, and have the times of before: the
-/// clock of a file system may be as coarse as that.
+/// The coarsest clock of a file system. If FILE was changed less than that before it was read, a later change may have left it the same
+/// times.
 const COARSEST_CLOCK: Duration = Duration::from_secs(1);
 
 /// What FILE showed when it was closed.
@@ -24,7 +24,7 @@ pub struct ClosedFile {
     is_fits: bool,
     /// Whether all pages that the kernel has of `tree.yaml` are of that text.
     pub keeps_pages: bool,
-    /// So many bytes at the begin of FILE are that text, if they are.
+    /// How many bytes at the beginning of FILE are that text; `None` if FILE does not begin with it.
     in_file: Option<u64>,
     /// Lengths of the blocks, in bytes, if there was room for them.
     blocks: Option<Arc<[u64]>>,
@@ -52,7 +52,7 @@ impl ClosedFile {
         self.in_file.filter(|_| self.keeps_pages)
     }
 
-    /// Of it, what is always known.
+    /// The same without names and lengths, for which there may be no room.
     #[must_use]
     pub fn root(self) -> Self {
         Self {
@@ -115,8 +115,8 @@ impl ClosedFile {
         Some(found.ok_or(Error::NotFound))
     }
 
-    /// The attributes of what is there, of a FILE with these attributes; nothing if FILE has to be opened to tell. Of what takes the
-    /// tree to measure they are those of [`Vfs::unmeasured`].
+    /// The attributes of a node, for a FILE with these attributes; nothing if FILE has to be opened to tell. Where the tree would have to
+    /// be read they are those of [`Vfs::unmeasured`].
     #[must_use]
     pub fn attr(&self, node: Node, file: &Stat, options: &VfsOptions) -> Option<Attr> {
         if node == Node::TREE {
@@ -147,8 +147,8 @@ impl ClosedFile {
 }
 
 impl Vfs {
-    /// What is shown from now on, if FILE is closed now and stays as it is; nothing if that can't be told by FILE's attributes, or tools
-    /// have made files beside its own. `before`: what it showed when it was opened. To be called if [`Vfs::is_at_rest`].
+    /// What is shown from now on, if FILE is closed now and stays as it is. `None` if FILE's attributes would not tell of a change, or if
+    /// there was another file in the root. `before`: what it showed when it was opened. Call it only if [`Vfs::is_at_rest`].
     #[must_use]
     pub fn closed(&self, before: Option<&ClosedFile>) -> Option<ClosedFile> {
         let state = self.state();
@@ -176,8 +176,8 @@ impl Vfs {
         })
     }
 
-    /// Takes over the names under `arrays/` that FILE had when it was closed, and has now: the tree need not be read for them. To be
-    /// called before anything is looked up.
+    /// Takes over the names under `arrays/` that FILE had when it was closed and still has: the tree need not be read for them. Call it
+    /// before any lookup.
     pub fn take_names(&mut self, closed: &ClosedFile) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let (Some(names), Some(state)) = (&closed.names, Arc::get_mut(state)) {

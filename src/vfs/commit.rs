@@ -34,7 +34,7 @@ use crate::source::{FileSource, Source, Window, unnamed_file};
 const CHUNK: usize = 1 << 20;
 
 impl Vfs {
-    /// Saves a text, and has it `named` before another save can begin; or keeps it and says why it can't be saved.
+    /// Saves a text, and runs `named` before another save can begin. A text that can't be saved is kept, and the error says why.
     pub(super) fn save_text(
         &self,
         unsaved: &Unsaved,
@@ -49,7 +49,7 @@ impl Vfs {
     /// Keeps a text that was not saved, and shows FILE's tree if the save is not finished.
     pub(super) fn keep_unless_saved(&self, unsaved: &Unsaved, saved: &Result<()>) {
         match saved {
-            // of a rename the names stay, but what `tree.yaml` shows is FILE's tree now
+            // the rename is not done, so both names stay; but FILE has the new tree, and `tree.yaml` shows that
             Err(Error::Unfinished(..)) if unsaved.through.is_none() => {
                 let tree = locked(&self.texts).show_current();
                 if let Some(number) = tree {
@@ -92,7 +92,7 @@ impl Vfs {
                 put_back => format!("tree saved, {put_back} put back,"),
             };
             let edit = Edit::text(Arc::clone(&saved));
-            // where nothing has asked for the tree so far, it need not be kept while FILE is written, and after that
+            // a large tree that no request has needed so far is not kept while FILE is written, nor after that
             let unasked = saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
             let checked = Some(checked).filter(|_| !unasked);
             done = self.commit(&mut writer, &edit, &what, checked)?;
@@ -120,8 +120,8 @@ impl Vfs {
         finished
     }
 
-    /// What writes FILE, once no other thread saves, and the state that FILE has then: what a save is made of must not change while
-    /// it waits.
+    /// The writer of FILE, once no other thread saves, and the state of FILE then. A save takes the state only here: it may change while
+    /// the save waits for the writer.
     pub(super) fn begin_save(&self) -> Result<(MutexGuard<'_, Writer>, Arc<State>)> {
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
@@ -129,8 +129,8 @@ impl Vfs {
         Ok((writer, self.state()))
     }
 
-    /// Saves the edits of a block, with the lock of the draft that keeps them as they are. While its draft is there, the state stays the
-    /// one that it was made of.
+    /// Saves the edits of a block. `_saved`: the lock of the draft, so that no thread changes them. While there is a draft, no other state
+    /// of FILE is shown.
     pub(super) fn commit_block(
         &self,
         draft: &BlockDraft,
@@ -142,10 +142,10 @@ impl Vfs {
         Self::check_resize(&state.snapshot, n, len)?;
         let header = state.snapshot.layout().blocks.get(n);
         let coded = header.filter(|header| header.compression != [0; 4]);
-        // A hole in it costs nothing yet, but would take as long as it is to digest or encode, while no other save runs.
+        // A hole in the draft takes no space, but to sum or encode it takes time by its length, and other saves wait: so room is checked first.
         let mut edit = None;
         if coded.is_some() {
-            // how short a codec makes it is not known before
+            // how short the codec will make it is not known yet
             self.check_room_for(n, len)?;
         } else {
             edit = edit_of_raw(&state, draft)?;
@@ -172,7 +172,7 @@ impl Vfs {
         Ok(saved)
     }
 
-    /// That the disk has room for all bytes of a block anew, before any of them is encoded: a hole may be longer than any disk.
+    /// Checks that the disk has room for all bytes of a block, before any are encoded: a hole may be longer than the disk.
     pub(super) fn check_room_for(&self, n: usize, len: u64) -> Result<()> {
         let now = self.state().snapshot.block_len(n).unwrap_or(0);
         self.check_free(n, len.saturating_sub(now))
@@ -225,7 +225,7 @@ impl Vfs {
         }
     }
 
-    /// A block of that length must still hold every array that lies in it.
+    /// Checks that a block of that length still holds every array that lies in it.
     pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
         for &i in snapshot.block_users().get(block).into_iter().flatten() {
             let sound = |array: &&Array| array.problem().is_none();
@@ -248,7 +248,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Encodes an edited block: what of it the edit touched, as far as its codec can tell that from the rest.
+    /// Encodes an edited block. A codec that can encode parts encodes only those that the edit touched.
     fn reencoded(
         &self,
         snapshot: &Snapshot,
@@ -260,7 +260,7 @@ impl Vfs {
         let stored = snapshot.stored(draft.block)?;
         let decoded: &dyn Source = &*draft.overlay;
         let write = |out: &mut dyn Write| match snapshot.framing(draft.block) {
-            // decoding all of a damaged block tells whether it can be
+            // a block whose checksum is wrong is decoded as a whole, which tells whether it can be
             Some(framing) if !matches!(sum, Sum::Is(_, ChecksumState::Wrong)) => codec.reencode(
                 &Edited {
                     framing,
@@ -384,7 +384,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Has the kernel forget the pages of a block and of the arrays in it, when what is given back is dropped.
+    /// Announces that the pages of a block and of the arrays in it change.
     pub(super) fn announce_block(&self, state: &State, n: usize) -> Announced<'_> {
         let block = u32::try_from(n).ok().map(Node::Block);
         let arrays = state.catalogue().arrays();
@@ -397,7 +397,7 @@ impl Vfs {
     }
 }
 
-/// The edit that saves a raw block, or a new one, without its checksum; nothing if its bytes are written where they are.
+/// The edit that saves a raw block, or a new one, without its checksum; `None` if its bytes are written where they are.
 fn edit_of_raw(state: &State, draft: &BlockDraft) -> Result<Option<Edit>> {
     let n = draft.block;
     let Some(header) = state.snapshot.layout().blocks.get(n) else {
@@ -414,7 +414,7 @@ fn edit_of_raw(state: &State, draft: &BlockDraft) -> Result<Option<Edit>> {
     Ok(Some(Edit::block(BlockEdit::Replace { n, stored })))
 }
 
-/// That another number of blocks leaves every array its block.
+/// Checks that every array keeps its block if the number of blocks changes.
 fn check_counted(snapshot: &Snapshot) -> Result<()> {
     let arrays = snapshot.arrays();
     match arrays.iter().find(|array| array.counts_from_the_end()) {
@@ -427,7 +427,7 @@ fn check_counted(snapshot: &Snapshot) -> Result<()> {
     }
 }
 
-/// A block of what `file` holds, which is `decoded` under a compression code.
+/// A block of the bytes in `file`, which are `decoded` compressed under that code.
 fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Result<StoredBlock> {
     let bytes: Arc<dyn Source> = Arc::new(FileSource::open(Arc::new(file))?);
     Ok(StoredBlock {
@@ -439,7 +439,7 @@ fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Resu
     })
 }
 
-/// A raw block of another length: what was not written over stays where it is.
+/// A raw block of another length. Bytes that were not written over are kept from FILE.
 fn resized(draft: &BlockDraft) -> Result<StoredBlock> {
     let mut stored = StoredBlock::raw(draft.overlay.clone());
     stored.pieces = draft

@@ -24,36 +24,36 @@ use crate::source::Source;
 /// An open block or array.
 pub(super) struct DataHandle {
     pub(super) node: Node,
-    /// The epoch of what was shown when it was opened.
+    /// [`State::file_epoch`] when it was opened.
     pub(super) file_epoch: u64,
     /// The form that the file had then, see `form`.
     pub(super) form: Option<u64>,
     /// What it writes to, if it is open for writing.
     pub(super) writes: Option<Box<Writes>>,
-    /// What it reads from, with the generation of the edits that it was made at.
+    /// What it reads from, with [`BlockEdits::generation`](super::BlockEdits::generation) when that was made.
     source: Mutex<Option<(u64, Arc<dyn Source>)>>,
     /// What is written into the file of an array, once a handle has emptied it.
     pub(super) rewriting: Arc<Rewriting>,
-    /// Whether it writes behind what is there, where the kernel need not know the end of.
+    /// Whether it appends: each write goes to the end of the block, which the kernel need not know.
     pub(super) appends: bool,
 }
 
 /// What a handle writes to.
 pub(super) struct Writes {
     pub(super) block: usize,
-    /// The slot of the block among those that are being edited.
+    /// The id of the block's slot in `BlockEdits`.
     slot: u64,
     /// What was shown when it was opened.
     opened: Arc<State>,
-    /// What becomes of the draft that it has written into: set, if that was given up.
+    /// Set if the draft that it has written into was given up.
     pub(super) lost: Mutex<Arc<OnceLock<Error>>>,
     /// Whether it has emptied the file of an array.
     pub(super) has_emptied: AtomicBool,
 }
 
 impl DataHandle {
-    /// That what was written through it was not given up. It is told at each flush and write from then on: a program may pass over the
-    /// first, which may be that of a process it has forked.
+    /// Checks that what was written through it was not given up. The error comes at each flush and write from then on: a program may not
+    /// see the first one, which may be that of a process it has forked.
     pub(super) fn check_kept(&self) -> Result<()> {
         let Some(writes) = &self.writes else {
             return Ok(());
@@ -96,7 +96,7 @@ impl Vfs {
             }
         }
         if state.is_elsewhere(node) {
-            // what the handles read that have it open, the kernel shows to all: they look at the other file anew, too
+            // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
             self.edits.changed();
         }
         let block = block_of(state, node).filter(|_| access.write);
@@ -215,7 +215,7 @@ impl Vfs {
         block_of(&state, node).is_some_and(|block| self.edits.get(block).is_some())
     }
 
-    /// The source that a handle reads from, made anew when that is no longer the right one.
+    /// The source that a handle reads from, made anew if edits or states have changed since.
     pub(super) fn current_source(
         &self,
         open: &DataHandle,
@@ -225,7 +225,7 @@ impl Vfs {
             return Ok(rewritten);
         }
         let mut current = locked(&open.source);
-        // before the state: what is made of a state that is about to change is made anew
+        // taken before the state is: if another state is shown meanwhile, the source is made anew at the next read
         let generation = self.edits.generation();
         let found = match current.take() {
             Some(found) if found.0 == generation => found,
@@ -244,7 +244,7 @@ impl Vfs {
             }
             let state = self.state();
             check_encodable(&state.snapshot, block)?;
-            // Opening may sum the whole block. Every lookup and read needs the table of drafts, so it is not locked meanwhile.
+            // Opening may sum the whole block, and every lookup and read takes the lock of the table: so it is not held meanwhile.
             let base = state.snapshot.block(block)?;
             let draft = self
                 .edits
@@ -255,8 +255,8 @@ impl Vfs {
         }
     }
 
-    /// Changes what a handle shows. Every change through a descriptor is made here, so that none is made of bytes that it has not
-    /// seen.
+    /// Changes the draft that a handle writes to. Every change through a handle is made here, so that none is made to bytes that its
+    /// program has not seen.
     pub(super) fn change<T>(
         &self,
         open: &DataHandle,
@@ -269,10 +269,10 @@ impl Vfs {
             let draft = self.draft(writes.block)?;
             let saved = draft.saved.read().unwrap_or_else(PoisonError::into_inner);
             if *saved {
-                // a save that this has waited for has ended the draft
+                // this thread has waited for a save, which has ended the draft
                 continue;
             }
-            // from here on, while there is a draft, what another program does to FILE is not shown
+            // while there is a draft, a change of FILE by another program is not shown: so the check holds from here on
             self.check_current(open.node, writes)?;
             open.check_kept()?;
             *locked(&writes.lost) = Arc::clone(&draft.lost);
@@ -286,8 +286,8 @@ impl Vfs {
         }
     }
 
-    /// That the bytes of a file are still those that a handle has opened: a program that writes a part of them has seen the others, or
-    /// their places.
+    /// Checks that the file has the bytes that it had when the handle was opened: a program that writes a part of them relies on the rest,
+    /// or on where it is.
     pub(super) fn check_current(&self, file: Node, writes: &Writes) -> Result<()> {
         let stale = |why: &str| {
             let why = format!("{why}; open it again to write to it");
@@ -325,7 +325,7 @@ impl Vfs {
                         draft.overlay.write(offset, data)?;
                         draft.touch(open.node);
                     }
-                    // it was emptied meanwhile, or what another thread was saving was not saved
+                    // another handle has emptied the file meanwhile, or another thread could not save it and has put it back
                     _ if open.rewriting.is_under_way() => return Ok(false),
                     _ => {
                         // nothing can be appended to an array
@@ -354,7 +354,7 @@ impl Vfs {
         }
     }
 
-    /// The same without a handle: no close follows, so it is saved now or not at all.
+    /// Changes the size of a block without a handle: no close follows, so the block is saved now or not at all.
     fn resize_by_path(&self, block: usize, size: u64) -> Result<()> {
         let node = Node::Block(u32::try_from(block).map_err(|_| Error::NotFound)?);
         let resized = self.alone(block, |draft, saved| {
@@ -393,7 +393,7 @@ impl Vfs {
         resized
     }
 
-    /// Makes a block at least so long; an array is, or is not.
+    /// Makes a block at least so long. An array must be so long already.
     pub(super) fn extend_data(&self, open: &DataHandle, end: u64) -> Result<()> {
         self.change(open, |draft| match open.node {
             Node::Block(_) => {
@@ -404,7 +404,7 @@ impl Vfs {
         })
     }
 
-    /// That the size of an array is one of these.
+    /// Checks that the size of an array is one of these.
     pub(super) fn check_size(&self, array: Node, sizes: RangeInclusive<u64>) -> Result<()> {
         if sizes.contains(&self.size(&self.state(), array)?) {
             return Ok(());
@@ -421,8 +421,8 @@ impl Vfs {
         };
         let saved = self.save_rewritten(open, writes).unwrap_or_else(|| {
             let draft = self.edits.get(writes.block);
-            // not what others write through other files, who may be half-way; what maps of this one change comes through any of its
-            // handles
+            // a program that writes through another file may be half-way, so its bytes alone are not saved; but what a map of this file
+            // has changed comes through any of its handles
             let draft = draft.filter(|draft| draft.is_written_through(open.node));
             draft.map_or(Ok(()), |draft| self.save_block(&draft))
         });
@@ -431,7 +431,7 @@ impl Vfs {
         open.check_kept()
     }
 
-    /// Saves a draft, which is gone then. So is one that was made of a state of FILE that is no more.
+    /// Saves a draft, and ends it. Gives up one that was made of a FILE that another program has changed.
     pub(super) fn save_block(&self, draft: &Arc<BlockDraft>) -> Result<()> {
         let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
         if *saved {
@@ -440,13 +440,13 @@ impl Vfs {
         self.save_held(draft, &mut saved)
     }
 
-    /// The same with the lock of the draft.
+    /// Saves a draft as [`Vfs::save_block`] does, with its lock held.
     pub(super) fn save_held(
         &self,
         draft: &Arc<BlockDraft>,
         saved: &mut RwLockWriteGuard<'_, bool>,
     ) -> Result<()> {
-        // if the bytes were changed in place, no thread reads any before `saved` is set
+        // if stored bytes were changed in place, `outcome` keeps other threads from reading them until `saved` is set
         let outcome = self.commit_block(draft, saved);
         match &outcome {
             Ok(_) => {
@@ -490,15 +490,15 @@ impl Vfs {
         drop(announced);
     }
 
-    /// Tells that a draft is given up. It is gone when what is given back is dropped.
+    /// Tells handles and the log that a draft is given up. The caller ends the draft, then drops the announcement.
     fn give_up(&self, draft: &BlockDraft, why: &Error) -> Announced<'_> {
         draft.lose(why);
         self.note_loss(draft.block, &draft.files(), why);
         self.announce_block(&self.state(), draft.block)
     }
 
-    /// The end of a handle. That of the last writer of a block saves what a map wrote, and gives up what can't be saved; before that,
-    /// a draft may hold what another writer has not finished.
+    /// Ends a handle. If it is the last writer of a block, saves what a map wrote, and gives up what can't be saved. If it is not, the
+    /// draft may hold what another writer has not finished.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
         let Some(writes @ &Writes { block, slot, .. }) = open.writes.as_deref() else {
             return Ok(());
@@ -510,7 +510,7 @@ impl Vfs {
         }
         // without a draft nothing changes, and the tree need not be known
         let edited = self.edits.get(block);
-        // what was refused is not saved later, when its writer takes it for lost
+        // what was refused is not tried again: its writer was told, and takes it for lost
         let refused = edited.as_ref().and_then(|draft| draft.refusal());
         let touched = edited.as_ref().filter(|draft| draft.is_touched());
         let saved = match (refused, touched) {
@@ -550,7 +550,7 @@ pub(super) fn fixed_size() -> Error {
     Error::NotPermitted("an array has the size of its shape: change that in tree.yaml")
 }
 
-/// That a block can be written in the form in which it is stored.
+/// Checks that this program can write the compression of a block.
 fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
     let Some(header) = snapshot.layout().blocks.get(block) else {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Writing through the files of arrays: elements go where the array has them in its block.
 //!
-//! An array has the size of its shape. One that is emptied is written anew, see `rewrite`; what is passed over then reads as
-//! zeros, as in any file.
+//! The size of an array follows from its shape. A file that is emptied is written anew, see `rewrite`: elements that are passed over then
+//! read as zeros, as a hole in any file does.
 
 use std::ops::Range;
 

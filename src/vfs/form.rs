@@ -1,8 +1,8 @@
-//! Whether a file still has the form in which a handle has opened it.
+//! Whether a file still has the form that it had when a handle opened it.
 //!
-//! What is read of an array, a FITS file or a picture makes sense by what was read before: an NPY or FITS header, or the datatype
-//! and shape in the tree. Where a save or another program has given the array another of these, a handle from before reads no more
-//! (`ESTALE`); new elements of the same form are read on.
+//! A program understands the bytes of an array, a FITS file or a picture by what it read first: an NPY or FITS header, or the datatype
+//! and shape in the tree. If a save or another program has given the array another form, a handle from before can't read on (`ESTALE`).
+//! It can if only elements have changed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,9 +31,11 @@ impl State {
 }
 
 impl Vfs {
-    /// The source that a handle is to read from at the moment, if the file has the form in which it was opened. A handle that has
-    /// emptied it has given it another one itself. Of a file far away there is none for a handle from before a change: what reads on
-    /// must not get half of each.
+    /// The source that a handle reads from now.
+    ///
+    /// # Errors
+    /// [`Library::Stale`] if the file has another form than when it was opened, unless this handle has emptied it; and for a file on a
+    /// server after any change, as a program must not read half of each state.
     pub(super) fn source_of(
         &self,
         open: &DataHandle,

@@ -1,11 +1,12 @@
-//! What the kernel is told to forget. It is told from another thread, because from inside the request that changed something it
-//! could not be answered; until then a file is stale: the kernel's pages of it may be older than what is shown.
+//! What the kernel is told to forget. The thread `invalidate` tells it: a thread that serves the request which changed something could
+//! deadlock with the kernel. Until the kernel has been told, the file is *stale*: the kernel's pages of it may be older than what is
+//! shown.
 //!
-//! A page that holds the end of a file has zeros behind it. If the kernel learnt of a larger size before it has forgotten that page,
-//! it would give those zeros to programs that read on there. So of a stale file the attributes of before are told.
+//! The page that holds the end of a file has zeros behind the end. If the kernel learnt of a larger size before it has forgotten that page,
+//! programs that read on would get those zeros. So a reply about a stale file has the old attributes.
 //!
-//! One race is the kernel's own: it takes in the attributes of a reply without a lock that stat(2) takes, first the time until which
-//! they are valid, then the size. A stat(2) of another process between the two gives the size of before; the next stat(2) does not.
+//! One race is the kernel's own. It takes in the attributes of a reply without a lock that stat(2) takes: first until when they are
+//! valid, then the size. A stat(2) of another process between the two gives the old size; the next one gives the new size.
 
 mod held;
 
@@ -20,11 +21,10 @@ use super::attr::VALID;
 use super::node::Node;
 use super::{Invalidation, State, locked};
 
-/// The longest that a thread which serves requests waits for the kernel to forget: what the kernel waits for with a page may be the
-/// answer to the very request that waits here.
+/// The longest that a request waits for the kernel to forget: the kernel may hold the page until it has the reply to this very request.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What is on its way to the kernel, of one file: the thread that tells it, and the one that answers, are those of the mount.
+/// What the kernel is to be told of one FILE. The threads that tell the kernel and that answer late are those of the mount.
 pub struct Kernel {
     tell: OnceLock<Box<Tell>>,
     answers: OnceLock<Answers>,
@@ -37,12 +37,12 @@ pub struct Kernel {
 /// Takes a change for the thread that tells the kernel; `false` when there is no such thread any more.
 type Tell = dyn Fn(&Invalidation) -> bool + Send + Sync;
 
-/// Changes that the kernel has not been told of, and what the thread that tells it must know of requests.
+/// Changes that the kernel has not been told of, and the directories that requests hold.
 #[derive(Default)]
 struct UnderWay {
-    /// The files whose pages it is to forget, each with the changes that it has not been told of, the oldest first.
+    /// The files whose pages the kernel is to forget, each with the changes that it has not been told of, the oldest first.
     stale: HashMap<Node, VecDeque<FileChange>>,
-    /// How many were announced, and how many it has been told of, since the start.
+    /// How many changes were announced since the start, and of how many of these the kernel has been told.
     announced: u64,
     told: u64,
     /// Directories of which the kernel holds the lock, see [`Held`]: each as often as requests do.
@@ -56,12 +56,12 @@ struct UnderWay {
 /// A change of a file.
 struct FileChange {
     announced: Instant,
-    /// What the kernel knows of the file until it has been told, if that is another state.
+    /// The state by which the kernel knows the file until it has been told, if that is another one.
     before: Option<Arc<State>>,
 }
 
-/// The way to the thread that gives delayed answers, so that none of those that serve requests waits. Each waits for what it is to wait
-/// for, and replies then.
+/// The way to the thread `answers`, which runs what it is sent, one after the other: each waits until the kernel has been told, and
+/// replies. So no thread that serves requests has to wait.
 #[derive(Clone)]
 pub struct Answers(Sender<Box<dyn FnOnce() + Send>>);
 
@@ -91,7 +91,7 @@ impl Default for Kernel {
     }
 }
 
-/// Changes that are going to be made. The kernel is told of them when this is dropped: not before they are made, or it would ask
+/// Changes that are about to be made. Drop this when they are made: then the kernel is told of them. If it was told before, it would ask
 /// for the old bytes again.
 pub(super) struct Announced<'a> {
     kernel: &'a Kernel,
@@ -111,11 +111,11 @@ impl Kernel {
         locked(&self.under_way).stale.contains_key(&file)
     }
 
-    /// The state by which the kernel is to be told of a file, if that is not yet the one that is shown.
+    /// The state whose attributes the kernel is to get of a file, if that is not the state that is shown.
     pub(super) fn before(&self, file: Node) -> Option<Arc<State>> {
         let under_way = locked(&self.under_way);
         let oldest = under_way.stale.get(&file)?.front()?;
-        // a reader that is told old sizes for long could read nothing of what is new
+        // a program that gets the old size for long could not read what is new
         let recent = oldest.announced.elapsed() < self.patience;
         oldest.before.clone().filter(|_| recent)
     }
@@ -124,7 +124,7 @@ impl Kernel {
     pub(super) fn wait_for(&self, file: Node) {
         let begun = Instant::now();
         let mut under_way = locked(&self.under_way);
-        // one request waits no longer than for one change, however many follow
+        // a request waits for no longer than one change may take, however many follow
         while let Some(newest) = under_way.stale.get(&file).and_then(VecDeque::back)
             && let since = newest.announced.min(begun)
             && let Some(left) = self.patience.checked_sub(since.elapsed())
@@ -152,13 +152,13 @@ impl Kernel {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// To be called before something changes and dropped after it. `before` is the state that was shown until then.
+    /// Announces changes before they are made; see [`Announced`]. `before`: the state that is shown until then.
     pub(super) fn announce(
         &self,
         mut changes: Vec<Invalidation>,
         before: Option<&Arc<State>>,
     ) -> Announced<'_> {
-        // the kernel forgets a name when no process looks into its directory, and one that does may wait for pages
+        // Pages first: the kernel forgets a name only when no process looks into its directory, and such a process may wait for pages.
         changes.sort_by_key(|change| with_pages(change).is_none());
         let is_entry = |change: &Invalidation| matches!(change, Invalidation::Entry(..));
         if !changes.iter().all(is_entry) {
@@ -185,13 +185,13 @@ impl Kernel {
         }
     }
 
-    /// Has the kernel told of something that has changed, but not in its size.
+    /// Has the kernel told of a change that has been made, and that is not one of size.
     pub(super) fn tell(&self, change: Invalidation) {
         drop(self.announce(vec![change], None));
     }
 
     fn send(&self, changes: Vec<Invalidation>) {
-        // without a mount nothing is to be told
+        // without a mount there is no kernel to tell
         let Some(tell) = self.tell.get() else {
             return;
         };
@@ -238,8 +238,8 @@ impl Kernel {
         }
     }
 
-    /// Replies when the kernel has forgotten what has changed so far, so that the program that saved finds the new sizes. The directories
-    /// that are `held` for the request are let go of just before.
+    /// Runs `reply` when the kernel has forgotten what has changed so far, so that the program that saved finds the new sizes. Drops `held`,
+    /// the directories that the request holds, just before.
     pub fn reply_when_settled(
         self: &Arc<Self>,
         held: Option<Held>,
@@ -257,7 +257,7 @@ impl Kernel {
         let (kernel, since) = (Arc::downgrade(self), Instant::now());
         let answer = move || {
             if let Some(kernel) = kernel.upgrade() {
-                // in that time the kernel forgets attributes by itself
+                // after `VALID` the kernel forgets attributes by itself
                 let patience = kernel.patience.max(VALID);
                 kernel.wait_until_told(after, since, patience);
             }
@@ -294,7 +294,7 @@ impl UnderWay {
     }
 }
 
-/// The file whose pages are forgotten.
+/// The file whose pages the kernel forgets by a change.
 fn with_pages(change: &Invalidation) -> Option<Node> {
     match change {
         Invalidation::Pages(file) => Some(*file),

@@ -1,4 +1,4 @@
-//! What a mount asks of a file that is one of many: it is closed when nothing of it is used, and opened again later.
+//! What a mount of many files asks of one of them: it is closed while none of it is used, and opened again later.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use super::{Invalidation, Losses, Node, State, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::Stat;
 
-/// What is left when a [`Vfs`] is closed and is not in FILE: files that are in the mount only, and what there is to tell. The next
-/// [`Vfs`] of FILE takes it up.
+/// What a [`Vfs`] leaves when it is closed and FILE does not hold: files that are in the mount only, and what `info/status` tells. The
+/// next [`Vfs`] of FILE takes it up.
 pub struct Remains {
     /// The files of the root, and a hash of the text that FILE had.
     texts: Option<(Texts, u64)>,
     beside: Option<Beside>,
-    /// The directories under `arrays/` that these are in, with their paths: if FILE has changed, they have other numbers.
+    /// The directories under `arrays/` that `beside` has files in, with their paths: they have other numbers if FILE has changed.
     directories: Vec<(Node, String)>,
     news: News,
     last_save: Option<(SystemTime, String)>,
@@ -28,7 +28,7 @@ pub struct Remains {
 }
 
 impl Remains {
-    /// What of it the end of the mount loses.
+    /// What of it is lost when the mount ends.
     #[must_use]
     pub fn losses(&self) -> Losses {
         self.losses.clone()
@@ -41,7 +41,7 @@ impl Remains {
         texts.is_some_and(|(texts, _)| texts.has_scratch()) || self.beside.is_some()
     }
 
-    /// Drops these files, as FILE is gone: those of users, a line each.
+    /// Drops the files that are in the mount only, as FILE is gone. Gives a line for each that a user has made.
     pub fn drop_files(&mut self) -> Vec<String> {
         if let Some((texts, _)) = &mut self.texts {
             texts.drop_scratch();
@@ -50,7 +50,7 @@ impl Remains {
         std::mem::take(&mut self.losses.scratch)
     }
 
-    /// To be called when the mount has ended, as [`Vfs::end`], with the path of FILE.
+    /// Says in the log what was not saved of FILE, which has this path, when the mount has ended; as [`Vfs::end`].
     #[must_use]
     pub fn end(self, path: &dyn Display) -> bool {
         self.losses.say(path)
@@ -58,7 +58,7 @@ impl Remains {
 }
 
 impl Vfs {
-    /// Takes out what is left when this is closed, if that is anything. To be called if [`Vfs::is_at_rest`], and nothing after it.
+    /// Takes out what this leaves when it is closed, if anything. Call it only if [`Vfs::is_at_rest`], and nothing after it.
     #[must_use]
     pub fn leave(&self) -> Option<Remains> {
         let state = self.state();
@@ -82,7 +82,7 @@ impl Vfs {
         anything.then_some(remains)
     }
 
-    /// Takes what an earlier [`Vfs`] of FILE has left. To be called before anything is asked of this one.
+    /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before anything else.
     pub fn take_up(&mut self, remains: Remains) {
         if let Some((texts, text)) = remains.texts {
             locked(&self.texts).take_up(texts, text);
@@ -106,7 +106,7 @@ impl Vfs {
         named.collect()
     }
 
-    /// Has files that tools made in these directories stand in them again.
+    /// Moves files that tools made in these directories to the directories that have the same paths now.
     fn find_again(&self, directories: &[(Node, String)]) {
         let state = self.state();
         let find = |path: &str| state.catalogue().directory(path);
@@ -121,9 +121,8 @@ impl Vfs {
         }
     }
 
-    /// Gives names under `arrays/` only numbers above `base`: those up to it are known to the kernel for names that an earlier
-    /// [`Vfs`] of FILE gave, before FILE was changed. Those from there up to `known` it may know for the names of FILE as it is. To be
-    /// called before anything is looked up.
+    /// Gives names under `arrays/` only numbers above `base`: the kernel knows those up to `base` for names of an earlier [`Vfs`], from
+    /// before FILE was changed. It may know those above `base`, up to `known`, for names of FILE as it is now. Call it before any lookup.
     pub fn number_behind(&self, base: u32, known: u32) {
         locked(&self.state().numbers).begin_behind(base, known);
     }
@@ -134,7 +133,7 @@ impl Vfs {
         locked(&self.state().numbers).last_given()
     }
 
-    /// Has the kernel told that what it knows of FILE's bytes is out of date.
+    /// Has the kernel forget all that it knows of FILE's bytes.
     pub fn tell_all(&self) {
         let state = self.state();
         let root = Invalidation::Pages(Node::Root);
@@ -152,7 +151,7 @@ impl Vfs {
         self.state().stat
     }
 
-    /// The same, if a [`Vfs`] of FILE as it is then gives names under `arrays/` the numbers that they have here.
+    /// FILE's attributes, if a new [`Vfs`] of a FILE with these would give names under `arrays/` the same numbers as this one.
     #[must_use]
     pub fn numbered_stat(&self) -> Option<Stat> {
         let state = self.state();
@@ -172,14 +171,14 @@ impl Vfs {
         self.saver.check_up_to_date().is_err()
     }
 
-    /// Whether FILE lies far away.
+    /// Whether FILE is on a server.
     #[must_use]
     pub fn is_far(&self) -> bool {
         self.saver.file.is_far()
     }
 
-    /// How often FILE has changed, if it lies far away: files of another state are other files to the kernel, so that it never has
-    /// pages of two states of one.
+    /// How often FILE has changed, if it is on a server, else 0: to the kernel the files of each state are other files, so that it never
+    /// has pages of two states of one file.
     #[must_use]
     pub fn file_epoch(&self) -> u64 {
         if self.is_far() {
@@ -189,9 +188,8 @@ impl Vfs {
         }
     }
 
-    /// Whether this can be closed, and made again when something is asked of it, of FILE and what it [leaves](Vfs::leave): no block is
-    /// being edited, no text waits to be mended, and the kernel has been told of all changes. Files that are open are the caller's to
-    /// know.
+    /// Whether this can be closed, and be made again later from FILE and what it [leaves](Vfs::leave): no block is being edited, no refused
+    /// text waits to be mended, and the kernel has been told of all changes. The caller must know whether any file is open.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         self.kernel.is_settled() && self.edits.is_empty() && locked(&self.texts).is_at_rest()

@@ -1,11 +1,11 @@
-//! What is said of edits of blocks that came to nothing.
+//! What is told of edits of blocks that were refused or given up.
 
 use std::collections::VecDeque;
 
 use super::format::Format;
 use super::node::Node;
 
-/// Edits that are not saved, and why, until what they were written to is.
+/// Why edits were refused or given up. A line goes when what it is about has been saved.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Why what was written into a block was given up, the oldest first.
@@ -17,16 +17,16 @@ pub(super) struct News {
 /// How many lines of a kind are kept.
 const MAX_LINES: usize = 100;
 
-/// What is said of a block, or of an array that lies in none.
+/// A line about a block, or about an array that lies in no block.
 #[derive(Debug)]
 struct Line {
     block: Option<usize>,
-    /// The files through which it was written, if it was, see [`written`].
+    /// The files through which the block was written, if it was, see [`written`].
     files: Vec<Node>,
     text: String,
 }
 
-/// Adds a line, in the place of one that says the same.
+/// Adds a line. It replaces one with the same text.
 fn add(lines: &mut VecDeque<Line>, line: Line) {
     lines.retain(|said| said.text != line.text);
     lines.push_back(line);
@@ -70,7 +70,7 @@ impl News {
         add(&mut self.given_up, line);
     }
 
-    /// Notes that a change of a block was refused, or of an array that lies in none: the process that tried knows that, but not why.
+    /// Notes why a change of a block was refused, or of an array that lies in no block: the process that tried has only an errno.
     pub(super) fn refuse(&mut self, block: Option<usize>, text: String) {
         // what was given up for the same reason says more
         if !self.given_up().any(|said| said.starts_with(&text)) {
@@ -82,8 +82,8 @@ impl News {
         }
     }
 
-    /// Notes that a block has been saved with what was written through these files: what was refused of it before is no news any more,
-    /// nor what was given up and has been written through the same files again.
+    /// Notes that a block has been saved with what was written through these files. Drops lines about refused changes of the block, and
+    /// those about edits that were given up and have been made through the same files again.
     pub(super) fn saved(&mut self, block: usize, files: &[Node]) {
         let files: Vec<Node> = written(files).collect();
         let again = |said: &Line| said.files.iter().all(|file| files.contains(file));
@@ -92,8 +92,8 @@ impl News {
         self.forget_refusals(Some(block));
     }
 
-    /// Forgets why changes of a block were refused that has been encoded anew; or, of no block, of arrays that lie in none, as another
-    /// tree has been saved in which they may have been changed.
+    /// Drops lines about refused changes of a block, which has been encoded anew; for `None`, about arrays that lie in no block: a tree has
+    /// been saved in which these may have been changed.
     pub(super) fn forget_refusals(&mut self, block: Option<usize>) {
         self.refusals.retain(|said| said.block != block);
     }
@@ -105,7 +105,7 @@ impl News {
     }
 }
 
-/// Those files, with one for both of an array: what is written through one of them is there through the other.
+/// Those files, with `.bin` for each file of an array: what is written through one of its files shows in the other.
 fn written(files: &[Node]) -> impl Iterator<Item = Node> {
     files.iter().map(|file| match *file {
         Node::Array(number, _) => Node::Array(number, Format::Bin),

@@ -17,9 +17,9 @@ use crate::save::{Committed, Method, Writer};
 /// A save that has happened.
 #[derive(Default)]
 pub(super) struct Saved<'a> {
-    /// No thread reads stored bytes until this is dropped, if some of them have changed in place.
+    /// Keeps other threads from reading stored bytes, if some have changed in place.
     pub(super) _stirring: Option<RwLockWriteGuard<'a, ()>>,
-    /// What is missing of it, if it is not finished.
+    /// What the save could not do, if it is not finished: [`Error::Unfinished`].
     pub(super) unfinished: Option<Error>,
 }
 
@@ -62,11 +62,11 @@ impl Vfs {
         })
     }
 
-    /// A save has come to nothing, but may have moved FILE's times.
+    /// Takes in that a save has failed: it may have changed FILE's times.
     pub(super) fn failed(&self, writer: &mut Writer, error: &Library) {
         self.saver.note(writer);
         if matches!(error, Library::Stale { .. }) {
-            // perhaps within one tick of the file system's clock, so that the times do not tell
+            // the other program may have written within one tick of the file system's clock, so that the times do not tell
             writer.distrust();
             self.take_times(&self.state(), None);
         } else {
@@ -74,8 +74,8 @@ impl Vfs {
         }
     }
 
-    /// Makes the snapshot of a save the one that counts, and has the kernel told what it changed. What is missing of the save, if it
-    /// is not finished.
+    /// Shows the snapshot that follows from a save, and has the kernel told what changed. Gives what the save could not do, if it is not
+    /// finished.
     pub(super) fn publish(
         &self,
         writer: &Writer,
@@ -130,13 +130,13 @@ impl Vfs {
     }
 }
 
-/// What the kernel knows of the old state that is not so in the new one.
+/// What the kernel may know of the old state and is otherwise in the new one.
 fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     let mut out = old.names_gone_in(new);
     let same = !old.is_named() || new.snapshot.has_arrays_of(&old.snapshot);
     let arrays = (!same).then(|| new.catalogue().arrays());
     for (number, data) in arrays.into_iter().flatten() {
-        // an array that was not there just now may have been once, and the kernel may still have pages of it
+        // an array that the old state lacks may have been there before, and the kernel may still have pages of it
         if !old
             .array_data(number)
             .is_some_and(|before| before.shows_the_same(data))

@@ -1,9 +1,9 @@
 //! FILE in the hands of other programs: noticing that one has changed it, and showing what it is now.
 //!
-//! FILE's times are compared when something is looked at or read, at most once a second, and whether another file has taken its
-//! name. Then all of it is shown anew, and a handle that is open for writing can't save any more what was made of the state
-//! before (`ESTALE`): each state has an epoch, and so has each handle. While a block has edits that are not saved, or FILE can't
-//! be read, the state stays; its places in FILE mean nothing any more, so nothing is read by them.
+//! When a file of the mount is looked at or read, but at most once a second, FILE's times are compared with those of the state, and
+//! whether another file has FILE's name. After a change FILE is shown anew. A handle that is open for writing then can't save what was
+//! made of the old state (`ESTALE`): each state has an epoch, and each handle that of its state. While a block has unsaved edits, or
+//! FILE can't be read, the old state stays. Its places in FILE are wrong then, so that no stored bytes are read.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::source::Stat;
 
 /// How often FILE is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long a save of data takes at the most, in which no other program is expected to write some.
+/// A save of data that took longer may have hidden what another program has written meanwhile.
 const UNSEEN: Duration = Duration::from_millis(20);
 
 impl Vfs {
@@ -46,7 +46,7 @@ impl Vfs {
         !Arc::ptr_eq(&before, &self.state())
     }
 
-    /// Has nothing read from a FILE that another program has changed while a save of ours encodes, before it writes FILE.
+    /// Keeps stored bytes from being read if another program has changed FILE while a save of ours encodes and has not written yet.
     fn look_beside_a_save(&self) {
         let Some(moment) = self.saver.between_writes() else {
             return;
@@ -63,7 +63,8 @@ impl Vfs {
         }
     }
 
-    /// The same at once, for a save: what follows publishes new times of FILE, which would hide what another program has changed.
+    /// Shows FILE as it is now, without regard to the time of the last look. A save does this first: it publishes new times of FILE, which
+    /// would hide a change by another program.
     pub(super) fn catch_up(&self, mut writer: Option<&mut Writer>) {
         let state = self.state();
         let Some(stat) = self.stat_now(&state) else {
@@ -86,14 +87,14 @@ impl Vfs {
         let count = state.snapshot.layout().blocks.len();
         let show = || shown = self.show_anew(&state, writer, stat);
         let none_edited = if self.saver.file.is_far() {
-            // it has no edits, and the table of them is not kept locked while a server is asked
+            // a file on a server has no edits, and the table of edits must not be locked while the server is asked
             show();
             true
         } else {
             self.edits.while_none(count, show)
         };
         let why = match shown {
-            // the bytes are what they were: what else has changed is told when it can be
+            // FILE has the same bytes; its other attributes are shown when this succeeds
             Err(error) if is_of(&state, &stat) => {
                 return warn!("{}: {error}", self.saver.path.display());
             }
@@ -104,14 +105,14 @@ impl Vfs {
         self.saver.note_out_of_date(why.as_deref());
     }
 
-    /// That something may be changed. What is written now may be saved later, so FILE is opened for writing now, and locked, where that
-    /// has not been done yet.
+    /// Checks that something may be changed. Opens FILE for writing, and locks it, if that has not been done yet: what is written now is
+    /// saved later.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; why FILE can't be opened for writing.
     pub(super) fn check_writable(&self) -> Result<()> {
         if self.saver.opens_later().is_some() {
-            // one thread opens it, and none compares it meanwhile
+            // with this lock one thread opens FILE, and no thread compares it meanwhile
             let _compared = locked(&self.saver.compared);
             if let Some(options) = self.saver.opens_later() {
                 self.saver.opened(self.open_writer(options)?);
@@ -195,7 +196,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// What is known of FILE as a save begins to write it, and data into it if it `writes_data`.
+    /// FILE as a save begins to write it; `writes_data`: whether the save writes data of blocks.
     pub(super) fn before_writing(&self, writes_data: bool) -> BeforeWriting<'_> {
         let state = self.state();
         let stat = self.stat_now(&state);
@@ -208,7 +209,7 @@ impl Vfs {
         }
     }
 
-    /// Has the kernel told that `tree.yaml` shows another text, perhaps in another file.
+    /// Has the kernel told that `tree.yaml` shows another text, or is another file.
     pub(super) fn tell_tree(&self, number: u32) {
         let superseded = locked(&self.texts).superseded();
         for number in superseded {
@@ -220,9 +221,8 @@ impl Vfs {
             .tell(Invalidation::Entry(Node::Root, TREE_NAME.into()));
     }
 
-    /// Takes the times that FILE has now for those of the state: a save of ours has moved them and then failed.
-    ///
-    /// Not if FILE differs in anything that a save depends on: then another program has changed it, too.
+    /// Takes the times that FILE has now as those of the state, after a save of ours has changed them and then failed. Does not if FILE
+    /// differs in anything that a save depends on: then another program has changed it, too.
     pub(super) fn forgive(&self, writer: &mut Writer) {
         let old = self.state();
         let stat = old.snapshot.stat();
@@ -237,8 +237,8 @@ impl Vfs {
         }
     }
 
-    /// Shows the same tree with the attributes that FILE has now. If its times are others, data may be, too: a save of ours has failed, or
-    /// another program has written.
+    /// Shows the same tree with the attributes that FILE has now. If FILE's times have changed, its data may have, too: by a save of ours
+    /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
         let anew = || old.snapshot.with_data_anew(Arc::clone(writer.file()));
         match (!is_of(old, &stat)).then(anew) {
@@ -248,7 +248,7 @@ impl Vfs {
                 self.edits.rebase(&self.state().snapshot);
             }
             Some(Err(error)) => {
-                // looked at once more
+                // without times, FILE is looked at again
                 warn!("{}: {error}", self.saver.path.display());
                 self.take_times(old, None);
             }
@@ -256,13 +256,13 @@ impl Vfs {
         }
     }
 
-    /// Shows the same with the attributes that FILE has now, if they are known to be those of what is shown.
+    /// Shows the same snapshot with these attributes of FILE; without any, FILE's times are not known.
     pub(super) fn take_times(&self, old: &State, stat: Option<Stat>) {
         let new = old.next(Arc::clone(&old.snapshot), stat);
         self.show(new, |_, _| Vec::new());
     }
 
-    /// Makes a state the one that is shown, and has the kernel told what that `changes` of the one before.
+    /// Shows a state, and has the kernel told what that `changes` of the state before.
     pub(super) fn show(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
         let facts = FileFacts::of(&new.stat, &self.options);
         self.succeed(new, changes);
@@ -310,7 +310,8 @@ impl Vfs {
             new.keep_names(&before);
             announced.push(self.kernel.announce(changes(&before, &new), Some(&before)));
             let mut shown = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            // a lookup may have made the names of `before` meanwhile; after this it sees that another state is shown, and looks again
+            // A lookup may have made names of `before` meanwhile, of which the kernel must be told: then once more. A lookup that makes them
+            // later sees that another state is shown, and looks again.
             if before.count_made() == named {
                 *shown = Arc::new(new);
                 break;
@@ -318,13 +319,13 @@ impl Vfs {
         }
     }
 
-    /// Has FILE looked at when something is asked for next: it is known to have changed.
+    /// Has the next request look at FILE, which is known to have changed.
     pub(super) fn refresh_soon(&self) {
         *locked(&self.saver.compared) = None;
     }
 
-    /// The attributes of FILE now. A name that is gone, means something else, or can't be looked up leaves the file that was mounted;
-    /// nothing is said if that can't be looked at either.
+    /// The attributes of FILE now. If its name is gone, is no regular file or can't be looked up: those of the file that was mounted, if
+    /// they have changed. `None` if those have not changed, or can't be had.
     fn stat_now(&self, state: &State) -> Option<Stat> {
         let named = self.saver.file.stat().ok();
         let named = named.filter(Stat::is_regular);
@@ -335,10 +336,10 @@ impl Vfs {
     }
 }
 
-/// FILE as a save began to write it. Until this is dropped its times are not compared. There is one at a time, as the save has the
-/// writer.
+/// FILE as a save began to write it. Until this is dropped, FILE's times are not compared. There is one at a time: its save holds the
+/// writer's lock.
 pub(super) struct BeforeWriting<'a> {
-    /// Whether its times were others than those of the state: the headers and the text were not, or there would be no save.
+    /// Whether FILE had other times than the state. Its headers and text were the same, or there would be no save.
     touched: bool,
     writes_data: bool,
     since: Instant,
@@ -352,13 +353,13 @@ impl Drop for BeforeWriting<'_> {
 }
 
 impl BeforeWriting<'_> {
-    /// Whether another program may have written data before the save or beside it: the times that FILE has after it tell nothing of that.
+    /// Whether another program may have written data before or during the save, which FILE's times do not tell any more.
     pub(super) fn hides_data(&self) -> bool {
         self.touched || self.writes_data && self.since.elapsed() > UNSEEN
     }
 }
 
-/// The pages of every file that shows bytes of FILE, of arrays if the kernel may know them.
+/// The pages of every file that shows bytes of FILE; those of arrays only if the kernel may know their names.
 pub(super) fn everything<'a>(
     old: &'a State,
     new: &'a State,
@@ -378,7 +379,7 @@ pub(super) fn everything<'a>(
         .map(Invalidation::Pages)
 }
 
-/// Whether FILE, which has these attributes, is the file of that state, with the bytes of then.
+/// Whether FILE, which has these attributes, is the file of that state with the same bytes.
 fn is_of(state: &State, stat: &Stat) -> bool {
     state.timed && stat.has_bytes_of(&state.stat)
 }

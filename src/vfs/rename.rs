@@ -1,4 +1,4 @@
-//! Other names: which of them save a text, a block or an array, in one step with the name.
+//! Renames and links. Some save a text, a block or an array, in one step with the name.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl Vfs {
         }
     }
 
-    /// Has a block or array get the bytes of a file, to which nothing can be written then.
+    /// Gives a block or array the bytes of a file. The file can't be written to after that.
     fn take_over(&self, node: Node, file: Node, thread: u32) -> Result<()> {
         self.take_in_maps(file);
         self.set_taken(file, true)?;
@@ -171,7 +171,7 @@ impl Vfs {
         }
     }
 
-    /// Has the kernel write what maps of a file have changed, before its bytes are read: it tells of that when it forgets its pages.
+    /// Has the kernel write what maps of a file have changed, before we read its bytes: the kernel does that when it forgets the pages.
     pub(super) fn take_in_maps(&self, file: Node) {
         self.kernel.tell(Invalidation::Pages(file));
         self.kernel.wait_for(file);
@@ -205,14 +205,14 @@ impl Vfs {
             .and_then(|()| self.fsync(&handle)),
         };
         if let (Err(_), Open::Data(open)) = (&replaced, &handle.open) {
-            // nothing is lost with it: the file that was to be renamed keeps its bytes and its name
+            // nothing is lost: the file that was to be renamed keeps its bytes and its name
             open.rewriting.forget();
         }
         self.release(&handle);
         replaced
     }
 
-    /// The same of a block, which no other thread changes meanwhile.
+    /// Writes all of a block anew, and saves it. No other thread changes the block meanwhile.
     fn replace_block(&self, node: Node, block: usize, bytes: &dyn Source) -> Result<()> {
         let replaced = self.alone(block, |draft, saved| {
             if draft.is_touched() {
@@ -223,7 +223,7 @@ impl Vfs {
             draft.touch(node);
             let saved_now = copied.and_then(|()| self.save_held(draft, saved));
             if saved_now.is_err() && !**saved {
-                // no other has written into it, and the file that was to be renamed keeps its bytes and its name
+                // no other handle has written into the draft, and the file that was to be renamed keeps its bytes and its name
                 let announced = self.announce_block(&self.state(), block);
                 self.end_draft(draft, saved, None);
                 drop(announced);
@@ -233,8 +233,8 @@ impl Vfs {
         self.noted(node, replaced)
     }
 
-    /// Saves the bytes of a file, and has it `named` `tree.yaml`: at one moment for all other saves, as one of the text that had the
-    /// name before must not come between.
+    /// Saves the bytes of a file, and runs `named`, which gives it the name `tree.yaml`, before any other save: that of the file which had
+    /// the name must not come between.
     fn become_tree(&self, number: u32, named: impl FnOnce(&mut Texts) -> Result<()>) -> Result<()> {
         if locked(&self.texts).is_open(number) {
             self.take_in_maps(Node::Text(number));

@@ -1,9 +1,9 @@
 //! Files of arrays that are emptied and written anew, as `numpy.save` and `cp` do.
 //!
-//! What is written is kept aside, in the spool, until all of the file is there: a part of it is in no draft of the block, which is saved
-//! with what is written through other files, and if it is refused, nothing of theirs is given up. All descriptors of the file write to
-//! the same, as on any file system: the kernel has one set of pages for them, and sends those of a map through whichever it likes. What an NPY header says decides, as soon as it is whole, how the elements
-//! behind it are kept:
+//! What is written is kept aside, in the spool, until all of the file is there. A part of it is never in the draft of the block: so a save
+//! of that draft does not save half a file, and if the file is refused, nothing is lost that was written through other files. All
+//! handles of the file share what is written anew: the kernel has one set of pages for them, and writes those of a map through any of
+//! them. As soon as the NPY header is whole, it decides how the elements behind it are kept:
 //!
 //! | Header | Elements | Once they are whole, at a close or sync |
 //! |---|---|---|
@@ -28,11 +28,11 @@ use crate::asdf::npy::Header;
 use crate::error::Error as Library;
 use crate::source::{Joined, Memory, Overlay, Source, len_u64};
 
-/// The file of an array, if it is written anew: for all handles that have opened it as it was shown at one time.
+/// What is written anew of the file of an array, for all handles that have opened the file as one state shows it.
 pub(super) struct Rewriting {
-    /// What was shown when the first of them opened it.
+    /// The state when the first of these handles opened the file.
     pub(super) opened: Arc<State>,
-    /// How many handles have emptied it. With the last of them, what is not whole is given up.
+    /// How many handles have emptied the file. When the last of them ends, a file that is not whole is given up.
     emptied: AtomicUsize,
     rewritten: Mutex<Option<Rewritten>>,
 }
@@ -40,24 +40,24 @@ pub(super) struct Rewriting {
 /// A file that was emptied.
 struct Rewritten {
     so_far: SoFar,
-    /// What becomes of it: set, if it is given up.
+    /// Set if what was written is given up.
     lost: Arc<OnceLock<Error>>,
-    /// Why it could not be saved when that was tried last.
+    /// Why the last attempt to save it failed.
     unsaved: Option<Error>,
 }
 
 /// How far it has been written.
 enum SoFar {
-    /// So much of its NPY header, which is not whole.
+    /// A part of its NPY header.
     Head(Vec<u8>),
     /// Its header, if it has one, and elements.
     Elements(WrittenElements),
-    /// Why a write has failed, after which the rest is no whole file either: bytes are missing, or were too many.
+    /// Why a write has failed: bytes are missing now, or were too many, so that the file can't become whole.
     Failed(Error),
 }
 
 impl Rewriting {
-    /// Of a file that is as it was shown then.
+    /// Nothing yet, of a file as that state shows it.
     pub(super) fn new(opened: &Arc<State>) -> Self {
         Self {
             opened: Arc::clone(opened),
@@ -71,7 +71,7 @@ impl Rewriting {
         locked(&self.rewritten).is_some()
     }
 
-    /// Has the file be as it was.
+    /// Drops what was written: the file is what it was before.
     pub(super) fn forget(&self) {
         *locked(&self.rewritten) = None;
     }
@@ -91,14 +91,14 @@ impl Rewritten {
         Arc::ptr_eq(&self.lost, &locked(&writes.lost))
     }
 
-    /// Whether a sync through a handle saves it: through one that has emptied the file, or written some of it.
+    /// Whether a sync through a handle saves it: if the handle has emptied the file, or written some of it.
     fn is_saved_by(&self, writes: &Writes) -> bool {
         writes.has_emptied.load(Ordering::Relaxed) || self.is_by(writes)
     }
 }
 
 impl SoFar {
-    /// Whether nothing that a save would have to be made of has been written: the header that the array has says nothing.
+    /// Whether there is nothing to save: no byte was written, or only the header that the array has anyway.
     fn is_nothing(&self) -> bool {
         match self {
             Self::Head(head) => head.is_empty(),
@@ -107,7 +107,7 @@ impl SoFar {
         }
     }
 
-    /// Where a descriptor writes that appends.
+    /// Where a handle that appends writes.
     fn end(&self) -> u64 {
         match self {
             Self::Head(head) => len_u64(head.len()),
@@ -121,16 +121,16 @@ impl SoFar {
 pub(super) struct WrittenElements {
     /// The header, which may not change any more.
     head: Vec<u8>,
-    /// What it says, unless that is the datatype, shape and order that the array has.
+    /// The parsed header, unless it has the datatype, shape and order of the array.
     header: Option<Header>,
-    /// The elements: of such a header in order, else where the array has them in its block.
+    /// The elements: in their order if there is a `header`, else where the array has them in its block.
     bytes: Arc<Overlay>,
-    /// How many bytes of elements there are, counted in order.
+    /// How many bytes of elements have been written, counted in their order.
     done: u64,
 }
 
 impl Vfs {
-    /// Writes into the file of an array that was emptied; `None` if this one was not.
+    /// Writes into the file of an array that was emptied; `None` if it was not.
     pub(super) fn rewrite(
         &self,
         open: &DataHandle,
@@ -156,7 +156,7 @@ impl Vfs {
             self.write_elements(file, so_far, offset, data)
         });
         if let Err(error @ Error::Library(Library::Io { .. } | Library::NoRoom { .. })) = &written {
-            // not a refusal, after which another write may be right
+            // after a refusal another write may be right, but here bytes are missing
             *so_far = SoFar::Failed(error.clone());
         }
         Some(written)
@@ -220,7 +220,7 @@ impl Vfs {
         }
         let mut rewritten = locked(&open.rewriting.rewritten);
         let lost = match rewritten.take() {
-            // cut off, as on any file system: who wrote it is told, and writes no more to what is another file now
+            // what was written is cut off, as on any file system: the handles that wrote it get an error, and can't write to the new file
             Some(before) if !before.so_far.is_nothing() && !before.is_by(writes) => {
                 let why =
                     "it has been emptied through another descriptor; open it again to write to it";
@@ -245,13 +245,13 @@ impl Vfs {
         Ok(())
     }
 
-    /// Nothing, in order.
+    /// An overlay over no bytes.
     fn nothing(&self) -> Arc<Overlay> {
         let empty = Arc::new(Memory::new(Vec::new()));
         Arc::new(Overlay::new(empty, self.edits.spool.part()))
     }
 
-    /// Nothing where an array has elements in its block.
+    /// An overlay as long as the block of an array, to put elements where the array has them.
     fn nothing_in_block(&self, file: ArrayFile<'_>) -> Result<Arc<Overlay>> {
         let Origin::Block(block) = *file.array.origin() else {
             return Err(Error::NotFound);
@@ -262,7 +262,7 @@ impl Vfs {
         Ok(bytes)
     }
 
-    /// Where elements go behind that header.
+    /// Begins to take elements behind that header, which is `head` parsed.
     fn begin(&self, file: ArrayFile<'_>, head: Vec<u8>, header: Header) -> Result<WrittenElements> {
         let is_same = file.is_of(&header);
         let fortran_order = header.fortran_order && !header.view()?.is_dense();
@@ -286,7 +286,7 @@ impl Vfs {
         })
     }
 
-    /// What is read of a file that is written anew: what has been written, and zeros.
+    /// What a handle reads of a file that is written anew: what has been written so far, and zeros.
     pub(super) fn rewritten_source(
         &self,
         open: &DataHandle,
@@ -338,7 +338,7 @@ impl Vfs {
             return Err(fixed_size());
         }
         if elements.done < full {
-            // a byte at the end: what is passed over becomes zeros
+            // to write the last byte puts zeros before it
             put(file, so_far, full.saturating_sub(1), &[0])?;
         }
         Ok(())
@@ -395,7 +395,7 @@ fn put(file: ArrayFile<'_>, so_far: &mut SoFar, at: u64, data: &[u8]) -> Result<
     if elements.header.is_some() {
         bytes.write(at, data)?;
     } else {
-        // where all of a block is written it is sparse, but another array may lie in between
+        // zeros only over this array's elements: another array may lie between them in the block
         file.put_zeros(bytes, elements.done..at)?;
         file.put(bytes, at, data)?;
     }

@@ -26,10 +26,10 @@ impl Vfs {
         sizes.transpose()
     }
 
-    /// The attributes of a node by which the kernel may know it: those of before, until it has forgotten its pages. It may get them
-    /// after that, and so is not to keep them.
+    /// The attributes of a node that the kernel may get: while it may have old pages, the old ones. It must not keep those, as it may get
+    /// them only after it has forgotten the pages.
     pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
-        // the files of another state of a file far away are others, of which the kernel has no pages
+        // of a FILE on a server, each state has files of its own, so that the kernel has no old pages
         let before = Some(node).filter(|_| !self.is_far());
         let before = before.and_then(|node| self.kernel.before(node));
         let before = before.and_then(|before| self.attr_now(&before, node).ok());
@@ -47,7 +47,7 @@ impl Vfs {
         Ok(self.of_epoch(state, self.attr_in(state, node)?))
     }
 
-    /// The same, as those of the state that a file far away has.
+    /// The attributes with the epoch of the state, if FILE is on a server.
     fn of_epoch(&self, state: &State, mut attr: Attr) -> Attr {
         if self.is_far() && attr.kind == FileKind::File {
             attr.file_epoch = state.file_epoch;
@@ -75,9 +75,10 @@ impl Vfs {
         }
     }
 
-    /// The attributes of what takes the whole tree to measure, without that. A directory whose names have not been made has one name,
-    /// which says that those in it are not counted. A text under `info/` has the length of when it was made last, if it was, and a link
-    /// the length 0; the kernel asks again before it tells that: it keeps no pages of these, which would be cut there.
+    /// Attributes, without reading the tree, of a node that can't be measured without it; nothing for other nodes. A directory whose names
+    /// have not been made has the link count 1, which says that directories in it are not counted. A text under `info/` has its last
+    /// length, if it was made before, and a link the length 0. The kernel asks again before it tells these lengths to a program, and
+    /// keeps no pages that would be cut off there.
     pub(super) fn unmeasured(&self, state: &State, node: Node) -> Option<Attr> {
         let made = match node {
             Node::ARRAYS => state.is_named(),
@@ -119,7 +120,7 @@ impl Vfs {
         })
     }
 
-    /// How many names a node has; of a directory, with its own `.` and the `..` of those in it.
+    /// The link count of a node; that of a directory counts its own `.` and the `..` of each directory in it.
     fn names(&self, state: &State, node: Node) -> Result<u32> {
         let directories = match node {
             Node::Root => u32::try_from(root_directories(state.is_fits(), &self.options).len())
@@ -147,7 +148,7 @@ impl Vfs {
             return Ok(draft.overlay.len());
         }
         let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
-        // a streamed block grows at any time, but its size only when the kernel is told to forget where it ended
+        // a streamed block may grow at any time, but its size changes only when the kernel is told to forget the old end
         let header = state.snapshot.layout().blocks.get(n);
         let there = header
             .filter(|header| header.streamed() && state.snapshot.grows())

@@ -20,9 +20,9 @@ use crate::source::Stat;
 pub(super) struct State {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) stat: Stat,
-    /// Whether `stat` has FILE's times: not if the system did not tell them after a save of ours.
+    /// Whether the times in `stat` are FILE's: not if they could not be had after a save of ours.
     pub(super) timed: bool,
-    /// When FILE had been read.
+    /// When this state was made, after FILE was read.
     pub(super) made: SystemTime,
     /// How often another program had changed FILE by then.
     pub(super) file_epoch: u64,
@@ -39,13 +39,12 @@ pub(super) enum Names {
     Few(Vec<OsString>),
     /// Those of so many blocks.
     Blocks(u32),
-    /// Those of these entries of the state's catalogue, or what a view has of them.
+    /// Those of these entries of the state's catalogue, or of the files that a view has of them.
     Arrays(Arc<State>, Option<View>, Range<usize>),
 }
 
 impl State {
-    /// What `snapshot` shows. `stat`: FILE's attributes from before it was read, so that whatever another program changes meanwhile is
-    /// noticed.
+    /// What `snapshot` shows. `stat`: FILE's attributes from before it was read, so that a change by another program meanwhile is noticed.
     pub(super) fn new(snapshot: Arc<Snapshot>, stat: Stat) -> Self {
         Self {
             snapshot,
@@ -61,7 +60,7 @@ impl State {
         }
     }
 
-    /// What `snapshot` shows after this state; without attributes of FILE, its times are not known.
+    /// The state that follows this one with `snapshot`. Without `stat`, FILE's times are not known.
     pub(super) fn next(&self, snapshot: Arc<Snapshot>, stat: Option<Stat>) -> Self {
         let timed = stat.is_some();
         Self {
@@ -78,7 +77,7 @@ impl State {
         self.snapshot.fits().is_some()
     }
 
-    /// Whether a file shows the same as in a state before, as long as its block does.
+    /// Whether a file shows the same bytes of its block as in an earlier state.
     pub(super) fn has_file_of(&self, before: &Self, file: Node) -> bool {
         let Node::Array(number, _) = file else {
             return before.file_epoch == self.file_epoch;
@@ -99,7 +98,8 @@ impl State {
         self.catalogue.get()
     }
 
-    /// Makes the names that the kernel may know from before numbers began here: if they changed unmade, it would not be told.
+    /// Makes the names now that the kernel may know from an earlier [`Vfs`](super::Vfs) of FILE. If they were made only after a change, the
+    /// kernel would not be told of it.
     pub(super) fn recall_names(&self, options: &VfsOptions) {
         if !locked(&self.numbers).are_recalled() {
             return;
@@ -111,25 +111,25 @@ impl State {
         }
     }
 
-    /// Whether the names would get the numbers that they have if FILE were opened again and numbers began behind the same one.
+    /// Whether the names would get the same numbers again if FILE were opened anew and numbers began behind the same `base`.
     pub(super) fn is_numbered_as_anew(&self) -> bool {
         let names = self.catalogue.get();
         names.is_none_or(|names| names.is_numbered_as_anew())
     }
 
-    /// The same, but the tree is read again when something asks for it.
+    /// The same state without the tree, which is read again when a request needs it.
     pub(super) fn unread(&self) -> Self {
         let stat = self.timed.then_some(self.stat);
         self.next(Arc::new(self.snapshot.unread()), stat)
     }
 
-    /// Whether names below `arrays/` have been made. If not, the kernel knows none of them: not of this state, nor of those before,
-    /// from each of which the next has taken them over or made its own.
+    /// Whether names below `arrays/` have been made. If not, the kernel knows none, not of earlier states either: each state takes over the
+    /// names of the one before, or makes its own.
     pub(super) fn is_named(&self) -> bool {
         self.catalogue.get().is_some()
     }
 
-    /// How many kinds of names have been made; more may be at any time.
+    /// How many of the catalogue and the views have been made. A lookup may make another one at any time.
     pub(super) fn count_made(&self) -> usize {
         self.views.count().saturating_add(self.is_named().into())
     }
@@ -144,7 +144,7 @@ impl State {
         }
     }
 
-    /// The names under `arrays/`. Made when they are first asked for, from the tree.
+    /// The names under `arrays/`, which are made from the tree when they are first needed.
     pub(super) fn catalogue(&self) -> &Catalogue {
         let made = || Catalogue::of(&self.snapshot, &self.numbers).into();
         self.catalogue.get_or_init(made)
@@ -174,7 +174,7 @@ impl State {
         }
     }
 
-    /// Whether the tree has to be read to tell the target of the link with that number. What it leads to is there.
+    /// Whether the tree has to be read to tell the target of the link with that number.
     pub(super) fn needs_tree_for(&self, link: u32) -> bool {
         let is_here = |link: &EntryKind| matches!(link, EntryKind::Link { .. });
         self.snapshot.is_unread() && self.catalogue().link(link).is_some_and(is_here)
@@ -183,7 +183,7 @@ impl State {
     /// The target of the link with that number.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is none, or none at the moment.
+    /// [`Error::NotFound`] if there is no such link, or if it leads nowhere at the moment.
     pub(super) fn link(&self, number: u32) -> Result<Vec<u8>> {
         match self.catalogue().link(number).ok_or(Error::NotFound)? {
             EntryKind::Link { from, to, format } => {
@@ -198,8 +198,8 @@ impl State {
         }
     }
 
-    /// The names that lead to something here, and to nothing or to something else in the state that follows: the kernel must forget
-    /// them. With those of blocks, that of a new one that was begun here but never written.
+    /// The names that lead to nothing, or to something else, in the state that follows: the kernel must forget them. Among those of
+    /// blocks is the name of a new block, in case one was made here and never written to.
     pub(super) fn names_gone_in(&self, next: &Self) -> Vec<Invalidation> {
         let known = self.catalogue.get();
         let arrays = known.map(|names| names.missing_in(next.catalogue()));
@@ -228,7 +228,7 @@ impl State {
 }
 
 impl Names {
-    /// The first name from a position on, which is behind it then; with what it leads to in the state `now` if that is known.
+    /// The next name from `position` on, which is moved behind it; with the node that it leads to in the state `now`, if that is known.
     pub(super) fn next(
         &self,
         position: &mut usize,

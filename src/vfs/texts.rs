@@ -1,15 +1,15 @@
 //! The files in the mount's root: the name `tree.yaml`, drafts of the text, and scratch files of editors.
 //!
-//! Pure bookkeeping in memory; saving a text is `commit`'s. Three ideas, from what editors do to save a file:
+//! This is bookkeeping in memory; `commit` saves texts. Three ideas follow from what editors do to save a file:
 //!
-//! - The committed text belongs to FILE, not to the name `tree.yaml`. An editor may rename it away, unlink it, make it anew
-//!   or move a backup back: whatever file has the name when it is flushed is the text to save. The name is never gone, see
+//! - FILE's text, the *committed* one, does not depend on the name `tree.yaml`. An editor may rename that file away, unlink it, make it
+//!   anew or move a backup back: the text to save is that of the file which has the name when it is flushed. The name is never gone, see
 //!   [`tree_name`].
-//! - Each handle that writes to `tree.yaml` has a draft of its own, made at its first change, so that two writers at once
-//!   do not mix; the draft written last is what the file shows. Scratch files are written directly, like any file.
-//! - A draft that is empty, or begins with a line of comment and has no document yet (no `---`), is nothing to save: shells
-//!   close a file between writes to it. When its handle is gone, a blank one is forgotten, and the file shows the committed text
-//!   again; any other is refused then.
+//! - Each handle that writes to `tree.yaml` has a draft of its own, made at its first change, so that the texts of two writers do not
+//!   mix. The file shows the draft that was written last. Scratch files are written directly, like any file.
+//! - A draft is not saved while it is blank, or begins with a comment and has no document yet (no `---`): a shell closes a file
+//!   between writes to it. When its handle is released, a blank draft is forgotten, and the file shows the committed text again; any
+//!   other such draft is refused.
 
 mod editors;
 mod file;
@@ -43,14 +43,14 @@ pub(super) const TREE_NAME: &str = "tree.yaml";
 #[derive(Debug)]
 pub(super) struct Texts {
     names: BTreeMap<OsString, u32>,
-    /// Those with a name, and those that are open.
+    /// The files that have a name or are open, by number.
     files: HashMap<u32, RootFile>,
     /// The number of the next file.
     next: u32,
     open: HashMap<TextHandle, OpenText>,
-    /// How many have been opened.
+    /// How many handles have been opened.
     opened: u64,
-    /// What they may cost; see [`limit`].
+    /// What scratch files may cost; see [`limit`].
     room: Arc<ScratchRoom>,
     /// FILE's text.
     committed: Arc<Vec<u8>>,
@@ -58,9 +58,9 @@ pub(super) struct Texts {
     of_file: FileFacts,
     /// The text that was refused last, if none has been saved since.
     refused: Option<Refused>,
-    /// How many other texts FILE has got from other programs.
+    /// How often FILE has got another text that was not saved through `tree.yaml`.
     text_epoch: u64,
-    /// The process to which the name `tree.yaml` is free, though the others see FILE's tree there.
+    /// The process to which the name `tree.yaml` is free, while all others see FILE's tree there.
     vacancy: Option<Vacancy>,
     /// Whether the kernel's pages of the first `tree.yaml` are of FILE's text: not if it was opened to be written to, or has shown another
     /// text. `None` until a handle of it is opened: then the pages are those from before this was made.
@@ -128,7 +128,7 @@ impl Texts {
         let file = self.file(number)?;
         let is_link = file.kind == FileKind::Symlink;
         let perm = if is_link { 0o777 } else { file.facts.perm };
-        // each process that looks for a name that is free to one of them must ask
+        // while the name is free to one process, the kernel must ask for each process that looks it up
         let valid = if self.is_vacant(number) {
             Duration::ZERO
         } else {
@@ -233,8 +233,8 @@ impl Texts {
         given
     }
 
-    /// Gives a name to a file that counts it already, if the limit allows it. The file that stood there while the name was free to a
-    /// process goes.
+    /// Gives a name to a file whose count of names has it already, if the limit allows it. Drops the file that has the name while it is
+    /// free to a process.
     fn give_name(&mut self, name: &OsStr, number: u32) -> Result<(), Error> {
         self.note_name(number, name);
         let replaced = self.names.insert(name.to_owned(), number);
@@ -252,8 +252,8 @@ impl Texts {
         Ok(())
     }
 
-    /// Has a process take a name away. The file goes with its last name and handle; the committed text stays what it is, and is in
-    /// a new file, if the name was `tree.yaml`.
+    /// Has a process take a name away. The file is gone when it has neither a name nor a handle. If the name was `tree.yaml`, a new file
+    /// has it then, with the committed text.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -282,8 +282,8 @@ impl Texts {
         }
     }
 
-    /// Has a process rename over whatever has the new name. If it takes `tree.yaml` away, that is given a file as by
-    /// [`Texts::unlink`].
+    /// Has a process rename a file, over the one that has the new name. If it takes `tree.yaml` away, a new file has that name then, as
+    /// after [`Texts::unlink`].
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::ScratchFull`] of `tree.yaml`, if the limit is exceeded already.
@@ -291,7 +291,7 @@ impl Texts {
         let number = self.lookup(name).ok_or(Error::NotFound)?;
         let replaced = self.lookup(new);
         if replaced == Some(number) {
-            // the kernel asks for two names of one file only where it takes the new one for free
+            // for two names of one file the kernel asks only if the new one seems free to the process
             if name != new {
                 self.names.remove(name);
                 self.vacancy = None;
@@ -314,8 +314,8 @@ impl Texts {
         Ok(())
     }
 
-    /// That two names may be exchanged. To be asked before the file that gets the name `tree.yaml` is saved: what is saved then can't
-    /// be refused its name.
+    /// Checks that two names may be exchanged. Call it before the file that gets the name `tree.yaml` is saved: after the save the exchange
+    /// must not fail.
     ///
     /// # Errors
     /// As [`Texts::rename`].
@@ -347,7 +347,7 @@ impl Texts {
         Ok(())
     }
 
-    /// Notes whether a block or array has got the bytes of a file, or is getting them: then nothing is written to it.
+    /// Notes whether a block or array has got the bytes of a file, or is getting them: then the file can't be written to.
     ///
     /// # Errors
     /// [`Error::NotFound`].

@@ -1,4 +1,4 @@
-//! What was written and is not saved: refused texts, and where they are kept until they can be saved.
+//! What was written and is not saved: texts that were refused, and edits of blocks that were given up.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::texts::{Refused, Texts, Unsaved, not_saved};
 use super::{Error, Invalidation, Result, Vfs, locked};
 use crate::error::Error as Library;
 
-/// How long the end of a handle is waited for: less than the time after which `-u` says that it waits.
+/// The longest wait for handles to be released: less than the time after which `-u` says that it waits.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// So many files are named of those that a block was written through.
+/// How many files are named in a message, of those through which a block was written.
 const MAX_PATHS: usize = 3;
 
 /// What the end of the mount loses, a line each.
@@ -46,9 +46,10 @@ impl Losses {
 }
 
 impl Vfs {
-    /// Keeps a text that could not be saved, on disk if that is possible, and says why.
+    /// Keeps a text that could not be saved, on disk if possible, with the reason.
     pub(super) fn refuse_text(&self, unsaved: &Unsaved, error: &Error) {
-        // held until it is noted where the text is: a save by another thread removes the file, and another text takes its place
+        // Held until `Texts` knows where the text is kept: meanwhile a save by another thread would remove that file, or another refused
+        // text would replace it.
         let mut writer = self.saver.writer();
         let (makes_way, is_known) = {
             let texts = locked(&self.texts);
@@ -81,8 +82,8 @@ impl Vfs {
         }
     }
 
-    /// Waits until texts that programs have closed are refused, where they are to be: the kernel lets close(2) return before it tells
-    /// that a handle is closed for good. Not long, as another process may have inherited the descriptor.
+    /// Waits until the texts of closed descriptors have been refused, if they are to be: the kernel lets close(2) return before it releases
+    /// the handle. Does not wait long: another process may have inherited the descriptor, so that no release comes.
     pub(super) fn wait_for_closing(&self) {
         let texts = locked(&self.texts);
         let is_closing = |texts: &mut Texts| texts.is_closing();
@@ -117,7 +118,7 @@ impl Vfs {
     /// Has `tree.yaml` show FILE's tree again instead of a text that was refused; that stays where it is kept on disk.
     ///
     /// # Errors
-    /// With a text that is in memory only, unless that is to be `lost`: why it can't be kept.
+    /// Why the text can't be kept, if it is in memory only, and unless it may be `lost`.
     pub(super) fn revert(&self, lost: bool) -> Result<()> {
         if !lost {
             self.rescue()?;
@@ -148,7 +149,7 @@ impl Vfs {
         locked(&self.edits.news).give_up(block, files, why);
     }
 
-    /// What became of a change of a block or array, with a note of why it was refused if it was: an errno does not say it.
+    /// Passes on what became of a change of a block or array. Notes the reason of a refusal for `info/status`, as an errno does not tell it.
     pub(super) fn noted<T>(&self, node: Node, done: Result<T>) -> Result<T> {
         if let Err(error) = &done {
             let block = block_of(&self.state(), node);
@@ -158,7 +159,7 @@ impl Vfs {
         done
     }
 
-    /// To be called when the mount has ended: says in the log what was not saved. Whether that is nothing.
+    /// Says in the log what was not saved, when the mount has ended. Whether everything was saved.
     #[must_use]
     pub fn end(&self) -> bool {
         let path = self.saver.path.display();

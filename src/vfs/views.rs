@@ -1,8 +1,8 @@
 //! `fits/` and `previews/`: further files of arrays, in directories like those of `arrays/`, read-only.
 //!
-//! A view has a file for each array, or table, that it can show; its name is that of the array with the view's own ending. Files and
-//! directories have the numbers that `arrays/` has for their names, and are made when something first looks into the view: a mount
-//! that was not asked for views knows of them by its options alone. The length of a file is known without the elements of its arrays.
+//! A view has a file for each array or table that it can show, with the name of the array and an ending of its own. Files and directories
+//! have the numbers that their names have under `arrays/`. They are made when a request first looks into the view, so that a view which
+//! was not asked for costs nothing. The length of a file is known without the elements of its arrays.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -65,7 +65,7 @@ impl View {
         }
     }
 
-    /// What a directory of `arrays/` is called here: where its name ends like those of files, its last dot is encoded.
+    /// The name that a directory of `arrays/` has in the view. If it ends like the name of a file, its last dot is encoded.
     fn directory_name(self, name: &str) -> String {
         match name.strip_suffix(self.suffix()) {
             Some(stem) => format!("{stem}%2E{}", self.letters()),
@@ -73,7 +73,7 @@ impl View {
         }
     }
 
-    /// What a directory that has this name here is called in `arrays/`.
+    /// The name under `arrays/` of a directory that has this name in the view.
     fn directory_in_arrays(self, name: &str) -> Option<String> {
         let encoded = format!("%2E{}", self.letters());
         match name.strip_suffix(&encoded) {
@@ -94,7 +94,7 @@ impl View {
 pub(super) struct ViewFile {
     subject: Subject,
     len: u64,
-    /// A hash of what it shows beside the elements of arrays.
+    /// A hash of all that it shows except the elements of arrays.
     hash: u64,
     /// The arrays that it shows, by index.
     arrays: Vec<usize>,
@@ -105,7 +105,7 @@ pub(super) struct ViewFile {
 pub(super) struct Views {
     fits: OnceLock<Arc<HashMap<u32, ViewFile>>>,
     previews: OnceLock<Arc<HashMap<u32, ViewFile>>>,
-    /// Why FITS files could not be read, by their numbers: what is known only by their elements.
+    /// Why FITS files could not be read, by number, where only their elements told that.
     unreadable: Mutex<HashMap<u32, String>>,
     /// How pictures are made.
     style: Style,
@@ -197,7 +197,7 @@ fn previews(snapshot: &Snapshot, catalogue: &Catalogue, style: Style) -> HashMap
     shown.collect()
 }
 
-/// Whether Linux has files with that name: one may be as long as it can be with the ending that it has under `arrays/`.
+/// Whether a file can have that name: one that is not too long under `arrays/` may be with another ending.
 fn is_possible(name: &str) -> bool {
     u32::try_from(name.len()).is_ok_and(|len| len <= NAME_MAX)
 }
@@ -262,8 +262,8 @@ impl State {
         is_directory.then_some(Node::ViewDir(view, number))
     }
 
-    /// The first name of a directory of a view from a position on, which is behind it then: `entries` are those of the directory in
-    /// `arrays/`. Each of them has two positions, as a table is a directory and a file.
+    /// The next name of a directory of a view from `position` on, which is moved behind it. `entries` are those of the directory under
+    /// `arrays/`; each has two positions, as a table is a directory and a file.
     pub(super) fn next_in_view(
         &self,
         view: View,
@@ -330,7 +330,7 @@ impl State {
         Some(hash_of((file.hash, forms)))
     }
 
-    /// Whether a file shows an array of which something holds.
+    /// Whether a file shows an array whose origin `holds`.
     pub(super) fn shows_any(
         &self,
         view: View,
@@ -345,7 +345,7 @@ impl State {
         })
     }
 
-    /// The files of views that the kernel may know and that show an array of which something holds.
+    /// The files of views that the kernel may know, and that show an array whose origin `holds`.
     pub(super) fn known_views_of(&self, holds: impl Fn(&Origin) -> bool) -> Vec<Node> {
         let mut nodes = Vec::new();
         for view in View::ALL {
@@ -357,7 +357,7 @@ impl State {
         nodes
     }
 
-    /// What the kernel may know of views here that is not so in the state that follows: names, and the pages of files.
+    /// What the kernel may know of views and is otherwise in the state that follows: names, and pages of files.
     pub(super) fn views_changed_in(&self, next: &Self) -> Vec<Invalidation> {
         let mut changes = Vec::new();
         for view in View::ALL {

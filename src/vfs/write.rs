@@ -1,4 +1,4 @@
-//! Operations that change names and bytes. When a change is saved is decided here; how, in `commit`.
+//! Operations that change names and bytes. This module decides when a change is saved; `commit` does it.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -34,10 +34,9 @@ const EXECUTE_BITS: u32 = 0o111;
 impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
     ///
-    /// Owner and mode are FILE's, and are changed there: here a change to what they are already is accepted, and any other refused,
-    /// so that nothing is shown that is not so; while a file is being written it is passed over. Scratch files have their own. A time
-    /// is kept of those, and of `tree.yaml` with the text that is being written, and else passed over: `cp -p`, `rsync -a` and `tar`
-    /// complain about an error.
+    /// Owner and mode are FILE's: to set what they are already is no error, any other change is refused; while a file is being written,
+    /// any change is ignored. Scratch files have an owner and mode of their own. A time is kept for scratch files, and for `tree.yaml`
+    /// while a text is being written. For other files it is ignored: `cp -p`, `rsync -a` and `tar` would complain about an error.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NotFound`], and those of writing.
@@ -81,8 +80,8 @@ impl Vfs {
         self.attr_now(&self.state(), node)
     }
 
-    /// Whether a change of owner and mode is no error: of a file in the root, which has its own, and of one that is being written, as
-    /// `install` gives a mode to what it has made and not closed.
+    /// Whether any change of owner and mode is accepted: for scratch files, which have their own, and for a file that is being written, as
+    /// `install` sets the mode of a file that it has made and not closed.
     fn passes_over_facts(&self, node: Node) -> bool {
         match node {
             Node::Text(number) => {
@@ -93,7 +92,7 @@ impl Vfs {
         }
     }
 
-    /// Through a handle its draft is resized; by path the text is, and saved at once if it is one.
+    /// Resizes the draft of a handle. Without a handle resizes the file, and saves it at once if it is `tree.yaml`.
     fn resize_text(&self, number: u32, open: Option<&Open>, size: u64) -> Result<()> {
         if let Some(Open::Text(text)) = open {
             return locked(&self.texts).resize(*text, size);
@@ -102,7 +101,7 @@ impl Vfs {
         let resized = locked(&self.texts).resize(handle, size);
         let saved = resized.and_then(|()| self.save_handle(handle));
         self.close_text(handle);
-        // the kernel takes the new size from an answer, but not from a refusal
+        // with an error the kernel does not learn the size
         saved.inspect_err(|_| self.kernel.tell(Invalidation::Pages(Node::Text(number))))
     }
 
@@ -146,7 +145,7 @@ impl Vfs {
         access: Access,
     ) -> Result<(Attr, Opened)> {
         let node = self.make(parent, name, mode, caller)?;
-        // a tree.yaml that is closed without a write has an empty draft, that is forgotten, and shows FILE's tree
+        // if the new tree.yaml is closed without a write, its empty draft is forgotten, and it shows FILE's tree
         let truncate = matches!(node, Node::Text(_) | Node::Array(..));
         let opened = self.open_node(node, Access { truncate, ..access })?;
         let attr = self.getattr(node);
@@ -191,7 +190,7 @@ impl Vfs {
         }
     }
 
-    /// Why no directory can be made or removed.
+    /// The error for a request to make or remove a directory.
     pub fn make_directory(&self) -> Error {
         self.check_writable()
             .err()
@@ -219,7 +218,7 @@ impl Vfs {
         self.getattr(Node::Text(number))
     }
 
-    /// [`Vfs::lookup`] of a thread: to a process that has just taken `tree.yaml` away, there is none.
+    /// [`Vfs::lookup`] for a thread: a process that has just taken a name away does not find it.
     ///
     /// # Errors
     /// As there.
@@ -271,7 +270,7 @@ impl Vfs {
         unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved, |_| Ok(())))
     }
 
-    /// Writes bytes; `mapped` if they come from a map, whose places are what they are even where descriptors append.
+    /// Writes bytes. If they come from a map (`mapped`), they go to `offset` even if the handle appends.
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
@@ -282,7 +281,7 @@ impl Vfs {
             Open::Beside(file) => file.write(offset, data)?,
             Open::Data(open) if mapped => {
                 let done = self.write_data(open, Some(offset), data);
-                // no call tells the process that has stored in the map
+                // the process that has written into the map gets no error
                 if let (Err(why), Some(writes)) = (&done, &open.writes) {
                     self.note_loss(writes.block, &[open.node], why);
                 }
@@ -301,9 +300,9 @@ impl Vfs {
 
     /// `close(2)` of one descriptor: saves what was written through the handle since the last save.
     ///
-    /// A handle may be flushed many times, by processes that merely inherited it (`{ a; b; } > tree.yaml`): half a text from one
-    /// of those is no fault of it, and is left for the opener's own flush. Threads of the opener are the opener. A text that was
-    /// refused is tried again for the opener alone: a process that it has forked closes its descriptors at any time later.
+    /// A handle may be flushed many times, also by processes that inherited it (`{ a; b; } > tree.yaml`). Such a process may leave half a
+    /// text: that is no error, and the text waits for the flush of the process that opened the handle. A refused text is tried again only
+    /// for the process that opened the handle: one that it has forked may close its descriptors at any later time.
     ///
     /// # Errors
     /// What refuses the text, or prevents the save.
@@ -323,8 +322,8 @@ impl Vfs {
         saved
     }
 
-    /// A flush of a process that inherited the descriptor: a text that was refused is not tried again. One that is no valid tree may be
-    /// half of what its opener writes, and stays what it is.
+    /// The flush by a process that inherited the descriptor: does not try a refused text again. A text that is no valid tree stays
+    /// unsaved, as the process that opened the handle may write the rest.
     fn flush_inherited(&self, handle: TextHandle) -> Result<()> {
         let unsaved = {
             let texts = locked(&self.texts);
@@ -343,7 +342,7 @@ impl Vfs {
         saved
     }
 
-    /// `fsync(2)`: as a flush, but a process that inherited the descriptor is told of a refusal, too.
+    /// `fsync(2)`: as a flush, but a process that inherited the descriptor gets the error of a refusal, too.
     ///
     /// # Errors
     /// As [`Vfs::flush`].
@@ -355,12 +354,11 @@ impl Vfs {
         }
     }
 
-    /// Closes a handle for good. What a map wrote after the last flush is saved now; only the log and `info/status` tell of
-    /// a fault.
+    /// Closes a handle for good, and saves what a map wrote after the last flush. Only the log and `info/status` tell of an error.
     pub fn release(&self, handle: &Handle) {
         let (node, saved) = match &handle.open {
             Open::Text(text) => {
-                // a text that was refused already is not refused again: a better one may have been saved meanwhile
+                // a refused text is not tried again: a better one may have been saved meanwhile
                 let refused = locked(&self.texts).refused_through(*text);
                 let saved = if refused.is_some() {
                     Ok(())
@@ -410,8 +408,7 @@ fn is_rejected(saved: &Result<()>) -> bool {
     matches!(saved, Err(Error::Library(Library::Rejected { .. })))
 }
 
-/// That owner and mode are asked to be what they are. Files of the mount are never shown as programs, and `install` makes all of them
-/// such: the bits for that are passed over.
+/// Checks that owner and mode are not changed. Ignores execute bits: files of the mount never show any, and `install` sets them on all.
 fn check_facts_stay(now: &Attr, changes: &Attributes) -> Result<()> {
     let compared = match now.kind {
         FileKind::File => MODE_MASK & !EXECUTE_BITS,
@@ -439,7 +436,7 @@ fn unfinished_text() -> Error {
     })
 }
 
-/// Of a new file: it belongs to the process that makes it, which may change owner and mode next.
+/// Owner and mode of a new file: it belongs to the process that makes it, which may change both next.
 fn new_facts(mode: u32, caller: Caller) -> FileFacts {
     FileFacts {
         perm: u16::try_from(mode & 0o777).unwrap_or(0),
@@ -449,7 +446,7 @@ fn new_facts(mode: u32, caller: Caller) -> FileFacts {
     }
 }
 
-/// Gives all bytes, in pieces with the offset of each.
+/// Passes all bytes on, in pieces, each with its offset.
 pub(super) fn copy(bytes: &dyn Source, mut to: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
     let mut buffer = vec![0; CHUNK];
     let mut at = 0;
@@ -463,7 +460,7 @@ pub(super) fn copy(bytes: &dyn Source, mut to: impl FnMut(u64, &[u8]) -> Result<
     Ok(())
 }
 
-/// The names of our directories are not for files, and a name has a limit.
+/// Checks that a file of the root may have a name: not that of a directory of the mount, and not too long.
 pub(super) fn check_root_name(name: &OsStr) -> Result<()> {
     check_name(name)?;
     if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) {

@@ -1,4 +1,4 @@
-//! The numbers of the names under `arrays/`, which each keeps for the life of the mount.
+//! The numbers of the names under `arrays/`. A name keeps its number for the life of the mount.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -29,7 +29,7 @@ struct NumberedName {
     directory: u32,
     /// Where it starts in the text; it ends where the next one starts.
     start: u32,
-    /// The name before it with the same hash; 0 for none, as `arrays/` itself has no name that anything looks for.
+    /// The name before it with the same hash; 0 for none, as the name of `arrays/` itself is never looked up.
     before: u32,
 }
 
@@ -52,8 +52,8 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Gives only numbers above `base`, if none has been given so far: those up to it are known for something else, and those up to
-    /// `known` for the names that are going to get them again.
+    /// Gives only numbers above `base`, if none has been given so far: the kernel knows the numbers up to `base` for other names. It may
+    /// know those above, up to `known`, for the names that will get them again.
     pub(in crate::vfs) fn begin_behind(&mut self, base: u32, known: u32) {
         self.recalled = known > base;
         if self.names.len() == 1 {

@@ -1,6 +1,6 @@
 //! The checksum of a block whose bytes change: of the stored bytes or of the decoded ones, as it was before.
 //!
-//! asdf-python up to 5.2 verifies that of the decoded bytes and calls the other one wrong; from 5.3 on it is the other way round.
+//! asdf-python up to 5.2 verifies the checksum of the decoded bytes and calls the other one wrong; 5.3 and later do the opposite.
 //! A program that could verify a block before an edit can do so after it.
 
 use log::warn;
@@ -19,12 +19,13 @@ pub(in crate::vfs) enum Sum {
     None,
     /// It is computed anew, over the stored bytes.
     Stored,
-    /// It is this one, of which that is known: the one of the decoded bytes if it was that before; or one that does not match,
-    /// and stays, as a new one would vouch for what is damaged already.
+    /// It is this one, in this state. It is either that of the decoded bytes, as it was before; or it did not match before, and is
+    /// kept: a new one would vouch for a block that is damaged.
     Is([u8; 16], ChecksumState),
 }
 
 impl Sum {
+    /// What becomes of the checksum of a block when its draft is saved.
     pub(super) fn of(
         snapshot: &Snapshot,
         header: &BlockHeader,
@@ -45,7 +46,7 @@ impl Sum {
         let n = draft.block;
         match snapshot.verify_edited(n, &draft.overlay) {
             Ok((state, Some(sum))) => Ok(Self::Is(sum, state)),
-            // whatever was there goes
+            // no old byte stays
             _ if all_new => Ok(Self::Stored),
             Ok((ChecksumState::Wrong, None)) => {
                 warn!("block {n}: its checksum did not match before this edit, and stays as it is");
@@ -56,7 +57,7 @@ impl Sum {
         }
     }
 
-    /// That of block `n` when it holds other bytes altogether.
+    /// What becomes of the checksum of block `n` when it gets other bytes altogether.
     pub(in crate::vfs) fn of_new(
         snapshot: &Snapshot,
         n: usize,
@@ -69,7 +70,7 @@ impl Sum {
         if header.compression == [0; 4] {
             return Ok(Self::Stored);
         }
-        // what can't be verified is of no convention
+        // one that can't be verified follows neither convention
         match snapshot.verify_checksum(n, &mut |_| {}) {
             Ok(ChecksumState::Decoded) => {
                 let sum = md5(decoded, &mut |_| {})?;

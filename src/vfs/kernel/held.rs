@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use super::{Invalidation, Kernel, Node, locked};
 
-/// That the kernel holds the locks of directories until it has the reply to a request that changes names in them, or sets an attribute
-/// of one. To be dropped just before that reply.
+/// Directories that the kernel keeps locked until it has the reply to a request that changes names in them, or sets an attribute of one.
+/// Drop this just before that reply.
 ///
-/// The kernel forgets a name under the lock of its directory. If the thread that has it forget one waited for that lock while the
-/// request waits for the thread, the reply would be as late as patience lasts; and if the daemon were killed meanwhile, neither would
-/// ever end. So the thread leaves such a directory for later. If it waits for it already, because the kernel had the lock before the
-/// request came here, the reply does not wait for the thread.
+/// The kernel forgets a name under the lock of its directory. If the thread `invalidate` waited for that lock while the request waits for
+/// `invalidate`, the reply would come only when patience ends; and if the daemon were killed meanwhile, neither wait would ever end. So
+/// `invalidate` leaves names in such a directory for later. If it waits for the lock already, because the kernel took it before the
+/// request came here, the reply does not wait for `invalidate`.
 pub struct Held {
     kernel: Arc<Kernel>,
     directories: Vec<Node>,
 }
 
 impl Held {
-    /// Whether the thread that tells the kernel waits for the reply.
+    /// Whether the thread `invalidate` waits for one of these directories, and so for the reply.
     pub(super) fn is_waited_for(&self) -> bool {
         let waited_for = locked(&self.kernel.under_way).waited_for;
         waited_for.is_some_and(|directory| self.directories.contains(&directory))
@@ -41,7 +41,7 @@ impl Drop for Held {
 }
 
 impl Kernel {
-    /// Notes that the kernel holds the locks of these directories for a request.
+    /// Notes that the kernel keeps these directories locked for a request.
     #[must_use]
     pub fn hold(self: &Arc<Self>, directories: &[Node]) -> Held {
         locked(&self.under_way).held.extend(directories);
@@ -51,8 +51,8 @@ impl Kernel {
         }
     }
 
-    /// Runs `wait`, which waits for the lock of a directory, on the thread that tells the kernel. Not if the kernel holds that for a
-    /// request that is being answered: then no reply to a lookup in it is on its way, and `later` is told when it is free.
+    /// Runs `wait`, which waits for the kernel's lock of a directory; for the thread `invalidate`. If a request holds the directory, `wait`
+    /// is not run: no reply to a lookup in it can be under way then, and the kernel is told of `later` when the directory is free.
     pub fn wait_for_directory(
         &self,
         directory: Node,

@@ -1,4 +1,4 @@
-//! Saving what is whole, and giving up what is not.
+//! Saves a file that was written anew when it is whole, and gives it up when it can't become whole.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
@@ -17,7 +17,7 @@ use crate::save::edit::{BlockEdit, Edit};
 use crate::source::{Overlay, Source};
 
 impl Vfs {
-    /// That all of a file that was emptied has been written, if anything has; whether it has.
+    /// Checks that all of a file that was emptied has been written. `false` if nothing has.
     fn check_whole(&self, open: &DataHandle, writes: &Writes) -> Result<bool> {
         let is_nothing = |it: &Rewritten| it.so_far.is_nothing();
         let nothing = locked(&open.rewriting.rewritten)
@@ -26,7 +26,7 @@ impl Vfs {
         if nothing {
             return Ok(false);
         }
-        // the array of now may be another one than that which was being written
+        // the tree may have another array there by now
         self.check_current(open.node, writes)?;
         let state = self.state();
         let file = ArrayFile::of(&state, open.node)?;
@@ -44,8 +44,8 @@ impl Vfs {
         }
     }
 
-    /// Saves a file that was emptied, once all of it is there; `None` if this one was not, or not through this handle, through which
-    /// nothing was written since. What can't be saved now may be at the next sync.
+    /// Saves a file that was emptied, once all of it is there; `None` if it was not emptied, or if this handle has neither emptied it nor
+    /// written to it. What can't be saved now may be at the next sync.
     pub(in crate::vfs) fn save_rewritten(
         &self,
         open: &DataHandle,
@@ -55,8 +55,8 @@ impl Vfs {
         let part = || locked(&open.rewriting.rewritten).as_ref().map(is_saved);
         let mut is_ours = part();
         if is_ours.is_none() {
-            // Another thread may be saving what was written through this handle. It has the lock of the draft, and puts the elements back
-            // before it lets go of that if they are not saved.
+            // Another thread may be saving what was written through this handle: it holds the lock of the draft, and if it can't save the
+            // elements, it puts them back before it releases the lock. So this waits for the lock, and looks again.
             let draft = self.edits.get(writes.block)?;
             drop(draft.saved.write().unwrap_or_else(PoisonError::into_inner));
             is_ours = part();
@@ -71,14 +71,14 @@ impl Vfs {
         }
     }
 
-    /// Saves what is whole. A thread that writes meanwhile waits for the draft, and then writes as into any file; if nothing is saved,
-    /// what there is may still be.
+    /// Saves a file that is whole. A thread that writes to it meanwhile waits for the lock of the draft. If the save fails, the file stays
+    /// as it was written, and may be saved later.
     fn save_elements(&self, open: &DataHandle, writes: &Writes) -> Result<()> {
-        // with the draft of the block in hand no other is begun, on bytes that this replaces
+        // with the lock of the draft held, no other draft is begun on bytes that this save replaces
         self.alone(writes.block, |draft, saved| {
             let rewritten = &open.rewriting.rewritten;
             let Some(mut taken) = locked(rewritten).take_if(|it| it.is_saved_by(writes)) else {
-                // another thread has put it into the draft, and perhaps could not save that
+                // another thread has put it into the draft, which it may not have been able to save
                 let is_in = draft.is_written_through(open.node);
                 return if is_in {
                     self.save_held(draft, saved)
@@ -128,8 +128,8 @@ impl Vfs {
             Some(_) if draft.is_written_beside(open.node) => {
                 Err(Error::Busy("its block is being edited"))
             }
-            // Makes the array another one, with the whole of its block. What was written through this file before it was emptied is
-            // gone, as on any file system.
+            // Replaces the array and all of its block. What was written through this file before it was emptied is gone, as on any file
+            // system.
             Some(header) => {
                 let done = self.commit_anew(open, writes, header, &elements.bytes, saved)?;
                 locked(&self.edits.news).saved(draft.block, &[open.node]);
@@ -139,14 +139,14 @@ impl Vfs {
         }
     }
 
-    /// The end of a handle. That of the last one which has emptied the file gives up what is not whole.
+    /// Ends a handle. If it is the last one that has emptied the file, gives up a file that is not whole.
     pub(in crate::vfs) fn end_rewriting(&self, open: &DataHandle, writes: &Writes) {
         let last = || open.rewriting.emptied.fetch_sub(1, Ordering::AcqRel) == 1;
         if !writes.has_emptied.load(Ordering::Relaxed) || !last() || !open.rewriting.is_under_way()
         {
             return;
         }
-        // what maps of the file hold is a part of it
+        // the kernel may still hold pages of maps, which are a part of the file
         self.take_in_maps(open.node);
         let why = match self.check_whole(open, writes) {
             Ok(false) => None,
@@ -159,7 +159,7 @@ impl Vfs {
         };
         let mut rewritten = locked(&open.rewriting.rewritten);
         if open.rewriting.emptied.load(Ordering::Acquire) > 0 {
-            // another handle has emptied the file meanwhile: what there is now is its own
+            // another handle has emptied the file meanwhile: what is there now is for that handle to save
             return;
         }
         let given_up = rewritten.take();
@@ -170,7 +170,7 @@ impl Vfs {
         }
     }
 
-    /// Elements that came in another order than that of the array, where it has them in its block.
+    /// Elements that were written in another order than the array has, put where the array has them in its block.
     fn placed(
         &self,
         file: ArrayFile<'_>,
@@ -185,8 +185,8 @@ impl Vfs {
         Ok(placed)
     }
 
-    /// Saves elements that lie where the array has them in its block, with what others have written into that. If that fails, and no
-    /// other has, they are not left in the draft; whether they are in it then is told in `is_in`.
+    /// Puts elements into the draft of their block, and saves it with what was written through other files. If the save fails and nothing
+    /// else was written into the draft, takes the elements out again. `is_in` tells whether they are in the draft afterwards.
     fn save_in_block(
         &self,
         open: &DataHandle,
@@ -216,7 +216,7 @@ impl Vfs {
         done
     }
 
-    /// Saves the text that declares an array anew, and its block.
+    /// Saves an array that gets another datatype or shape: its new declaration in the tree, and its block.
     fn commit_anew(
         &self,
         open: &DataHandle,
@@ -254,7 +254,7 @@ impl Vfs {
     }
 }
 
-/// That all elements are there.
+/// Checks that all elements have been written.
 fn check_done(file: ArrayFile<'_>, elements: &WrittenElements) -> Result<()> {
     let (done, full) = (elements.done, file.full(elements.header.as_ref()));
     if done >= full {

@@ -10,18 +10,18 @@ use crate::vfs::attr::{FileFacts, FileKind};
 pub(super) struct RootFile {
     /// A file, or a symlink, as emacs makes to lock a file.
     pub(super) kind: FileKind,
-    /// Those shown to every reader; of a symlink, its target.
+    /// The bytes that every reader sees; of a symlink, its target.
     pub(super) bytes: Arc<Vec<u8>>,
     pub(super) facts: FileFacts,
     /// Names that it has.
     pub(super) names: u32,
     /// Bytes of the limit that it takes, see `limit`.
     pub(super) charged: u64,
-    /// Whether it was `tree.yaml` once, and was not written to since: what an editor puts back when a save fails.
+    /// Whether it was `tree.yaml` once and was not written to since: an editor puts it back when a save fails.
     pub(super) backup: bool,
-    /// The root's when it was made.
+    /// [`Texts::text_epoch`](super::Texts) when it was made.
     pub(super) text_epoch: u64,
-    /// Whether it was `tree.yaml`, and open, when another program changed FILE: what its handles write is a text that is refused.
+    /// Whether it was `tree.yaml`, and open, when another program changed FILE: a text that its handles write is refused.
     pub(super) superseded: bool,
     /// Whether a block or array has got its bytes, or is getting them.
     pub(super) taken: bool,

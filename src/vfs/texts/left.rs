@@ -1,4 +1,4 @@
-//! The files of the root while FILE is closed: a file that is one of many is closed when nothing of it is used.
+//! The files of the root while FILE is closed, as one of many files is while none of it is used.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ impl Texts {
         self.open.is_empty() && self.refused.is_none()
     }
 
-    /// FILE's text, if there never was another file than the first `tree.yaml`, and that shows it.
+    /// FILE's text, if the first `tree.yaml` shows it and there never was another file.
     pub(in crate::vfs) fn only_text(&self) -> Option<&Arc<Vec<u8>>> {
         let shown = self.bytes(0).ok()?;
         let only = self.next == 1 && Arc::ptr_eq(shown, &self.committed);
@@ -24,8 +24,8 @@ impl Texts {
         self.pages_are_of_text.unwrap_or(had)
     }
 
-    /// Takes the files out, if there ever was one beside the first `tree.yaml`: the kernel knows them by their numbers, too. They are
-    /// without FILE's text, which is read again: with a hash of it.
+    /// Takes the files out, if there ever was one beside the first `tree.yaml`: the kernel may know it by its number. Gives them without
+    /// FILE's text, which is read again later, and a hash of that text.
     pub(in crate::vfs) fn leave(&mut self) -> Option<(Self, u64)> {
         let tree = self.lookup(super::TREE_NAME.as_ref())?;
         if self.next == 1 {
@@ -40,7 +40,7 @@ impl Texts {
         Some((texts, committed))
     }
 
-    /// Takes files that were left, of the text with that hash, with the text and the attributes that FILE has now.
+    /// Takes up files that were left when FILE's text had the hash `committed`. They get the text and attributes that FILE has now.
     pub(in crate::vfs) fn take_up(&mut self, mut texts: Self, committed: u64) {
         let text_epoch = texts.text_epoch;
         texts.of_file = self.of_file.clone();

@@ -9,9 +9,9 @@ use crate::vfs::Error;
 /// What each name of a scratch file costs of the limit, beside the bytes of the file.
 const NAME_COST: u64 = 1024;
 
-/// The memory for the scratch files of a mount, whichever of its files they are of.
+/// The memory for all scratch files of a mount, of one FILE or of many.
 ///
-/// Threads that write to scratch files of several members at once may go beyond it together, each by one request.
+/// Threads that write to scratch files of several members at once may exceed the limit together, each by one request.
 #[derive(Debug)]
 pub struct ScratchRoom {
     limit: u64,
@@ -57,8 +57,7 @@ impl Drop for Texts {
 }
 
 impl Texts {
-    /// What a file costs of the limit while it has `len` bytes: these and its names. `tree.yaml` costs neither its bytes nor that
-    /// name.
+    /// What a file of `len` bytes costs of the limit: its bytes and its names. `tree.yaml` costs neither its bytes nor that name.
     fn cost(&self, number: u32, len: u64) -> Result<u64, Error> {
         let names = u64::from(self.file(number)?.names);
         let (names, len) = if self.is_tree(number) {
@@ -70,7 +69,7 @@ impl Texts {
         Ok(names.saturating_mul(NAME_COST).saturating_add(len))
     }
 
-    /// That the limit allows a file to have `len` bytes. What makes it cheaper is allowed always.
+    /// Checks that the limit allows a file to have `len` bytes. A change that makes it cheaper is always allowed.
     pub(super) fn check_room(&self, number: u32, len: u64) -> Result<(), Error> {
         let cost = self.cost(number, len)?;
         let before = self.file(number)?.charged;
@@ -100,8 +99,8 @@ impl Texts {
         }
     }
 
-    /// That a file may become a scratch file, in the place of `replaced`, if it is `tree.yaml`. An editor may rename a text of any
-    /// length away, so that the limit is exceeded then; but not another one, until that has gone.
+    /// Checks that a file, if it is `tree.yaml`, may become a scratch file in the place of `replaced`. An editor may rename one text of any
+    /// length away, even if the limit is exceeded then; but no second one until the first is gone.
     pub(super) fn check_may_lose_name(
         &self,
         number: u32,

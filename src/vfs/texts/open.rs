@@ -21,13 +21,13 @@ pub(in crate::vfs) struct TextHandle {
 /// What is known of an open file of the root.
 #[derive(Debug)]
 pub(super) struct OpenText {
-    /// Only of `tree.yaml`.
+    /// What was written through it; only of `tree.yaml`.
     draft: Option<TextDraft>,
-    /// Whether each write goes behind what is there then.
+    /// Whether it appends: each write goes to the end of the file.
     appends: bool,
     /// The epoch of the text that it showed when it was opened.
     pub(super) text_epoch: u64,
-    /// Whether a descriptor of it has been closed since something was written: if that was the last one, its release is on its way.
+    /// Whether a descriptor of it was closed after the last write. If it was the last one, the kernel will release the handle soon.
     closing: bool,
 }
 
@@ -37,9 +37,9 @@ struct TextDraft {
     bytes: Arc<Vec<u8>>,
     /// Whether it was changed since it was last saved.
     touched: bool,
-    /// Whether maps of the file made it, and nothing else did.
+    /// Whether all of it was written through maps of the file.
     mapped: bool,
-    /// Why it was refused since it was changed, and what FILE's text was then.
+    /// Why it was refused after its last change, and FILE's text at that time.
     refused: Option<(Error, Arc<Vec<u8>>)>,
 }
 
@@ -51,7 +51,7 @@ pub(in crate::vfs) struct Unsaved {
     pub(in crate::vfs) number: u32,
     /// The epoch of the text that it was made of.
     pub(super) text_epoch: u64,
-    /// The handle that it was written through. Without one it is all of a file that is about to be `tree.yaml`.
+    /// The handle that it was written through; `None` if it is the text of a file that is about to become `tree.yaml`.
     pub(in crate::vfs) through: Option<TextHandle>,
     /// Whether `tree.yaml` shows it.
     pub(super) shown: bool,
@@ -65,7 +65,7 @@ impl TextDraft {
             .any(|line| line.starts_with(b"---"))
     }
 
-    /// Whether it may be the beginning of a text, that is not to be saved: nothing, or lines of comment without a document.
+    /// Whether it may be the beginning of a text, which is not saved yet: blank, or comments without a document.
     fn is_beginning(&self) -> bool {
         self.is_blank() || (self.bytes.starts_with(b"#") && !self.has_document())
     }
@@ -82,7 +82,7 @@ pub(super) fn is_blank(text: &[u8]) -> bool {
 }
 
 impl Texts {
-    /// Opens a file; emptied, with an empty draft, or, for a scratch file, with its bytes cut.
+    /// Opens a file. To truncate `tree.yaml` gives the handle an empty draft; a scratch file is emptied itself.
     ///
     /// # Errors
     /// [`Error::NotFound`], also for a file that was `tree.yaml` before another program changed FILE, and has no other name.
@@ -99,7 +99,7 @@ impl Texts {
         if access.write {
             self.pages_are_of_text = Some(false);
             if self.is_tree(number) {
-                // what is written there is not to be replaced by what another process makes anew
+                // a file that another process makes under the name must not replace what is written here
                 self.vacancy = None;
             }
         }
@@ -149,8 +149,8 @@ impl Texts {
         }
     }
 
-    /// Writes at an offset, filling a hole with zeros; or behind all that is shown, by any handle, if the file was opened
-    /// for that and the bytes are not those of a page that is `mapped`.
+    /// Writes at an offset, filling a hole with zeros. A handle that appends writes at the end of what the file shows instead, unless the
+    /// bytes are of a page that is `mapped`.
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`].
@@ -237,7 +237,8 @@ impl Texts {
         self.check_room(number, len_u64(len))?;
         self.set_draft(handle, None);
         self.file_mut(number)?.backup &= is_text;
-        self.show(number, Arc::default())?; // so that the bytes have no other owner, and are not copied
+        // the file lets go of the bytes, so that they have one owner and are not copied
+        self.show(number, Arc::default())?;
         let owned = Arc::make_mut(&mut bytes);
         let shorter = len < owned.len();
         owned.resize(len, 0);
@@ -273,10 +274,11 @@ impl Texts {
     }
 
     /// What a flush of this handle saves: nothing if nothing was written since the last save, if no document has begun, or if the
-    /// file is not `tree.yaml`. What maps have made of the file is any handle's: the kernel writes their pages through one that it chooses.
+    /// file is not `tree.yaml`. A handle without a draft saves what maps have written: the kernel writes their pages through any handle of
+    /// the file.
     ///
     /// # Errors
-    /// [`Error::BadHandle`]; why the text was refused, if FILE has got another one since, which it must not replace in sight.
+    /// [`Error::BadHandle`]; why the text was refused, if FILE has got another text since: the refused one must not take its place.
     pub(in crate::vfs) fn to_save(&self, handle: TextHandle) -> Result<Option<Unsaved>, Error> {
         let own = self.opened(handle)?.touched();
         let of_file = self.open.iter().filter(|it| it.0.number == handle.number);
@@ -314,7 +316,7 @@ impl Texts {
         if !begun || !self.is_text(handle.number) {
             return None;
         }
-        // rather than what another handle has written since
+        // not if the file shows what another handle has written since
         let shown = Arc::ptr_eq(self.bytes(handle.number).ok()?, text);
         let unsaved = open.unsaved(handle, text, false);
         Some(Unsaved {
@@ -330,7 +332,7 @@ impl Texts {
         }
     }
 
-    /// Whether the release of a handle seems to be on its way that will refuse a text.
+    /// Whether a handle is likely to be released soon whose text is refused then.
     pub(in crate::vfs) fn is_closing(&self) -> bool {
         let mut closing = self.open.iter().filter(|(_, open)| open.closing);
         closing.any(|(handle, open)| {
@@ -340,8 +342,8 @@ impl Texts {
         })
     }
 
-    /// What is to be saved of a file before it gets the name `tree.yaml`: nothing of the one that has it, or of a backup that is put
-    /// back, which is how an editor gives up: what was refused stays so.
+    /// What is to be saved of a file before it gets the name `tree.yaml`: nothing if it has the name already, or if an editor that gives up
+    /// puts its backup back. The text that was refused stays refused then.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
@@ -361,13 +363,13 @@ impl Texts {
         }))
     }
 
-    /// Whether FILE has got another text from another program since the one that this was made of: then it is not saved.
+    /// Whether FILE has got another text from another program since this one was begun: then this one is not saved.
     pub(super) fn is_outdated(&self, unsaved: &Unsaved) -> bool {
         unsaved.text_epoch != self.text_epoch
     }
 
-    /// FILE's text, in the place of which another is to be saved, and whether that is outdated. Nothing if it is to be saved no more: what
-    /// it was written to has lost the name `tree.yaml` since to a file that another save has made FILE's text.
+    /// FILE's text, which `unsaved` is to replace, and whether `unsaved` is outdated. `None` if it is not to be saved any more: its file has
+    /// lost the name `tree.yaml` to one that another thread has saved.
     pub(in crate::vfs) fn to_replace(&self, unsaved: &Unsaved) -> Option<(Arc<Vec<u8>>, bool)> {
         let wanted = unsaved.through.is_none() || self.is_text(unsaved.number);
         wanted.then(|| (Arc::clone(&self.committed), self.is_outdated(unsaved)))
@@ -379,9 +381,9 @@ impl Texts {
         !shown.is_ok_and(|shown| Arc::ptr_eq(shown, &unsaved.text))
     }
 
-    /// Notes that `text` is FILE's now: what was written, perhaps with something put back. Then the file shows that, unless it shows
-    /// what was written through another handle and is not saved; the handle goes on writing to what it knows, at the places that
-    /// things have there. So does `tree.yaml`, if that is another file meanwhile: its number, then.
+    /// Notes that `text` is FILE's text now: what was written, perhaps with something put back. The file shows it from now on, unless it
+    /// shows an unsaved text of another handle. If something was put back, the handle keeps the text that it has written, as its program
+    /// writes on by the offsets in that. Gives the number of `tree.yaml` if that is another file by now and shows the text, too.
     pub(in crate::vfs) fn saved(&mut self, unsaved: &Unsaved, text: &Arc<Vec<u8>>) -> Option<u32> {
         self.committed = Arc::clone(text);
         self.refused = None;
@@ -401,14 +403,14 @@ impl Texts {
         another.filter(|tree| self.show_saved(*tree, text))
     }
 
-    /// Has a file show a text that was saved, unless it shows one that is not; whether it has shown another one.
+    /// Has a file show a text that was saved, unless it shows an unsaved one. Whether it showed another text before.
     fn show_saved(&mut self, number: u32, text: &Arc<Vec<u8>>) -> bool {
         let shown = self.bytes(number);
         shown.is_ok_and(|shown| !Arc::ptr_eq(shown, text) && !self.is_unsaved(shown))
             && self.show(number, Arc::clone(text)).is_ok()
     }
 
-    /// Has the handles of a file that has become `tree.yaml`, with something put back in its text, go on writing to what they know.
+    /// Has the handles of a file that has become `tree.yaml`, in whose text something was put back, keep the text that they know.
     fn keep_as_written(&mut self, unsaved: &Unsaved) {
         let handles = self.open.iter_mut();
         for (_, open) in handles.filter(|(handle, _)| handle.number == unsaved.number) {
@@ -441,8 +443,8 @@ impl Texts {
         draft.filter(|draft| draft.bytes == unsaved.text)
     }
 
-    /// Closes a handle. If `tree.yaml` shows what was written through it and that is not FILE's text now, then it goes on showing that
-    /// only as the text that was refused last. The number of `tree.yaml` if that shows another text now.
+    /// Closes a handle. If `tree.yaml` shows its unsaved draft, it shows the current text again: FILE's, or the one that was refused last.
+    /// Gives the number of `tree.yaml` if it shows another text now.
     pub(in crate::vfs) fn release(&mut self, handle: TextHandle) -> Option<u32> {
         let open = self.open.remove(&handle)?;
         // a handle that only reads has had the kernel drop the pages from before

@@ -14,7 +14,7 @@ pub(in crate::vfs) struct Refused {
     why: String,
     /// Where it is kept on disk, or why it is in memory only.
     kept: Result<PathBuf, String>,
-    /// The epoch of the text that it was made of, while `tree.yaml` shows it.
+    /// While `tree.yaml` shows it: the epoch of the text that it was made of.
     shown: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ impl Texts {
         Some((&refused.text, refused.shown?))
     }
 
-    /// The text that `tree.yaml` shows to a handle that opens it: that which was refused last and waits to be mended, else FILE's.
+    /// The text that a program gets that opens `tree.yaml`: the refused one, while that is shown so that it can be mended; else FILE's.
     pub(super) fn current(&self) -> &Arc<Vec<u8>> {
         self.shown_refused()
             .map_or(&self.committed, |shown| shown.0)
@@ -70,10 +70,9 @@ impl Texts {
         shown.map_or(self.text_epoch, |shown| shown.1)
     }
 
-    /// Notes that a text was refused, and where it is `kept`. `tree.yaml` shows it if it did so before, or showed one that was refused
-    /// before and makes way for this one; but not instead of another program's tree, if it is older than that (`stale`). A text of which
-    /// there is no copy in a file is shown in any case: it can be read nowhere else. The number of `tree.yaml` if that shows another text
-    /// now.
+    /// Notes that a text was refused, and where it is `kept`. `tree.yaml` shows the text if it showed this one, or another refused one,
+    /// before; but not if FILE has got a newer tree from another program (`stale`). A text that is in no file on disk is always shown: it
+    /// can be read nowhere else. Gives the number of `tree.yaml` if it shows another text now.
     pub(in crate::vfs) fn refuse(
         &mut self,
         unsaved: &Unsaved,
@@ -93,7 +92,7 @@ impl Texts {
         });
         let number = self.lookup(TREE_NAME.as_ref())?;
         let before = self.bytes(number).ok()?;
-        // what was written through another handle stays in sight until that is closed
+        // `tree.yaml` goes on showing an unsaved draft of another handle until that is released
         let is_of_another = self.is_unsaved(before) && !Arc::ptr_eq(before, &unsaved.text);
         if is_of_another || Arc::ptr_eq(before, self.current()) {
             return None;
@@ -102,8 +101,8 @@ impl Texts {
         Some(number)
     }
 
-    /// Whether a text that is refused makes way for the one that was refused last, which stays what is kept: a blank one does, and one that
-    /// was refused before that. So does a file that was `tree.yaml` and is moved back, as editors do that give up.
+    /// Whether a refused text is passed over, so that the one that was refused last is kept instead: if it is blank, if it was refused
+    /// before that one, or if it is a backup of `tree.yaml` that an editor moves back as it gives up.
     pub(in crate::vfs) fn makes_way(&self, unsaved: &Unsaved) -> bool {
         let again = match unsaved.through {
             Some(handle) => self.refused_through(handle).is_some(),
@@ -113,7 +112,7 @@ impl Texts {
         (again || is_blank(&unsaved.text)) && last.is_some_and(|last| *last.text != *unsaved.text)
     }
 
-    /// Whether a handle's text was refused before for the same reason, as by fsync(2) before close(2): that was told.
+    /// Whether a handle's text was refused before for the same reason, as at fsync(2) before close(2): then the user knows.
     pub(in crate::vfs) fn is_known(&self, unsaved: &Unsaved, error: &Error) -> bool {
         let through = unsaved.through;
         let again = through.is_some_and(|handle| self.refused_through(handle).is_some());
@@ -122,7 +121,7 @@ impl Texts {
             && last.is_some_and(|last| *last.text == *unsaved.text && last.why == error.to_string())
     }
 
-    /// The refused text of which there is no copy in a file.
+    /// The refused text, if it could not be kept on disk.
     pub(in crate::vfs) fn only_in_memory(&self) -> Option<&Arc<Vec<u8>>> {
         let refused = self.refused.as_ref().filter(|it| it.kept.is_err())?;
         Some(&refused.text)
@@ -135,7 +134,7 @@ impl Texts {
         }
     }
 
-    /// Notes that there is a copy of a refused text in a file now.
+    /// Notes that a refused text is kept on disk now.
     pub(in crate::vfs) fn is_kept(&mut self, text: &Arc<Vec<u8>>, path: PathBuf) {
         let same = self
             .only_in_memory()
@@ -151,8 +150,8 @@ impl Texts {
         self.show_current()
     }
 
-    /// Notes what FILE is after another program has changed it, or a save of an array its text. The number of the file that shows
-    /// its text now: another one, if that of before is open. A refused text is no longer shown, unless there is no other copy of it.
+    /// Takes in FILE's text after another program, or a save of an array, has changed it. Gives the number of the file that is `tree.yaml`
+    /// now: a new one if the one before is open. A refused text is no longer shown, unless it is in no file on disk.
     pub(in crate::vfs) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<u32> {
         let mut number = self.lookup(TREE_NAME.as_ref())?;
         if *text != *self.committed {
@@ -166,7 +165,7 @@ impl Texts {
         Some(number)
     }
 
-    /// Has `tree.yaml` show the text that a handle that opens it is to see: in another file, if that of before is open. Its number.
+    /// Has `tree.yaml` show the current text: as a new file, if the one before is open. Its number.
     pub(in crate::vfs) fn show_current(&mut self) -> Option<u32> {
         let number = self.lookup(TREE_NAME.as_ref())?;
         if self.is_open(number) {

@@ -1,8 +1,8 @@
-//! The name `tree.yaml` is never gone: FILE has a tree whatever becomes of the file that has the name.
+//! The name `tree.yaml` is never gone: FILE has a tree, whatever becomes of the file that has the name.
 //!
-//! To a process that renames or unlinks that file, the name is free for a while, see [`Vacancy`]. To all others, and later to itself, it
-//! is a new file that shows FILE's tree; what is made under the name takes the place of that. A save over the name that is refused ends
-//! it too, and so does a process that opens the new file to write to it.
+//! A process that renames or unlinks that file finds the name free for a while, see [`Vacancy`]. All others, and later that process too,
+//! find a new file there that shows FILE's tree. A file that is made under the name replaces the new one. The name is also free no more
+//! when a rename over it is refused, or when a process opens the new file to write to it.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{FileFacts, FileKind, RootFile, TREE_NAME, Texts, Vacancy};
 
 impl Texts {
-    /// Whether a process finds a name free that is not.
+    /// Whether a process finds a name free that has a file.
     #[must_use]
     pub(in crate::vfs) fn is_free_to(&self, name: &OsStr, process: impl FnOnce() -> u32) -> bool {
         let vacancy = self.vacancy.as_ref().filter(|_| name == TREE_NAME);
@@ -32,7 +32,7 @@ impl Texts {
         self.vacancy.as_ref().is_some_and(Vacancy::lasts)
     }
 
-    /// Whether nothing can be made under a name. The kernel asks for that only where it was told that there is nothing.
+    /// Whether nothing can be made under a name. The kernel asks to make a file only if it was told that there is none.
     pub(in crate::vfs) fn is_taken(&self, name: &OsStr) -> bool {
         self.names.contains_key(name) && !(name == TREE_NAME && self.has_vacancy())
     }
@@ -44,8 +44,8 @@ impl Texts {
         }
     }
 
-    /// Gives the name `tree.yaml` to a new file that shows FILE's text, and leaves the one that had it to its handles: a program
-    /// that has read a part of the old text reads the rest of it, and what it saves is refused.
+    /// Gives the name `tree.yaml` to a new file that shows FILE's text. The old one stays for its handles: a program that has read a part
+    /// of the old text can read the rest, and what it saves is refused.
     pub(super) fn supersede(&mut self, number: u32) -> Option<u32> {
         let new = self.add_tree()?;
         self.file_mut(number).ok()?.superseded = true;
@@ -53,7 +53,7 @@ impl Texts {
         Some(new)
     }
 
-    /// The files that are not `tree.yaml` any more, and have another name: a link less than the kernel knows of.
+    /// The files that were `tree.yaml` and still have another name: they have one link less than the kernel knows of.
     pub(in crate::vfs) fn superseded(&self) -> Vec<u32> {
         let files = self.files.iter();
         let linked = files.filter(|(_, file)| file.superseded && file.names > 0);
@@ -72,8 +72,8 @@ impl Texts {
         Some(number)
     }
 
-    /// Notes that a file gets a name: `tree.yaml` becomes a backup; what becomes `tree.yaml` is none any more, and has FILE's owner,
-    /// group and mode instead of those of the process that made it.
+    /// Notes that a file gets a name. One that was `tree.yaml` is a backup then. One that becomes `tree.yaml` is no backup any more, and has
+    /// FILE's owner, group and mode instead of those of the process that made it.
     pub(super) fn note_name(&mut self, number: u32, new: &OsStr) {
         let was_tree = self.is_tree(number);
         let Some(file) = self.files.get_mut(&number) else {
