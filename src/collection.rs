@@ -2,70 +2,68 @@
 //!
 //! # What is shown
 //!
-//! A [`Collection`] is one file, which is the root of the mount then, or many: the directories of one directory, mirrored, with
-//! the files whose names match; or a list of files, each under its own name; or what a server [lists](Listing). A file of a collection is a *member*: a directory of
-//! the file's name that holds what a mount of the file alone shows. Symbolic links, other files and what is mounted below the
-//! directory are not shown. `.asdf-mount` in the root says how it all stands; a listing leaves it out.
+//! A [`Collection`] is one file, which is the root of the mount then, or many files: those below one directory whose names match, in
+//! directories like the ones there; or a list of files, each under its own name; or what a server [lists](Listing). A file of a collection
+//! is a *member*: a directory with the file's name that holds what a mount of the file alone shows. Symbolic links, other files and
+//! what is mounted below the directory are not shown. `.asdf-mount` in the root tells the state of the mount; it is not listed.
 //!
 //! A member whose file can't be read as ASDF is a directory with `info/status`, which says why.
 //!
 //! # Who owns what
 //!
-//! A member is a [`Vfs`] and knows of no other. What it needs of the mount is handed to it: the budget of memory, the cache and
-//! the gate that admits decodes ([`Cache`]), and its [`Kernel`], by which changes go to the one thread that tells the kernel and the one
-//! that gives delayed answers. Requests are served by the threads of the mount. So threads and memory do not grow with the number of
-//! members, and descriptors only with those that are open.
+//! A member is a [`Vfs`] and knows of no other. It gets what it shares with the others: the memory budget, the cache and the gate that
+//! admits decodes ([`Cache`]), and a [`Kernel`], which passes changes to the one thread `invalidate` and late replies to the one thread
+//! `answers`. The threads of the mount serve all requests. So the number of threads and the memory do not grow with the number of
+//! members, and the number of descriptors grows only with that of open members.
 //!
-//! `fuse` calls each operation by [`Inode`]: an item of the collection, and a node in it. An operation on a node of a member goes to
-//! its `Vfs`; those few that directories of the collection have are done here. The mount of one file is a collection of one item, the
-//! root, whose `Vfs` is there from the beginning: then each call is passed on as it is.
+//! `fuse` calls each operation with an [`Inode`]: an item of the collection, and a node in it. An operation on a node of a member goes to
+//! its `Vfs`; this module does the few that directories of the collection have. The mount of one file is a collection of one item, the
+//! root, whose `Vfs` is always open: each call is passed on.
 //!
 //! # The life of a member
 //!
-//! Mounting and listing open nothing: the attributes of a member are those of its file, and a listing needs no more than these. The
-//! kernel asks for them with the names once it has seen that they are looked up; they are as true then as those of a lookup, and as
-//! long. Where each would be a request to a server, names are listed alone.
+//! Mounting and listing open nothing: the attributes of a member are those of its file. The kernel asks for attributes together with
+//! names once it has seen that programs look at them; they are as good as those of a lookup. If each would take a request to a server,
+//! only names are listed.
 //!
-//! - *Closed*: nothing is kept but its number, what `Past` has, and what it has left that is not in its file: scratch files, and what
-//!   there is to tell of saves (`Remains`). So no descriptor: the bytes of files beside blocks and arrays are in one spool for all
-//!   members. The files go when FILE is removed, and no other one has taken its name within some seconds. Its directories are
-//!   listed, and `tree.yaml` looked up and opened to be read, by what `Past` has of it, if FILE's attributes are those of then (`closed`).
-//! - *Opened* by the first request for anything else inside of it. The file is read then, as when it is mounted alone, but not locked; what
-//!   an interrupted save has left is finished. It is opened for writing, and locked, by the first request that changes something.
-//! - *Idle*, when no file or directory of it is open, no request is served, no text waits to be mended, and the
-//!   kernel has been told of all changes. Members that are idle are closed when others want their place, the one that
-//!   was not used for the longest time first: at most `-o open` are open, and their trees take no more than some
-//!   megabytes, unless more are in use at once.
+//! - *Closed*: kept are its number, `Past`, and what is not in its file: scratch files and messages about saves (`Remains`). It has no
+//!   descriptor: the bytes of files beside blocks and arrays are in one spool for all members. These files are dropped when FILE is
+//!   removed and no other file takes its name within some seconds. While FILE has the attributes that `Past` has, its directories are
+//!   listed, and `tree.yaml` is looked up and opened for reading, by what `Past` knows (`closed`).
+//! - *Opened* by the first request for anything else in it. The file is read then, as when it is mounted alone, but not locked. An
+//!   interrupted save is finished. The first request that changes something opens the file for writing, and locks it.
+//! - *Idle* when none of its files and directories is open, no request uses it, no refused text waits to be mended, and the kernel has
+//!   been told of all changes. Idle members are closed when others need their place, the one that was used longest ago first: at most
+//!   `-o open` members are open, and their trees take at most some megabytes, unless more are in use at once.
 //!
 //! # Inode numbers
 //!
-//! They last as long as the mount, though members are closed and opened again. Items are numbered when they are first listed or looked
-//! up, and a name keeps its number. The number of a block is its own. Numbers under `arrays/` come from the order of the names in
-//! the tree: if FILE is unchanged when it is opened again, it gives the same, and its names are made before they change, so that the
-//! kernel is told. If FILE has changed, or a save had brought names in that now stand in another order, they are numbered from behind
-//! the last number that it had. The kernel is told that a file of before is gone (`ESTALE`), looks its name up again, and finds the new one. A
+//! They last as long as the mount, though members are closed and opened again. An item gets a number when it is first listed or looked
+//! up, and a name keeps its number. A block has its own number. Numbers under `arrays/` follow the order of the names in the tree. If
+//! FILE is unchanged when it is opened again, names get the same numbers; they are made before they can change, so that the kernel is
+//! told of a change. If FILE has changed, or a save has brought in names that now stand in another order, numbers go on behind the last
+//! one that the member had. The kernel is told that an old file is gone (`ESTALE`), looks its name up again, and finds the new one. A
 //! number never comes to mean another array.
 //!
 //! # Changes
 //!
-//! Names are looked up in the directory itself each time the kernel asks, which it does once a second at most; far away, in what was said
-//! some seconds ago. What becomes of a
-//! member's file is noticed by its `Vfs`, as it is when it is mounted alone.
+//! A name is looked up in the directory itself each time the kernel asks, at most once a second; on a server, in what the server said some
+//! seconds ago. The `Vfs` of a member notices what becomes of its file, as it does when the file is mounted alone.
 //!
 //! # Locks
 //!
-//! What a server said last of a file, or of all files below a URL, is known under a lock that one thread holds while it asks; others that
-//! want to know the same wait for it. No other lock is taken under it, and it is taken under none but that of a comparison (`Saver::compared`).
+//! `Renewed` keeps what a server said last of a file, or of all files below a URL. One thread holds its lock while it asks the server; a
+//! thread that needs the answer, and has no earlier one, waits for that lock. It is taken under no other lock but `Saver::compared`.
 //!
-//! The table of members (`Members`) and that of items are held for moments; of the locks of a `Vfs`, only those are taken under the
-//! first that `Vfs::is_at_rest` and `Vfs::leave` take. A member is opened without either: threads that want it meanwhile wait for
-//! that one, and for no other. A member is closed without them, too.
+//! The locks of the table of members (`Members`) and of that of items are held for moments. Under the first, only those locks of a
+//! `Vfs` are taken that `Vfs::is_at_rest` and `Vfs::leave` take. A member is opened and closed with neither lock held: threads that want
+//! the member wait for the one that opens it, and others go on.
 //!
 //! # Security
 //!
-//! What is below the directory is found by openat2(2) beneath a descriptor of it, never through a link, and not where something is
-//! mounted. Owner and permissions are those of each file and directory. The kernel checks them, directory by directory, so that
-//! with `allow_other` no user reaches what is closed to them there.
+//! Files below the directory are found by openat2(2) beneath a descriptor of it, never through a link, and never where something is
+//! mounted. Each file and directory has the owner and permissions of the original. The kernel checks them, directory by directory, so
+//! that with `allow_other` a user reaches only what the originals allow.
 
 mod closed;
 mod contents;
@@ -113,7 +111,7 @@ pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, Unopened> + Send
 pub struct Unopened {
     /// Why.
     pub why: String,
-    /// Whether there were no descriptors left, or no memory, which says nothing of the file.
+    /// Whether the system lacked descriptors or memory: then the file itself may be sound.
     pub lacking: bool,
 }
 
@@ -135,15 +133,15 @@ pub enum Collection {
 pub struct KernelChange {
     /// The item that it is of.
     pub item: Item,
-    /// What waits for it to be told.
+    /// The kernel's record of the member, which notes that the change has been told.
     pub kernel: Weak<Kernel>,
     /// What has changed.
     pub what: Invalidation,
 }
 
 impl Collection {
-    /// The mount of many files, which `opener` opens: no more than `open` at once, if no more are in use. They share `cache`, and what the
-    /// user asked of each are `options`.
+    /// The mount of many files. `opener` opens them, at most `open` at once unless more are in use. They share `cache`; `options`: what the
+    /// user asked of each.
     #[must_use]
     pub fn many(
         contents: Contents,
@@ -174,7 +172,7 @@ impl Collection {
         }
     }
 
-    /// Decodes only while `wanted`: a long decode must not keep a file locked when the mount has ended. The last call counts.
+    /// Ends decodes as soon as `wanted` is false: a long one must not keep a file locked after the mount has ended. The last call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
         match self {
             Self::One(vfs) => vfs.decode_while(wanted),
@@ -191,7 +189,7 @@ impl Collection {
         }
     }
 
-    /// Whether any of the files lies far away.
+    /// Whether any of the files is on a server.
     #[must_use]
     pub fn has_far(&self) -> bool {
         match self {
@@ -255,7 +253,7 @@ impl Collection {
         self.many_files().filter(|_| inode.node == Node::Root)
     }
 
-    /// The item and the attributes of a name in a directory, for a thread.
+    /// The item and the attributes of a name in a directory, as `thread` finds it.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
@@ -385,8 +383,8 @@ impl Collection {
         }
     }
 
-    /// Lists a directory as [`Collection::list`] does, but `add` gets the item and the attributes of each name. Of many members, the
-    /// kernel is to ask for what takes long to find out.
+    /// Lists a directory as [`Collection::list`] does, but `add` gets the item and the attributes of each name. In a mount of many files,
+    /// what takes long to find out is left for the kernel to ask.
     ///
     /// # Errors
     /// [`Error::NotDirectory`].
@@ -492,8 +490,7 @@ impl Collection {
         }
     }
 
-    /// The names of the extended attributes, each with a NUL behind it; of a member that is not open, those that are known without
-    /// opening it.
+    /// The names of the extended attributes, each with a NUL behind it; of the root of a member that is not open, none.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -526,7 +523,7 @@ impl Collection {
             {
                 let open = many.open_by_path().into_iter();
                 let each = open.map(|(_, vfs)| vfs.setxattr(Node::Root, name, value, flags));
-                // one that can't be given up keeps none of the others
+                // one text that can't be given up does not keep the others from it
                 each.fold(Ok(()), Result::and)
             }
             _ => self.member(inode)?.setxattr(inode.node, name, value, flags),
@@ -551,7 +548,7 @@ impl Collection {
         }
     }
 
-    /// To be called when the mount has ended: says in the log what was not saved. Whether that is nothing.
+    /// Says in the log what was not saved, when the mount has ended. Whether everything was saved.
     #[must_use]
     pub fn end(&self) -> bool {
         match self {
@@ -561,7 +558,7 @@ impl Collection {
     }
 }
 
-/// Has what a member changes sent to the thread that tells the kernel.
+/// Connects a member's kernel: changes go to the thread `invalidate`, late replies to the thread `answers`.
 fn connect(item: Item, kernel: &Arc<Kernel>, changes: Sender<KernelChange>, answers: Answers) {
     let waiting = Arc::downgrade(kernel);
     let tell = move |what: &Invalidation| {

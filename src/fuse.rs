@@ -1,8 +1,7 @@
 //! The kernel interface: `fuser`'s trait over [`Collection`] and [`Vfs`], and nothing else.
 //!
-//! Each operation is one call of the file system, then a reply or an errno; the one place that logs requests is `request`. What
-//! the operations mean is `vfs`'s, and which file they are of the collection's. The numbers by which the kernel knows inodes and open
-//! files end here.
+//! Each operation is one call of the file system, then a reply or an errno. `vfs` knows what an operation means, and `collection` which
+//! file it is for. Inode numbers and numbers of open files are turned into nodes and handles here. `request` logs requests.
 
 mod convert;
 mod handles;
@@ -54,12 +53,12 @@ struct Shim {
     handles: Arc<Handles<Handle>>,
     /// How many requests have come.
     requests: Arc<AtomicU64>,
-    /// What runs requests that may wait for a server, where there are files far away.
+    /// The threads for requests that may wait for a server, if there are files on servers.
     waiters: Option<Arc<Waiters>>,
 }
 
 impl Shim {
-    /// Does something with a file of a member. With what became of it, the member, whose kernel a reply may have to wait for.
+    /// Runs something on a file of a member. Gives the member, too: the reply may have to wait until its kernel has been told.
     fn on<T>(
         &self,
         ino: INodeNo,
@@ -75,7 +74,7 @@ impl Shim {
         }
     }
 
-    /// Does something with an open file. On one that is of no member it does `nothing`, if that is right.
+    /// Runs something on an open file. For one that is of no member gives `nothing`, if there is that, else an error.
     fn through<T>(
         &self,
         fh: FileHandle,
@@ -99,7 +98,7 @@ impl Filesystem for Shim {
             | InitFlags::FUSE_PARALLEL_DIROPS;
         let lists_attributes = !self.files.lists_names_only();
         wanted.set(InitFlags::FUSE_DO_READDIRPLUS, lists_attributes);
-        // of many, the kernel is to ask for attributes only where they are looked at
+        // of many files, the kernel is to ask for attributes only in directories where programs look at them
         wanted.set(InitFlags::FUSE_READDIRPLUS_AUTO, self.files.is_many());
         // each of these is only an improvement: a kernel that lacks it is served without
         for flag in wanted.iter() {
@@ -132,7 +131,7 @@ impl Filesystem for Shim {
             let asked = shim.asked(Call::Getattr, ino);
             let found = inode(ino).and_then(|inode| {
                 let attr = shim.files.getattr(inode)?;
-                // another state of a file far away is another file
+                // on a server, another state of a file is another file
                 let is_same = inode.number_in(attr.file_epoch) == ino.0;
                 is_same.then_some((inode.item, attr)).ok_or(Error::NotFound)
             });
@@ -438,7 +437,7 @@ impl Filesystem for Shim {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        // the attributes of what a server has listed may be asked for anew
+        // a server may have to be asked for the attributes
         self.serve(
             req,
             (reply, ReplyDirectoryPlus::error),

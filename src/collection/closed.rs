@@ -1,9 +1,9 @@
-//! Closed members: what is asked of most of them is answered without opening them.
+//! Closed members: most requests are answered without opening them.
 //!
-//! A search through thousands of files lists all directories of each member and reads `tree.yaml` there. Of a member that has been open
-//! before, and whose file is what it was then, all that is known: which names there are, and how long the text is. The kernel may
-//! even have all pages of it; those that it has dropped are read from FILE. So a member is opened again only when something else of it
-//! is asked for. FILE's attributes are compared at each of these requests.
+//! A search through thousands of files lists all directories of each member and reads `tree.yaml` there. If a member was open before and
+//! its file has not changed since, the names and the length of the text are known. The kernel may even have all pages of the text; those
+//! that it has dropped are read from FILE. So a member is opened again only when a request needs anything else of it. Each of these
+//! requests first compares FILE's attributes.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -18,45 +18,45 @@ use crate::error::Error as Library;
 use crate::source::{PooledBuf, Source, Stat};
 use crate::vfs::{self, Access, Attr, ClosedFile, Node, Opened, Result, Vfs};
 
-/// `tree.yaml` of a closed member, open to be read. When the member is opened, for this or for anything else, so is this there: what
-/// becomes of its text then is what becomes of that of any handle.
+/// `tree.yaml` of a closed member, open for reading. When the member is opened, for this file or for another reason, this becomes a handle
+/// of the member like any other.
 pub struct ClosedTree {
     /// The member.
     pub(super) item: Item,
     /// FILE's attributes when it was opened.
     pub(super) stat: Stat,
-    /// The member, and the handle of it there. Nothing if that can't be opened any more: this is closed, or FILE has changed.
+    /// The member and its handle, once the member is open. `None` in it if there can't be a handle: this was closed, or FILE has changed.
     opened: OnceLock<Option<(Arc<Vfs>, vfs::Handle)>>,
 }
 
 impl ClosedTree {
-    /// The member, and the handle of it there, if it has been opened.
+    /// The member and its handle, if the member has been opened.
     pub(super) fn opened(&self) -> Option<(&Arc<Vfs>, &vfs::Handle)> {
         let opened = self.opened.get()?.as_ref();
         opened.map(|(vfs, handle)| (vfs, handle))
     }
 
-    /// Opens it in its member, which has just been opened; but not another text than the one that the kernel may have pages of.
+    /// Opens it in its member, which has just been opened; but not if FILE has changed, as the kernel may have pages of the old text.
     pub(super) fn open_in(&self, vfs: &Arc<Vfs>) {
         let is_same = vfs.stat().is_untouched_since(&self.stat);
         let open = || vfs.open_node(Node::TREE, Access::default()).ok();
         let opened = is_same.then(open).flatten();
         let opened = opened.map(|opened| (Arc::clone(vfs), opened.handle));
         if let Err(Some((vfs, handle))) = self.opened.set(opened) {
-            // it has been closed meanwhile
+            // this has been closed meanwhile
             vfs.release(&handle);
         }
     }
 
     /// Keeps it from being opened from now on.
     pub(super) fn close(&self) {
-        // if it is opened already it stays so, until its handle is released
+        // if its member has opened it already, the handle there is released instead
         let _ = self.opened.set(None);
     }
 }
 
 impl Many {
-    /// What a member shows, with the attributes of its file, if it is closed and its file is what it was then.
+    /// What a member shows, and the attributes of its file, if the member is closed and the file has not changed since.
     fn closed(&self, item: Item) -> Option<(ClosedFile, Stat)> {
         let (closed, then) = self.members.closed(item)?;
         let stat = self.look_at(item).ok()?;
@@ -139,7 +139,7 @@ impl Many {
         Ok(())
     }
 
-    /// Reads bytes of `tree.yaml` that the kernel has dropped, without opening the member; nothing if that has to be opened for them.
+    /// Reads bytes of `tree.yaml` that the kernel has dropped from its pages; `None` if the member has to be opened for that.
     pub(super) fn read_closed(
         &self,
         tree: &ClosedTree,
@@ -156,15 +156,15 @@ impl Many {
         let file = file.open().ok()?.local?;
         let mut bytes = PooledBuf::of(len);
         file.read_exact_at(&mut bytes, offset).ok()?;
-        // of a file that is changed while it is read, they may be half of each
+        // if the file is changed while it is read, the bytes may be of both states
         let now = Stat::from(&file.file().metadata().ok()?);
         now.is_untouched_since(&tree.stat).then_some(bytes)
     }
 
-    /// The member that `tree.yaml` is of, opened, and the handle there.
+    /// The member of that `tree.yaml`, opened, and its handle there.
     ///
     /// # Errors
-    /// [`Library::Stale`] if FILE is no more what it was when this was opened: what is read on must not be half of each.
+    /// [`Library::Stale`] if FILE has changed since `tree` was opened: a program must not read half of each text.
     pub(super) fn opened_tree<'a>(
         &self,
         tree: &'a ClosedTree,
@@ -179,7 +179,7 @@ impl Many {
     }
 }
 
-/// Whether these are all of its attributes: the kernel may keep them.
+/// Whether the kernel may keep these attributes: those that may not be kept are not complete.
 fn lasts(attr: &Attr) -> bool {
     attr.valid > Duration::ZERO
 }

@@ -93,7 +93,7 @@ pub enum Contents {
     Listing(Listing),
 }
 
-/// The names in a directory of a collection, each with what it is. They are kept one behind the other, as there may be a hundred thousand.
+/// The names in a directory of a collection, each with its kind. They are in one buffer, as there may be a hundred thousand.
 #[derive(Debug, Default)]
 pub(super) struct DirEntries {
     names: Vec<u8>,
@@ -144,7 +144,7 @@ impl Contents {
         .unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Whether all of it lies far away, and so is only read.
+    /// Whether all of it is on servers, and so is only read.
     #[must_use]
     pub fn is_far(&self) -> bool {
         match self {
@@ -154,7 +154,7 @@ impl Contents {
         }
     }
 
-    /// Whether any of it does.
+    /// Whether any of it is on a server.
     #[must_use]
     pub fn has_far(&self) -> bool {
         match self {
@@ -251,7 +251,7 @@ impl Contents {
         matches!(self, Self::List(files) if files.values().any(FilePath::is_far))
     }
 
-    /// That there are as many descriptors left as opening a member takes.
+    /// Checks that enough descriptors are left to open a member.
     ///
     /// # Errors
     /// Why not.
@@ -287,7 +287,7 @@ fn no_such_file() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-/// Where a link is or something is mounted, there is nothing to be shown.
+/// Has links, and directories where something is mounted, count as not there.
 fn absent(error: io::Error) -> io::Error {
     use rustix::io::Errno;
     match Errno::from_io_error(&error) {

@@ -8,7 +8,7 @@ use super::closed::ClosedTree;
 use super::item::{Inode, Item};
 use crate::vfs::{self, Error, Node, Opened, Result, Vfs};
 
-/// Of what is no part of a member.
+/// The error of a change outside of any member.
 pub(super) const NOT_OURS: Error =
     Error::NotPermitted("directories and files are made where the files are");
 
@@ -16,17 +16,17 @@ pub(super) const NOT_OURS: Error =
 pub enum Handle {
     /// Of a member.
     Member(Item, Arc<Vfs>, vfs::Handle),
-    /// `tree.yaml` of a member that was closed then.
+    /// `tree.yaml` of a member that was closed when it was opened.
     Tree(Arc<ClosedTree>),
     /// A directory of the collection: what was in it when it was opened.
     Items(Vec<Item>),
-    /// A directory of a member that was closed then, of one that can't be read, or of the report.
+    /// A directory of a member that was closed when it was opened, of a member that can't be read, or of the report.
     Names {
         /// Which directory.
         directory: Inode,
         /// What was in it when it was opened, in the order in which it is listed.
         names: Vec<(Cow<'static, OsStr>, Node)>,
-        /// Whether these change only when the kernel makes or takes one, or is told.
+        /// As [`Handle::has_fixed_names`] says.
         are_fixed: bool,
     },
     /// A text of the collection.
@@ -46,8 +46,8 @@ impl Handle {
         }
     }
 
-    /// Whether the names in it change only when the kernel makes or takes one, or is told. Those in other directories of a member may
-    /// be others in a file with the same times.
+    /// Whether the names in it change only by requests of the kernel, or when the kernel is told: it may keep the listing. In other
+    /// directories of a member, names may change although the directory has the same times.
     #[must_use]
     pub fn has_fixed_names(&self) -> bool {
         matches!(
@@ -61,8 +61,8 @@ impl Handle {
 }
 
 impl Opened<Handle> {
-    /// The same, unless it is of another state of a file far away than the inode with this number: the kernel would take its pages for
-    /// those of that state. Told that there is no such inode, it looks the name up again.
+    /// The opened file, if it is of the state of its FILE that the inode number has. Otherwise FILE, which is on a server, has changed: the
+    /// kernel would mix pages of two states. After the error it looks the name up again.
     ///
     /// # Errors
     /// [`Error::NotFound`].

@@ -5,7 +5,7 @@
 //! number decide next to nothing: the roots of 100,000 members would be in a few chains, and each lookup would walk one of them. The
 //! mount of one file is item 0, so its inode numbers are those of its nodes.
 //!
-//! Of the 40 bits, the upper four are not used by nodes: they tell states of a file far away apart.
+//! Nodes do not use the upper four of the 40 bits: these tell apart the states of a file on a server.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use crate::vfs::Node;
 
 /// How far the item is shifted in an inode number.
 const SHIFT: u32 = 40;
-/// How far the state of a file far away is shifted,
+/// How far the state of a file on a server is shifted,
 const EPOCH_SHIFT: u32 = 36;
 /// and how many states have numbers of their own.
 pub const EPOCHS: u64 = 1 << (SHIFT - EPOCH_SHIFT);

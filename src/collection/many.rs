@@ -39,9 +39,9 @@ pub struct Many {
     /// What all members decode with.
     pub(super) cache: Arc<Cache>,
     pub(super) items: Mutex<Items>,
-    /// Those that are open, and what others have left.
+    /// The members that are open, and what closed ones have left.
     pub(super) members: Members,
-    /// What members tell the kernel through.
+    /// The ways to the threads `invalidate` and `answers`.
     pub(super) wire: OnceLock<(Sender<KernelChange>, Answers)>,
     /// How long the table of all files was when it was made last, in bytes.
     pub(super) table_len: AtomicU64,
@@ -78,11 +78,11 @@ impl Many {
         let (slot, opened) = self.in_table(item);
         match opened? {
             Resolved::Member(vfs) if vfs.is_out_of_date() => {
-                // its file can no longer be read; but what is in use or not saved stays
+                // its file can no longer be read: close it, unless it is in use or has something unsaved
                 drop((slot, vfs));
                 self.members.close(item);
             }
-            // what prevented it may have passed although the file is the same, as a lack of descriptors does
+            // the reason may be gone although the file is the same, such as a lack of descriptors
             Resolved::Unreadable(then)
                 if self.has_changed(item, &then)? || then.since.elapsed() > RETRY =>
             {
@@ -103,7 +103,7 @@ impl Many {
         (slot, opened)
     }
 
-    /// Whether the file of a member is another one than that which could not be read.
+    /// Whether the file of a member has changed since it could not be read.
     fn has_changed(&self, item: Item, then: &Arc<Unreadable>) -> Result<bool> {
         let now = self.look_at(item);
         if now.is_err() {
@@ -244,7 +244,7 @@ impl Many {
             }
             Err(error) => {
                 let known = self.items().find(item, ItemKind::Member, name);
-                // so that the space of a file that was removed becomes free
+                // closes the file, so that its space on the disk becomes free if it was removed
                 if let Some(known) = known {
                     self.note_gone(known);
                 }
@@ -309,7 +309,8 @@ impl Many {
         }
     }
 
-    /// The same with the attributes that they have now. What is gone is passed over; of what can't be looked at, the kernel is to ask.
+    /// Lists items with the attributes that they have now. Leaves out those that are gone; for one that can't be looked at, the kernel has
+    /// to ask.
     pub(super) fn list_attrs(
         &self,
         listed: &[Item],
@@ -333,7 +334,7 @@ impl Many {
         }
     }
 
-    /// Closes idle members whose files are gone, so that the space of these becomes free.
+    /// Closes idle members whose files are gone, so that their space on the disk becomes free.
     pub(super) fn close_missing(&self) {
         for item in self.members.items() {
             if let Err(Error::NotFound) = self.look_at(item) {
@@ -354,7 +355,7 @@ impl Many {
         }
     }
 
-    /// What `find` gives; where descriptors are lacking, it is tried again without those of idle members.
+    /// Runs `find`; if it lacks descriptors, closes idle members and runs it again.
     pub(super) fn with_descriptors<T>(&self, find: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match find() {
             Err(error) if is_lack(&error) => {
@@ -373,7 +374,7 @@ impl Many {
         sizes.transpose()
     }
 
-    /// The attributes of an own part of the collection that is not an item.
+    /// The attributes of a node of the report, or of a member that can't be read.
     pub(super) fn attr(&self, part: &Resolved, node: Node) -> Result<Attr> {
         if !report::has(part, node) {
             return Err(Error::NotFound);
@@ -389,7 +390,7 @@ impl Many {
         };
         let mut attr = Attr::of_file(node, size, &stat, true, &self.options);
         if let Resolved::Report = part {
-            // it names what may be closed to other users: it is for the one who mounted it
+            // the report names files that other users may not see, so only the user who mounted this may read it
             attr.uid = rustix::process::geteuid().as_raw();
             attr.gid = rustix::process::getegid().as_raw();
             attr.perm = match kind {
@@ -464,8 +465,8 @@ impl Many {
     }
 }
 
-/// The attributes of an item that can't be looked at: nobody may use it until the kernel has asked, which it does at once, and been told
-/// why not.
+/// The attributes of an item that can't be looked at. They allow nothing and may not be kept, so that the kernel asks again at the next
+/// use, and gets the error.
 fn unknown() -> Attr {
     Attr {
         node: Node::Root,
@@ -482,7 +483,7 @@ fn unknown() -> Attr {
     }
 }
 
-/// What is listed from a position on, each with the position behind it.
+/// The elements of a list from a position on, each with the position behind it.
 pub(super) fn behind<T>(listed: &[T], offset: u64) -> impl Iterator<Item = (&T, u64)> {
     let first = usize::try_from(offset).unwrap_or(usize::MAX);
     listed.iter().skip(first).zip(offset.saturating_add(1)..)

@@ -12,17 +12,16 @@ use crate::vfs::{ClosedFile, Losses, Remains, Result, Vfs, locked};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
-/// So many times its text a tree takes that has been read.
+/// A tree that has been read takes so many times the memory of its text.
 const TREE_PER_TEXT: u64 = 8;
 
-/// The most that the names and lengths that closed members show may take, in bytes as estimated. Of the members beyond that, the root
-/// alone is known.
+/// The most that names and lengths of closed members may take, in bytes as estimated. Of further members only the root is known.
 const MAX_NAMES: usize = 24 << 20;
 
-/// So long a file may be gone until another one takes its name: programs that replace one may remove it first.
+/// A file may be gone for so long before another one takes its name: some programs remove a file before they replace it.
 const REPLACED_WITHIN: Duration = Duration::from_secs(2);
 
-/// After so many uses it is looked whether members that were in use when others came can be closed.
+/// After so many uses, members beyond the limit are closed if they are idle: they may have been in use when others were opened.
 const USES_PER_LOOK: u64 = 64;
 
 /// What an item is.
@@ -42,26 +41,26 @@ pub(super) enum Resolved {
 pub(super) struct Unreadable {
     /// Why.
     pub(super) why: String,
-    /// Its attributes from before that was tried.
+    /// Its attributes from before the attempt to open it.
     pub(super) stat: Stat,
-    /// When that was tried.
+    /// When that attempt failed.
     pub(super) since: Instant,
 }
 
 /// The place of a member in the table. Threads that want the same member wait for the one that opens it.
 pub(super) type MemberSlot = OnceLock<Result<Resolved>>;
 
-/// What is remembered of a member that has been opened, so that inode numbers mean the same when it is opened again, and what is in it can
-/// be listed until then.
+/// What is remembered of a member that was open: so that inode numbers mean the same when it is opened again, and names can be listed
+/// until then.
 #[derive(Clone)]
 pub(super) struct Past {
-    /// What told FILE from others when its names were last known to get these numbers: when it was opened, or closed.
+    /// FILE's attributes when its names were last known to get these numbers: when it was opened, or closed.
     pub(super) stat: Stat,
-    /// Its names under `arrays/` were given the numbers behind this one.
+    /// The number behind which its names under `arrays/` were numbered.
     pub(super) base: u32,
     /// The last number that any of its names ever had.
     pub(super) last: u32,
-    /// What it showed when it was closed last, if that is what a file with these attributes shows.
+    /// What it showed when it was closed last, if a file with these attributes shows just that.
     pub(super) closed: Option<ClosedFile>,
 }
 
@@ -78,11 +77,11 @@ struct MemberTable {
     past: HashMap<Item, Past>,
     /// What the names and lengths that closed members show take, in bytes, as estimated.
     names_weight: usize,
-    /// What is open of members that are closed.
+    /// Each open `tree.yaml` of members that are closed.
     trees: HashMap<Item, Vec<Arc<ClosedTree>>>,
     /// What members that are closed have left.
     remains: HashMap<Item, Remains>,
-    /// Since when the files of members that have left something are known to be gone.
+    /// When the files of members that have left something were first found to be gone.
     gone: HashMap<Item, Instant>,
     /// Counts the uses.
     clock: u64,
@@ -92,14 +91,13 @@ struct TableEntry {
     slot: Arc<MemberSlot>,
     /// When it was used last.
     used: u64,
-    /// What was lost of it if the mount ended while it is being opened: its `Vfs`, which is not in the slot yet, has taken up what it
-    /// had left.
+    /// While it is being opened: what would be lost of it if the mount ended now. Its `Vfs` has taken that up, but is not in the slot yet.
     left: Option<Losses>,
 }
 
 impl TableEntry {
-    /// Whether nothing of the member is open, no request uses it, and nothing is lost if it is closed. To be asked with the table
-    /// locked: who uses a member gets it from there.
+    /// Whether none of its files is open, no request uses it, and nothing is lost if it is closed. True only while the table is locked: a
+    /// thread gets a member from the table.
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.slot) == 1
             && match self.slot.get() {
@@ -161,7 +159,7 @@ impl MemberTable {
             past.last = past.last.max(vfs.last_number());
             let before = past.closed.take();
             self.names_weight = self.names_weight.saturating_sub(weight(before.as_ref()));
-            // what a save or another program has made of FILE meanwhile is no news to the kernel
+            // the kernel has been told what a save or another program has made of FILE meanwhile
             if let Some(stat) = vfs.numbered_stat() {
                 past.closed = vfs.closed(before.as_ref());
                 past.stat = stat;
@@ -254,8 +252,8 @@ impl Members {
         drop(entry);
     }
 
-    /// Closes a member whose file is gone, if it is idle. Its files in memory go, too, unless another file has taken the name by the
-    /// next time after a while that this is noticed: the lines that say so.
+    /// Closes a member whose file is gone, if it is idle. If the file is still gone at a later call, after some seconds, drops the files
+    /// that are in the mount only. Gives a line for each of these that a user has made.
     pub(super) fn note_gone(&self, item: Item) -> Vec<String> {
         let mut table = self.lock();
         let entry = table.take(item);
@@ -274,7 +272,7 @@ impl Members {
         lost
     }
 
-    /// Closes idle members that have the file with these attributes open by another name: one may hold its lock.
+    /// Closes idle members that have the same file open by another name: one of them may hold its lock.
     pub(super) fn close_others_of(&self, item: Item, stat: &Stat) {
         let mut table = self.lock();
         let others = table.open.iter().filter(|(other, entry)| {
@@ -329,7 +327,7 @@ impl Members {
         (!table.open.contains_key(&item)).then(|| (closed.clone(), past.stat))
     }
 
-    /// Notes that `tree.yaml` of a member is open, if the member is closed and its file was then what it is. Whether the kernel may keep
+    /// Notes that `tree.yaml` of a member is open, if the member is closed and its file has not changed since. Whether the kernel may keep
     /// the pages that it has.
     pub(super) fn open_closed(&self, tree: &Arc<ClosedTree>) -> Option<bool> {
         let mut table = self.lock();
@@ -354,7 +352,7 @@ impl Members {
         }
     }
 
-    /// Takes out what is open of a member that was closed and is opened now.
+    /// Takes out each open `tree.yaml` of a member that is being opened.
     pub(super) fn take_trees(&self, item: Item) -> Vec<Arc<ClosedTree>> {
         self.lock().trees.remove(&item).unwrap_or_default()
     }
@@ -364,7 +362,7 @@ impl Members {
         self.lock().past.get(&item).cloned()
     }
 
-    /// Remembers a member that is being opened. What it has left when it was closed.
+    /// Remembers a member that is being opened. Gives what it left when it was closed.
     pub(super) fn remember(&self, item: Item, past: Past) -> Option<Remains> {
         let mut table = self.lock();
         let added = weight(past.closed.as_ref());
@@ -385,8 +383,8 @@ impl Members {
         std::mem::take(&mut self.lock().remains)
     }
 
-    /// All members of which there may be something to say, as they are at one moment: none is missed that is opened or closed meanwhile.
-    /// One that is open says it itself; of one that is closed, or is being opened, it is what it has left.
+    /// All members that may have something to lose, at one moment, so that none is missed that is opened or closed meanwhile: the `Vfs` of
+    /// one that is open, and the losses of one that is closed or being opened.
     pub(super) fn known(&self) -> Vec<(Item, std::result::Result<Arc<Vfs>, Losses>)> {
         let table = self.lock();
         let open = table.open.iter().filter_map(|(item, entry)| {

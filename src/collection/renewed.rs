@@ -1,4 +1,4 @@
-//! What servers say, asked for now and then.
+//! What servers say, asked for again after some time.
 
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use crate::vfs::locked;
 /// A server is asked after so long at the earliest,
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// A value that is asked for again when it is old. One thread asks; others have the last value meanwhile, so that a server that does
-/// not answer keeps none waiting but the one.
+/// What a server said, which is asked for again when it is old. One thread asks; the others get the last value meanwhile, so that a
+/// server that does not answer keeps only that thread waiting.
 #[derive(Debug)]
 pub(super) struct Renewed<T> {
     /// and after so many times the time that the answer took.
@@ -44,7 +44,7 @@ impl<T: Clone> Renewed<T> {
         }
     }
 
-    /// The value, which `ask` gives anew, of the last one, if that is old. Where none is known a thread waits for the one that asks.
+    /// The value. If it is old, `ask` gives a new one; it gets the last one. If there is no last one, other threads wait for this answer.
     pub(super) fn get(&self, ask: impl FnOnce(Option<T>) -> T) -> T {
         let state = locked(&self.state);
         if let Some(fresh) = state.fresh() {
@@ -58,7 +58,7 @@ impl<T: Clone> Renewed<T> {
             (Err(TryLockError::WouldBlock), Some(last)) => return last,
             (Err(TryLockError::WouldBlock), None) => locked(&self.asking),
         };
-        // another thread may just have asked
+        // another thread may have asked while this one waited
         let state = locked(&self.state);
         if let Some(fresh) = state.fresh() {
             return fresh;
@@ -70,13 +70,13 @@ impl<T: Clone> Renewed<T> {
         self.learn(begun, value.clone());
         let mut state = locked(&self.state);
         if state.forgotten != forgotten {
-            // the answer may be from before that
+            // the answer may be older than the call of `forget`
             state.until = None;
         }
         value
     }
 
-    /// Takes a value that a server has just said that was asked then.
+    /// Takes the answer that a server has just given, and that was asked for at `begun`.
     pub(super) fn learn(&self, begun: Instant, value: T) {
         let pause = begun.elapsed().saturating_mul(self.pause).max(INTERVAL);
         let mut state = locked(&self.state);
@@ -84,7 +84,7 @@ impl<T: Clone> Renewed<T> {
         state.until = Instant::now().checked_add(pause);
     }
 
-    /// Has the next thread ask, and others wait for it: the value is known to be another one.
+    /// Forgets the value, which is known to be wrong: the next thread asks, and others wait for it.
     #[cfg(any(test, feature = "remote"))]
     pub(super) fn forget(&self) {
         let mut state = locked(&self.state);

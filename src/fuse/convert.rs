@@ -1,4 +1,4 @@
-//! What the kernel says, in the file system's words, and the other way round.
+//! Conversions between the types of `fuser` and those of the file system.
 
 use fuser::{FileAttr, FileType, FopenFlags, Generation, INodeNo, OpenAccMode, OpenFlags, Request};
 use rustix::fs::OFlags;
@@ -28,7 +28,7 @@ pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
     }
 }
 
-/// What tells an inode from one that had its number before. The kernel fails what is done with that one from then on.
+/// Tells an inode from an earlier one with the same number. Once the kernel knows a new generation, it refuses requests for the old inode.
 pub(super) fn generation(attr: &Attr) -> Generation {
     Generation(attr.file_epoch / EPOCHS)
 }
@@ -41,7 +41,7 @@ pub(super) fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// How the kernel may read an opened file. What is opened only to be read has nothing to save when it is closed.
+/// How the kernel may read an opened file. If the program `only_reads`, closing the file saves nothing, so the kernel need not flush it.
 pub(super) fn open_flags(opened: &Opened<Handle>, only_reads: bool) -> FopenFlags {
     let mut flags = FopenFlags::empty();
     if opened.keep_cache {
@@ -59,7 +59,7 @@ pub(super) fn open_flags(opened: &Opened<Handle>, only_reads: bool) -> FopenFlag
 /// How the kernel may list an opened directory.
 pub(super) fn opendir_flags(handle: &Handle) -> FopenFlags {
     if handle.has_fixed_names() {
-        // it drops what it has listed itself when the directory has another time, or it makes or takes a name there
+        // the kernel drops the listing itself when the directory has another time, or when it makes or removes a name there
         FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
     } else {
         FopenFlags::empty()

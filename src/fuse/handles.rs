@@ -1,4 +1,4 @@
-//! Open files and directories, by the numbers that the kernel knows them by.
+//! Open files and directories, by the numbers by which the kernel knows them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(super) struct Handles<T> {
 /// What is open.
 struct OpenHandle<T> {
     handle: Arc<T>,
-    /// Whether it is a directory that has been listed from its beginning.
+    /// Whether it is a directory whose listing has begun.
     is_listed: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl<T> Default for Handles<T> {
 }
 
 impl<T> Handles<T> {
-    /// Takes `handle` in. Its number.
+    /// Adds a handle, and gives its number.
     pub(super) fn insert(&self, handle: T) -> FileHandle {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // a thread that panicked with the lock held left the map itself whole
@@ -63,14 +63,14 @@ impl<T> Handles<T> {
         Ok(Arc::clone(&opening.handle))
     }
 
-    /// Whether a directory begins to be listed once more.
+    /// Whether the listing of a directory begins once more.
     fn is_rewound(&self, number: FileHandle, offset: u64) -> bool {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let opening = open.get(&number.0).filter(|_| offset == 0);
         opening.is_some_and(|opening| opening.is_listed.swap(true, Ordering::Relaxed))
     }
 
-    /// Puts `handle` in the place of the one of that number. That one.
+    /// Replaces the handle of that number, and gives the old one.
     ///
     /// # Errors
     /// [`Error::BadHandle`] if there is none.
@@ -80,7 +80,7 @@ impl<T> Handles<T> {
         Ok(std::mem::replace(&mut opening.handle, Arc::new(handle)))
     }
 
-    /// Takes the handle of that number out.
+    /// Removes the handle of that number, and gives it.
     ///
     /// # Errors
     /// [`Error::BadHandle`] if there is none.
@@ -92,7 +92,7 @@ impl<T> Handles<T> {
 }
 
 impl Shim {
-    /// Replies with the number of what was opened. If no one waits for it any more it is closed again.
+    /// Replies with the number of what was opened. Closes it again if the caller has been killed and does not wait any more.
     pub(super) fn opened(
         &self,
         reply: &PendingReply<ReplyOpen>,
@@ -112,8 +112,8 @@ impl Shim {
         }
     }
 
-    /// An open directory that is listed from `offset` on. From the beginning once more, as by rewinddir(3), it is opened anew and so has
-    /// the names of now.
+    /// The handle of a directory that is listed from `offset` on. If the listing begins once more, as after rewinddir(3), the directory is
+    /// opened anew, so that it has the current names.
     ///
     /// # Errors
     /// [`Error::BadHandle`]; as [`crate::collection::Collection::opendir`].

@@ -1,4 +1,4 @@
-//! Tells the kernel what has changed, from a thread of its own: from inside the request that changed it, that can deadlock.
+//! The thread `invalidate`, which tells the kernel what has changed: to do that while a request is served could deadlock.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,7 +11,7 @@ use log::debug;
 use crate::collection::{Collection, Inode, KernelChange};
 use crate::vfs::{Invalidation, Node};
 
-/// Starts the thread. Where to send changes.
+/// Starts the thread, and gives the way to send it changes.
 ///
 /// # Errors
 /// If there can be no such thread.
@@ -35,12 +35,13 @@ pub(super) fn from_thread(
     Ok(sender)
 }
 
+/// What the thread knows.
 struct Teller {
     notifier: Notifier,
     collection: Weak<Collection>,
-    /// The files that the kernel was to forget.
+    /// The files that the kernel was told to forget since the last [`Invalidation::Lookups`].
     files: Vec<Inode>,
-    /// Their directories.
+    /// The directories of these files.
     directories: HashSet<Inode>,
 }
 
@@ -72,7 +73,7 @@ impl Teller {
         let vfs = vfs.and_then(|files| files.open_member(item));
         let epoch = vfs.as_ref().map_or(0, |vfs| vfs.file_epoch());
         if let Some(before) = epoch.checked_sub(1) {
-            // what is open of it can't be read any more
+            // files of the old state that are open can't be read any more
             let number = INodeNo(file.number_in(before));
             note(&change.what, self.notifier.inval_inode(number, offset, 0));
         }
@@ -85,12 +86,12 @@ impl Teller {
         note(&change.what, told);
     }
 
-    /// Waits until the kernel has taken in the replies to lookups that may have the attributes of before, and has it forget those.
+    /// Waits until the kernel has taken in all replies to lookups that may have old attributes, and has it forget these attributes.
     ///
-    /// Where the kernel did not know an inode, or has dropped it since, it can't tell that such a reply is older than the
-    /// notification. A lookup holds the lock of its directory until the inode is made, and other processes join it until then.
-    /// Forgetting a name waits for that lock, even if there is no such name. A request that changes names in a directory waits for all
-    /// lookups there itself.
+    /// If the kernel did not know an inode, or has dropped it since, it can't tell that such a reply is older than the notification. A
+    /// lookup holds the kernel's lock of its directory until the inode is made, and other processes wait for that lookup. To forget a
+    /// name waits for that lock, even if there is no such name. A request that changes names in a directory waits for all lookups there
+    /// itself.
     fn wait_for_lookups(&mut self) {
         for directory in std::mem::take(&mut self.directories) {
             let files = self.collection.upgrade();

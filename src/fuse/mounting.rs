@@ -57,7 +57,7 @@ impl Mount {
         })
     }
 
-    /// How many requests of files and directories it has had, which goes on counting.
+    /// The count of requests for files and directories so far.
     #[must_use]
     pub fn requests(&self) -> &Arc<AtomicU64> {
         &self.requests
@@ -74,17 +74,17 @@ impl Mount {
     }
 }
 
-/// Whether the kernel still takes replies: not after an unmount, when no descriptor of a file is left either.
+/// Whether the kernel still takes replies: not after an unmount, once no descriptor of a file is left.
 fn is_connected(device: &OwnedFd) -> bool {
     let mut device = [PollFd::new(device, PollFlags::empty())];
     let now = Timespec::default();
-    // if it can't be asked it counts as connected: then no more is lost than time
+    // if poll(2) fails, the mount counts as connected: that costs only time
     let _ = poll(&mut device, Some(&now));
     let [device] = device;
     !device.revents().contains(PollFlags::ERR)
 }
 
-/// A mount that mount(2) made, which is taken away when this is dropped before the session has ended.
+/// A mount that mount(2) made. It is unmounted if this is dropped before the session has ended.
 struct OwnMount(Option<Mounted>);
 
 impl OwnMount {
@@ -96,16 +96,16 @@ impl OwnMount {
 
 impl Drop for OwnMount {
     fn drop(&mut self) {
-        // what else may be mounted there by now is not ours to unmount
+        // another file system may be mounted there by now, which must stay
         if let Some(mounted) = self.0.take().and_then(|mounted| mounted.again()) {
-            // then the mount stays, and every call on it says that its daemon is gone
+            // if this fails, the mount stays, and every call on it says that its daemon is gone
             let _ = rustix::mount::unmount(mounted.directory(), UnmountFlags::DETACH);
         }
     }
 }
 
-/// Mounts at `mountpoint` and shakes hands with the kernel. `fusermount3` waits for the daemon's end where `auto_unmount` asks
-/// for that, and mounts for users without privileges.
+/// Mounts at `mountpoint`, and begins to talk to the kernel. `fusermount3` mounts for users without privileges, and for `auto_unmount`, as
+/// it stays to unmount when the daemon dies.
 fn begin(
     shim: Shim,
     mountpoint: &Path,
@@ -122,12 +122,12 @@ fn begin(
     };
     let made = OwnMount(Mounted::at(mountpoint));
     let acl = config.acl;
-    // they are those of the mount, which is made already
+    // the mount is made already, with these options
     config.mount_options.clear();
     Ok((Session::from_fd(shim, device, acl, config)?, made))
 }
 
-/// The device of a mount made by mount(2); nothing where this process may not make one.
+/// The device of a mount made by mount(2); `None` if this process may not make one.
 fn mount(
     mountpoint: &Path,
     options: &MountOptions,

@@ -1,7 +1,7 @@
-//! Replies to requests that may wait for a server: to a program that is being killed they are sent at once, so that it can end.
+//! Replies to requests that may wait for a server. If the caller is being killed, it gets an error at once, so that it can end.
 //!
-//! The kernel tells of this by FUSE_INTERRUPT, which fuser does not hand on. So the thread `killed` looks at the callers of the requests
-//! that take long. What serves such a request goes on, as other programs may wait for the same, and has no reply to send then.
+//! The kernel tells of a kill by FUSE_INTERRUPT, which fuser does not pass on. So the thread `killed` looks at the callers of requests that
+//! take long. The thread that serves such a request goes on, as other programs may wait for the same answer, but has no reply to send.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
@@ -15,14 +15,14 @@ use crate::vfs::{is_being_killed, locked};
 /// How long the thread waits before it looks at the callers again.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// A reply that is yet to be sent, and what sends it as an error.
+/// A reply that is yet to be sent, and a function that sends it as an error.
 pub(super) struct PendingReply<R> {
     reply: Mutex<Option<R>>,
     refuse: fn(R, Errno),
 }
 
 impl<R> PendingReply<R> {
-    /// One that can be sent as an error by `refuse`.
+    /// A reply that `refuse` can send as an error.
     pub(super) fn new(reply: R, refuse: fn(R, Errno)) -> Self {
         Self {
             reply: Mutex::new(Some(reply)),
@@ -30,7 +30,7 @@ impl<R> PendingReply<R> {
         }
     }
 
-    /// Has it sent. Whether it was still to be sent: if not, the caller has its answer, and no use for this one.
+    /// Has the reply sent, unless that was done before. Whether it has.
     pub(super) fn send(&self, send: impl FnOnce(R)) -> bool {
         let reply = locked(&self.reply).take();
         let is_wanted = reply.is_some();
@@ -40,7 +40,7 @@ impl<R> PendingReply<R> {
         is_wanted
     }
 
-    /// Adds to it; `None` if there is nothing more to send.
+    /// Adds something to the reply; `None` if the reply was sent before.
     pub(super) fn add<T>(&self, add: impl FnOnce(&mut R) -> T) -> Option<T> {
         locked(&self.reply).as_mut().map(add)
     }
@@ -58,7 +58,7 @@ impl<R: Send> Interruptible for PendingReply<R> {
     }
 }
 
-/// The requests that are being served and whose callers are looked at, by the thread `killed` as long as there are any.
+/// The requests that are being served, at whose callers the thread `killed` looks as long as there are any.
 #[derive(Default)]
 pub(super) struct Callers {
     /// The calling thread of each, and its reply as long as it is served.
@@ -68,7 +68,7 @@ pub(super) struct Callers {
 }
 
 impl Callers {
-    /// Takes in a request of that thread.
+    /// Adds a request, and starts the thread `killed` if it is not there. `caller`: the thread that made the request.
     pub(super) fn watch<R: Send + 'static>(
         callers: &Arc<Mutex<Self>>,
         caller: u32,
@@ -89,7 +89,7 @@ impl Callers {
         }
     }
 
-    /// Waits, and answers the requests whose callers are being killed. Whether there are requests left to look at.
+    /// Waits a moment, then answers the requests whose callers are being killed. Whether requests are left.
     fn look(callers: &Mutex<Self>) -> bool {
         thread::sleep(LOOK_EVERY);
         let mut list = locked(callers);

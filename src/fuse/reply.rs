@@ -1,4 +1,4 @@
-//! Replies from what became of a request.
+//! Sends the replies to requests.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::collection::Item;
 use crate::source::Loan;
 use crate::vfs::{Attr, Bytes, Held, Vfs};
 
-/// What was found of a file is the item that it is of, and its attributes.
+/// Replies with attributes. `found`: the item of the file, and its attributes.
 pub(super) fn attr(reply: ReplyAttr, found: Result<(Item, Attr), Errno>) {
     match found {
         Ok((item, attr)) => reply.attr(&attr.valid, &file_attr(item, &attr)),
@@ -53,8 +53,7 @@ pub(super) fn xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>)
     }
 }
 
-/// Replies when the kernel has been told of what has changed in a member. The directories that are `held` for the request are let go of
-/// just before.
+/// Runs `reply` when the kernel has been told of all changes in the member, if there is one; drops `held` just before.
 pub(super) fn when_settled(
     member: Option<&Arc<Vfs>>,
     held: Option<Held>,

@@ -19,14 +19,14 @@ pub(super) struct Asked<'a> {
     /// The file, or the directory of the name.
     ino: INodeNo,
     name: Option<&'a OsStr>,
-    /// The attribute of it that is asked for, if one is.
+    /// The extended attribute that the request is about, if it is.
     attribute: Option<&'a OsStr>,
-    /// When it came, if the log tells of each request.
+    /// When it came, if each request is logged.
     since: Option<Instant>,
 }
 
 impl Shim {
-    /// A request for a file, which is served from now on.
+    /// Counts a request for a file that is served from now on.
     pub(super) fn asked(&self, call: Call, ino: INodeNo) -> Asked<'_> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         Asked {
@@ -41,7 +41,7 @@ impl Shim {
 }
 
 impl<'a> Asked<'a> {
-    /// The same of one for a name in the directory.
+    /// The same request, for a name in the directory.
     pub(super) fn named(self, name: &'a OsStr) -> Self {
         Self {
             name: Some(name),
@@ -49,7 +49,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The same of one for an attribute.
+    /// The same request, for an extended attribute.
     pub(super) fn of(self, attribute: &'a OsStr) -> Self {
         Self {
             attribute: Some(attribute),
@@ -57,13 +57,13 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What became of it; the errno of one that failed, once the log has it.
+    /// Logs what became of the request, and turns an error into its errno.
     pub(super) fn done<T>(self, done: Result<T, Error>) -> Result<T, Errno> {
         self.logged(&done, None);
         done.map_err(|error| Errno::from_i32(error.errno(self.call)))
     }
 
-    /// The same of one that reads or writes: how many bytes is told by `len`.
+    /// As [`Asked::done`], for a request that reads or writes; `len` tells how many bytes.
     pub(super) fn moved<T>(
         self,
         done: Result<T, Error>,

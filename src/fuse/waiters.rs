@@ -1,4 +1,4 @@
-//! Threads for requests that may wait for a server, so that those that serve the mount never do.
+//! Threads for requests that may wait for a server, so that fuser's threads, which serve the mount, never wait.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,13 +12,13 @@ use super::Shim;
 use super::pending::{Callers, PendingReply};
 use crate::vfs::locked;
 
-/// The most threads. Of requests that all wait for servers, those beyond wait on the threads of the mount.
+/// The most threads. If all of them wait for servers, further requests wait on fuser's threads.
 const MOST: usize = 512;
 
 /// A thread that has nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The threads. They come when all others wait, and go when they have nothing to do.
+/// The threads. One is started when all others are busy, and ends when it has nothing to do.
 #[derive(Default)]
 pub(super) struct Waiters {
     /// Held for moments.
@@ -38,7 +38,7 @@ struct WaiterQueue {
 }
 
 impl Shim {
-    /// Serves a request for which a server may have to be asked. `serve` sends its reply, which `refuse` sends if the caller is killed before.
+    /// Serves a request that may wait for a server. `serve` sends the reply; if the caller is killed before, `refuse` sends it as an error.
     pub(super) fn serve<R: Send + 'static>(
         &self,
         request: &Request,
@@ -59,7 +59,7 @@ impl Shim {
 }
 
 impl Waiters {
-    /// Has a thread run a job, or this one if there can be no more.
+    /// Has a thread of these run a job; this thread runs it if there can be no more.
     pub(super) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
         let mut state = locked(&self.queue);
         let has_idle = state.idle > state.jobs.len();
@@ -80,7 +80,7 @@ impl Waiters {
             debug!("no more threads: {error}");
             let mut state = locked(&self.queue);
             state.threads = state.threads.saturating_sub(1);
-            // another thread may have taken it
+            // another thread may have taken the job
             let job = state.jobs.pop_back();
             drop(state);
             if let Some(job) = job {
@@ -95,7 +95,7 @@ impl Waiters {
         }
     }
 
-    /// The next job; none for so long that the thread is to end.
+    /// Waits for the next job; `None` if none has come for so long that the thread is to end.
     fn next(&self) -> Option<Box<dyn FnOnce() + Send>> {
         let mut state = locked(&self.queue);
         loop {
