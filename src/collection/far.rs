@@ -1,4 +1,4 @@
-//! Files far away as files of a mount: which attributes they have, and how often their servers are asked.
+//! Files on servers as files of a mount: which attributes they have, and how often their servers are asked.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::remote::{Identity, Location, Remote};
 use crate::save::{FarFile, FilePath, OpenFile};
 use crate::source::Stat;
 
-/// A server is asked whether a file has changed after so many times the time that its answer took.
+/// A server is asked again after so many times the time that its last answer took.
 const PAUSE: u32 = 2;
-/// Files far away are on no device of this machine.
+/// The device number of files on servers, which are on no device of this machine.
 const DEVICE: u64 = u64::MAX;
-/// The mode of a file: everybody may read it, whom the mount lets in at all.
+/// The mode of a file: every user may read it who may use the mount.
 const FILE: u32 = 0o100_444;
 
 /// The file at a URL, which messages call `name`.
@@ -50,7 +50,7 @@ pub fn bucket(remote: &Remote, prefix: Location) -> Box<dyn Listable> {
 struct RemoteFile {
     remote: Remote,
     at: Location,
-    /// Also that it does not answer, which would take as long again.
+    /// What it said last; or its error, as to ask a server that does not answer takes long.
     known: Renewed<Result<Stat>>,
 }
 

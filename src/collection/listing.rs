@@ -20,9 +20,9 @@ use crate::vfs::check_name;
 
 /// A listing is asked for anew after so many times the time that it took.
 const PAUSE: u32 = 20;
-/// What is listed is in no directory of this machine: this is the device number of its directories.
+/// The device number of the directories, which are on no device of this machine.
 const DEVICE: u64 = u64::MAX;
-/// The mode of a directory: everybody may look into it, whom the mount lets in at all.
+/// The mode of a directory: every user may look into it who may use the mount.
 const DIRECTORY: u32 = 0o040_555;
 
 /// A file of a listing.
@@ -39,7 +39,7 @@ pub trait Listable: fmt::Debug + Send + Sync {
     /// What it is called in messages.
     fn name(&self) -> PathBuf;
 
-    /// All files, those below others too.
+    /// All files, at any depth.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
@@ -106,7 +106,7 @@ impl Listing {
         self.bucket.name()
     }
 
-    /// The names as they are now, or were some seconds ago. A bucket that can't be listed for a while has those that it had.
+    /// The names as they are now, or were some seconds ago. While the bucket can't be listed, the names that it had.
     fn names(&self) -> Arc<ListedNames> {
         self.known.get(|last| match self.bucket.list() {
             Ok(listed) => self.told(listed, last.as_deref()),

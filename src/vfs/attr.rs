@@ -1,4 +1,4 @@
-//! The words of the file system's operations: what goes into them and what comes out.
+//! What the file system's operations take and give.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -31,7 +31,7 @@ pub enum FileKind {
 /// Attributes of a file.
 #[derive(Debug, Clone)]
 pub struct Attr {
-    /// Which it is.
+    /// The file.
     pub node: Node,
     /// Kind.
     pub kind: FileKind,
@@ -49,15 +49,15 @@ pub struct Attr {
     pub mtime: SystemTime,
     /// Last change of anything.
     pub ctime: SystemTime,
-    /// Which state of a file far away a file is of, 0 at first; 0 of all else.
+    /// For a FILE on a server: the state of FILE that this file is of, 0 at first. Otherwise 0.
     pub file_epoch: u64,
-    /// How long the kernel may keep this, and the name that led to it, without asking. Saves and foreign changes invalidate what
-    /// they change.
+    /// How long the kernel may keep this, and the name that led to it, without asking. If a save or another program changes a file, the
+    /// kernel is told.
     pub valid: Duration,
 }
 
 impl Attr {
-    /// The attributes of something of a file with these attributes; data can be written where the file is not `read_only`.
+    /// The attributes of a node of FILE, which has the attributes `file`. Blocks and arrays can be written unless FILE is `read_only`.
     #[must_use]
     pub fn of_file(
         node: Node,
@@ -105,14 +105,14 @@ pub struct Access {
     pub write: bool,
     /// Emptied.
     pub truncate: bool,
-    /// For writing behind what is there.
+    /// For appending.
     pub append: bool,
     /// Thread that opens it, or its process; 0 if unknown.
     pub pid: u32,
 }
 
 impl Access {
-    /// Whether nothing of the file is changed through it.
+    /// Whether it changes nothing.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         !self.write && !self.truncate
@@ -186,7 +186,7 @@ pub enum Invalidation {
     Attributes(Node),
     /// A name in a directory.
     Entry(Node, OsString),
-    /// What replies to lookups that were under way have told it of the files just named.
+    /// Old attributes of the files just named, which replies to lookups may have brought that were under way.
     Lookups,
 }
 
@@ -222,21 +222,21 @@ pub struct VfsOptions {
     pub gid: Option<u32>,
     /// Permission bits to take away.
     pub umask: u32,
-    /// The memory of scratch files, of all files that are mounted.
+    /// The memory for scratch files, shared by all files of the mount.
     pub scratch: Arc<ScratchRoom>,
-    /// What is written and not saved yet, of all files that are mounted.
+    /// Where unsaved bytes are kept, shared by all files of the mount.
     pub spool: Arc<Spool>,
-    /// What is asked of a tree that is to be saved.
+    /// How a tree is checked before it is saved.
     pub validate: Validate,
     /// The options of the command line, for people: empty, or with `, ` in front.
     pub given: String,
     /// Whether arrays are also shown as FITS files.
     pub fits: bool,
-    /// What is shown.
+    /// Which directories are shown.
     pub show: Show,
-    /// Whether they are also shown as pictures.
+    /// Whether arrays are also shown as pictures.
     pub previews: bool,
-    /// How these are made.
+    /// How pictures are made.
     pub style: Style,
 }
 
@@ -282,10 +282,10 @@ impl Default for Show {
 }
 
 impl Show {
-    /// The tree, which is always shown, and what else is listed, with colons between.
+    /// What a list names, with colons between; the tree is always shown.
     ///
     /// # Errors
-    /// What can be listed, if anything else is.
+    /// The names that a list may have, if it has another one.
     pub fn new(list: &str) -> Result<Self, String> {
         let mut show = Self {
             arrays: false,
@@ -338,7 +338,7 @@ pub(super) struct FileFacts {
 }
 
 impl FileFacts {
-    /// Those that `tree.yaml` has of a FILE with these attributes.
+    /// Those of `tree.yaml`, for a FILE with these attributes.
     pub(super) fn of(file: &Stat, options: &VfsOptions) -> Self {
         Self {
             perm: permissions(file, options.umask),
@@ -348,7 +348,7 @@ impl FileFacts {
         }
     }
 
-    /// The attributes of a file with these, of so many bytes and with one name.
+    /// The attributes of a file of `size` bytes with one name.
     pub(super) fn attr(&self, node: Node, size: u64) -> Attr {
         Attr {
             node,

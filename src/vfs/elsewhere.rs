@@ -1,7 +1,7 @@
 //! Links into other mounts: what a reference to another ASDF file becomes while a mount of that file is there.
 //!
-//! Which mounts there are is looked up in the kernel's table, what the names in them are is read from the other file itself. The
-//! other mount is never asked for anything: two mounts that refer to each other must not be able to wait for each other.
+//! The kernel's table tells which mounts there are, and the other file itself tells the names in its mount. The other mount is never
+//! asked: two mounts that refer to each other could wait for each other.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
@@ -29,7 +29,7 @@ pub(super) struct OtherFiles {
 }
 
 impl State {
-    /// Where that reference leads: the root of the other mount, and what it stands for there.
+    /// Where that reference leads: the root of the other mount, and what the reference stands for in it.
     ///
     /// # Errors
     /// [`Error::Unsupported`], [`Error::Corrupt`] or [`Error::Io`], which say why it leads nowhere.

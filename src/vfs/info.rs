@@ -26,23 +26,23 @@ impl Vfs {
         let text = self.made(state, node);
         let before = locked(&state.info_lens).insert(node, text.len());
         if before != Some(text.len()) {
-            // a program that asks for the size of what it has opened
+            // so that a program that asks for the size of the opened file gets the right one
             self.kernel.tell(Invalidation::Attributes(node));
         }
         text.into_string()
     }
 
-    /// The size to show of a text under `info/`. A long one, or one that looks into other files, is put together once for that; then
-    /// it has the size that it had when it was opened last.
+    /// The size to show of a text under `info/`. A long text, or one that depends on other files, is made once for that; later it has the
+    /// size that it had when it was opened last.
     ///
-    /// Reads do not go by it: the kernel passes them all on. But `tar` passes over a file that seems empty.
+    /// Reads do not depend on this size, as the kernel passes them all on; but `tar` skips a file that seems empty.
     pub(super) fn info_len(&self, state: &State, node: Node) -> u64 {
         let snapshot = &state.snapshot;
         let short = snapshot.layout().blocks.len() <= MAX_COUNTED
             && snapshot.text().len() <= MAX_TEXT_COUNTED
             && snapshot.arrays().len() <= MAX_COUNTED;
         let short = short && (node != Node::ArraysTsv || snapshot.references().is_empty());
-        // all of the tree, which a state does not change
+        // it depends on the tree alone, which stays the same in a state
         let short = short && node != Node::TreeJson;
         let last = locked(&state.info_lens).get(&node).copied();
         last.filter(|_| !short).unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Directories and what is listed of them.
+//! Opens and lists directories.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;

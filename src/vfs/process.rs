@@ -15,7 +15,7 @@ pub(super) fn process_of(thread: u32) -> Option<u32> {
     group(&status(thread)?)
 }
 
-/// Whether a thread has a signal that it can't but end by. The kernel makes each that ends a process without a core dump a SIGKILL of each of
+/// Whether a thread has a signal by which it must end. If a signal ends a process without a core dump, the kernel sends SIGKILL to each of
 /// its threads.
 #[must_use]
 pub fn is_being_killed(thread: u32) -> bool {
@@ -42,7 +42,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     Some(lines.find_map(|line| line.strip_prefix(name))?.trim())
 }
 
-/// The process of a thread, or whatever tells it from others.
+/// The process of a thread; if that is unknown, the number of the thread, which tells it from others as well.
 pub(super) fn process(thread: u32) -> u32 {
     process_of(thread).unwrap_or(thread)
 }

@@ -1,4 +1,4 @@
-//! Extended attributes `user.asdf.*`: what is known of a file of the mount beside its bytes.
+//! Extended attributes `user.asdf.*`: what is known of a file of the mount besides its bytes.
 
 use std::ffi::OsStr;
 use std::sync::LazyLock;
@@ -39,7 +39,7 @@ impl Vfs {
             self.wait_for_closing();
         }
         if wanted == "unkept" {
-            // a process that is about to unmount asks, and then there may be room for it; if not, that is the answer
+            // a program that is about to unmount asks this: there may be room for the text by now; if not, the attribute tells
             let _ = self.rescue();
         }
         let all = self.attributes_of(node)?;
