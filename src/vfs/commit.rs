@@ -16,7 +16,7 @@ use super::attr::usable;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::publish::Saved;
+use super::publish::{Precomputed, Saved};
 use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::check_written;
@@ -94,8 +94,13 @@ impl Vfs {
             let edit = Edit::text(Arc::clone(&saved));
             // a large tree that no request has needed so far is not kept while FILE is written, nor after that
             let unasked = saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
-            let checked = Some(checked).filter(|_| !unasked);
-            done = self.commit(&mut writer, &edit, &what, checked)?;
+            let known = if unasked {
+                drop(checked);
+                Precomputed::Nothing
+            } else {
+                Precomputed::Text(checked)
+            };
+            done = self.commit(&mut writer, &edit, &what, known)?;
             locked(&self.edits.news).forget_refusals(None);
         }
         let another = !written.put_back.is_empty() || locked(&self.texts).shows_another(unsaved);
@@ -164,10 +169,9 @@ impl Vfs {
             edit.set_checksum(sum.over(&*draft.overlay)?);
         }
         let saved = match edit {
-            Some(edit) => self.commit(&mut writer, &edit, &what, None)?,
+            Some(edit) => self.commit(&mut writer, &edit, &what, sum.known(n))?,
             None => self.write_in_place(&mut writer, draft, &sum, &what)?,
         };
-        sum.note_in(&self.state().snapshot, n);
         drop(self.announce_block(&state, n));
         Ok(saved)
     }
@@ -208,7 +212,8 @@ impl Vfs {
         let written = writer.write_raw(&write, &mut begun);
         match written {
             Ok(committed) => {
-                let unfinished = self.publish(writer, committed, what, &[], None, &before);
+                let known = sum.known(n);
+                let unfinished = self.publish(writer, committed, what, &[], known, &before);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -217,7 +222,8 @@ impl Vfs {
             Err(error) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
-                    self.publish(writer, begun, &what, &[], None, &before);
+                    let nothing = Precomputed::Nothing;
+                    self.publish(writer, begun, &what, &[], nothing, &before);
                 }
                 self.failed(writer, &error);
                 Err(error.into())
@@ -363,8 +369,7 @@ impl Vfs {
         stored.shrink = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {choice}");
-        let saved = self.commit(&mut writer, &edit, &what, None)?;
-        sum.note_in(&self.state().snapshot, n);
+        let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
         saved.finished()
     }
 
@@ -377,7 +382,12 @@ impl Vfs {
             text: Some(Arc::clone(state.snapshot.text())),
             blocks: vec![BlockEdit::RemoveLast],
         };
-        let saved = self.commit(&mut writer, &edit, &format!("block {n} removed"), None)?;
+        let saved = self.commit(
+            &mut writer,
+            &edit,
+            &format!("block {n} removed"),
+            Precomputed::Nothing,
+        )?;
         self.edits.removed(n);
         saved.finished()?;
         locked(&self.edits.news).removed(n);

@@ -10,6 +10,7 @@ use super::node::Node;
 use super::refresh::{BeforeWriting, everything};
 use super::{Error, Invalidation, Result, State, Vfs, index, locked};
 use crate::asdf::check::CheckedText;
+use crate::asdf::checksum::ChecksumState;
 use crate::error::Error as Library;
 use crate::save::edit::{BlockEdit, Edit};
 use crate::save::{Committed, Method, Writer};
@@ -34,16 +35,16 @@ impl Saved<'_> {
 }
 
 impl Vfs {
-    /// Commits an edit and publishes the state that follows from it; `text` is the edit's text, if it has been parsed already.
+    /// Commits an edit and publishes what follows from it; something of that is `known`.
     ///
-    /// From the first stored byte that changes in place until the [`Saved`] is dropped, no thread reads stored bytes. By then the state
-    /// that is shown is true of FILE: a save that fails has moved nothing, and nothing that follows a save can fail.
+    /// From the first stored byte that changes in place until what is given back is dropped, no thread reads any: the state that is
+    /// shown by then is true of FILE, as a save that fails has moved nothing, and nothing that follows a save can fail.
     pub(super) fn commit(
         &self,
         writer: &mut Writer,
         edit: &Edit,
         what: &str,
-        text: Option<CheckedText>,
+        known: Precomputed,
     ) -> Result<Saved<'_>> {
         let before = self.before_writing(!edit.blocks.is_empty());
         let mut stirring = None;
@@ -52,7 +53,7 @@ impl Vfs {
         });
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
-        let unfinished = self.publish(writer, committed, what, &replaced, text, &before);
+        let unfinished = self.publish(writer, committed, what, &replaced, known, &before);
         if stirring.is_some() {
             self.edits.rebase(&self.state().snapshot);
         }
@@ -82,7 +83,7 @@ impl Vfs {
         committed: Committed<Arc<File>>,
         what: &str,
         replaced: &[usize],
-        text: Option<CheckedText>,
+        known: Precomputed,
         before: &BeforeWriting<'_>,
     ) -> Option<Error> {
         self.saver.note(writer);
@@ -97,6 +98,11 @@ impl Vfs {
         };
         let unfinished = committed.unfinished;
         let unfinished = unfinished.map(|why| Error::Unfinished(why, follows));
+        let (sum, text) = match known {
+            Precomputed::Nothing => (None, None),
+            Precomputed::Sum(n, state) => (Some((n, state)), None),
+            Precomputed::Text(text) => (None, Some(text)),
+        };
         let file = Arc::clone(&committed.file);
         let snapshot = old.snapshot.succeeded_by(
             committed.file,
@@ -111,6 +117,9 @@ impl Vfs {
         let anew = anew.and_then(|anew| anew.inspect_err(told).ok());
         let all = anew.is_some();
         let snapshot = anew.unwrap_or(snapshot);
+        if let Some((n, state)) = sum {
+            snapshot.note_checksum(n, state);
+        }
         self.show(old.next(Arc::new(snapshot), stat), |old, new| {
             let mut changes = changes(old, new);
             changes.extend(all.then(|| everything(old, new)).into_iter().flatten());
@@ -128,6 +137,16 @@ impl Vfs {
         *locked(&self.saver.last) = Some((SystemTime::now(), what));
         unfinished
     }
+}
+
+/// What is known of a save before its state is shown. It has to be noted by then: a thread that reads the block in between would find
+/// the state of its checksum unknown, and with `-o verify` sum it up once more.
+pub(super) enum Precomputed {
+    Nothing,
+    /// Whether the checksum of the block that it changes is right.
+    Sum(usize, ChecksumState),
+    /// The text.
+    Text(CheckedText),
 }
 
 /// What the kernel may know of the old state and is otherwise in the new one.

@@ -12,6 +12,7 @@ use crate::error::Error as Library;
 use crate::source::Source;
 use crate::vfs::Result;
 use crate::vfs::block_edits::BlockDraft;
+use crate::vfs::publish::Precomputed;
 
 /// What becomes of the checksum of a block whose bytes change.
 pub(in crate::vfs) enum Sum {
@@ -89,12 +90,12 @@ impl Sum {
         }
     }
 
-    /// Notes in the snapshot of the save what this checksum of block `n` is: it need not be verified to be known.
-    pub(super) fn note_in(&self, snapshot: &Snapshot, n: usize) {
+    /// What is known of it then.
+    pub(super) fn known(&self, n: usize) -> Precomputed {
         match self {
-            Self::None => {}
-            Self::Stored => snapshot.note_checksum(n, ChecksumState::Used),
-            Self::Is(_, state) => snapshot.note_checksum(n, *state),
+            Self::None => Precomputed::Nothing,
+            Self::Stored => Precomputed::Sum(n, ChecksumState::Used),
+            Self::Is(_, state) => Precomputed::Sum(n, *state),
         }
     }
 }
