@@ -19,7 +19,7 @@ pub(super) struct RootFile {
     pub(super) charged: u64,
     /// Whether it was `tree.yaml` once and was not written to since: an editor puts it back when a save fails.
     pub(super) backup: bool,
-    /// [`Texts::text_epoch`](super::Texts) when it was made.
+    /// [`Texts::text_epoch`](super::Texts) when it was made, or emptied last.
     pub(super) text_epoch: u64,
     /// Whether it was `tree.yaml`, and open, when another program changed FILE: a text that its handles write is refused.
     pub(super) superseded: bool,

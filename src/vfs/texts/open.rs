@@ -236,7 +236,13 @@ impl Texts {
         let mut bytes = Arc::clone(self.own(handle)?);
         self.check_room(number, len_u64(len))?;
         self.set_draft(handle, None);
-        self.file_mut(number)?.backup &= is_text;
+        let text_epoch = self.text_epoch;
+        let file = self.file_mut(number)?;
+        file.backup &= is_text;
+        if len == 0 {
+            // a program that empties a file writes into it what it makes of FILE's text of now
+            file.text_epoch = text_epoch;
+        }
         // the file lets go of the bytes, so that they have one owner and are not copied
         self.show(number, Arc::default())?;
         let owned = Arc::make_mut(&mut bytes);

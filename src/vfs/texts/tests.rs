@@ -412,6 +412,30 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
     }
 }
 
+/// A file whose rename over the tree had been refused could not replace it whatever was written into it.
+#[test]
+fn a_scratch_file_that_is_written_anew_is_of_the_text_of_now() {
+    let mut root = root();
+    let number = root.create("t".as_ref(), facts()).unwrap();
+    let first = write_new(&mut root, number, OTHER);
+    root.release(first);
+    root.reloaded(Arc::new(b"#ASDF 1.0.0\n--- {a: 3}\n...\n".to_vec()))
+        .unwrap();
+    let is_outdated = |root: &Texts| {
+        let unsaved = root.to_become_tree(number).unwrap().unwrap();
+        root.is_outdated(&unsaved)
+    };
+    assert!(is_outdated(&root));
+    let part = root.open(number, WRITE).unwrap();
+    root.write(part, 0, b"#", false).unwrap();
+    assert!(is_outdated(&root), "only a part of it");
+    let anew = write_new(&mut root, number, OTHER);
+    assert!(!is_outdated(&root));
+    for handle in [part, anew] {
+        root.release(handle);
+    }
+}
+
 /// The text that was refused before stayed in sight, of which there was no copy then.
 #[test]
 fn the_text_that_was_refused_last_is_shown_whichever_handle_it_came_through() {
