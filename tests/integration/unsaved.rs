@@ -117,7 +117,7 @@ tail -n 1 ro/f.asdf.2.rejected.yaml";
     assert!(complaints[1].starts_with(unmounted) && complaints[1].contains("): it is kept in /"));
     assert!(complaints[1].ends_with("/ro/f.asdf.rejected.yaml"));
     assert!(complaints[2].starts_with(unmounted));
-    assert!(complaints[2].ends_with("): it could not be kept on disk, and is gone"));
+    assert!(complaints[2].ends_with("): it could not be kept on disk, and is lost with the mount"));
     let log = fs::read_to_string(dir.path().join("log")).unwrap();
     assert!(
         log.contains("the text is in memory only, and gone at unmount: "),

@@ -318,7 +318,7 @@ done";
         complaints,
         [
             format!("{unmounted} is kept in {}", kept.display()),
-            format!("{unmounted} could not be kept on disk, and is gone"),
+            format!("{unmounted} could not be kept on disk, and is lost with the mount"),
         ]
     );
     assert!(fs::read_to_string(kept).unwrap().ends_with("more\n"));

@@ -34,7 +34,7 @@ impl Refused {
     pub(in crate::vfs) fn at_unmount(&self) -> String {
         let place = match &self.kept {
             Ok(path) => format!("it is kept in {}", path.display()),
-            Err(_) => "it could not be kept on disk, and is gone".to_owned(),
+            Err(_) => "it could not be kept on disk, and is lost with the mount".to_owned(),
         };
         let why = &self.why;
         format!("the tree that was refused is not saved ({why}): {place}")
