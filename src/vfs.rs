@@ -402,9 +402,11 @@ impl Vfs {
                 } else {
                     opened?
                 });
-                // nothing tells us when another file changes
-                keep_cache =
-                    !access.truncate && !state.is_elsewhere(node) && !self.kernel.is_stale(node);
+                // nothing tells us when another file changes; while the state is not FILE as it is now, no page is that of FILE
+                keep_cache = !access.truncate
+                    && !state.is_elsewhere(node)
+                    && !self.kernel.is_stale(node)
+                    && self.saver.check_up_to_date().is_ok();
                 open
             }
             Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {

@@ -65,6 +65,23 @@ fn the_moment_of_what_is_read_anew_is_that_before_it_was_read() {
     assert!(vfs.state().stat.has_bytes_of(&before));
 }
 
+/// A block that was read before FILE became unreadable went on being shown to programs that opened it anew.
+#[test]
+fn the_kernel_keeps_no_pages_while_file_can_not_be_shown() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let keeps_pages = || {
+        let opened = vfs.open_node(Node::Block(0), Access::default()).unwrap();
+        vfs.release(&opened.handle);
+        opened.keep_cache
+    };
+    assert!(keeps_pages());
+    overwrite(&dir.path().join("a.asdf"), b"not that!!!", 1000);
+    vfs.refresh_soon();
+    vfs.refresh();
+    vfs.saver.check_up_to_date().unwrap_err();
+    assert!(!keeps_pages());
+}
+
 /// A save that failed took in what another program had made of the file, and nobody showed it.
 #[test]
 fn what_a_save_that_failed_finds_is_shown() {
