@@ -183,6 +183,8 @@ pub struct Vfs {
     kernel: Arc<Kernel>,
     /// Called with the reason each time a text is refused.
     on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
+    /// What unlocks FILE, if this process has locked it under another name that is no longer used.
+    unlock: OnceLock<Box<dyn Fn(&Stat) + Send + Sync>>,
 }
 
 /// The lock's value, whether or not a thread panicked with it: each critical section leaves its data whole.
@@ -225,6 +227,7 @@ impl Vfs {
             saver: Saver::new(path, writing),
             kernel,
             on_refusal: OnceLock::new(),
+            unlock: OnceLock::new(),
         }
     }
 

@@ -126,13 +126,26 @@ impl Vfs {
         self.saver.opened(writer);
     }
 
+    /// Has `unlock` called, with FILE's attributes, when FILE is locked by another mount, or by this one under another name; then FILE is
+    /// opened once more. The first call counts.
+    pub fn unlock_with(&mut self, unlock: impl Fn(&Stat) + Send + Sync + 'static) {
+        let _ = self.unlock.set(Box::new(unlock));
+    }
+
     /// FILE, opened for writing, and shown as it is then.
     fn open_writer(&self, options: crate::save::SaveOptions) -> Result<Writer> {
-        let opened = Writer::open(self.saver.file.clone(), options);
+        let open = || Writer::open(self.saver.file.clone(), options);
+        let mut opened = open();
+        if let (Err(NotOpened::Locked { .. }), Some(unlock)) = (&opened, self.unlock.get()) {
+            unlock(&self.stat());
+            opened = open();
+        }
         let mut writer = match opened {
             Ok(opened) => opened.writer,
             Err(NotOpened::Locked { .. }) => {
-                return Err(Error::Busy("another mount has FILE open for writing"));
+                return Err(Error::Busy(
+                    "FILE is open for writing in another mount, or in this one under another name",
+                ));
             }
             Err(NotOpened::Unwritable(error)) => return Err(error.into()),
         };

@@ -24,6 +24,31 @@ fn tree(n: usize) -> String {
     String::from_utf8(sample(n).tree().to_vec()).unwrap()
 }
 
+/// A file that was renamed could not be written: the member of the old name, which no program used any more, still had it locked.
+#[test]
+fn a_renamed_file_can_be_written_once_nothing_is_open_under_its_old_name() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf"]);
+    let mount = Mount::new(dir.path(), &[]);
+    let block = |name: &str| mount.path(&format!("{name}/blocks/0.bin"));
+    let write = |name: &str| {
+        let file = File::options().write(true).open(block(name))?;
+        file.write_all_at(b"xy", 0)?;
+        file.sync_all()
+    };
+    write("a.asdf").unwrap();
+    let reader = File::open(block("a.asdf")).unwrap();
+    fs::rename(dir.path().join("a.asdf"), dir.path().join("c.asdf")).unwrap();
+    eventually("the new name is shown", || block("c.asdf").exists());
+    let refused = write("c.asdf").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::BUSY.raw_os_error()));
+    drop(reader);
+    // the kernel tells of the end of a descriptor when it likes
+    eventually("the new name can be written", || write("c.asdf").is_ok());
+}
+
 /// Each save of ours counted as a change by another program when the member was opened again: its files had other numbers, and programs
 /// that had just looked them up got `ESTALE`.
 #[test]
