@@ -29,9 +29,10 @@
 //! - *Closed*: kept are its number, `Past`, and what is not in its file: scratch files and messages about saves (`Remains`). It has no
 //!   descriptor: the bytes of files beside blocks and arrays are in one spool for all members. These files are dropped when FILE is
 //!   removed and no other file takes its name within some seconds. While FILE has the attributes that `Past` has, its directories are
-//!   listed, and `tree.yaml` is looked up and opened for reading, by what `Past` knows (`closed`).
+//!   listed, and `tree.yaml` is looked up and opened for reading, by what `Past` knows (`closed`). The kernel keeps most of these listings.
 //! - *Opened* by the first request for anything else in it. The file is read then, as when it is mounted alone, but not locked. An
-//!   interrupted save is finished. The first request that changes something opens the file for writing, and locks it.
+//!   interrupted save is finished. The first request that changes something opens the file for writing, and locks it; if another member
+//!   has locked it, under the name that the file had before, or under a second one, that member is closed for it when it is idle.
 //! - *Idle* when none of its files and directories is open, no request uses it, no refused text waits to be mended, and the kernel has
 //!   been told of all changes. Idle members are closed when others need their place, the one that was used longest ago first: at most
 //!   `-o open` members are open, and their trees take at most some megabytes, unless more are in use at once.
@@ -57,7 +58,8 @@
 //!
 //! The locks of the table of members (`Members`) and of that of items are held for moments. Under the first, only those locks of a
 //! `Vfs` are taken that `Vfs::is_at_rest` and `Vfs::leave` take. A member is opened and closed with neither lock held: threads that want
-//! the member wait for the one that opens it, and others go on.
+//! the member wait for the one that opens it, and others go on. A thread that opens a file for writing holds `Saver::compared` of its
+//! member when it takes the lock of the table.
 //!
 //! # Security
 //!
@@ -153,7 +155,7 @@ impl Collection {
     ) -> Self {
         Self::Many(Box::new(Many {
             contents,
-            members: Members::new(open),
+            members: Arc::new(Members::new(open)),
             read_only,
             options,
             opener,
@@ -339,18 +341,26 @@ impl Collection {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
-    pub fn opendir(&self, inode: Inode) -> Result<Handle> {
+    pub fn opendir(&self, inode: Inode) -> Result<Opened<Handle>> {
         let many = self.many_files();
-        if let Some(handle) = many.and_then(|many| many.opendir_closed(inode)) {
-            return Ok(handle);
+        if let Some(opened) = many.and_then(|many| many.opendir_closed(inode)) {
+            return Ok(opened);
         }
-        match self.part(inode.item)? {
+        let handle = match self.part(inode.item)? {
             Resolved::Member(vfs) => {
                 let handle = vfs.opendir(inode.node)?;
-                Ok(Handle::Member(inode.item, vfs, handle))
+                Handle::Member(inode.item, vfs, handle)
             }
-            part => many.ok_or(Error::NotFound)?.opendir(&part, inode),
-        }
+            part => many.ok_or(Error::NotFound)?.opendir(&part, inode)?,
+        };
+        Ok(Opened::unkept(handle))
+    }
+
+    /// Whether a directory has to be opened anew before it is listed: the kernel would keep names of before.
+    #[must_use]
+    pub fn is_outdated(&self, directory: &Handle) -> bool {
+        let many = self.many_files();
+        many.is_some_and(|many| many.is_outdated(directory))
     }
 
     /// Reads at most `len` bytes at `offset`; fewer at the end of the file.

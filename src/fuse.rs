@@ -402,7 +402,7 @@ impl Filesystem for Shim {
         self.serve(req, (reply, ReplyOpen::error), move |shim, reply| {
             let asked = shim.asked(Call::Open, ino);
             let done = inode(ino).and_then(|inode| shim.files.opendir(inode));
-            let done = done.map(|handle| (opendir_flags(&handle), handle));
+            let done = done.map(|opened| (opendir_flags(&opened), opened.handle));
             shim.opened(reply, asked.done(done));
         });
     }

@@ -57,7 +57,7 @@ impl ClosedTree {
 
 impl Many {
     /// What a member shows, and the attributes of its file, if the member is closed and the file has not changed since.
-    fn closed(&self, item: Item) -> Option<(ClosedFile, Stat)> {
+    fn closed(&self, item: Item) -> Option<(Arc<ClosedFile>, Stat)> {
         let (closed, then) = self.members.closed(item)?;
         let stat = self.look_at(item).ok()?;
         stat.is_untouched_since(&then).then_some((closed, stat))
@@ -101,13 +101,38 @@ impl Many {
     }
 
     /// Opens a directory of a closed member.
-    pub(super) fn opendir_closed(&self, inode: Inode) -> Option<Handle> {
+    ///
+    /// The kernel may keep the listing, but then it looks up each name that a program uses. A program that searches uses all names of
+    /// the root, so that one is listed anew, with attributes. The kernel never drops an empty listing, so it must not keep one.
+    pub(super) fn opendir_closed(&self, inode: Inode) -> Option<Opened<Handle>> {
         let (closed, _) = self.closed(inode.item)?;
-        Some(Handle::Names {
+        let names = closed.entries(inode.node, &self.options)?;
+        let direct = names.is_empty() || inode.node == Node::Root && names.len() > 1;
+        let keep_cache = !direct && self.members.keep_listing(inode, &closed);
+        let handle = Handle::Names {
             directory: inode,
-            names: closed.entries(inode.node, &self.options)?,
-            are_fixed: inode.node == Node::Root,
+            names,
+            kept: (!direct).then_some(closed),
+        };
+        Some(Opened {
+            handle,
+            keep_cache,
+            direct,
         })
+    }
+
+    /// Whether the names of a directory that was opened before are no longer those to list. The kernel would keep them as the names of now.
+    pub(super) fn is_outdated(&self, directory: &Handle) -> bool {
+        let Handle::Names {
+            directory,
+            kept: Some(then),
+            ..
+        } = directory
+        else {
+            return false;
+        };
+        let now = self.closed(directory.item);
+        now.is_none_or(|(now, _)| !Arc::ptr_eq(&now, then))
     }
 
     /// Lists names in a directory from a position on, with the attributes that are known now.

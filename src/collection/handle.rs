@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::closed::ClosedTree;
 use super::item::{Inode, Item};
-use crate::vfs::{self, Error, Node, Opened, Result, Vfs};
+use crate::vfs::{self, ClosedFile, Error, Node, Opened, Result, Vfs};
 
 /// The error of a change outside of any member.
 pub(super) const NOT_OURS: Error =
@@ -26,8 +26,8 @@ pub enum Handle {
         directory: Inode,
         /// What was in it when it was opened, in the order in which it is listed.
         names: Vec<(Cow<'static, OsStr>, Node)>,
-        /// As [`Handle::has_fixed_names`] says.
-        are_fixed: bool,
+        /// What the member showed when it was closed, if the kernel may keep the listing.
+        kept: Option<Arc<ClosedFile>>,
     },
     /// A text of the collection.
     Text(Vec<u8>),
@@ -45,22 +45,18 @@ impl Handle {
             Self::Items(_) | Self::Names { .. } | Self::Text(_) => Err(NOT_OURS),
         }
     }
-
-    /// Whether the names in it change only by requests of the kernel, or when the kernel is told: it may keep the listing. In other
-    /// directories of a member, names may change although the directory has the same times.
-    #[must_use]
-    pub fn has_fixed_names(&self) -> bool {
-        matches!(
-            self,
-            Self::Names {
-                are_fixed: true,
-                ..
-            }
-        )
-    }
 }
 
 impl Opened<Handle> {
+    /// An opened directory of which the kernel keeps no listing.
+    pub(super) fn unkept(handle: Handle) -> Self {
+        Self {
+            handle,
+            keep_cache: false,
+            direct: true,
+        }
+    }
+
     /// The opened file, if it is of the state of its FILE that the inode number has. Otherwise FILE, which is on a server, has changed: the
     /// kernel would mix pages of two states. After the error it looks the name up again.
     ///

@@ -40,7 +40,7 @@ pub struct Many {
     pub(super) cache: Arc<Cache>,
     pub(super) items: Mutex<Items>,
     /// The members that are open, and what closed ones have left.
-    pub(super) members: Members,
+    pub(super) members: Arc<Members>,
     /// The ways to the threads `invalidate` and `answers`.
     pub(super) wire: OnceLock<(Sender<KernelChange>, Answers)>,
     /// How long the table of all files was when it was made last, in bytes.
@@ -152,11 +152,18 @@ impl Many {
             base: last,
             last,
             closed: None,
+            listed: HashSet::new(),
         });
         if let Some(closed) = &past.closed {
             vfs.take_names(closed);
         }
         vfs.number_behind(past.base, past.last);
+        let members = Arc::downgrade(&self.members);
+        vfs.unlock_with(move |stat| {
+            if let Some(members) = members.upgrade() {
+                members.close_others_of(item, stat);
+            }
+        });
         if let Some(remains) = self.members.remember(item, past) {
             vfs.take_up(remains);
         }
@@ -262,7 +269,7 @@ impl Many {
             return Ok(Handle::Names {
                 directory: inode,
                 names: names.collect(),
-                are_fixed: false,
+                kept: None,
             });
         }
         let way = self.way(item)?;

@@ -1,14 +1,14 @@
 //! The members that are open, and what is remembered of those that were.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::closed::ClosedTree;
-use super::item::Item;
+use super::item::{Inode, Item};
 use crate::source::{Stat, len_u64};
-use crate::vfs::{ClosedFile, Losses, Remains, Result, Vfs, locked};
+use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, Vfs, locked};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
@@ -61,7 +61,9 @@ pub(super) struct Past {
     /// The last number that any of its names ever had.
     pub(super) last: u32,
     /// What it showed when it was closed last, if a file with these attributes shows just that.
-    pub(super) closed: Option<ClosedFile>,
+    pub(super) closed: Option<Arc<ClosedFile>>,
+    /// The directories that the kernel has listed since then, and whose listings it keeps.
+    pub(super) listed: HashSet<Node>,
 }
 
 /// The open members.
@@ -158,20 +160,21 @@ impl MemberTable {
         if let (Some(vfs), Some(past)) = (entry.vfs(), self.past.get_mut(&item)) {
             past.last = past.last.max(vfs.last_number());
             let before = past.closed.take();
-            self.names_weight = self.names_weight.saturating_sub(weight(before.as_ref()));
+            past.listed.clear();
+            self.names_weight = self.names_weight.saturating_sub(weight(before.as_deref()));
+            let mut closed = None;
             // the kernel has been told what a save or another program has made of FILE meanwhile
             if let Some(stat) = vfs.numbered_stat() {
-                past.closed = vfs.closed(before.as_ref());
+                closed = vfs.closed(before.as_deref());
                 past.stat = stat;
             }
-            let more = self
-                .names_weight
-                .saturating_add(weight(past.closed.as_ref()));
+            let more = self.names_weight.saturating_add(weight(closed.as_ref()));
             if more > MAX_NAMES {
-                past.closed = past.closed.take().map(ClosedFile::root);
+                closed = closed.map(ClosedFile::root);
             } else {
                 self.names_weight = more;
             }
+            past.closed = closed.map(Arc::new);
             let remains = vfs.leave().map(|remains| (item, remains));
             self.remains.extend(remains);
         }
@@ -320,11 +323,22 @@ impl Members {
     }
 
     /// What a member showed when it was closed, and the attributes that its file had, if it has not been opened since.
-    pub(super) fn closed(&self, item: Item) -> Option<(ClosedFile, Stat)> {
+    pub(super) fn closed(&self, item: Item) -> Option<(Arc<ClosedFile>, Stat)> {
         let table = self.lock();
         let past = table.past.get(&item)?;
         let closed = past.closed.as_ref()?;
-        (!table.open.contains_key(&item)).then(|| (closed.clone(), past.stat))
+        (!table.open.contains_key(&item)).then(|| (Arc::clone(closed), past.stat))
+    }
+
+    /// Notes that the kernel is going to list a directory of a member with the names that it had when it was `closed`. Whether the
+    /// kernel has listed it since then, so that it may keep that listing.
+    pub(super) fn keep_listing(&self, directory: Inode, closed: &Arc<ClosedFile>) -> bool {
+        let mut table = self.lock();
+        let past = table.past.get_mut(&directory.item);
+        past.is_some_and(|past| {
+            let is_same = |now| Arc::ptr_eq(now, closed);
+            past.closed.as_ref().is_some_and(is_same) && !past.listed.insert(directory.node)
+        })
     }
 
     /// Notes that `tree.yaml` of a member is open, if the member is closed and its file has not changed since. Whether the kernel may keep
@@ -365,9 +379,9 @@ impl Members {
     /// Remembers a member that is being opened. Gives what it left when it was closed.
     pub(super) fn remember(&self, item: Item, past: Past) -> Option<Remains> {
         let mut table = self.lock();
-        let added = weight(past.closed.as_ref());
+        let added = weight(past.closed.as_deref());
         let before = table.past.insert(item, past);
-        let before = before.map_or(0, |past| weight(past.closed.as_ref()));
+        let before = before.map_or(0, |past| weight(past.closed.as_deref()));
         let others = table.names_weight.saturating_sub(before);
         table.names_weight = others.saturating_add(added);
         table.gone.remove(&item);

@@ -57,13 +57,12 @@ pub(super) fn open_flags(opened: &Opened<Handle>, only_reads: bool) -> FopenFlag
 }
 
 /// How the kernel may list an opened directory.
-pub(super) fn opendir_flags(handle: &Handle) -> FopenFlags {
-    if handle.has_fixed_names() {
-        // the kernel drops the listing itself when the directory has another time, or when it makes or removes a name there
-        FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
-    } else {
-        FopenFlags::empty()
-    }
+pub(super) fn opendir_flags(opened: &Opened<Handle>) -> FopenFlags {
+    let mut flags = FopenFlags::empty();
+    // the kernel drops the listing itself when the directory has another time, or when it makes or removes a name there
+    flags.set(FopenFlags::FOPEN_CACHE_DIR, !opened.direct);
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+    flags
 }
 
 /// How a request opens a file.

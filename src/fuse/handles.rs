@@ -112,8 +112,8 @@ impl Shim {
         }
     }
 
-    /// The handle of a directory that is listed from `offset` on. If the listing begins once more, as after rewinddir(3), the directory is
-    /// opened anew, so that it has the current names.
+    /// The handle of a directory that is listed from `offset` on. If the listing begins once more, as after rewinddir(3), or has not begun
+    /// when the names are outdated, the directory is opened anew, so that it has the current names.
     ///
     /// # Errors
     /// [`Error::BadHandle`]; as [`crate::collection::Collection::opendir`].
@@ -123,10 +123,13 @@ impl Shim {
         fh: FileHandle,
         offset: u64,
     ) -> Result<Arc<Handle>, Error> {
-        if self.handles.is_rewound(fh, offset) {
-            let anew = self.files.opendir(inode(directory)?)?;
-            self.files.release(&*self.handles.replace(fh, anew)?);
+        let handle = self.handles.get(fh)?;
+        let is_outdated = || offset == 0 && self.files.is_outdated(&handle);
+        if !self.handles.is_rewound(fh, offset) && !is_outdated() {
+            return Ok(handle);
         }
+        let anew = self.files.opendir(inode(directory)?)?;
+        self.files.release(&*self.handles.replace(fh, anew.handle)?);
         self.handles.get(fh)
     }
 }

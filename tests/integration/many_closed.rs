@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::RwLockReadGuard;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, Dir, fadvise};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -227,6 +227,40 @@ fn directories_are_listed_anew_when_a_file_has_changed_whose_size_and_times_are_
         assert_eq!(shown.unwrap(), data(0));
         name = next;
     }
+}
+
+/// The kernel would keep the names of before, and show them to other programs.
+#[test]
+fn a_directory_that_was_opened_before_a_change_and_is_listed_after_it_has_the_names_of_now() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount, _kept) = closed();
+    let arrays = mount.path("a.asdf/arrays");
+    assert_eq!(mount.names("a.asdf/arrays"), ["flux.bin", "flux.npy"]);
+    close(&mount, dir.path());
+    let before = File::open(&arrays).unwrap();
+    assert!(is_closed(&mount, dir.path()));
+    let text = text(2).replace("flux", "wind");
+    let file = Sample::new(&text).block(Block::raw(&data(0)));
+    fs::write(dir.path().join("a.asdf"), file.bytes()).unwrap();
+    settle(&mount, dir.path());
+    mount.names("a.asdf/arrays");
+    close(&mount, dir.path());
+    let wind = ["wind.bin", "wind.npy"];
+    for _ in 0..2 {
+        assert_eq!(mount.names("a.asdf/arrays"), wind);
+    }
+    drop_pages(&before);
+    let names = Dir::new(before).unwrap().map(|entry| {
+        let name = entry.unwrap().file_name().to_owned();
+        name.into_string().unwrap()
+    });
+    let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    assert_eq!(names, wind);
+    assert_eq!(mount.names("a.asdf/arrays"), wind);
+    assert!(is_closed(&mount, dir.path()));
 }
 
 #[test]
