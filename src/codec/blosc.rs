@@ -24,7 +24,8 @@ mod single;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use super::chunked::{Headers, Pending, array_at};
+use super::chunked::{Headers, array_at};
+use super::input::Pending;
 use super::walk::{ChunkStart, ChunkWalk, FoundChunk};
 use super::{Codec, Cursor, Edited, Framed, Stream, splice};
 use crate::error::{Result, corrupt, lock, unsupported};

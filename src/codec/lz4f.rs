@@ -30,9 +30,9 @@ use std::sync::{Arc, Mutex};
 
 use lz4_flex::block;
 
-use super::chunked::{Headers, Pending, read_into};
+use super::chunked::{Headers, read_into};
 use super::entries::Entries;
-use super::input::keep_last;
+use super::input::{Pending, keep_last};
 use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Result, corrupt, lock, unsupported};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use super::super::SEGMENT;
 use super::super::deflate::{ADLER_START, adler32, adler32_combine};
-use super::super::inflate::{Inflate, Stop};
-use super::super::input::{Input, PIECE};
+use super::super::inflate::Inflate;
+use super::super::input::{Input, PIECE, Stop};
 use super::super::jobs::{codec_panicked, cores, on_all_cores};
 use super::{HEADER_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
@@ -130,13 +130,13 @@ fn decode(stored: &dyn Source, start: u64) -> Result<Option<DeflateSegment>> {
     loop {
         let rest = input.fill(stored, stored.len())?;
         let room = output.get_mut(filled..).unwrap_or_default();
-        let Ok(turn) = inflate.run(rest, room, true) else {
+        let Ok(step) = inflate.run(rest, room, true) else {
             return Ok(None);
         };
-        input.take(turn.used);
-        filled = filled.saturating_add(turn.filled);
+        input.take(step.used);
+        filled = filled.saturating_add(step.filled);
         let end = input.position();
-        let ends = match turn.stop {
+        let ends = match step.stop {
             Stop::End => true,
             Stop::Boundary(0) if filled == SEGMENT => is_marked(stored, end)?,
             Stop::Boundary(_) | Stop::Full => false,
@@ -147,10 +147,10 @@ fn decode(stored: &dyn Source, start: u64) -> Result<Option<DeflateSegment>> {
                 stored: start..end,
                 len: filled,
                 adler: adler32(ADLER_START, decoded),
-                last: turn.stop == Stop::End,
+                last: step.stop == Stop::End,
             }));
         }
-        let stuck = turn.stop == Stop::Full && turn.used == 0;
+        let stuck = step.stop == Stop::Full && step.used == 0;
         if ends || filled > SEGMENT || stuck || end.saturating_sub(start) > MAX_STORED {
             return Ok(None);
         }
