@@ -6,6 +6,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::walk::ChunkStart;
 use crate::error::{Error, Result};
 use crate::source::{Source, at_most, each_piece};
 
@@ -54,27 +55,20 @@ impl Edited<'_> {
     }
 }
 
-/// A chunk as it is stored.
-pub(super) struct StoredChunk {
-    /// Its bytes in the payload, lengths before it included.
-    pub(super) stored: Range<u64>,
-    /// Number of decoded bytes.
-    pub(super) size: u64,
-}
-
 /// A framing of chunks, one behind the other, that know nothing of each other.
 pub(super) trait Framing {
     /// Decoded size of a chunk where nothing says otherwise.
     const CHUNK: u64;
 
-    /// What chunks are to look like; the default where there is none to look at.
+    /// What a chunk looks like beside its size; the default for a chunk that replaces none.
     type Shape: Default;
 
-    /// Reads the lengths of the chunk at `at` in the payload, which is the chunk of the decoded bytes from `start` on.
+    /// Reads the header of the stored chunk that begins at `at`: where the chunk behind it begins, and its shape. The mark of a
+    /// [`ChunkStart`] is the offset in the payload here.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is none.
-    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, Self::Shape)>;
+    fn read(&mut self, edited: &Edited, at: ChunkStart) -> Result<(ChunkStart, Self::Shape)>;
 
     /// Writes a chunk of these decoded bytes.
     ///
@@ -113,32 +107,32 @@ pub(super) fn reencode<F: Framing>(
 ) -> Result<()> {
     let len = edited.decoded.len();
     let known = edited.stored_len.min(len);
-    let (mut at, mut start) = (0, 0_u64);
+    let mut at = ChunkStart::default();
     let mut sizes = Sizes::default();
-    while start < known {
-        let Ok((chunk, shape)) = framing.read(edited, at, start) else {
+    while at.start < known {
+        let Ok((next, shape)) = framing.read(edited, at) else {
             break;
         };
-        at = chunk.stored.end;
-        let decoded = start..start.saturating_add(chunk.size);
+        let decoded = at.start..next.start;
+        let size = decoded.end.saturating_sub(decoded.start);
         let is_last = decoded.end >= edited.stored_len;
-        if is_last && len > edited.stored_len && chunk.size < sizes.usual::<F>() {
+        if is_last && len > edited.stored_len && size < sizes.usual::<F>() {
             // The last chunk has room for what was added.
             break;
         }
-        if chunk.size > 0 {
-            if let Some(size) = sizes.anew::<F>(chunk.size, edited.touches(&decoded)) {
-                let end = decoded.end.min(len);
-                encode_range(framing, &shape, edited.decoded, start..end, size, out)?;
+        if size > 0 {
+            if let Some(size) = sizes.anew::<F>(size, edited.touches(&decoded)) {
+                let range = decoded.start..decoded.end.min(len);
+                encode_range(framing, &shape, edited.decoded, range, size, out)?;
             } else {
-                edited.copy(chunk.stored, out)?;
+                edited.copy(at.mark..next.mark, out)?;
             }
         }
-        start = decoded.end;
+        at = next;
     }
     let usual = sizes.usual::<F>();
     let shape = F::Shape::default();
-    encode_range(framing, &shape, edited.decoded, start..len, usual, out)
+    encode_range(framing, &shape, edited.decoded, at.start..len, usual, out)
 }
 
 /// The sizes of the chunks so far.

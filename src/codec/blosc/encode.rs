@@ -11,7 +11,8 @@ use std::io::Write;
 use super::chunk::{BIT_SHUFFLED, Chunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED};
 use super::filters::{bit_shuffle, shuffle};
 use crate::codec::chunked::{Headers, array_at};
-use crate::codec::splice::{Edited, Framing, StoredChunk, write};
+use crate::codec::splice::{Edited, Framing, write};
+use crate::codec::walk::ChunkStart;
 use crate::codec::zstd;
 use crate::error::{Result, corrupt};
 use crate::source::len_u64;
@@ -229,22 +230,22 @@ impl Framing for BloscEncoder {
 
     type Shape = BlockShape;
 
-    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, BlockShape)> {
+    fn read(&mut self, edited: &Edited, at: ChunkStart) -> Result<(ChunkStart, BlockShape)> {
         let source = edited.stored.as_ref();
-        let len = u64::from(u32::from_be_bytes(array_at(source, at)?));
-        let chunk_at = at.saturating_add(4);
+        let len = u64::from(u32::from_be_bytes(array_at(source, at.mark)?));
+        let chunk_at = at.mark.saturating_add(4);
         let end = chunk_at.saturating_add(len);
         if end > source.len() {
             return Err(corrupt("Blosc chunk that is cut short"));
         }
-        let data_room = edited.stored_len.saturating_sub(start);
+        let data_room = edited.stored_len.saturating_sub(at.start);
         let chunk = Chunk::read(&mut Headers::new(source), chunk_at, len, data_room)?;
         let shape = BlockShape::of(array_at(source, chunk_at)?).unwrap_or_default();
-        let stored = StoredChunk {
-            stored: at..end,
-            size: chunk.size,
+        let next = ChunkStart {
+            start: at.start.saturating_add(chunk.size),
+            mark: end,
         };
-        Ok((stored, shape))
+        Ok((next, shape))
     }
 
     fn encode(&mut self, bytes: &[u8], shape: &BlockShape, out: &mut dyn Write) -> Result<()> {
