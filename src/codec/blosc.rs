@@ -33,7 +33,6 @@ use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
 use chunk::{BlockDecoder, Chunk};
 use encode::{BlockShape, BloscEncoder};
-use frame::FrameShape;
 
 const PREFIXED: &str = "prefixed chunks";
 const ONE_CHUNK: &str = "one chunk";
@@ -104,7 +103,7 @@ impl Codec for Blosc {
         let mut encoder = BloscEncoder::new()?;
         match framing.unwrap_or(self.common_framing()) {
             ONE_CHUNK => single::encode(&mut encoder, self.shape(), decoded, out),
-            CFRAME => frame::encode(&mut encoder, FrameShape::default(), decoded, out),
+            CFRAME => frame::encode(&mut encoder, decoded, out),
             _ => splice::encode(&mut encoder, decoded, out),
         }
     }

@@ -70,6 +70,17 @@ pub(super) enum FrameChunk {
     New(Vec<u8>),
 }
 
+impl FrameChunk {
+    /// Bytes that it takes among the chunks of the frame.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Stored(range) => range.end.saturating_sub(range.start),
+            Self::Special(_) => 0,
+            Self::New(bytes) => len_u64(bytes.len()),
+        }
+    }
+}
+
 /// Decoded bytes of the chunk of offsets.
 struct OffsetsPiece {
     /// Where in the chunk they begin.
