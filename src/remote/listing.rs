@@ -59,36 +59,26 @@ pub(super) async fn list(
     let mut token = None;
     loop {
         let left_out = LeftOut::default();
-        let failure = match page(pages, prefix, token.clone(), &left_out, &patience).await {
-            Ok(page) => {
-                patience.renew();
-                let count = page.result.objects.len();
-                seen = seen.saturating_add(count.max(PAGE));
-                listing.take(page.result.objects, &left_out.take(), prefix);
-                token = page.page_token;
-                None
+        let page = match page(pages, prefix, token.clone(), &left_out, &patience).await {
+            Ok(page) => page,
+            Err(failure) => {
+                patience.wait_after(&failure, at, guesses).await?;
+                continue;
             }
-            Err(failure) => Some(failure),
         };
-        match failure {
-            None if token.is_none() => return Ok(listing),
-            None if seen >= LISTED => {
-                return Err(RemoteError::Failed {
-                    url: at.to_string(),
-                    why: format!("more than {LISTED} objects; name a longer prefix"),
-                });
-            }
-            None => {}
-            Some(failure) => {
-                let wait = failure
-                    .may_pass(guesses)
-                    .then(|| patience.again())
-                    .flatten();
-                let Some(wait) = wait else {
-                    return Err(failure.told(at, guesses, timeout));
-                };
-                tokio::time::sleep(wait).await;
-            }
+        patience.renew();
+        let count = page.result.objects.len();
+        seen = seen.saturating_add(count.max(PAGE));
+        listing.take(page.result.objects, &left_out.take(), prefix);
+        token = page.page_token;
+        if token.is_none() {
+            return Ok(listing);
+        }
+        if seen >= LISTED {
+            return Err(RemoteError::Failed {
+                url: at.to_string(),
+                why: format!("more than {LISTED} objects; name a longer prefix"),
+            });
         }
     }
 }

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::Inner;
 use super::client::StoredObject;
 use super::disk::Shelf;
 use super::error::RemoteError;
@@ -14,15 +13,13 @@ use super::flight::Flight;
 use super::identity::Identity;
 use super::location::Location;
 use super::pieces::{Cut, HEADER_PIECE, PIECE, REQUEST, ahead_of, note_asked, runs};
+use super::{Inner, LOOK_EVERY};
 use crate::codec::{CountedBuf, Readers};
 use crate::source::{checked_end, len_u64};
 
 /// The most requests that are under way for one object. One of them is kept for what a reader waits for, so that it need not wait
 /// for the end of a long one that is ahead of another reader.
 const AT_ONCE: usize = 4;
-
-/// How long a thread waits before it looks whether the mount has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What is asked for at once for one read is at most this part of the budget.
 const READ_SHARE: u64 = 4;
