@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use super::exit::{Exit, Failure};
-use super::files::{self, ToLookAt};
+use super::files;
 use super::options::Options;
 use super::progress::Progress;
 use super::{Args, report, say_bytes};
@@ -142,8 +142,9 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
         let work = move |sender: mpsc::Sender<_>| {
             // each thread takes the next file, until none is left or the receiver is gone
             while let n = next.fetch_add(1, Ordering::Relaxed)
-                && let Some(file) = files.get(n)
-                && sender.send((n, check.file(file))).is_ok()
+                && let Some((path, found)) = files.get(n)
+                && let checked = found.clone().and_then(|()| check.file(path))
+                && sender.send((n, checked)).is_ok()
             {}
         };
         let threads = (0..cores().min(files.len())).map(|_| {
@@ -161,10 +162,10 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
         let mut in_order = files.iter().zip(0_usize..).peekable();
         for (n, checked) in receiver {
             done.insert(n, checked);
-            while let Some((file, n)) = in_order.peek()
+            while let Some(((path, _), n)) = in_order.peek()
                 && let Some(checked) = done.remove(n)
             {
-                tally.tell(&file.path, checked)?;
+                tally.tell(path, checked)?;
                 progress.add(1);
                 in_order.next();
             }
@@ -244,11 +245,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     /// Checks one file. Gives the verdict and the lines to print.
-    fn file(&self, found: &ToLookAt) -> Result<(Verdict, Vec<u8>), Failure> {
-        let path = &*found.path;
-        if let Some(failure) = &found.failure {
-            return Err(failure.clone());
-        }
+    fn file(&self, path: &Path) -> Result<(Verdict, Vec<u8>), Failure> {
         let mut findings = Findings::new(path);
         if self.how.repair {
             mend(path, &mut findings)?;
