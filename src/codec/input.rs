@@ -175,7 +175,7 @@ impl Pending {
     }
 }
 
-/// Appends `bytes` to `history`, of which the last `most` bytes stay.
+/// Appends `bytes` to `history`, and keeps only its last `most` bytes.
 pub(super) fn keep_last(history: &mut Vec<u8>, most: usize, bytes: &[u8]) {
     let tail = bytes.get(bytes.len().saturating_sub(most)..);
     let tail = tail.unwrap_or_default();
@@ -184,10 +184,10 @@ pub(super) fn keep_last(history: &mut Vec<u8>, most: usize, bytes: &[u8]) {
     history.extend_from_slice(tail);
 }
 
-/// That a payload has `len` bytes at `offset`.
+/// Checks that a payload has `len` bytes at `offset`.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if not; not of a place in the file, because the offset is one in the payload.
+/// [`Error::Corrupt`] if not. It names no place in the file, because the offset is one in the payload.
 pub(super) fn check_end(source: &dyn Source, offset: u64, len: usize) -> Result<()> {
     if offset.saturating_add(len_u64(len)) > source.len() {
         let why = format!(

@@ -197,10 +197,10 @@ impl Frames {
         }
     }
 
-    /// Takes note that a block in the middle of a frame is short.
+    /// Records that a block in the middle of a frame is short.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if that can't be, by the sizes that are told. What lies behind it is then entered no more.
+    /// [`Error::Corrupt`] if the scan has taken all blocks for full: the entries that it found are dropped then.
     fn meet_short(&self) -> Result<()> {
         let mut table = lock(&self.table);
         self.scan_once(&mut table);

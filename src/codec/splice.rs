@@ -1,6 +1,6 @@
 //! An edited block, and how the codecs of chunks encode it: chunks that the edit does not touch are copied as stored.
 //!
-//! What is copied is not decoded. A damaged chunk stays as damaged as it was, and a save of what others hold goes through.
+//! Copied chunks are not decoded. So a damaged chunk stays as it is, and does not keep an edit of other chunks from being saved.
 
 use std::io::Write;
 use std::ops::Range;
@@ -16,7 +16,7 @@ const COPIED_AT_ONCE: usize = 1 << 20;
 /// The greatest chunk that is encoded in one piece; a greater one becomes several.
 const MAX_CHUNK: u64 = 16 << 20;
 
-/// The least size of a first chunk that what is added follows if others are larger than the first already.
+/// Where a later chunk is larger than the first, added chunks get the size of the first only if that is at least so many bytes.
 const MIN_CHUNK: u64 = 64 << 10;
 
 /// A compressed block and an edit of it.
@@ -29,7 +29,7 @@ pub struct Edited<'a> {
     pub stored_len: u64,
     /// The decoded bytes as they are now.
     pub decoded: &'a dyn Source,
-    /// Where those may differ from what is stored, in order; what lies behind either end differs in any case.
+    /// The ranges in which `decoded` may differ from what is stored, in order. Bytes behind the shorter of the two ends always differ.
     pub touched: &'a [Range<u64>],
 }
 
@@ -92,11 +92,12 @@ pub(super) fn encode<F: Framing>(
 
 /// Writes an edited block: touched chunks anew in their own size and shape, the others as they are stored.
 ///
-/// Where the stored chunks end, or can't be followed, and where bytes were added, chunks have the size of the first, and the
-/// last one is filled up to it. The first one is, too, if it is alone: how long it was going to be can't be seen.
+/// Bytes that were added, and all bytes behind a chunk whose header can't be read, go into chunks of the size of the first. A last
+/// chunk that is shorter than the first is filled up to that size. A chunk that is alone is filled up to [`Framing::CHUNK`]: it does
+/// not show how long its writer makes chunks.
 ///
-/// No chunk becomes larger than the first one, unless some were already: libasdf makes room for the first, and takes it for
-/// the largest.
+/// No chunk becomes larger than the first, unless some are already: libasdf makes room for the first chunk, and takes it for the
+/// largest.
 ///
 /// # Errors
 /// Of reading the edited bytes or the stored ones, and of `out`.
@@ -138,14 +139,14 @@ pub(super) fn reencode<F: Framing>(
 /// The sizes of the chunks so far.
 #[derive(Default)]
 struct Sizes {
-    /// Of the first, as it was stored and as it is written.
+    /// The size of the first chunk, as it was stored and as it is written.
     first: Option<(u64, u64)>,
     /// Whether a later one was larger.
     rising: bool,
 }
 
 impl Sizes {
-    /// Takes account of a stored chunk, and gives the size in which it is encoded; `None` if it is copied.
+    /// Records a stored chunk. Gives the size of the chunks that it is encoded in, or `None` if it is copied.
     fn anew<F: Framing>(&mut self, size: u64, touched: bool) -> Option<u64> {
         let own = match size {
             ..=MAX_CHUNK => size,
@@ -160,7 +161,7 @@ impl Sizes {
         (touched || size > most).then_some(own.min(most))
     }
 
-    /// The size of those that are added.
+    /// The size of added chunks.
     fn usual<F: Framing>(&self) -> u64 {
         let least = if self.rising { MIN_CHUNK } else { 1 };
         self.first

@@ -42,13 +42,13 @@ const PRESET_DICTIONARY: u8 = 0x20;
 /// No DEFLATE stream gives more than 1032 bytes for each of its own.
 const MAX_RATIO: u64 = 1032;
 
-/// How long before the start of a segment block ends are looked for; most streams have several there.
+/// Block ends are looked for in so many bytes before the start of a segment; most streams have several there.
 const SEARCH_LEN: usize = 128 << 10;
 
 /// What zlib's own state takes, window included.
 const STATE_LEN: u64 = 48 << 10;
 
-/// What zlib says.
+/// The text of zlib's own error.
 const WRONG_CHECKSUM: &str = "zlib: incorrect data check";
 
 /// The codec.
@@ -96,8 +96,8 @@ impl Codec for Zlib {
     }
 }
 
-/// Bytes that a zlib stream decodes to, where that is written down nowhere: decodes it once, with leave of `cache`, and keeps
-/// nothing there.
+/// How many bytes a zlib stream decodes to, if that is stored nowhere. Decodes it once, when the gate of `cache` admits that, and keeps
+/// none of the bytes.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it is damaged or ends early, [`Error::Io`] if the mount ends meanwhile; of reading it.
@@ -132,7 +132,7 @@ struct Deflated {
 }
 
 impl Deflated {
-    /// A decoder that stands at a point, and the stored bytes it wants next.
+    /// A decoder that stands at a point; `window` is what was decoded before it.
     fn resume(&self, point: &Point, window: &[u8]) -> Result<Inflate> {
         let mut head = [0];
         if point.bits > 0 {
@@ -243,7 +243,7 @@ struct Inflating {
     search_all: bool,
 }
 
-/// The end of a block that was seen.
+/// The end of a DEFLATE block.
 #[derive(Clone, Copy)]
 struct Boundary {
     /// Bytes of the reader's buffer before it.
@@ -302,8 +302,8 @@ impl Inflating {
         Ok(())
     }
 
-    /// Goes on as far as no byte is decoded, but not over ever more blocks without data: the last block end on the way, and whether
-    /// the stream was seen to end here.
+    /// Moves on over blocks without data, as long as these are not too many. Gives the last block end on the way, and whether the stream
+    /// ended there.
     fn peek(&mut self, len: usize) -> Result<(Option<Boundary>, bool)> {
         let mut boundary = None;
         while !self.input.is_idle() {
@@ -375,7 +375,7 @@ impl Cursor for Inflating {
         let mut boundary = self.fill(buf, search_from)?;
         let mut fresh = &*buf;
         if wanted {
-            // An error here is not met yet: it is the next read's.
+            // An error here belongs to the next read.
             let peeked = self.peek(buf.len()).ok();
             boundary = peeked.and_then(|(here, _)| here).or(boundary);
             if buf.len() >= SEGMENT {

@@ -52,7 +52,7 @@ const AGENT: &str = concat!("asdf-mount/", env!("CARGO_PKG_VERSION"));
 #[derive(Clone)]
 pub(super) struct StoredObject {
     pub(super) store: Arc<dyn ObjectStore>,
-    /// Its key in the bucket; empty for an `http` URL, of which the store knows all.
+    /// Its key in the bucket; empty for an `http` URL, which the store has as a whole.
     pub(super) path: Path,
     /// What lists the bucket; nothing for an `http` URL.
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
@@ -62,10 +62,10 @@ pub(super) struct StoredObject {
     pub(super) guesses: bool,
 }
 
-/// The clients that are known already.
+/// The clients and stores that have been made.
 pub(super) struct Clients {
     sign: bool,
-    /// Those of the environment.
+    /// The variables of the environment.
     variables: Variables,
     connect: Duration,
     /// By scheme and login.
@@ -275,7 +275,7 @@ impl Clients {
     }
 }
 
-/// What goes wrong is tried again by the one who asks, who knows the deadline.
+/// The store makes no request again: [`Patience`](super::failure::Patience) does, which knows the deadline.
 fn no_retries() -> RetryConfig {
     RetryConfig {
         max_retries: 0,
@@ -283,7 +283,7 @@ fn no_retries() -> RetryConfig {
     }
 }
 
-/// What all clients have in common. Of one that is `secure` no request goes through a connection that others can change.
+/// What all clients have in common. One that is `secure` makes requests over https only.
 fn plain_client(connect: Duration, secure: bool) -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .user_agent(AGENT)

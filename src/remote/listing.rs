@@ -1,4 +1,4 @@
-//! What lies below a prefix.
+//! Lists the objects below a prefix.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,13 +14,13 @@ use super::location::Location;
 /// The most objects that are listed.
 const LISTED: usize = 1 << 20;
 
-/// So many objects a page counts for at least: a server may send small ones for ever.
+/// A page counts for at least so many objects: else a server that sends small pages could go on for ever.
 const PAGE: usize = 500;
 
 /// The elements that an object has in a page, and those with its name in them: of S3 and Google Cloud Storage, and of Azure.
 const ELEMENTS: [(&str, &str); 2] = [("Contents", "Key"), ("Blob", "Name")];
 
-/// What lies below a prefix.
+/// The objects below a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ObjectListing {
@@ -102,7 +102,7 @@ async fn page(
 }
 
 impl ObjectListing {
-    /// Takes in a page, and the keys that are not in it any more.
+    /// Adds the objects of a page, and the keys that were left out of it.
     fn take(&mut self, page: Vec<object_store::ObjectMeta>, keys: &[String], prefix: &str) {
         // what does not begin with the prefix was not asked for
         let entries = page.into_iter().filter_map(|meta| {

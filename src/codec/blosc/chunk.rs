@@ -334,7 +334,7 @@ fn filter((id, parameter): (u8, u8)) -> Option<Filter> {
     }
 }
 
-/// The element of which a special chunk consists. What is not initialised reads as zeros, always the same.
+/// The element that a special chunk repeats. A chunk that was not initialised reads as zeros, so that each read gives the same.
 fn special_value(kind: u8, typesize: u8) -> Result<Vec<u8>> {
     match (kind, typesize) {
         (1 | 4, _) => Ok(vec![0]),

@@ -80,7 +80,7 @@ pub(super) fn reencode(edited: &Edited, out: &mut dyn Write) -> Result<()> {
     let len = edited.decoded.len();
     let mut encoder = ZlibEncoder::begin(edited.decoded, class, out)?;
     let mut start = 0_u64;
-    // What is to be encoded next; it begins where a segment does.
+    // The range to be encoded next; it begins where a segment does.
     let mut new = 0..0;
     for segment in segments.iter().filter(|segment| segment.len > 0) {
         let decoded = start..start.saturating_add(len_u64(segment.len));
