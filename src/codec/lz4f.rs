@@ -123,18 +123,17 @@ fn written_header(content_size: u64) -> Vec<u8> {
     header
 }
 
-/// Decodes one LZ4 block into `out`, which may be longer, and gives the decoded length.
+/// Decodes one LZ4 block into `out`, which may be longer, and gives the decoded length. The block may refer to the bytes `before` it.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the block is damaged or larger than `out`.
-pub(super) fn decode_block(packed: &[u8], out: &mut [u8]) -> Result<usize> {
-    block::decompress_into(packed, out).map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
-}
-
-/// [`decode_block`] for a block that may refer to the bytes `before` it.
-pub(super) fn decode_block_with(packed: &[u8], before: &[u8], out: &mut [u8]) -> Result<usize> {
-    block::decompress_into_with_dict(packed, out, before)
-        .map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
+pub(super) fn decode_block(packed: &[u8], before: &[u8], out: &mut [u8]) -> Result<usize> {
+    let decoded = if before.is_empty() {
+        block::decompress_into(packed, out)
+    } else {
+        block::decompress_into_with_dict(packed, out, before)
+    };
+    decoded.map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
 }
 
 /// Encodes `bytes` as one LZ4 block into `out`, and gives its length; `None` if it does not fit.
