@@ -21,7 +21,6 @@
 //! block: that is the `grain`.
 
 mod behind;
-mod padding;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,14 +32,28 @@ use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
 
-pub use padding::Pad;
-
 /// The least space that is left behind a text that outgrew its place, in bytes.
 pub const PADDING_MIN: u64 = 4096;
 /// Where the first block of a file is put, if it is put anywhere: at a multiple of this many bytes.
 pub const FIRST_BLOCK_ALIGNMENT: u64 = 4096;
 /// Bytes of a block header that are ours to write: magic, size and fields.
 const HEADER_LEN: u64 = 54;
+
+/// What the user wants between the text and the first block.
+///
+/// ASDF Standard, "Low-level file layout", section "Tree": any bytes may stand there. But not every reader takes all: asdf-python 3.0
+/// to 3.5 takes zeros only (`_reader.py`, `read_blocks_serially`), asdf-cxx and asdf-cpp no space at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pad {
+    /// The byte that is there now; zeros if there is none, or more than one value. A file without space gets none, as long as blocks
+    /// are copied in any case and that costs little.
+    #[default]
+    Kept,
+    /// This byte.
+    Filled(u8),
+    /// No space: the blocks move whenever the length of the text changes.
+    Absent,
+}
 
 /// The next file.
 #[derive(Debug, Clone)]
