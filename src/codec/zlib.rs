@@ -88,7 +88,7 @@ impl Codec for Zlib {
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()> {
-        encode::encode(decoded, encode::Class::default(), out)
+        encode::encode(decoded, encode::DEFAULT_LEVEL, out)
     }
 
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
